@@ -102,9 +102,12 @@ JOURNALS: Final = (
     ),
     Mutant(
         "a swap whose reply was lost is given up",
-        "Its owner takes the segment for removed, and never removes it.",
+        "Its owner, which does not ask for it either, takes the segment for removed, and never removes it.",
         PACKING,
-        (Change(f"{KEEPER}._swap", "self._failed_with(error)", "raise"),),
+        (
+            Change(f"{KEEPER}._swap", "self._failed_with(error)", "raise"),
+            Change(f"{KEEPER}._packed_or_gone", "await self._shard.store.close(raw.first)", "False"),
+        ),
     ),
     Mutant(
         "a segment that is closed is appended to",
