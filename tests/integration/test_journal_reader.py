@@ -424,6 +424,23 @@ async def test_reader_of_the_latest_does_not_get_a_past_that_is_read_again(shard
     assert [10] == offsets([found async for found in reading.items()])
 
 
+async def test_reader_of_the_latest_gets_no_past_of_other_partitions_while_the_first_one_has_no_state(
+    redis_client: redis.asyncio.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams_app.journal.reading.reader.PARTITIONS_MS", 0)
+    first, second = (JournalShard(redis_client, settings, number, partitions=2) for number in range(2))
+    await second.claim()
+    await second.append([row("a", offset) for offset in range(4)])
+    async with JournalReader(settings) as reader:
+        reading = Reading(reader, (row("a", 0).key,), parse_start("latest", 0), from_floor=False)
+        assert [] == [found async for found in reading.items()]
+        await first.claim()
+        assert [] == [found async for found in reading.items()]
+        await second.append([row("a", 4)])
+
+        assert [4] == offsets([found async for found in reading.items()])
+
+
 async def test_partition_that_is_added_is_read_from_its_beginning_also_by_a_reader_of_the_latest(
     redis_client: redis.asyncio.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,7 +100,11 @@ class JournalHttpPage:
             return json_reply(gone, status=410)
         except REDIS_ERRORS as error:
             return json_reply({"error": trouble_text(error)}, status=503)
-        return json_reply(body_of(page))
+        body = body_of(page)
+        if not page.next:
+            # Nothing was begun, as there is no state or no event yet: the next request begins where this one did.
+            body["next"] = request.rel_url.query.get("from", "earliest")
+        return json_reply(body)
 
 
 def body_of(page: JournalPage) -> dict[str, Any]:

@@ -330,7 +330,8 @@ class Reading:
             raise CursorError(f"partition {max(named)} of the cursor is not there: the source has partitions 0 to {known - 1}")
         for number in range(len(self._positions), max(1, known, *(number + 1 for number in named))):
             self._positions.append(await self._begun(number))
-        self._is_begun = True
+        # Without a state of the first partition the others are not known: they begin as asked once they are.
+        self._is_begun = self._is_begun or known > 0
 
     async def _begun(self, partition: int) -> ShardPosition:
         """Where the reading begins in a partition; in one that was added meanwhile at its beginning."""
