@@ -102,8 +102,10 @@ class JournalHttpPage:
             return json_reply({"error": trouble_text(error)}, status=503)
         body = body_of(page)
         if not page.next:
-            # Nothing was begun, as there is no state or no event yet: the next request begins where this one did.
-            body["next"] = request.rel_url.query.get("from", "earliest")
+            # Nothing was begun, as there is no state or no event yet: the next request begins where this one did. If it wanted the
+            # latest of an empty journal, all that is still to come is that.
+            begin = request.rel_url.query.get("from", "earliest")
+            body["next"] = "earliest" if begin == "latest" and not page.unread else begin
         return json_reply(body)
 
 

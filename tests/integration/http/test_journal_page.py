@@ -116,6 +116,15 @@ async def test_journal_that_nobody_has_read_is_told(journals: Journals) -> None:
     assert "-24h" == (await journals("key=a&from=-24h"))[1]["next"]
 
 
+async def test_the_latest_of_an_empty_journal_is_all_that_comes(journals: Journals) -> None:
+    await journals.shard.wipe()
+    await journals.shard.claim()
+    begin = (await journals("key=a&from=latest"))[1]["next"]
+    await journals.shard.append([row("a", 0)])
+
+    assert 1 == len((await journals(f"key=a&from={begin}"))[1]["entries"])
+
+
 @pytest.mark.parametrize("query", ["", "key=a&from=x", "key=a&limit=1001", "key=a&wait=61s", "key=a&from=9-1", "key=a&key=b"])
 async def test_wrong_request_is_400_and_says_what_to_write(journals: Journals, query: str) -> None:
     await journals.shard.append([row("a", 0)])
