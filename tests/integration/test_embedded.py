@@ -167,6 +167,16 @@ def test_the_same_free_port_is_not_given_twice() -> None:
     assert 300 == len(set(ports))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a server bind beside a socket that does not listen")
+def test_a_port_is_reserved_for_the_process_it_was_given_to_and_a_server_can_listen_on_it() -> None:
+    port = free_port()
+    as_another_process = "import sys; from streams_app.embedded.ports import _reserve; sys.exit(_reserve(int(sys.argv[1])))"
+
+    assert 0 == subprocess.run([sys.executable, "-c", as_another_process, str(port)], check=False).returncode
+    with Valkey.start(port=port) as valkey:
+        assert valkey.url.endswith(f":{port}/0")
+
+
 @pytest.mark.parametrize("end", ["stop", "kill"])
 @pytest.mark.parametrize("server", [Broker, Valkey])
 def test_a_server_that_was_ended_leaves_no_process_no_listener_and_no_directory(server, end) -> None:
