@@ -35,10 +35,10 @@ def test_an_alert_says_what_is_the_matter_and_what_to_do(alert: str) -> None:
 
 def test_each_of_the_ways_to_get_stuck_has_an_alert_and_says_what_is_normal() -> None:
     page = ROOT / "docs" / "subscribers.md"
-    stuck = quoted(columns(page, "## Seeing it", 3))
+    stuck = quoted(columns(page, "## Monitoring", 3))
 
     assert set(stuck) == {name_of(alert) for alert in ALERTS if "streams-app-subscribers" in RULES.partition(alert)[0]}
-    assert all(cell.strip() for cell in columns(page, "## Seeing it", 2))
+    assert all(cell.strip() for cell in columns(page, "## Monitoring", 2))
 
 
 def test_each_alert_has_a_line_that_says_what_it_means_and_what_to_do() -> None:

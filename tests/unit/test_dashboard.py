@@ -61,7 +61,7 @@ def test_a_variable_has_the_values_of_a_label_that_there_is(variable: dict[str, 
 
 
 def test_the_first_row_has_a_panel_for_each_of_the_five_ways_to_get_stuck() -> None:
-    documented = columns(ROOT / "docs" / "subscribers.md", "## Seeing it", 0)
+    documented = columns(ROOT / "docs" / "subscribers.md", "## Monitoring", 0)
     row, *rest = DASHBOARD["panels"]
 
     assert "row" == row["type"]
