@@ -151,7 +151,7 @@ def logged() -> set[str]:
 
 
 def test_every_line_of_the_log_is_explained_and_no_other() -> None:
-    told = quoted(columns(ROOT / "docs" / "operations.md", "Where a line has a number or a name, it is … here."))
+    told = quoted(columns(ROOT / "docs" / "operations.md", "The table has … in place of a number or a name."))
     told = [text.replace("no progress …", "…") for text in told if "=" not in text and text != "new"]
 
     lines = logged()
