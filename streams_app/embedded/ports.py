@@ -7,6 +7,7 @@ bind the port, as both set ``SO_REUSEADDR``.
 
 from __future__ import annotations
 
+import atexit
 import random
 import socket
 import sys
@@ -77,3 +78,9 @@ def _reserve(port: int) -> bool:
         _reservations.popleft().close()
     _reservations.append(reservation)
     return True
+
+
+@atexit.register
+def _release_all() -> None:
+    while _reservations:
+        _reservations.popleft().close()
