@@ -136,6 +136,18 @@ def test_internals_names_the_folders_in_the_order_in_which_they_may_import() -> 
     assert [floor.rpartition("/")[2] for floor in FLOORS if floor != "kafka/patches"] == re.findall(r"`(\w+)`", sentence)
 
 
+def test_everything_that_the_glossary_places_in_the_code_is_there() -> None:
+    package = ROOT / "streams_app"
+    sources = "".join(path.read_text("utf-8") for path in package.rglob("*.py"))
+    rows = re.findall(r"^\|.*$", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE)
+    named = quoted([row.split("|")[3] for row in rows])
+
+    assert len(named) > len(rows) // 2
+    assert [] == [
+        name for name in named if not (package / name).exists() and not re.search(rf"^class {name}\b", sources, re.MULTILINE)
+    ]
+
+
 def logged() -> set[str]:
     """What a worker logs, but for debugging: without its ``key=value``, and with … for what is put in."""
     found = set()
