@@ -31,9 +31,9 @@ from streams_app.kafka.topic_ids import UNKNOWN, topic_ids
 from streams_app.live.store.keys import view_keys
 from streams_app.operating.groups import places_of, redis_of
 from streams_app.settings import Settings
+from streams_app.subscribers.initial_offsets import committed, how_to_place
 from streams_app.subscribers.loading import catalogue_of
-from streams_app.subscribers.note import decoded
-from streams_app.subscribers.placing import committed, how_to_place
+from streams_app.subscribers.offset_metadata import decoded
 from streams_app.subscribers.subscription import subscriptions_of
 
 

@@ -16,7 +16,7 @@ from streams_app.words import counted
 if TYPE_CHECKING:
     from streams_app.operating.reset import Plan
     from streams_app.operating.reset_subscriber import SubscriberPlan
-    from streams_app.subscribers.placing import At
+    from streams_app.subscribers.initial_offsets import At
     from streams_app.subscribers.subscription import Subscription
 
 

@@ -20,10 +20,10 @@ from streams_app.local.settings import settings_of
 from streams_app.settings import Settings
 from streams_app.subscribers.agent import OnEnded, stop_seconds
 from streams_app.subscribers.catalogue import Catalogue
-from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
-from streams_app.subscribers.runner import Runner
+from streams_app.subscribers.coroutines import AsyncExecutor, UserLoop
+from streams_app.subscribers.executor import Executor
 from streams_app.subscribers.subscription import Subscription, subscriptions_of
-from streams_app.subscribers.threads import ThreadRunner
+from streams_app.subscribers.threads import ThreadExecutor
 
 logger = logging.getLogger(__name__)
 
@@ -149,10 +149,10 @@ class _Worker:
         if left:
             await asyncio.wait(left)
 
-    def _slots(self, one: Subscription, on_ended: OnEnded) -> Runner:
+    def _slots(self, one: Subscription, on_ended: OnEnded) -> Executor:
         declared = one.subscriber
         given = (declared.function, declared.concurrency, declared.timeout_ms, self._clock, on_ended)
-        return AsyncRunner(self._users.loop, *given) if declared.is_async else ThreadRunner(*given)
+        return AsyncExecutor(self._users.loop, *given) if declared.is_async else ThreadExecutor(*given)
 
     def _failed(self, member: LocalMember, error: BaseException) -> None:
         logger.error("a subscriber in this process has failed and begins again", exc_info=error)

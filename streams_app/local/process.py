@@ -16,16 +16,16 @@ from streams_app.local.member import LocalMember
 from streams_app.settings import Settings
 from streams_app.subscribers.agent import OnEnded, Serving, serving
 from streams_app.subscribers.catalogue import Lifespan
+from streams_app.subscribers.crash_isolation import CrashIsolation
 from streams_app.subscribers.decoding import decode_of
-from streams_app.subscribers.placing import mark_at
-from streams_app.subscribers.put_back import again_topic
-from streams_app.subscribers.runner import Runner
-from streams_app.subscribers.shared import Shared
+from streams_app.subscribers.executor import Executor
+from streams_app.subscribers.initial_offsets import mark_at
+from streams_app.subscribers.lifespan_host import LifespanHost
+from streams_app.subscribers.original_position import again_topic
 from streams_app.subscribers.store import Scripts
 from streams_app.subscribers.subscription import Subscription
-from streams_app.subscribers.trials import Trials
 
-MakeSlots: TypeAlias = Callable[[Subscription, OnEnded], Runner]
+MakeSlots: TypeAlias = Callable[[Subscription, OnEnded], Executor]
 """Makes the slots of a subscriber; called on the loop of the process."""
 
 
@@ -66,10 +66,10 @@ class LocalProcess:
         """
         self._settings = settings
         self._clock = clock
-        self._shared = Shared(users, lifespan, events)
+        self._shared = LifespanHost(users, lifespan, events)
         self._is_open = False
         self._served: list[tuple[LocalMember, Serving]] = []
-        again, trials = again_topic(settings.app_id), Trials()
+        again, trials = again_topic(settings.app_id), CrashIsolation()
         for one in subscriptions:
             if one.subscriber.idempotent == "no":
                 _place(broker, one, [one.topic, again])

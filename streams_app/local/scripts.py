@@ -10,8 +10,8 @@ from math import ceil
 from typing import Any
 
 from streams_app.delivery.scripts import RefusedError
-from streams_app.subscribers.rate import Pace, leased
 from streams_app.subscribers.store import SCRIPTS
+from streams_app.subscribers.token_bucket import TokenBucket, leased
 
 Hash = dict[str, str]
 
@@ -121,7 +121,7 @@ class MemoryScripts:
         for token in [name for name, at_us in held.items() if name != "empty" and int(at_us) < gone_us]:
             del held[token]
         empty_us = float(held["empty"]) if "empty" in held else None
-        got = leased(Pace(arg["every_us"], arg["full_us"]), empty_us, arg["wanted"], now_us)
+        got = leased(TokenBucket(arg["every_us"], arg["full_us"]), empty_us, arg["wanted"], now_us)
         held |= {"empty": f"{got.empty_us:.0f}", arg["token"]: str(now_us)}
         self._expire_ms[keys[0]] = self._now_ms() + max(ceil(arg["full_us"] / 1_000), arg["gone_ms"])
         return _bytes("ok", str(got.granted), str(got.wait_us), str(len(held) - 1))

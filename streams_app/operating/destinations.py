@@ -2,7 +2,7 @@
 
 An event of a fold goes back into the partition it came from, with the header of :mod:`streams_app.folding.reading.addressing`: the
 other folds of the source skip it. An event of a subscriber goes into a topic of its application, see
-:mod:`streams_app.subscribers.put_back`, as the topic it came from has consumers that know nothing of such headers.
+:mod:`streams_app.subscribers.original_position`, as the topic it came from has consumers that know nothing of such headers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streams_app.operating.letters import Letter
 from streams_app.reasons import FOLLOWED, INTERRUPTED, Reason
 from streams_app.settings import Limits, Settings
 from streams_app.subscribers.decoding import decode_of
-from streams_app.subscribers.put_back import Origin, addressed, again_topic, taken_apart
+from streams_app.subscribers.original_position import OriginalPosition, addressed, again_topic, taken_apart
 from streams_app.subscribers.subscription import Subscription
 
 
@@ -183,14 +183,14 @@ class SubscriberDestination(Destination):
         assert found is not None  # that would be an obstacle
         return Outgoing(self.topic, letter.key, letter.value, addressed(self._name, *found))
 
-    def _origin(self, letter: Letter) -> tuple[Origin, Headers] | None:
+    def _origin(self, letter: Letter) -> tuple[OriginalPosition, Headers] | None:
         """Where the event was first, and its own headers."""
         if letter.headers.get("source-topic") == self.topic:
             return taken_apart(letter.received)
         timestamp = letter.headers.get("source-timestamp-ms", "")
         if letter.place is None or not timestamp.isdecimal():
             return None
-        return Origin(TP(self._source, letter.place[0]), letter.place[1], int(timestamp)), letter.received
+        return OriginalPosition(TP(self._source, letter.place[0]), letter.place[1], int(timestamp)), letter.received
 
     def _read(self, letter: Letter) -> bool:
         try:

@@ -20,8 +20,8 @@ from streams_app.events.headers import TYPE, header, source_of
 from streams_app.kafka.log_reader import read_ranges
 from streams_app.operating.explained_event import Found, Searched
 from streams_app.settings import Settings
-from streams_app.subscribers.note import decoded
-from streams_app.subscribers.put_back import again_topic, is_for, taken_apart
+from streams_app.subscribers.offset_metadata import decoded
+from streams_app.subscribers.original_position import again_topic, is_for, taken_apart
 from streams_app.subscribers.subscription import Subscription
 
 Ranges: TypeAlias = Mapping[TP, tuple[int, int]]

@@ -23,10 +23,10 @@ from streams_app.operating.groups import redis_of
 from streams_app.operating.letters import Selection
 from streams_app.operating.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
+from streams_app.subscribers.initial_offsets import committed
 from streams_app.subscribers.keys import SubscriberKeys
-from streams_app.subscribers.placing import committed
-from streams_app.subscribers.put_back import again_topic
-from streams_app.subscribers.store import Entry
+from streams_app.subscribers.original_position import again_topic
+from streams_app.subscribers.store import AttemptEntry
 from streams_app.subscribers.subscription import Subscription
 
 PLACE: Final = re.compile(r"([a-zA-Z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})", re.ASCII)
@@ -145,7 +145,7 @@ async def _kept(settings: Settings, one: Subscription, found: Found) -> Found:
             text: Any = await redis.hget(keys.marks[1], str(found.offset))
     except StreamsAppError as error:
         return replace(found, redis_fault=str(error))
-    return replace(found, kept=Entry(*map(int, text.split())) if text else None)
+    return replace(found, kept=AttemptEntry(*map(int, text.split())) if text else None)
 
 
 async def _page(settings: Settings) -> Page | None:

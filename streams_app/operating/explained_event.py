@@ -13,16 +13,16 @@ from streams_app.delivery.processor import Mark
 from streams_app.operating.explained import laid_out
 from streams_app.operating.letters import Letter
 from streams_app.operating.text import escaped, shown
-from streams_app.subscribers.looks import WAITS, words_of
-from streams_app.subscribers.note import Note
+from streams_app.subscribers.crash_isolation import WATCHED_MS
+from streams_app.subscribers.offset_metadata import Note
+from streams_app.subscribers.status import WAITS, words_of
 from streams_app.subscribers.subscription import Subscription
-from streams_app.subscribers.trials import WATCHED_MS
 from streams_app.words import counted, span, time_text
 
 if TYPE_CHECKING:
     from streams_app.operating.worker_pages import Page
     from streams_app.subscribers.declaration import Idempotent
-    from streams_app.subscribers.store import Entry
+    from streams_app.subscribers.store import AttemptEntry
 
 _SUSPENDED: Final = (
     "and it is suspended: its last attempts have all failed. One event at a time is tried until one succeeds, all others wait for "
@@ -78,7 +78,7 @@ class Found:
     type: str = ""
     timestamp_ms: int = 0
     is_ours: bool = True
-    kept: Entry | None = None
+    kept: AttemptEntry | None = None
     redis_fault: str = ""
     letters: tuple[Letter, ...] = ()
     put_back: frozenset[str] = frozenset()
@@ -224,7 +224,7 @@ def _verdict(found: Found, one: Subscription, now_ms: int) -> str:
     return f"waits for its turn, behind {counted(ahead, 'offset')} at most{unless}"
 
 
-def _is_under_way(kept: Entry) -> bool:
+def _is_under_way(kept: AttemptEntry) -> bool:
     return kept.is_begun or kept.due_ms == WATCHED_MS
 
 

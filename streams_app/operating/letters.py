@@ -11,7 +11,7 @@ from streams_app.delivery.refused import NOT_KEPT
 from streams_app.events.headers import Headers, source_of
 from streams_app.folding.reading.addressing import address_of
 from streams_app.reasons import FINISHED_LATE, RECORD_TOO_LARGE, Reason
-from streams_app.subscribers.put_back import RECEIVED_HEADER
+from streams_app.subscribers.original_position import RECEIVED_HEADER
 
 RECEIPT_HEADER: Final = "streams-app-put-back"
 """Of a record in a dead-letter topic that says what was put back, and for whom; its value has a digest of each event, in lines."""

@@ -27,25 +27,25 @@ from streams_app.kafka.member import GroupMember
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.status import Status
-from streams_app.subscribers.again import AgainProcessor
-from streams_app.subscribers.around import Around, Decode
+from streams_app.subscribers.at_least_once import AtLeastOnceProcessor
 from streams_app.subscribers.at_most_once import AtMostOnceProcessor
-from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
+from streams_app.subscribers.context import Decode, SubscriberContext
+from streams_app.subscribers.coroutines import AsyncExecutor, UserLoop
+from streams_app.subscribers.crash_isolation import CrashIsolation
 from streams_app.subscribers.declaration import Idempotent, Subscriber
 from streams_app.subscribers.decoding import function_of
+from streams_app.subscribers.deduplicated import DeduplicatedProcessor
 from streams_app.subscribers.dispatcher import Ahead, Dispatcher
-from streams_app.subscribers.figures import Figures
-from streams_app.subscribers.gauges import Gauges
+from streams_app.subscribers.executor import Attempt, Executor
+from streams_app.subscribers.gauges import SubscriberGauges
 from streams_app.subscribers.keys import SubscriberKeys, rate_key
-from streams_app.subscribers.leases import Leases
-from streams_app.subscribers.loop_watch import LoopWatch
-from streams_app.subscribers.once import OnceProcessor
+from streams_app.subscribers.loop_monitor import LoopMonitor
 from streams_app.subscribers.processor import LEAVE_SECONDS, SubscriberProcessor
-from streams_app.subscribers.rate import pace_of
-from streams_app.subscribers.runner import Call, Runner
+from streams_app.subscribers.rate_limiter import RateLimiter
 from streams_app.subscribers.store import RateStore, Scripts, ScriptSet, SubscriberStore
-from streams_app.subscribers.threads import ThreadRunner
-from streams_app.subscribers.trials import Trials
+from streams_app.subscribers.subscriber_metrics import SubscriberMetrics
+from streams_app.subscribers.threads import ThreadExecutor
+from streams_app.subscribers.token_bucket import pace_of
 
 logger = logging.getLogger(__name__)
 
@@ -53,16 +53,16 @@ AGAIN_SECONDS: Final = 5.0
 """A rebalance waits so long for what runs and can be run again; else as long as it may run."""
 
 KINDS: Final[dict[Idempotent, type[SubscriberProcessor]]] = {
-    "yes": AgainProcessor,
-    "unknown": OnceProcessor,
+    "yes": AtLeastOnceProcessor,
+    "unknown": DeduplicatedProcessor,
     "no": AtMostOnceProcessor,
 }
 """What is promised → what keeps it."""
 
 AHEAD: Final[dict[Idempotent, Ahead]] = {"yes": Ahead.MANY, "unknown": Ahead.SOON, "no": Ahead.NONE}
 
-OnEnded: TypeAlias = Callable[[list[Call]], None]
-MakeRunner: TypeAlias = Callable[[OnEnded], Runner]
+OnEnded: TypeAlias = Callable[[list[Attempt]], None]
+MakeRunner: TypeAlias = Callable[[OnEnded], Executor]
 
 
 def release_seconds(subscriber: Subscriber[Any, Any, Any]) -> float:
@@ -79,10 +79,10 @@ def stop_seconds(settings: Settings) -> float:
 class SubscriberProcessors(Processors):
     """Makes the processors of the partitions of one subscriber."""
 
-    def __init__(self, topics: Collection[str], around: Around) -> None:
+    def __init__(self, topics: Collection[str], around: SubscriberContext) -> None:
         """Reads the topic of the event, and that of what was put back."""
         self._topics = topics
-        self._around = around
+        self._context = around
 
     @property
     def topics(self) -> Collection[str]:
@@ -91,12 +91,12 @@ class SubscriberProcessors(Processors):
 
     def is_paused(self, topic: str) -> bool:
         """A reader that is paused goes on when events are finished, and how long that takes is the function's affair."""
-        return self._around.dispatcher.is_full()
+        return self._context.dispatcher.is_full()
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, SubscriberProcessor]:
         """One processor for each partition, by the name of the subscriber."""
-        kind = KINDS[self._around.subscriber.idempotent]
-        return {self._around.subscriber.name: kind(tp, self._around)}
+        kind = KINDS[self._context.subscriber.idempotent]
+        return {self._context.subscriber.name: kind(tp, self._context)}
 
 
 class Serving(NamedTuple):
@@ -109,7 +109,7 @@ class Serving(NamedTuple):
     """
 
     dispatcher: Dispatcher
-    figures: Figures
+    figures: SubscriberMetrics
     ownership: Ownership
 
 
@@ -126,7 +126,7 @@ def serving(
     clock: Clock,
     runner: MakeRunner,
     on_fatal: Callable[[BaseException], None],
-    trials: Trials,
+    trials: CrashIsolation,
     again: str = "",
     metrics: Metrics | None = None,
 ) -> Serving:
@@ -162,15 +162,15 @@ def serving(
     leases = None
     if (rate := subscriber.rate) is not None:
         key = rate_key(settings.app_id, subscriber.name)
-        leases = Leases(subscriber.name, rate, RateStore(scripts, key, secrets.token_hex(8), pace_of(rate)), trusted, on_fatal)
+        leases = RateLimiter(subscriber.name, rate, RateStore(scripts, key, secrets.token_hex(8), pace_of(rate)), trusted, on_fatal)
     metrics = metrics or Metrics(settings)
     metrics.log_went_back_events.labels(name=subscriber.name)
-    figures = Figures(metrics, subscriber.name, subscriber.event_key, clock)
+    figures = SubscriberMetrics(metrics, subscriber.name, subscriber.event_key, clock)
     dispatcher = Dispatcher(
         subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner, figures.ended,
         ahead=AHEAD[subscriber.idempotent], leases=leases, on_fatal=on_fatal,
     )  # fmt: skip
-    around = Around(subscriber, dispatcher, decode, store, letters, trusted, figures, again, trials, settings.limits)
+    around = SubscriberContext(subscriber, dispatcher, decode, store, letters, trusted, figures, again, trials, settings.limits)
     topics = [topic, again] if again else [topic]
     surroundings = Surroundings(
         trusted,
@@ -218,8 +218,8 @@ class SubscriberAgent:
         metrics: Metrics,
         status: Status,
         on_fatal: Callable[[BaseException], None],
-        trials: Trials,
-        loop_watch: LoopWatch | None = None,
+        trials: CrashIsolation,
+        loop_watch: LoopMonitor | None = None,
         again: str = "",
     ) -> None:
         """Connects nothing yet; made on the loop of the worker.
@@ -242,11 +242,11 @@ class SubscriberAgent:
             again: The topic of what was put back; "": there is none.
         """
 
-        def runner(on_ended: OnEnded) -> Runner:
+        def runner(on_ended: OnEnded) -> Executor:
             given = (function_of(subscriber, settings.limits), subscriber.concurrency, subscriber.timeout_ms, clock, on_ended)
             if not subscriber.is_async:
-                return ThreadRunner(*given, on_hung=hung)
-            made = AsyncRunner(users.loop, *given, on_hung=hung)
+                return ThreadExecutor(*given, on_hung=hung)
+            made = AsyncExecutor(users.loop, *given, on_hung=hung)
             if loop_watch is not None:
                 loop_watch.add(subscriber.name, made)
             return made
@@ -275,7 +275,7 @@ class SubscriberAgent:
                 status.clear(about)
             status.remark(about, remark_with(patience.fault, subscriber.name, text))
 
-        self.gauges = Gauges(
+        self.gauges = SubscriberGauges(
             metrics, subscriber.name, self._dispatcher, figures, self._places, clock,
             remark=said,
             lag_ms=lambda: 0 if loop_watch is None else loop_watch.lag_ms(subscriber.name),

@@ -14,30 +14,30 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import NotOwnerError
 from streams_app.delivery.processor import Claim, ImpossibleClaimError, Mark
 from streams_app.delivery.scripts import RefusedError
-from streams_app.subscribers.around import Around
 from streams_app.subscribers.beginning import noted
-from streams_app.subscribers.note import MOST_NOTE_BYTES, encoded, fits
-from streams_app.subscribers.once import OnceProcessor
-from streams_app.subscribers.placing import NO_METADATA, how_to_place
-from streams_app.subscribers.runner import Call, Outcome
-from streams_app.subscribers.store import Entry
-from streams_app.subscribers.window import Above, Window
-from streams_app.subscribers.work import Work
+from streams_app.subscribers.context import SubscriberContext
+from streams_app.subscribers.deduplicated import DeduplicatedProcessor
+from streams_app.subscribers.executor import Attempt, AttemptOutcome
+from streams_app.subscribers.initial_offsets import NO_METADATA, how_to_place
+from streams_app.subscribers.offset_metadata import MOST_NOTE_BYTES, encoded, fits
+from streams_app.subscribers.offset_tracker import Above, OffsetTracker
+from streams_app.subscribers.store import AttemptEntry
+from streams_app.subscribers.work import InFlightEvent
 
 LOWEST_BYTES: Final = 8
 """Room in a note that is kept for the begin of the lowest unfinished offset; so much at least any one needs, too."""
 
 
-class AtMostOnceProcessor(OnceProcessor):
+class AtMostOnceProcessor(DeduplicatedProcessor):
     """At most once for each record, and for each event id as long as ids are remembered."""
 
-    def __init__(self, tp: TP, around: Around) -> None:
+    def __init__(self, tp: TP, around: SubscriberContext) -> None:
         """Nothing is claimed yet."""
         super().__init__(tp, around)
         self._has_no_room: set[int] = set()
-        self._roomless: list[Work] = []
+        self._roomless: list[InFlightEvent] = []
         # What has ended well since the last commit: until one says so its next owner takes it for interrupted.
-        self._unsaid: dict[int, Work] = {}
+        self._unsaid: dict[int, InFlightEvent] = {}
 
     # ---- the claim
 
@@ -48,7 +48,7 @@ class AtMostOnceProcessor(OnceProcessor):
     def _begin_of(self, claim: Claim) -> int:
         raise self._not_placed("has no commit")
 
-    async def _take_over(self, claim: Claim, window: Window) -> int:
+    async def _take_over(self, claim: Claim, window: OffsetTracker) -> int:
         mark = claim.mark
         assert mark is not None  # a worker never chooses where to begin
         if noted(claim, mark) is None:
@@ -58,26 +58,26 @@ class AtMostOnceProcessor(OnceProcessor):
         return await super()._take_over(claim, window)
 
     def _not_placed(self, what: str) -> ImpossibleClaimError:
-        name = self._around.subscriber.name
+        name = self._context.subscriber.name
         return ImpossibleClaimError(self._tp, f"{what} of subscriber {name!r}", how_to_place(name))
 
-    async def _believe(self, above: Above, claim: Claim, window: Window) -> None:
+    async def _believe(self, above: Above, claim: Claim, window: OffsetTracker) -> None:
         """Nothing: what is not finished in the commit becomes a letter at most, whatever Redis says."""
 
-    def _found(self, found: dict[int, Entry], window: Window) -> dict[int, Entry]:
+    def _found(self, found: dict[int, AttemptEntry], window: OffsetTracker) -> dict[int, AttemptEntry]:
         self._interrupted = set(window.begun)
         # What Redis was told, and the commit was not, has never begun.
         known = {
-            offset: Entry(entry.attempts - 1, due_ms=1) if entry.is_begun and offset not in self._interrupted else entry
+            offset: AttemptEntry(entry.attempts - 1, due_ms=1) if entry.is_begun and offset not in self._interrupted else entry
             for offset, entry in found.items()
         }
-        return {offset: Entry(1) for offset in self._interrupted} | known
+        return {offset: AttemptEntry(1) for offset in self._interrupted} | known
 
     # ---- one event
 
-    async def _begun(self, calls: Sequence[Call]) -> Sequence[Call]:
+    async def _begun(self, calls: Sequence[Attempt]) -> Sequence[Attempt]:
         """Commits that calls begin, as many as the note has room for; the others wait for it outside of the slots."""
-        window = self._window
+        window = self._tracker
         assert window is not None  # it is claimed
         low = window.low
         taken = sorted(await super()._begun(calls), key=lambda call: int(call.whose.offset))
@@ -90,14 +90,14 @@ class AtMostOnceProcessor(OnceProcessor):
         self._has_no_room = {call.whose.offset for call in calls if call not in taken}
         return taken
 
-    def _fits(self, window: Window, most_bytes: int) -> bool:
+    def _fits(self, window: OffsetTracker, most_bytes: int) -> bool:
         return fits(window.low, self._noted(window.must_be_noted()), most_bytes)
 
     def _said(self) -> Callable[[], Awaitable[None]] | None:
-        assert self._window is not None  # it is claimed
-        return partial(self._commit, self._window)
+        assert self._tracker is not None  # it is claimed
+        return partial(self._commit, self._tracker)
 
-    async def _commit(self, window: Window) -> None:
+    async def _commit(self, window: OffsetTracker) -> None:
         assert self._claim is not None  # it is claimed
         saying, self._unsaid = self._unsaid, {}
         try:
@@ -108,22 +108,22 @@ class AtMostOnceProcessor(OnceProcessor):
                 raise RefusedError("commit", "generation") from error
             raise
 
-    def ended(self, calls: Sequence[Call], uncounted: Collection[Call]) -> None:
-        """See :class:`streams_app.subscribers.dispatcher.Source`."""
-        self._unsaid.update((call.whose.offset, call.whose) for call in calls if call.outcome is Outcome.DONE)
+    def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
+        """See :class:`streams_app.subscribers.dispatcher.EventSource`."""
+        self._unsaid.update((call.whose.offset, call.whose) for call in calls if call.outcome is AttemptOutcome.DONE)
         super().ended(calls, uncounted)
 
     async def _leave(self) -> None:
         await super()._leave()
-        if self._noting.is_robbed:
+        if self._begin_log.is_robbed:
             # Of these it was said just now.
-            self._unsaid = {offset: work for offset, work in self._unsaid.items() if offset not in self._noting.done}
+            self._unsaid = {offset: work for offset, work in self._unsaid.items() if offset not in self._begin_log.done}
 
     async def lost(self) -> None:
         """See :class:`streams_app.delivery.processor.Processor`."""
         await self._say_late(self._unsaid.values())
 
-    def _cut_off(self, work: Work, call: Call) -> None:
+    def _cut_off(self, work: InFlightEvent, call: Attempt) -> None:
         if work.offset not in self._has_no_room:
             super()._cut_off(work, call)
             return
@@ -132,8 +132,8 @@ class AtMostOnceProcessor(OnceProcessor):
         self._keep(work)
         self._roomless.append(work)
 
-    def _next(self, most: int, now_ms: int, *, is_fresh: bool | None) -> list[Work]:
-        window = self._window
+    def _next(self, most: int, now_ms: int, *, is_fresh: bool | None) -> list[InFlightEvent]:
+        window = self._tracker
         assert window is not None  # it is claimed
         if self._roomless:
             if not self._fits(window, MOST_NOTE_BYTES - 2 * LOWEST_BYTES):
@@ -143,7 +143,7 @@ class AtMostOnceProcessor(OnceProcessor):
             self._roomless = []
         return super()._next(most, now_ms, is_fresh=is_fresh)
 
-    def _lowest(self, low: int, now_ms: int) -> Work | None:
+    def _lowest(self, low: int, now_ms: int) -> InFlightEvent | None:
         """The lowest unfinished event, if it may begin: only its end makes room in the note."""
         if self._fresh and self._fresh[0].offset == low:
             return self._fresh.popleft()
@@ -162,7 +162,7 @@ class AtMostOnceProcessor(OnceProcessor):
 
     # ---- what is begun and finished
 
-    def _note(self, low: int, window: Window) -> str:
+    def _note(self, low: int, window: OffsetTracker) -> str:
         whole = self._noted(window.above())
         if fits(low, whole, MOST_NOTE_BYTES):
             return encoded(low, whole)

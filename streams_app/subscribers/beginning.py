@@ -11,10 +11,10 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.fingerprints import Fingerprint, up_to
 from streams_app.delivery.processor import READS_NOTHING, Claim, Mark, OtherLogError
 from streams_app.redis_client import REDIS_ERRORS
-from streams_app.subscribers.around import Around
-from streams_app.subscribers.note import Note, decoded
-from streams_app.subscribers.runs import Run
-from streams_app.subscribers.window import NOTHING, Above, Window
+from streams_app.subscribers.context import SubscriberContext
+from streams_app.subscribers.intervals import Interval
+from streams_app.subscribers.offset_metadata import Note, decoded
+from streams_app.subscribers.offset_tracker import NOTHING, Above, OffsetTracker
 
 logger = logging.getLogger(__name__)
 
@@ -27,14 +27,14 @@ CLAIMS: Final = count(1)
 """Numbers of the claims of this process."""
 
 
-def begin_of(around: Around, claim: Claim) -> int:
+def begin_of(around: SubscriberContext, claim: Claim) -> int:
     """Where a subscriber begins that has no commit."""
     # What was put back is for those who were there already: one that has not read that topic yet leaves out nothing of it.
     from_begin = around.subscriber.start == "earliest" or claim.tp.topic == around.again
     return claim.edges.begin if from_begin else claim.edges.end
 
 
-async def mark_in_redis(tp: TP, around: Around, claim: Claim) -> Mark | None:
+async def mark_in_redis(tp: TP, around: SubscriberContext, claim: Claim) -> Mark | None:
     """How far a subscriber is in a partition without a commit, by what Redis was told: ``start`` is for its first start alone.
 
     It is only read: Kafka has not been asked yet whether the partition is ours.
@@ -94,7 +94,7 @@ def overtaken(above: Above, low: int, begin: int) -> int:
     return begin - low - sum(max(0, min(run.end, begin) - max(run.begin, low)) for run in above.finished)
 
 
-class Found(NamedTuple):
+class RestoredPosition(NamedTuple):
     """Where a subscriber goes on in a partition that was committed before.
 
     Attributes:
@@ -103,7 +103,7 @@ class Found(NamedTuple):
         common: The offset from which on the log is another one than was read, as it went back; None: it did not.
     """
 
-    window: Window
+    window: OffsetTracker
     read: tuple[Fingerprint, ...] = ()
     common: int | None = None
 
@@ -114,11 +114,11 @@ class Found(NamedTuple):
 
 def below(above: Above, common: int) -> Above:
     """What is finished and begun below an offset (pure)."""
-    runs = [Run(run.begin, min(run.end, common)) for run in above.finished if run.begin < common]
+    runs = [Interval(run.begin, min(run.end, common)) for run in above.finished if run.begin < common]
     return Above(tuple(runs), tuple(offset for offset in above.begun if offset < common))
 
 
-async def found(tp: TP, around: Around, claim: Claim, mark: Mark) -> Found:
+async def found(tp: TP, around: SubscriberContext, claim: Claim, mark: Mark) -> RestoredPosition:
     """The window of a partition that was committed before; where its log went back, all that follows is unfinished.
 
     Raises:
@@ -130,8 +130,8 @@ async def found(tp: TP, around: Around, claim: Claim, mark: Mark) -> Found:
     if note is not None and is_same:
         read_to = max([mark.offset, *(run.end for run in note.above.finished), *(one.offset + 1 for one in note.read)])
         if (common := await claim.common_end(note.read, read_to)) is not None:
-            window = Window(next(CLAIMS), min(mark.offset, common), below(note.above, common))
-            return Found(window, up_to(note.read, common), common)
+            window = OffsetTracker(next(CLAIMS), min(mark.offset, common), below(note.above, common))
+            return RestoredPosition(window, up_to(note.read, common), common)
     is_other = note is not None and is_of_another_log(note, claim.topic_id)
     # The embedded broker, which keeps no notes, names a log's end too low: just after the first record of the last batch.
     is_beyond = mark.offset > claim.edges.end and await claim.keeps_notes()
@@ -141,7 +141,7 @@ async def found(tp: TP, around: Around, claim: Claim, mark: Mark) -> Found:
         raise OtherLogError(tp, what, advice)
     if mark.note and note is None:
         logger.warning("the note of the commit says nothing, events above it may run again source=%s offset=%d", tp, mark.offset)
-    window = Window(next(CLAIMS), mark.offset, NOTHING if note is None else note.above)
+    window = OffsetTracker(next(CLAIMS), mark.offset, NOTHING if note is None else note.above)
     if claim.edges.begin > mark.offset:
         lost = overtaken(NOTHING if note is None else note.above, mark.offset, claim.edges.begin)
         logger.error(
@@ -150,4 +150,4 @@ async def found(tp: TP, around: Around, claim: Claim, mark: Mark) -> Found:
         )  # fmt: skip
         around.figures.overtaken(lost)
         window.cover(mark.offset, claim.edges.begin, ())
-    return Found(window, () if note is None else note.read)
+    return RestoredPosition(window, () if note is None else note.read)

@@ -13,14 +13,14 @@ from typing import Any, Final
 import uvloop
 
 from streams_app.errors import text_of
-from streams_app.subscribers.runner import SWEEP_SECONDS, Call, Outcome, Runner
+from streams_app.subscribers.executor import SWEEP_SECONDS, Attempt, AttemptOutcome, Executor
 
 logger = logging.getLogger(__name__)
 
 TURN_MS: Final = 5
 """So long a slot may go from call to call, where none of them waits for anything, before other tasks have their turn."""
 
-_DONE: Final = Outcome.DONE
+_DONE: Final = AttemptOutcome.DONE
 
 
 class UserLoop:
@@ -65,7 +65,7 @@ class UserLoop:
         self.loop.close()
 
 
-class AsyncRunner(Runner):
+class AsyncExecutor(Executor):
     """Slots that are tasks on the loop of the users.
 
     A function that does not end when it is cancelled holds its slot until it does.
@@ -76,10 +76,10 @@ class AsyncRunner(Runner):
         super().__init__(*given, **options)
         self._loop = loop
         self._is_finished = False
-        self._left: dict[Any, Call] = {}
-        self._queue: deque[Call] = deque()
+        self._left: dict[Any, Attempt] = {}
+        self._queue: deque[Attempt] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
-        self._begun_last: Call | None = None
+        self._begun_last: Attempt | None = None
         self._tasks: list[asyncio.Task[None]] = []
         loop.call_soon_threadsafe(self._start)
 
@@ -88,18 +88,18 @@ class AsyncRunner(Runner):
         """See :attr:`Runner.hanging`."""
         return len(self._left)
 
-    def put(self, calls: Iterable[Call]) -> None:
+    def put(self, calls: Iterable[Attempt]) -> None:
         """See :meth:`Runner.put`."""
         self._queue.extend(calls)
         if self._idle:
             self._loop.call_soon_threadsafe(self._wake)
 
-    def cancel(self, calls: Iterable[Call]) -> None:
+    def cancel(self, calls: Iterable[Attempt]) -> None:
         """See :meth:`Runner.cancel`."""
         taken = list(calls)
         for call in taken:
             call.is_dropped = True
-        self._loop.call_soon_threadsafe(self._stop_all, taken, Outcome.CANCELLED)
+        self._loop.call_soon_threadsafe(self._stop_all, taken, AttemptOutcome.CANCELLED)
         self._loop.call_soon_threadsafe(self._wake)
 
     def has(self, task: asyncio.Task[Any]) -> bool:
@@ -120,7 +120,7 @@ class AsyncRunner(Runner):
         """A function has cancelled the task of its slot, and has not caught that; or has done so after its own end."""
         for call in [call for call, slot in self.running.items() if slot is task]:
             if self._took_outcome(call):
-                self._end(call, Outcome.ERROR, self._clock.monotonic_ms(), asyncio.CancelledError("cancelled by itself"))
+                self._end(call, AttemptOutcome.ERROR, self._clock.monotonic_ms(), asyncio.CancelledError("cancelled by itself"))
         self._replace(task)
 
     def _replace(self, task: asyncio.Task[None]) -> None:
@@ -145,13 +145,13 @@ class AsyncRunner(Runner):
                 wanted -= 1
 
     def _sweep(self) -> None:
-        self._stop_all(self._overdue(), Outcome.TIMEOUT)
+        self._stop_all(self._overdue(), AttemptOutcome.TIMEOUT)
         for task in [task for task in self._tasks if task.done()]:
             self._revive(task)
         self._look_hung(self._left, stack_of)
         self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
-    def _stop_all(self, calls: Iterable[Call], outcome: Outcome) -> None:
+    def _stop_all(self, calls: Iterable[Attempt], outcome: AttemptOutcome) -> None:
         for call in calls:
             task = self.running.get(call)
             if task is not None and self._took_outcome(call):
@@ -170,7 +170,7 @@ class AsyncRunner(Runner):
             while queue and now_ms - since_ms < TURN_MS:
                 call = queue.popleft()
                 if call.is_dropped:
-                    self._end(call, Outcome.CANCELLED, now_ms)
+                    self._end(call, AttemptOutcome.CANCELLED, now_ms)
                     continue
                 self._begin(call, task, now_ms)
                 self._begun_last = call
@@ -191,7 +191,7 @@ class AsyncRunner(Runner):
                     # It has waited for something: the others have had their turn.
                     since_ms = now_ms
                 if running.pop(call, None) is not None:
-                    self._end(call, _DONE if error is None else Outcome.ERROR, now_ms, error)
+                    self._end(call, _DONE if error is None else AttemptOutcome.ERROR, now_ms, error)
                 else:
                     self._left.pop(task, None)
                     self._end_late(call, error)

@@ -15,9 +15,9 @@ from streams_app.events.declaration import Event
 from streams_app.events.headers import identity_of
 from streams_app.events.parent import Publisher
 from streams_app.settings import Limits
-from streams_app.subscribers.around import Decode, Decoded
+from streams_app.subscribers.context import Decode, DecodedRecord
 from streams_app.subscribers.declaration import Subscriber
-from streams_app.subscribers.put_back import is_for, taken_apart
+from streams_app.subscribers.original_position import is_for, taken_apart
 from streams_app.subscribers.received import Received
 
 
@@ -56,7 +56,7 @@ def decode_of(
     last, before_offset = TP("", 0), ""
     """The partition of the last record, and what the places of its records begin with: most records are of the same one."""
 
-    def decode(tp: TP, record: Any, attempt: int) -> Decoded | None:
+    def decode(tp: TP, record: Any, attempt: int) -> DecodedRecord | None:
         nonlocal last, before_offset
         headers, offset, timestamp_ms = record.headers, record.offset, record.timestamp
         is_put_back = tp.topic == again
@@ -84,8 +84,8 @@ def decode_of(
             version, fold, attempt, None, name, publisher,
         )  # fmt: skip
         if is_repeatable or is_put_back or found_id == place:
-            return Decoded(found_id, received)
-        return Decoded(found_id, received, identity_of(found_id, headers))
+            return DecodedRecord(found_id, received)
+        return DecodedRecord(found_id, received, identity_of(found_id, headers))
 
     return decode
 

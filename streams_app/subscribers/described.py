@@ -9,8 +9,8 @@ from streams_app.durations import duration_text
 from streams_app.events.asyncapi import FoldRecords, Receiver, document
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.declaration import Records
-from streams_app.subscribers.looks import Present
 from streams_app.subscribers.retries import Retries
+from streams_app.subscribers.status import SubscriberStatus
 from streams_app.subscribers.subscription import Subscription
 
 
@@ -30,7 +30,7 @@ def asyncapi_of(app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subsc
     return document(app_id, catalogue.events, list(records.values()), [_receiver(one) for one in subscriptions])
 
 
-def standing(now: Present, finished: Mapping[str, int]) -> dict[str, Any]:
+def standing(now: SubscriberStatus, finished: Mapping[str, int]) -> dict[str, Any]:
     """How a subscriber stands in one worker.
 
     Args:

@@ -10,12 +10,12 @@ from itertools import groupby
 from typing import Final, Protocol
 
 from streams_app.clock import Clock
+from streams_app.subscribers.executor import Attempt, AttemptOutcome, Executor
 from streams_app.subscribers.failing import Failing, error_of
-from streams_app.subscribers.leases import Leases
-from streams_app.subscribers.looks import Look
+from streams_app.subscribers.rate_limiter import RateLimiter
 from streams_app.subscribers.retries import Retries
-from streams_app.subscribers.retrying import Suspension
-from streams_app.subscribers.runner import Call, Outcome, Runner
+from streams_app.subscribers.retrying import CircuitBreaker
+from streams_app.subscribers.status import PartitionStatus
 from streams_app.subscribers.work import says_something_of_its_event_alone
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ FEWEST_AHEAD: Final = 256
 AT_ONCE: Final = 32
 """So many events are taken of one partition before the next one has its turn."""
 
-_DONE: Final = Outcome.DONE
+_DONE: Final = AttemptOutcome.DONE
 
 SOON_MS: Final = 20
 SOON_ROUNDS: Final = 4
@@ -63,14 +63,14 @@ class Lately:
         return self._ended if now_ms - self._since_ms < 2 * SOON_MS else 0
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """A partition from which events are taken."""
 
     @property
     def held(self) -> int:
         """Unfinished events once they are too many for the reader to go on, else 0."""
 
-    def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Call]:
+    def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
         """The next events as calls, which may begin at once or once their source says so; fewer than wanted: there are no more now.
 
         Args:
@@ -82,7 +82,7 @@ class Source(Protocol):
     def ready(self, now_ms: int) -> int:
         """About how many events could be taken now."""
 
-    def ended(self, calls: Sequence[Call], uncounted: Collection[Call]) -> None:
+    def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
         """Calls that were taken here have an outcome.
 
         Args:
@@ -90,7 +90,7 @@ class Source(Protocol):
             uncounted: Of these a failure does not count against the event.
         """
 
-    def look(self) -> Look:
+    def look(self) -> PartitionStatus:
         """What the partition says of itself."""
 
 
@@ -108,11 +108,11 @@ class Dispatcher:
         patience_ms: int,
         retries: Retries,
         clock: Clock,
-        make_runner: Callable[..., Runner],
-        count: Callable[[list[Call]], None] = lambda calls: None,
+        make_runner: Callable[..., Executor],
+        count: Callable[[list[Attempt]], None] = lambda calls: None,
         *,
         ahead: Ahead = Ahead.MANY,
-        leases: Leases | None = None,
+        leases: RateLimiter | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
         """Has no partition yet.
@@ -120,7 +120,7 @@ class Dispatcher:
         Args:
             name: Of the subscriber, for people.
             concurrency: Number of slots.
-            patience_ms: See :class:`streams_app.subscribers.retrying.Suspension`.
+            patience_ms: See :class:`streams_app.subscribers.retrying.CircuitBreaker`.
             retries: Of the subscriber.
             clock: Wall clock of waits, monotonic one of calls.
             make_runner: Takes what is called with calls that ended.
@@ -129,35 +129,35 @@ class Dispatcher:
             leases: How many may begin, where the subscriber has a rate; None: any number. What is taken begins at once then.
             on_fatal: Called with an error that nobody expects; None: it is raised.
         """
-        self.suspension = Suspension(patience_ms)
+        self.suspension = CircuitBreaker(patience_ms)
         self._name = name
         self._retries = retries
         self._clock = clock
         self._ahead = Ahead.NONE if leases is not None else ahead
         self._most = max(2 * concurrency, FEWEST_AHEAD) if self._ahead is Ahead.MANY else concurrency
         self._lately = Lately()
-        self._leases = leases
+        self._rate_limiter = leases
         self._on_fatal = on_fatal
-        self._sources: deque[Source] = deque()
-        self._calls: dict[Call, Source] = {}
+        self._sources: deque[EventSource] = deque()
+        self._calls: dict[Attempt, EventSource] = {}
         self._count_all = count
         self._failing = Failing(name)
         self.runner = make_runner(self._on_ended)
 
-    def join(self, source: Source) -> None:
+    def join(self, source: EventSource) -> None:
         """Takes events of a partition from now on."""
         self._sources.append(source)
-        if self._leases is not None:
-            self._leases.start(self._wanted, self.kick)
+        if self._rate_limiter is not None:
+            self._rate_limiter.start(self._wanted, self.kick)
 
-    def leave(self, source: Source) -> None:
+    def leave(self, source: EventSource) -> None:
         """Takes no more events of a partition; what was taken goes on."""
         if source in self._sources:
             self._sources.remove(source)
         if not self._sources:
             self._failing.tell_held(self._clock.monotonic_ms(), is_last=True)
-            if self._leases is not None:
-                self._leases.stop()
+            if self._rate_limiter is not None:
+                self._rate_limiter.stop()
 
     @property
     def running(self) -> int:
@@ -168,10 +168,10 @@ class Dispatcher:
         """Whether the reader of a partition is paused; called from any thread."""
         return any(source.held for source in list(self._sources))
 
-    def looks(self) -> list[Look]:
+    def looks(self) -> list[PartitionStatus]:
         """What each partition says of itself."""
         looks = [source.look() for source in self._sources]
-        if self._leases is not None and self._leases.waits_for_redis:
+        if self._rate_limiter is not None and self._rate_limiter.waits_for_redis:
             return [look._replace(waits_for=look.waits_for | {"redis"}) for look in looks]
         return looks
 
@@ -183,23 +183,23 @@ class Dispatcher:
         """Gives the slots what may begin now."""
         now_ms = self._clock.now_ms()
         room = self._most if self._ahead is Ahead.MANY else self._most - self.runner.hanging
-        most = room if self._leases is None else min(room, len(self._calls) + self._leases.left)
+        most = room if self._rate_limiter is None else min(room, len(self._calls) + self._rate_limiter.left)
         if self._ahead is Ahead.SOON:
             most += min(self._lately.ended(self._clock.monotonic_ms()), SOON_ROUNDS * self._most)
         calls = self._probe(now_ms, most) if self.suspension.is_suspended else self._take(now_ms, most)
-        if self._leases is not None:
-            self._leases.use(len(calls))
-            if len(self._calls) < room and not self._leases.left:
-                self._leases.want_more()
+        if self._rate_limiter is not None:
+            self._rate_limiter.use(len(calls))
+            if len(self._calls) < room and not self._rate_limiter.left:
+                self._rate_limiter.want_more()
         self.noted([call for call in calls if not call.is_unnoted])
         self._failing.tell_held(self._clock.monotonic_ms())
 
-    def noted(self, calls: Sequence[Call]) -> None:
+    def noted(self, calls: Sequence[Attempt]) -> None:
         """Calls of a source that may begin now, as that they begin is noted where it outlives this process."""
         if calls:
             self.runner.put(calls)
 
-    def withdrawn(self, calls: list[Call]) -> None:
+    def withdrawn(self, calls: list[Attempt]) -> None:
         """Calls of a source that do not begin; it has given each an outcome."""
         if calls:
             self._on_ended(calls)
@@ -215,7 +215,7 @@ class Dispatcher:
             return min(ready, int(self.suspension.may_begin(self._clock.monotonic_ms(), len(self._calls))))
         return min(ready, max(room, 2 * used)) if room > 0 else 0
 
-    def _probe(self, now_ms: int, most: int) -> list[Call]:
+    def _probe(self, now_ms: int, most: int) -> list[Attempt]:
         """One event of any partition, a fresh one and one that waits in turn."""
         if most <= len(self._calls) or not self.suspension.may_begin(self._clock.monotonic_ms(), len(self._calls)):
             return []
@@ -229,8 +229,8 @@ class Dispatcher:
                 return calls
         return []
 
-    def _take(self, now_ms: int, most: int) -> list[Call]:
-        taken: list[Call] = []
+    def _take(self, now_ms: int, most: int) -> list[Attempt]:
+        taken: list[Attempt] = []
         empty = 0
         while (room := most - len(self._calls)) > 0 and empty < len(self._sources):
             source = self._turn()
@@ -240,11 +240,11 @@ class Dispatcher:
             empty = 0 if calls else empty + 1
         return taken
 
-    def _turn(self) -> Source:
+    def _turn(self) -> EventSource:
         self._sources.rotate(-1)
         return self._sources[-1]
 
-    def _on_ended(self, calls: list[Call]) -> None:
+    def _on_ended(self, calls: list[Attempt]) -> None:
         try:
             self._end(calls)
         except Exception as error:
@@ -255,7 +255,7 @@ class Dispatcher:
                 self._calls.pop(call, None)
             self._on_fatal(error)
 
-    def _end(self, calls: list[Call]) -> None:
+    def _end(self, calls: list[Attempt]) -> None:
         self._count_all(calls)
         self._lately.note(len(calls), self._clock.monotonic_ms())
         uncounted = self._uncounted(calls)
@@ -264,9 +264,9 @@ class Dispatcher:
             source.ended(list(some), uncounted)
         self.kick()
 
-    def _uncounted(self, calls: Sequence[Call]) -> set[Call]:
+    def _uncounted(self, calls: Sequence[Attempt]) -> set[Attempt]:
         """Looks for signs of an outage in calls that ended; returns those that have failed during one."""
-        uncounted: set[Call] = set()
+        uncounted: set[Attempt] = set()
         has_failures = self.suspension.has_failures
         for call in calls:
             if call.outcome is _DONE:
@@ -277,13 +277,13 @@ class Dispatcher:
             # Asked before the call is counted: the attempt that shows an outage is one of those that count.
             if not self.suspension.counts(self._clock.monotonic_ms()):
                 uncounted.add(call)
-            if call.outcome is Outcome.TIMEOUT or (
+            if call.outcome is AttemptOutcome.TIMEOUT or (
                 call.error is not None and not says_something_of_its_event_alone(call.error, self._retries)
             ):
                 self._failed(call)
         return uncounted
 
-    def _failed(self, call: Call) -> None:
+    def _failed(self, call: Attempt) -> None:
         self._failing.tell(call)
         if self.suspension.failed(call.whose, call.begun_ms, call.ended_ms):
             error = error_of(call)

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Collection
 from contextlib import suppress
 
-from streams_app.subscribers.runner import Call
+from streams_app.subscribers.executor import Attempt
 
 
-class Ending:
+class AttemptsWaiter:
     """Waits for calls to end. The time they have may become less meanwhile, as where a worker is to stop amidst a rebalance."""
 
-    def __init__(self, running: Collection[Call]) -> None:
+    def __init__(self, running: Collection[Attempt]) -> None:
         """Waits for nothing yet.
 
         Args:

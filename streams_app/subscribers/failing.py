@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from streams_app.errors import text_of
+from streams_app.subscribers.executor import Attempt
 from streams_app.subscribers.received import Retry
-from streams_app.subscribers.runner import Call
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Failing:
         self._last = "", "", ""
         self._told_ms: int | None = None
 
-    def tell(self, call: Call) -> None:
+    def tell(self, call: Attempt) -> None:
         """An attempt has failed, at the end of its call; ``Retry`` says that it was none."""
         if isinstance(call.error, Retry):
             return
@@ -60,7 +60,7 @@ class Failing:
         self._untold, self._told_ms = 0, now_ms
 
 
-def error_of(call: Call) -> str:
+def error_of(call: Attempt) -> str:
     """Why a call has failed, as the log tells it."""
     return "timed out" if call.error is None else text_of(call.error)[:ERROR_CHARACTERS]
 

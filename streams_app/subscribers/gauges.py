@@ -17,8 +17,8 @@ from streams_app.read_store.agents.waiting import Ends
 from streams_app.reasons import FINISHED_LATE
 from streams_app.subscribers.declaration import Idempotent
 from streams_app.subscribers.dispatcher import Dispatcher
-from streams_app.subscribers.figures import Figures
-from streams_app.subscribers.looks import WAITS, Present, present, remark_of, unread_from
+from streams_app.subscribers.status import WAITS, SubscriberStatus, present, remark_of, unread_from
+from streams_app.subscribers.subscriber_metrics import SubscriberMetrics
 from streams_app.words import counted
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ Places = Callable[[], Awaitable[Mapping[TP, tuple[int, int]]]]
 """Partition that is assigned → where its group is, and the end of its log; raises anything where nobody can tell now."""
 
 
-class Gauges:
+class SubscriberGauges:
     """The gauges of one subscriber.
 
     Attributes:
@@ -42,7 +42,7 @@ class Gauges:
         metrics: Metrics,
         name: str,
         dispatcher: Dispatcher,
-        figures: Figures,
+        figures: SubscriberMetrics,
         places: Places,
         clock: Clock,
         remark: Callable[[str | None], None] = lambda text: None,
@@ -70,7 +70,7 @@ class Gauges:
         self._lag_ms = lag_ms
         self._waits_for_operator = waits_for_operator
         self._lag = metrics.subscriber_loop_lag_seconds.labels(name)
-        self.present = Present()
+        self.present = SubscriberStatus()
         self._dispatcher = dispatcher
         self._figures = figures
         self._places = places

@@ -15,8 +15,8 @@ from streams_app.events.codec import event_id
 from streams_app.reasons import FINISHED_LATE
 from streams_app.settings import Limits
 from streams_app.subscribers.faults import fault_of_letters
-from streams_app.subscribers.put_back import REPLAY_HEADER, Origin, kept, taken_apart
-from streams_app.subscribers.work import Letter, Work, letter
+from streams_app.subscribers.original_position import REPLAY_HEADER, OriginalPosition, kept, taken_apart
+from streams_app.subscribers.work import DeadLettering, InFlightEvent, letter
 
 _UNNAMED: Final = ("event-id", b"")
 
@@ -34,7 +34,7 @@ def received_id(tp: TP, record: Any, limits: Limits) -> str:
         record: One that was put back stands for the one that it was.
         limits: An id that is longer is none, as where the event is decoded.
     """
-    headers, origin = record.headers, Origin(tp, record.offset, record.timestamp)
+    headers, origin = record.headers, OriginalPosition(tp, record.offset, record.timestamp)
     if headers and headers[0][0] == REPLAY_HEADER:
         origin, headers = taken_apart(headers) or (origin, headers)
     place = (origin.tp.topic, origin.tp.partition, origin.offset)
@@ -44,7 +44,7 @@ def received_id(tp: TP, record: Any, limits: Limits) -> str:
         return ":".join(map(str, place))
 
 
-class Letters:
+class DeadLetterWriter:
     """Sends letters one request after the other; whoever has one to send does not wait.
 
     Attributes:
@@ -56,8 +56,8 @@ class Letters:
         tp: TP,
         subscriber: str,
         sender: DeadLetters,
-        on_acknowledged: Callable[[Sequence[Work]], None],
-        count: Callable[[Sequence[tuple[Work, str]]], None] = lambda letters: None,
+        on_acknowledged: Callable[[Sequence[InFlightEvent]], None],
+        count: Callable[[Sequence[tuple[InFlightEvent, str]]], None] = lambda letters: None,
         limits: Limits | None = None,
         *,
         is_ordered: bool = False,
@@ -81,14 +81,14 @@ class Letters:
         self._count = count
         self._limits = limits or Limits()
         self._is_ordered = is_ordered
-        self._unsent: list[tuple[Work, Letter]] = []
-        self._sending: list[tuple[Work, Letter]] = []
-        self._seen: list[tuple[Work, Letter]] = []
+        self._unsent: list[tuple[InFlightEvent, DeadLettering]] = []
+        self._sending: list[tuple[InFlightEvent, DeadLettering]] = []
+        self._seen: list[tuple[InFlightEvent, DeadLettering]] = []
         self._has_some = asyncio.Event()
         self._sending_now = asyncio.Lock()
         self._late: set[asyncio.Task[None]] = set()
 
-    def put(self, work: Work, letter: Letter) -> None:
+    def put(self, work: InFlightEvent, letter: DeadLettering) -> None:
         """Sends a letter soon."""
         self._unsent.append((work, letter))
         self._has_some.set()
@@ -124,26 +124,26 @@ class Letters:
                     async with self._sending_now:
                         await asyncio.sleep(0)  # :meth:`forever` has its turn
 
-    def say_late(self, work: Work, detail: str = AFTER_TIMEOUT) -> None:
+    def say_late(self, work: InFlightEvent, detail: str = AFTER_TIMEOUT) -> None:
         """Sends a second letter of an event whose function has ended well: it may do so long after the end of this claim."""
         saying = asyncio.create_task(self._say_late(work, letter(work, FINISHED_LATE, detail)), name=f"late {self._tp}")
         self._late.add(saying)
         saying.add_done_callback(self._late.discard)
 
-    async def _say_late(self, work: Work, second: Letter) -> None:
+    async def _say_late(self, work: InFlightEvent, second: DeadLettering) -> None:
         # After the first one, which may be on its way.
         async with self._sending_now:
             await self._sender.send([self._refused(work, second)])
             self._count([(work, second.reason)])
 
-    async def send_last(self, letters: Sequence[tuple[Work, Letter]], seconds: float) -> None:
+    async def send_last(self, letters: Sequence[tuple[InFlightEvent, DeadLettering]], seconds: float) -> None:
         """Sends letters of events that are no longer this claim's to finish, if that is possible within ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._sender.send([self._refused(work, letter) for work, letter in letters])
                 self._count([(work, letter.reason) for work, letter in letters])
 
-    def _refused(self, work: Work, letter: Letter) -> Refused:
+    def _refused(self, work: InFlightEvent, letter: DeadLettering) -> Refused:
         # The same in each sending of the same attempt: who reads letters can tell a repetition.
         letter_id = f"{self._subscriber}:{self._tp.topic}:{self._tp.partition}:{work.offset}:{work.attempts}"
         if letter.reason == FINISHED_LATE:
@@ -157,5 +157,5 @@ class Letters:
             detail = detail[:WHY_CHARACTERS] + GOES_ON
         return Refused(work.record, letter.reason, detail, headers=(*own, *kept(work.record.headers)))
 
-    def _received_id(self, work: Work) -> str:
+    def _received_id(self, work: InFlightEvent) -> str:
         return received_id(self._tp, work.record, self._limits)

@@ -2,7 +2,7 @@
 
 An event is finished when its function has returned, or when its dead letter is acknowledged. Kafka has the low watermark and, in
 the note of its commit, what is finished above it. What Redis is told of attempts, and what becomes of an event whose process has
-died, is up to the promise: :mod:`streams_app.subscribers.again` and :mod:`streams_app.subscribers.once`.
+died, is up to the promise: :mod:`streams_app.subscribers.at_least_once` and :mod:`streams_app.subscribers.deduplicated`.
 """
 
 from __future__ import annotations
@@ -20,22 +20,29 @@ from streams_app.delivery.processor import Claim, Mark
 from streams_app.delivery.tasks import ended, run
 from streams_app.errors import BadEventError
 from streams_app.events.codec import header_faults
-from streams_app.subscribers.around import Around, Decoded
-from streams_app.subscribers.beginning import CLAIMS, Found, begin_of, found, mark_in_redis
+from streams_app.subscribers.beginning import CLAIMS, RestoredPosition, begin_of, found, mark_in_redis
 from streams_app.subscribers.bounds import MOST_UNFINISHED, MOST_UNFINISHED_BYTES, sizes_of
-from streams_app.subscribers.ending import Ending
-from streams_app.subscribers.looks import Look
-from streams_app.subscribers.note import Note, fitted
-from streams_app.subscribers.order import KeyOrder
-from streams_app.subscribers.promise import LAST_MARKS_SECONDS, Promise
+from streams_app.subscribers.context import DecodedRecord, SubscriberContext
+from streams_app.subscribers.ending import AttemptsWaiter
+from streams_app.subscribers.executor import Attempt, AttemptOutcome
+from streams_app.subscribers.guarantee import LAST_MARKS_SECONDS, DeliveryGuarantee
+from streams_app.subscribers.key_queue import KeyQueue
+from streams_app.subscribers.offset_metadata import Note, fitted
+from streams_app.subscribers.offset_tracker import Above, OffsetTracker
 from streams_app.subscribers.received import Retry
-from streams_app.subscribers.retrying import Probes, Waiting
-from streams_app.subscribers.runner import Call, Outcome
-from streams_app.subscribers.store import Entry
-from streams_app.subscribers.window import Above, Window
-from streams_app.subscribers.work import Again, Letter, Work, after_failure, letter, says_something_of_its_event_alone
+from streams_app.subscribers.retrying import HalfOpenProbes, RetryQueue
+from streams_app.subscribers.status import PartitionStatus
+from streams_app.subscribers.store import AttemptEntry
+from streams_app.subscribers.work import (
+    DeadLettering,
+    InFlightEvent,
+    ScheduledRetry,
+    after_failure,
+    letter,
+    says_something_of_its_event_alone,
+)
 
-_DONE: Final = (Outcome.DONE, Outcome.DUPLICATE)
+_DONE: Final = (AttemptOutcome.DONE, AttemptOutcome.DUPLICATE)
 """The function has returned, or has nothing to do."""
 
 NEAR_NOTED: Final = 3
@@ -48,36 +55,36 @@ LEAVE_SECONDS: Final = CANCELLED_SECONDS + 3 * LAST_MARKS_SECONDS
 """What the end of a claim takes beside what runs: for what is cancelled, for the last letters and the last marks."""
 
 
-class SubscriberProcessor(Promise):
+class SubscriberProcessor(DeliveryGuarantee):
     """See :class:`streams_app.delivery.processor.Processor`."""
 
-    def __init__(self, tp: TP, around: Around) -> None:
+    def __init__(self, tp: TP, around: SubscriberContext) -> None:
         """Nothing is claimed yet."""
         self._tp = tp
-        self._around = around
-        self._window: Window | None = None
+        self._context = around
+        self._tracker: OffsetTracker | None = None
         self._topic_id = ""
         self._read: tuple[Fingerprint, ...] = ()
-        self._found_at: Found
+        self._found_at: RestoredPosition
         self._claim: Claim | None = None
-        self._fresh: deque[Work] = deque()
-        self._waiting: Waiting[Work] = Waiting()
-        self._order: KeyOrder[Work] | None = KeyOrder() if around.subscriber.ordered else None
-        self._before: dict[int, Entry] = {}
-        self._running: set[Call] = set()
-        self._letters = around.letters_of(tp, self._acknowledged)
-        self._ending = Ending(self._running)
+        self._fresh: deque[InFlightEvent] = deque()
+        self._waiting: RetryQueue[InFlightEvent] = RetryQueue()
+        self._order: KeyQueue[InFlightEvent] | None = KeyQueue() if around.subscriber.ordered else None
+        self._before: dict[int, AttemptEntry] = {}
+        self._running: set[Attempt] = set()
+        self._dead_letters = around.letters_of(tp, self._acknowledged)
+        self._ending = AttemptsWaiter(self._running)
         self._tasks: list[asyncio.Task[None]] = []
         self._bytes = self._note_bytes = 0
         self._is_over = self._is_alone = self._is_full = self._is_first_start = False
-        self._probes = Probes()
+        self._probes = HalfOpenProbes()
 
     # ---- the delivery
 
     @property
     def held(self) -> int:
         """Unfinished events once they are too many, else 0: what runs or waits keeps nobody from reading on."""
-        unfinished = 0 if self._window is None else self._window.unfinished
+        unfinished = 0 if self._tracker is None else self._tracker.unfinished
         return unfinished if unfinished >= MOST_UNFINISHED or self._bytes >= MOST_UNFINISHED_BYTES else 0
 
     async def claim(self, claim: Claim) -> int:
@@ -93,36 +100,38 @@ class SubscriberProcessor(Promise):
         mark = claim.mark or await self._mark_in_redis(claim)
         self._is_first_start = mark is None
         self._found_at = (
-            Found(Window(next(CLAIMS), self._begin_of(claim))) if mark is None else await found(self._tp, self._around, claim, mark)
+            RestoredPosition(OffsetTracker(next(CLAIMS), self._begin_of(claim)))
+            if mark is None
+            else await found(self._tp, self._context, claim, mark)
         )
-        self._window, self._read = window, _ = self._found_at[:2]
+        self._tracker, self._read = window, _ = self._found_at[:2]
         if claim.mark is None:
             await claim.commit_now(self._mark(window))
         position = await self._take_over(claim, window)
-        works = {**self._works(), "letters": self._letters.forever()}
+        works = {**self._works(), "letters": self._dead_letters.forever()}
         self._tasks = [run(claim, work, f"{about} {self._tp}") for about, work in works.items()]
-        self._around.dispatcher.join(self)
+        self._context.dispatcher.join(self)
         return position
 
     async def _mark_in_redis(self, claim: Claim) -> Mark | None:
         """What Redis knows of a partition whose commit Kafka may have removed (``offsets.retention.minutes``)."""
-        return await mark_in_redis(self._tp, self._around, claim)
+        return await mark_in_redis(self._tp, self._context, claim)
 
     def _begin_of(self, claim: Claim) -> int:
         """Where it begins in a partition in which it has never been."""
-        return begin_of(self._around, claim)
+        return begin_of(self._context, claim)
 
     def deliver(self, batch: Batch) -> None:
         """Takes the next range."""
-        assert self._window is not None  # it is claimed
+        assert self._tracker is not None  # it is claimed
         records = batch.records
         if records and (not self._read or self._read[-1].offset < records[-1].offset):
             self._read = thinned(followed_by(self._read, records[-1]), near=NEAR_NOTED, spread=1)
-        offsets = self._window.cover(batch.begin, batch.end, [record.offset for record in records])
+        offsets = self._tracker.cover(batch.begin, batch.end, [record.offset for record in records])
         if len(offsets) < len(records):
             wanted = set(offsets)
             records = [record for record in records if record.offset in wanted]
-        works = list(map(Work, records, sizes := sizes_of(records)))
+        works = list(map(InFlightEvent, records, sizes := sizes_of(records)))
         self._bytes += sum(sizes)
         self._arrived(works)
         if self._order is not None:
@@ -133,9 +142,9 @@ class SubscriberProcessor(Promise):
                 del self._before[offset]
             self._drop(gone)
         self._is_full = self.held > 0
-        self._around.dispatcher.kick()
+        self._context.dispatcher.kick()
 
-    def _arrived(self, works: Sequence[Work]) -> None:
+    def _arrived(self, works: Sequence[InFlightEvent]) -> None:
         """Gives events that were read what is known of them from former owners."""
         for work in works if self._before else ():
             if (before := self._before.pop(work.offset, None)) is not None:
@@ -143,22 +152,22 @@ class SubscriberProcessor(Promise):
 
     async def mark(self) -> Mark | None:
         """The low watermark, and what is finished above it."""
-        return None if self._window is None else self._mark(self._window)
+        return None if self._tracker is None else self._mark(self._tracker)
 
     def tick(self, now_ms: int) -> None:
         """Events that waited may be due."""
-        self._around.dispatcher.kick()
+        self._context.dispatcher.kick()
 
     async def revoke(self, seconds: float) -> None:
         """Lets what runs end, within limits."""
         self._is_over = True
-        self._around.dispatcher.leave(self)
-        self._around.dispatcher.runner.recall(self._running)
+        self._context.dispatcher.leave(self)
+        self._context.dispatcher.runner.recall(self._running)
         if not await self._ending.within(max(0.0, seconds - LEAVE_SECONDS)):
-            self._around.dispatcher.runner.cancel(list(self._running))
+            self._context.dispatcher.runner.cancel(list(self._running))
             await self._ending.though_cancelled(CANCELLED_SECONDS)
         if self._tasks:
-            await self._letters.sent(LAST_MARKS_SECONDS)
+            await self._dead_letters.sent(LAST_MARKS_SECONDS)
             await self._settle()
             await ended(self._tasks)
             await self._leave()
@@ -169,9 +178,9 @@ class SubscriberProcessor(Promise):
 
     # ---- the dispatcher
 
-    def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Call]:
-        """See :class:`streams_app.subscribers.dispatcher.Source`."""
-        taken: list[Call] = []
+    def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
+        """See :class:`streams_app.subscribers.dispatcher.EventSource`."""
+        taken: list[Attempt] = []
         while len(taken) < most and not self._is_over and not self._is_alone:
             if self._fresh and not self._may_try(self._fresh[0]):
                 # It may have killed its process: what is found next in its place would keep it from being tried.
@@ -188,11 +197,11 @@ class SubscriberProcessor(Promise):
         return taken
 
     def ready(self, now_ms: int) -> int:
-        """See :class:`streams_app.subscribers.dispatcher.Source`."""
+        """See :class:`streams_app.subscribers.dispatcher.EventSource`."""
         return 0 if self._is_over or self._is_alone else len(self._fresh) + self._waiting.due(now_ms)
 
-    def ended(self, calls: Sequence[Call], uncounted: Collection[Call]) -> None:
-        """See :class:`streams_app.subscribers.dispatcher.Source`."""
+    def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
+        """See :class:`streams_app.subscribers.dispatcher.EventSource`."""
         self._running.difference_update(calls)
         if self._is_over:
             self._ending.told()
@@ -200,54 +209,54 @@ class SubscriberProcessor(Promise):
         self._finish(done)
         # The last one first: those that are put back come to stand as they stood.
         for call in reversed(calls) if len(done) < len(calls) else ():
-            if call.outcome is Outcome.CANCELLED:
+            if call.outcome is AttemptOutcome.CANCELLED:
                 self._cut_off(call.whose, call)
             elif call.outcome not in _DONE:
                 self._failed(call.whose, call, counts=call not in uncounted)
 
-    def look(self) -> Look:
-        """See :class:`streams_app.subscribers.dispatcher.Source`."""
-        assert self._window is not None  # it is claimed
+    def look(self) -> PartitionStatus:
+        """See :class:`streams_app.subscribers.dispatcher.EventSource`."""
+        assert self._tracker is not None  # it is claimed
         queued = [*islice(self._fresh, 1), *(() if self._order is None else self._order.next_behind())]
-        waits = {"window": self.held > 0, "dead-letters": self._letters.is_waiting(), self._waits_for(): True}
-        return Look(
-            self._tp, self._window.end, self._window.unfinished, len(self._waiting),
+        waits = {"window": self.held > 0, "dead-letters": self._dead_letters.is_waiting(), self._waits_for(): True}
+        return PartitionStatus(
+            self._tp, self._tracker.end, self._tracker.unfinished, len(self._waiting),
             min((work.record.timestamp for work in queued), default=None), self._note_bytes,
-            frozenset(what for what, is_so in waits.items() if what and is_so), self._letters.fault,
+            frozenset(what for what, is_so in waits.items() if what and is_so), self._dead_letters.fault,
         )  # fmt: skip
 
     # ---- events
 
-    def _may_begin(self, works: Sequence[Work]) -> None:
+    def _may_begin(self, works: Sequence[InFlightEvent]) -> None:
         """Takes events that are next of their key; a letter that needs no attempt waits for no slot, no lease and no outage."""
         if not any([work.due_ms or work.is_interrupted for work in works]):
             self._fresh.extend(works)
             return
-        now_ms = self._around.clock.now_ms()
+        now_ms = self._context.clock.now_ms()
         for work in works:
             if (instead := self._instead(work)) is not None:
-                self._letters.put(work, instead)
+                self._dead_letters.put(work, instead)
             elif work.due_ms > now_ms:
                 self._waiting.push(work, work.due_ms)
             else:
                 self._fresh.append(work)
 
-    def _next(self, most: int, now_ms: int, *, is_fresh: bool | None) -> list[Work]:
+    def _next(self, most: int, now_ms: int, *, is_fresh: bool | None) -> list[InFlightEvent]:
         """Events that may begin, those that waited before fresh ones but where a fresh one is wanted."""
         fresh = self._fresh
-        works: list[Work] = []
+        works: list[InFlightEvent] = []
         while not (is_fresh and fresh) and len(works) < most and (work := self._waiting.pop_due(now_ms)) is not None:
             works.append(work)
         if is_fresh is not None and fresh and not works:
-            works.append(self._probes.take_of(fresh, self._around.dispatcher.suspension.number))
+            works.append(self._probes.take_of(fresh, self._context.dispatcher.suspension.number))
         works += [fresh.popleft() for _ in range(min(most - len(works), len(fresh)))]
         return works
 
-    def _calls(self, works: Sequence[Work]) -> list[Call]:
+    def _calls(self, works: Sequence[InFlightEvent]) -> list[Attempt]:
         """The next attempts of events, but for those that are finished, or will be with their letters."""
-        begin: list[tuple[Work, Decoded]] = []
-        skipped: list[Work] = []
-        tp, decode, limits = self._tp, self._around.decode, self._around.limits
+        begin: list[tuple[InFlightEvent, DecodedRecord]] = []
+        skipped: list[InFlightEvent] = []
+        tp, decode, limits = self._tp, self._context.decode, self._context.limits
         most_bytes = limits.value_bytes
         for work in works:
             try:
@@ -255,7 +264,7 @@ class SubscriberProcessor(Promise):
                 if work.size_bytes > most_bytes and made is not None:
                     header_faults(work.record.headers, limits)
             except BadEventError as error:
-                self._letters.put(work, letter(work, error.reason, error.detail))
+                self._dead_letters.put(work, letter(work, error.reason, error.detail))
                 continue
             if made is None:
                 skipped.append(work)
@@ -264,35 +273,35 @@ class SubscriberProcessor(Promise):
             begin.append((work, made))
         if skipped:
             for work in skipped:
-                self._around.figures.finished(work, "skipped")
+                self._context.figures.finished(work, "skipped")
             self._finish(skipped)
         return self._begins(begin) if begin else []
 
-    def _failed(self, work: Work, call: Call, *, counts: bool) -> None:
-        now_ms = self._around.clock.now_ms()
+    def _failed(self, work: InFlightEvent, call: Attempt, *, counts: bool) -> None:
+        now_ms = self._context.clock.now_ms()
         work.first_failed_ms = work.first_failed_ms or now_ms
-        declared = self._around.subscriber
+        declared = self._context.subscriber
         # Not by what it is worth: an error may have a length, and that be 0.
         error = TimeoutError(f"not ended within {declared.timeout.total_seconds():g} s") if call.error is None else call.error
-        is_timeout = call.outcome is Outcome.TIMEOUT
+        is_timeout = call.outcome is AttemptOutcome.TIMEOUT
         after = after_failure(work, error, declared.retry, is_timeout=is_timeout, is_repeatable=self.is_repeatable)
         # What an outage makes of an event does not count against it, where it may run again.
         is_final = says_something_of_its_event_alone(error, declared.retry) or not (self.is_repeatable or isinstance(error, Retry))
-        if isinstance(after, Letter) and (counts or is_final):
-            self._letters.put(work, after)
+        if isinstance(after, DeadLettering) and (counts or is_final):
+            self._dead_letters.put(work, after)
             if is_timeout:
-                call.on_late = partial(self._letters.say_late, work)
+                call.on_late = partial(self._dead_letters.say_late, work)
             return
-        wait_ms = after.after_ms if isinstance(after, Again) else declared.retry.longest_ms
+        wait_ms = after.after_ms if isinstance(after, ScheduledRetry) else declared.retry.longest_ms
         work.waited_ms += wait_ms if counts else 0
         self._put_off(work, attempts=work.attempts if counts else work.attempts - 1, due_ms=now_ms + wait_ms)
 
-    def _put_off(self, work: Work, *, attempts: int, due_ms: int) -> None:
+    def _put_off(self, work: InFlightEvent, *, attempts: int, due_ms: int) -> None:
         work.attempts, work.due_ms = attempts, due_ms
         self._keep(work)
         self._waiting.push(work, due_ms)
 
-    def _put_back(self, work: Work) -> None:
+    def _put_back(self, work: InFlightEvent) -> None:
         """An attempt was taken back: an event that has not failed here yet is as fresh as before."""
         work.attempts, work.due_ms = work.attempts - 1, 1
         self._keep(work)
@@ -301,14 +310,14 @@ class SubscriberProcessor(Promise):
         else:
             self._fresh.appendleft(work)
 
-    def _acknowledged(self, works: Sequence[Work]) -> None:
+    def _acknowledged(self, works: Sequence[InFlightEvent]) -> None:
         self._finish(works)
-        self._around.dispatcher.kick()
+        self._context.dispatcher.kick()
 
-    def _finish(self, works: Sequence[Work]) -> None:
-        assert self._window is not None  # it is claimed
+    def _finish(self, works: Sequence[InFlightEvent]) -> None:
+        assert self._tracker is not None  # it is claimed
         offsets = [work.record.offset for work in works]
-        self._window.finish_all(self._window.claim, offsets)
+        self._tracker.finish_all(self._tracker.claim, offsets)
         self._bytes -= sum([work.size_bytes for work in works])
         self._drop(offsets)
         if self._order is not None:
@@ -318,13 +327,13 @@ class SubscriberProcessor(Promise):
             self._is_full = False
             self._claim.applied()
 
-    def _mark(self, window: Window) -> Mark:
+    def _mark(self, window: OffsetTracker) -> Mark:
         low = window.low
         note = self._note(low, window)
         self._note_bytes = len(note)
         return Mark(low, note)
 
-    def _note(self, low: int, window: Window) -> str:
+    def _note(self, low: int, window: OffsetTracker) -> str:
         return fitted(low, self._noted(window.above()))
 
     def _noted(self, above: Above) -> Note:

@@ -41,7 +41,7 @@ def delay_ms(rule: Retries, event_id: str, attempt: int) -> int:
     return round(rule.most_ms(attempt) * (0.5 + drawn / 2))
 
 
-class Waiting(Generic[T]):
+class RetryQueue(Generic[T]):
     """Events that wait until they are due."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Waiting(Generic[T]):
         return None
 
 
-class Probes:
+class HalfOpenProbes:
     """Which of the fresh events of a partition a suspended subscriber tries next: one that is unlike those that have failed.
 
     Those that cannot succeed stand together, as a rule. So it is the newest one, and in turn one of anywhere: places by the golden
@@ -90,7 +90,7 @@ class Probes:
         return event
 
 
-class Suspension:
+class CircuitBreaker:
     """Notices an outage of what a function calls, and makes one attempt at a time until it is over.
 
     An attempt whose failure says something about its own event only (rejected, an exception named in ``never``) is not told here.

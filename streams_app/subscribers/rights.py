@@ -9,7 +9,7 @@ from streams_app.kafka.admin import Topic, topics_of
 from streams_app.kafka.rights import GROUP, TOPIC, Needed, Right
 from streams_app.settings import JournalSettings, LiveView, ReadStoreSettings, Settings
 from streams_app.subscribers.loading import catalogue_of
-from streams_app.subscribers.put_back import again_topic
+from streams_app.subscribers.original_position import again_topic
 from streams_app.subscribers.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.topics import declared_topics
 

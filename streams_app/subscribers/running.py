@@ -21,16 +21,16 @@ from streams_app.status import Status
 from streams_app.subscribers.agent import SubscriberAgent
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.coroutines import UserLoop
+from streams_app.subscribers.crash_isolation import CrashIsolation
 from streams_app.subscribers.decoding import decode_of
 from streams_app.subscribers.described import asyncapi_of, events_page, standing
+from streams_app.subscribers.initial_offsets import unplaced
+from streams_app.subscribers.lifespan_host import LifespanHost
 from streams_app.subscribers.loading import catalogue_of
-from streams_app.subscribers.loop_watch import LoopWatch
-from streams_app.subscribers.placing import unplaced
-from streams_app.subscribers.put_back import again_topic
-from streams_app.subscribers.shared import Shared
+from streams_app.subscribers.loop_monitor import LoopMonitor
+from streams_app.subscribers.original_position import again_topic
 from streams_app.subscribers.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.topics import declared_topics
-from streams_app.subscribers.trials import Trials
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Subscribers:
         self._on_fatal = on_fatal
         self._watch = watch
         self._agents: dict[str, SubscriberAgent] = {}
-        self._trials = Trials()
+        self._trials = CrashIsolation()
         self._events = Events(settings, self._catalogue, metrics=metrics, clock=clock)
         self._declared = subscriptions_of(self._catalogue, settings)
         enabled = [one for one in self._declared if one.subscriber.is_enabled]
@@ -111,8 +111,8 @@ class Subscribers:
         """
         logger.info("subscribers start subscribers=%s", ",".join(one.subscriber.name for one in self._subscriptions))
         users = UserLoop()
-        watch = LoopWatch(users, self._clock)
-        shared = Shared(users.loop, self._catalogue.lifespan, self._events)
+        watch = LoopMonitor(users, self._clock)
+        shared = LifespanHost(users.loop, self._catalogue.lifespan, self._events)
         try:
             self._status.set_not_ready("lifespan", NOT_ENTERED)
             if not await shared.enter_unless(stop):
@@ -130,7 +130,7 @@ class Subscribers:
             watch.stop()
             users.stop(LOOP_SECONDS)
 
-    async def _call(self, users: UserLoop, watch: LoopWatch, stop: asyncio.Event) -> None:
+    async def _call(self, users: UserLoop, watch: LoopMonitor, stop: asyncio.Event) -> None:
         self._agents = {one.subscriber.name: self._agent(one, users, watch) for one in self._subscriptions}
         for name, agent in self._agents.items():
             self._watch(name, agent.ownership)
@@ -146,7 +146,7 @@ class Subscribers:
         """The AsyncAPI document; called from any thread."""
         return asyncapi_of(self._settings.app_id, self._catalogue, self._declared)
 
-    def _agent(self, one: Subscription, users: UserLoop, watch: LoopWatch) -> SubscriberAgent:
+    def _agent(self, one: Subscription, users: UserLoop, watch: LoopMonitor) -> SubscriberAgent:
         again = again_topic(self._settings.app_id)
         decode = decode_of(one.subscriber, self._settings.limits, self._events, again, is_late=True)
         return SubscriberAgent(

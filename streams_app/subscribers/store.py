@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from streams_app.delivery.processor import Mark
 from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
 from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys
-from streams_app.subscribers.rate import Leased, Pace
+from streams_app.subscribers.token_bucket import Leased, TokenBucket
 
 SCRIPTS: Final = ("progress", "claim", "learn", "begin", "end", "lease")
 
@@ -27,7 +27,7 @@ GONE_MS: Final = 3_000
 """A worker that has not asked for leases for so long does not share in the rate any more."""
 
 
-class Entry(NamedTuple):
+class AttemptEntry(NamedTuple):
     """What is known of an event that was begun, or waits.
 
     Attributes:
@@ -56,24 +56,24 @@ class Begin(msgspec.Struct, frozen=True, gc=False):
     """
 
     offset: int
-    entry: Entry
+    entry: AttemptEntry
     event_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredState:
     """What Redis had when a partition was claimed.
 
     Attributes:
         fence: Low watermark as it was told last.
         number: How many events were ever begun, and how often ids were learned.
         open: Offset → what is known of it.
-        note: What was finished above the fence, see :mod:`streams_app.subscribers.note`; "" where nobody said.
+        note: What was finished above the fence, see :mod:`streams_app.subscribers.offset_metadata`; "" where nobody said.
     """
 
     fence: int
     number: int
-    open: dict[int, Entry]
+    open: dict[int, AttemptEntry]
     note: str = ""
 
 
@@ -145,7 +145,7 @@ class SubscriberStore:
         reply = await self._call("progress")
         return None if reply[0] == b"none" else Mark(int(reply[1]), reply[2].decode())
 
-    async def claim(self, low: int | None, *, again: bool = False) -> Kept | None:
+    async def claim(self, low: int | None, *, again: bool = False) -> StoredState | None:
         """Takes what is kept from whoever had it.
 
         Args:
@@ -163,7 +163,7 @@ class SubscriberStore:
             return None
         fence, self._number = int(reply[1]), int(reply[2])
         open_ = {int(at): _entry(text) for at, text in zip(reply[4::2], reply[5::2], strict=True)}
-        return Kept(fence, self._number, open_, reply[3].decode())
+        return StoredState(fence, self._number, open_, reply[3].decode())
 
     async def learn(self, ids: Sequence[tuple[int, str]], now_ms: int) -> None:
         """Notes the identities of events that were finished before this claim.
@@ -206,7 +206,7 @@ class SubscriberStore:
             firsts[int(place)] = int(first)
         return firsts
 
-    async def end(self, finished: Sequence[int], waiting: Sequence[tuple[int, Entry]], low: int, note: str = "") -> None:
+    async def end(self, finished: Sequence[int], waiting: Sequence[tuple[int, AttemptEntry]], low: int, note: str = "") -> None:
         """Notes what has become of events.
 
         Args:
@@ -229,7 +229,7 @@ class SubscriberStore:
 class RateStore:
     """What all workers of a subscriber lease from, in the hands of one."""
 
-    def __init__(self, scripts: Scripts, key: str, token: str, pace: Pace) -> None:
+    def __init__(self, scripts: Scripts, key: str, token: str, pace: TokenBucket) -> None:
         """Asks nothing yet.
 
         Args:
@@ -274,10 +274,10 @@ def text_of(name: str) -> str:
 
 
 @lru_cache
-def _packed(entry: Entry) -> str:
+def _packed(entry: AttemptEntry) -> str:
     # Nearly all are those of first attempts.
     return " ".join(map(str, entry))
 
 
-def _entry(text: bytes) -> Entry:
-    return Entry(*map(int, text.split()))
+def _entry(text: bytes) -> AttemptEntry:
+    return AttemptEntry(*map(int, text.split()))

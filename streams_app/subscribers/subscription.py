@@ -12,7 +12,7 @@ from streams_app.settings import Settings, SubscriberSettings
 from streams_app.settings.base import suggestion
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.declaration import Records, Subscriber, rate_of
-from streams_app.subscribers.put_back import again_topic
+from streams_app.subscribers.original_position import again_topic
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,18 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from streams_app.subscribers.runner import SWEEP_SECONDS, Call, Outcome, Runner
+from streams_app.subscribers.executor import SWEEP_SECONDS, Attempt, AttemptOutcome, Executor
 
 
-class ThreadRunner(Runner):
+class ThreadExecutor(Executor):
     """Slots that are threads. A function in a thread cannot be stopped: an overdue one holds its slot until it returns."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         """Takes what every runner takes."""
         super().__init__(*given, **options)
-        self._held: dict[int, Call] = {}
-        self._queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
-        self._queued: dict[Call, None] = {}
+        self._held: dict[int, Attempt] = {}
+        self._queue: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
+        self._queued: dict[Attempt, None] = {}
         self._threads = [threading.Thread(target=self._serve, name=f"slot-{number}", daemon=True) for number in range(self._slots)]
         for thread in self._threads:
             thread.start()
@@ -32,29 +32,29 @@ class ThreadRunner(Runner):
         """See :attr:`Runner.hanging`."""
         return max(0, len(self._held) - len(self.running))
 
-    def put(self, calls: Iterable[Call]) -> None:
+    def put(self, calls: Iterable[Attempt]) -> None:
         """See :meth:`Runner.put`."""
         for call in calls:
             if call.is_dropped:
                 # Taken back while its begin was being noted.
-                self._end(call, Outcome.CANCELLED, self._clock.monotonic_ms())
+                self._end(call, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
                 continue
             self._queued[call] = None
             self._queue.put(call)
 
-    def cancel(self, calls: Iterable[Call]) -> None:
+    def cancel(self, calls: Iterable[Attempt]) -> None:
         """See :meth:`Runner.cancel`."""
         taken = list(calls)
         self.recall(taken)
         for call in taken:
-            self._give_up(call, Outcome.CANCELLED)
+            self._give_up(call, AttemptOutcome.CANCELLED)
 
-    def recall(self, calls: Iterable[Call]) -> None:
+    def recall(self, calls: Iterable[Attempt]) -> None:
         """See :meth:`Runner.recall`; at once, as slots that hang come to nothing that waits for one."""
         for call in calls:
             call.is_dropped = True
             if self._is_next(call):
-                self._end(call, Outcome.CANCELLED, self._clock.monotonic_ms())
+                self._end(call, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
 
     async def stop(self) -> None:
         """See :meth:`Runner.stop`."""
@@ -64,15 +64,15 @@ class ThreadRunner(Runner):
 
     def _sweep(self) -> None:
         for call in self._overdue():
-            self._give_up(call, Outcome.TIMEOUT)
+            self._give_up(call, AttemptOutcome.TIMEOUT)
         self._look_hung(dict(self._held), stack_of)
         self._sweeping = self._home.call_later(SWEEP_SECONDS, self._sweep)
 
-    def _is_next(self, call: Call) -> bool:
+    def _is_next(self, call: Attempt) -> bool:
         """Whether what becomes of a call that has not begun is the caller's to say: the first one who asks."""
         return self._queued.pop(call, self) is not self
 
-    def _give_up(self, call: Call, outcome: Outcome) -> None:
+    def _give_up(self, call: Attempt, outcome: AttemptOutcome) -> None:
         if self._took_outcome(call):
             self._end(call, outcome, self._clock.monotonic_ms())
 
@@ -90,7 +90,9 @@ class ThreadRunner(Runner):
                 error = raised
             del self._held[slot]
             if self._took_outcome(call):
-                self._end(call, Outcome.ERROR if error is not None else Outcome.DONE, self._clock.monotonic_ms(), error)
+                self._end(
+                    call, AttemptOutcome.ERROR if error is not None else AttemptOutcome.DONE, self._clock.monotonic_ms(), error
+                )
             else:
                 self._end_late(call, error)
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from streams_app.kafka.admin import Topic
 from streams_app.settings import Settings
 from streams_app.subscribers.loading import catalogue_of
-from streams_app.subscribers.put_back import again_topic
+from streams_app.subscribers.original_position import again_topic
 from streams_app.subscribers.subscription import subscriptions_of
 
 

@@ -21,7 +21,7 @@ TRACE_BYTES: Final = 2_000
 LONGEST_IN_ALL_MS: Final = milliseconds(LONGEST_IN_ALL)
 
 
-class Work(msgspec.Struct, eq=False, gc=False):
+class InFlightEvent(msgspec.Struct, eq=False, gc=False):
     """One event that is not finished: a struct of msgspec, which is made faster than a dataclass, and holds nothing that holds it.
 
     Attributes:
@@ -52,7 +52,7 @@ class Work(msgspec.Struct, eq=False, gc=False):
         return int(self.record.offset)
 
 
-class Again(NamedTuple):
+class ScheduledRetry(NamedTuple):
     """The event is tried again.
 
     Attributes:
@@ -62,7 +62,7 @@ class Again(NamedTuple):
     after_ms: int
 
 
-class Letter(NamedTuple):
+class DeadLettering(NamedTuple):
     """The event becomes a dead letter.
 
     Attributes:
@@ -77,8 +77,8 @@ class Letter(NamedTuple):
 
 
 def after_failure(
-    work: Work, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool = True
-) -> Again | Letter:
+    work: InFlightEvent, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool = True
+) -> ScheduledRetry | DeadLettering:
     """What becomes of an event after an attempt that failed.
 
     Args:
@@ -95,7 +95,9 @@ def after_failure(
         return letter(work, "failed", f"{type(error).__name__}, of which nothing can be told: {text_of(broken)}")
 
 
-def _after_failure(work: Work, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool) -> Again | Letter:
+def _after_failure(
+    work: InFlightEvent, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool
+) -> ScheduledRetry | DeadLettering:
     if isinstance(error, NotDecodedError):
         return letter(work, error.bad.reason, error.bad.detail)
     if isinstance(error, Reject):
@@ -110,7 +112,7 @@ def _after_failure(work: Work, error: BaseException, retries: Retries, *, is_tim
         # One rule alone never leads here: its delays are an hour at most. ``Retry``, and the rules of several errors, may.
         told = f"{type(error).__name__}: {error}, and it would have waited for more than 1 h in all"
         return letter(work, "timed-out" if is_timeout else "failed", told, error)
-    return Again(after_ms)
+    return ScheduledRetry(after_ms)
 
 
 def says_something_of_its_event_alone(error: BaseException, retries: Retries) -> bool:
@@ -118,7 +120,7 @@ def says_something_of_its_event_alone(error: BaseException, retries: Retries) ->
     return isinstance(error, (Reject, NotDecodedError)) or retries.rule_for(error) is None
 
 
-def letter(work: Work, reason: Reason, detail: str, error: BaseException | None = None) -> Letter:
+def letter(work: InFlightEvent, reason: Reason, detail: str, error: BaseException | None = None) -> DeadLettering:
     """A dead letter of an event, with what its attempts have shown."""
     headers = [("event-id", work.event_id.encode()), ("attempts", str(work.attempts).encode())]
     if work.first_failed_ms:
@@ -127,4 +129,4 @@ def letter(work: Work, reason: Reason, detail: str, error: BaseException | None 
         # The end of a trace says where it happened.
         trace = "".join(traceback.format_exception(error)).encode(errors="backslashreplace")[-TRACE_BYTES:]
         headers += [("exception", type(error).__qualname__.encode()), ("trace", trace)]
-    return Letter(reason, detail, tuple(headers))
+    return DeadLettering(reason, detail, tuple(headers))

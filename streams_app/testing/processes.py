@@ -17,10 +17,10 @@ from streams_app.local.process import LocalProcess
 from streams_app.settings import Settings
 from streams_app.subscribers.agent import OnEnded
 from streams_app.subscribers.catalogue import Catalogue
-from streams_app.subscribers.coroutines import AsyncRunner
-from streams_app.subscribers.figures import attempted
-from streams_app.subscribers.runner import Call, Runner
+from streams_app.subscribers.coroutines import AsyncExecutor
+from streams_app.subscribers.executor import Attempt, Executor
 from streams_app.subscribers.store import Scripts
+from streams_app.subscribers.subscriber_metrics import attempted
 from streams_app.subscribers.subscription import Subscription
 from streams_app.subscribers.threads import call_inline
 from streams_app.testing.seen import Run
@@ -215,7 +215,7 @@ class Process:
     def _failed(self, member: LocalMember, error: BaseException) -> None:
         self._on_fatal(error)
 
-    def _slots(self, one: Subscription, on_ended: OnEnded) -> Runner:
+    def _slots(self, one: Subscription, on_ended: OnEnded) -> Executor:
         declared = one.subscriber
         function: Callable[[Any], Awaitable[None] | None] = declared.function
 
@@ -230,7 +230,7 @@ class Process:
                 self.events.call_inline(function, event)
             await self._passed("done", declared.name)
 
-        def ended(calls: list[Call]) -> None:
+        def ended(calls: list[Attempt]) -> None:
             if not self.is_alive:
                 # Its loop is closed with the kit, and what that ends is no outcome: a process that was killed says nothing.
                 return
@@ -241,7 +241,7 @@ class Process:
         # Its sweep for time-outs finds nothing while no attempt runs, as the timers of members.
         token = IN_TIMER.set(True)
         try:
-            return AsyncRunner(self.loop, call, declared.concurrency, declared.timeout_ms, self._time, ended)
+            return AsyncExecutor(self.loop, call, declared.concurrency, declared.timeout_ms, self._time, ended)
         finally:
             IN_TIMER.reset(token)
 
@@ -249,7 +249,7 @@ class Process:
         if self._dies(where, subscriber, self):
             await self.loop.create_future()
 
-    def _note(self, call: Call) -> None:
+    def _note(self, call: Attempt) -> None:
         run = self._running.pop(call.event, None)
         if run is not None:
             run.outcome = attempted(call) or "interrupted"

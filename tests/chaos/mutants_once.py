@@ -7,12 +7,12 @@ from typing import Final
 from tests.chaos.mutants import Change, Mutant
 
 PROCESSOR = "subscribers.processor:SubscriberProcessor"
-ONCE = "subscribers.once:OnceProcessor"
-NOTING = "subscribers.noting:Noting"
+ONCE = "subscribers.deduplicated:DeduplicatedProcessor"
+NOTING = "subscribers.begin_log:BeginLog"
 CRASHES = ("lossy crash:4 rebalance:4", "lossy crash zombie rebalance drops history")
 
 FINISHED_WITHOUT_ITS_LETTER: Final = Change(
-    "subscribers.letters:Letters.put", "self._has_some.set()", "self._on_acknowledged([work])\nself._has_some.set()"
+    "subscribers.letters:DeadLetterWriter.put", "self._has_some.set()", "self._on_acknowledged([work])\nself._has_some.set()"
 )
 
 UNKNOWN: Final = (
@@ -99,7 +99,7 @@ AT_MOST_ONCE: Final = (
             Change(
                 f"{NO}._note",
                 "return encoded(low, self._noted(window.must_be_noted()))",
-                "from streams_app.subscribers.note import fitted\nreturn fitted(low, whole, MOST_NOTE_BYTES)",
+                "from streams_app.subscribers.offset_metadata import fitted\nreturn fitted(low, whole, MOST_NOTE_BYTES)",
             ),
             Change(f"{NO}._fits", "return fits(window.low, self._noted(window.must_be_noted()), most_bytes)", "return True"),
         ),

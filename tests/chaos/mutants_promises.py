@@ -14,8 +14,8 @@ BY_HAND: Final = (
         (
             Change(
                 "subscribers.beginning:found",
-                "window = Window(next(CLAIMS), mark.offset, NOTHING",
-                "window = Window(next(CLAIMS), mark.offset + (note is None), NOTHING",
+                "window = OffsetTracker(next(CLAIMS), mark.offset, NOTHING",
+                "window = OffsetTracker(next(CLAIMS), mark.offset + (note is None), NOTHING",
             ),
         ),
     ),
@@ -45,8 +45,8 @@ KEPT_PLACE: Final = Mutant(
     (
         Change(
             "subscribers.agent:SubscriberProcessors.of",
-            "kind(tp, self._around)",
-            'vars(self).setdefault("kept", {}).setdefault(tp, kind(tp, self._around))',
+            "kind(tp, self._context)",
+            'vars(self).setdefault("kept", {}).setdefault(tp, kind(tp, self._context))',
         ),
     ),
 )
@@ -58,13 +58,13 @@ IN_PARTS: Final = {
             "a note is believed beyond the end of the log",
             "It is that of another log (astubbs/parallel-consumer #480).",
             (),
-            (Change("subscribers.note:decoded", "if parts and parts[-1].end > log_end:", "if False:"),),
+            (Change("subscribers.offset_metadata:decoded", "if parts and parts[-1].end > log_end:", "if False:"),),
         ),
         Mutant(
             "the result of an old claim is taken",
             "The record is the new claim's to finish.",
             (),
-            (Change("subscribers.window:Window.finish_all", "if claim != self.claim:", "if False:"),),
+            (Change("subscribers.offset_tracker:OffsetTracker.finish_all", "if claim != self.claim:", "if False:"),),
         ),
         Mutant(
             "a suspension counts attempts",
@@ -72,7 +72,7 @@ IN_PARTS: Final = {
             (),
             (
                 Change(
-                    "subscribers.retrying:Suspension.counts",
+                    "subscribers.retrying:CircuitBreaker.counts",
                     "return not self.is_suspended or now_ms - self._since_ms >= self._patience_ms",
                     "return True",
                 ),
@@ -96,7 +96,7 @@ IN_PARTS: Final = {
             (),
             (
                 Change(
-                    "subscribers.put_back:is_for",
+                    "subscribers.original_position:is_for",
                     "return bool(headers) and headers[0] == (REPLAY_HEADER, subscriber.encode())",
                     "return True",
                 ),
@@ -122,7 +122,7 @@ IN_PARTS: Final = {
                 Change(
                     "subscribers.at_most_once:AtMostOnceProcessor._begin_of",
                     'raise self._not_placed("has no commit")',
-                    "from streams_app.subscribers.beginning import begin_of\nreturn begin_of(self._around, claim)",
+                    "from streams_app.subscribers.beginning import begin_of\nreturn begin_of(self._context, claim)",
                 ),
             ),
         ),
@@ -132,7 +132,7 @@ IN_PARTS: Final = {
             (),
             (
                 Change(
-                    "subscribers.threads:ThreadRunner._serve",
+                    "subscribers.threads:ThreadExecutor._serve",
                     "call_inline(self._function, call.event)",
                     'with vars(threading).setdefault("pool", threading.Semaphore(2)):\n    call_inline(self._function, call.event)',
                 ),

@@ -7,8 +7,8 @@ from typing import Final
 from tests.chaos.mutants import Change, Mutant
 
 PROCESSOR = "subscribers.processor:SubscriberProcessor"
-AGAIN_PROCESSOR = "subscribers.again:AgainProcessor"
-WINDOW = "subscribers.window:Window"
+AGAIN_PROCESSOR = "subscribers.at_least_once:AtLeastOnceProcessor"
+WINDOW = "subscribers.offset_tracker:OffsetTracker"
 
 AGAIN: Final = (
     Mutant(
@@ -47,7 +47,7 @@ AGAIN: Final = (
         ("history lossy:6 zombie:4", "fragile:letter lossy:4 crash:4 rebalance:4", "lossy:6 crash:8 history rebalance:6"),
         (
             Change(
-                "subscribers.letters:Letters.put",
+                "subscribers.letters:DeadLetterWriter.put",
                 "self._has_some.set()",
                 "self._on_acknowledged([work])\nself._has_some.set()",
             ),
@@ -59,7 +59,7 @@ AGAIN: Final = (
         ("history", "lossy drops:3 rebalance:2"),
         (
             Change(
-                "subscribers.retrying:Waiting.pop_due",
+                "subscribers.retrying:RetryQueue.pop_due",
                 "if self._heap and self._heap[0][0] <= now_ms:",
                 "while len(self._heap) > 1 and self._heap[1][0] <= now_ms:\n    heapq.heappop(self._heap)\n"
                 "if self._heap and self._heap[0][0] <= now_ms:",
@@ -89,8 +89,16 @@ AGAIN: Final = (
         "An event that kills its process kills the next one, and the next one.",
         ("",),
         (
-            Change(f"{AGAIN_PROCESSOR}._begins", "self._marking.keep(work.offset, Entry(work.attempts, work.deaths))", "pass"),
-            Change("subscribers.marking:Marking._see_begun", "elif call.outcome is None and not call.whose.deaths:", "elif False:"),
+            Change(
+                f"{AGAIN_PROCESSOR}._begins",
+                "self._attempt_log.keep(work.offset, AttemptEntry(work.attempts, work.deaths))",
+                "pass",
+            ),
+            Change(
+                "subscribers.attempt_log:AttemptLog._see_begun",
+                "elif call.outcome is None and not call.whose.deaths:",
+                "elif False:",
+            ),
         ),
     ),
     Mutant(
@@ -134,7 +142,7 @@ AS_OFTEN: Final = (
                 "if call.outcome in _DONE and call.whose.attempts > 1]\n"
                 "for call in calls:\n"
                 "    if call.outcome in _DONE and call.whose.attempts == 1:\n"
-                "        self._put_off(call.whose, attempts=1, due_ms=self._around.clock.now_ms())",
+                "        self._put_off(call.whose, attempts=1, due_ms=self._context.clock.now_ms())",
             ),
         ),
     ),

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from streams_app.subscribers.runs import Run
+from streams_app.subscribers.intervals import Interval
 
 ClaimOf: TypeAlias = tuple[str, float]
 """Name of the worker, and when it asked for the commit."""
@@ -33,7 +33,7 @@ class DoneUnder:
         """Whether the function has returned under this claim."""
         return offset in self._done[claim]
 
-    def committed(self, claim: ClaimOf, low: int, finished: Iterable[Run]) -> list[int]:
+    def committed(self, claim: ClaimOf, low: int, finished: Iterable[Interval]) -> list[int]:
         """Takes a commit of a claim.
 
         Args:

@@ -11,10 +11,10 @@ from unittest.mock import patch
 from streams_app.delivery.batch import TP
 from streams_app.delivery.marks import commit_of
 from streams_app.delivery.processor import Mark, Processors
-from streams_app.subscribers.around import Decoded
-from streams_app.subscribers.note import Note, decoded, encoded
+from streams_app.subscribers.context import DecodedRecord
+from streams_app.subscribers.offset_metadata import Note, decoded, encoded
+from streams_app.subscribers.offset_tracker import NOTHING
 from streams_app.subscribers.received import Received, Retry
-from streams_app.subscribers.window import NOTHING
 from tests.chaos.simulation_calls import NAME, CallLedger, fate_of, note_in
 from tests.chaos.simulation_kafka import Log, Record
 from tests.chaos.simulation_redis import named
@@ -109,12 +109,12 @@ class Once(Subscribing):
         return OnceLedger(self._world.log, self._world)
 
     @staticmethod
-    def _decode(tp: TP, record: Any, attempt: int) -> Decoded:
+    def _decode(tp: TP, record: Any, attempt: int) -> DecodedRecord:
         event_id = id_of(record.offset)
         event: Received[Happened] = Received(
             data=Happened(record.offset), id=event_id, raw_key=record.key, offset=record.offset, attempt=attempt
         )
-        return Decoded(event_id, event, event_id)
+        return DecodedRecord(event_id, event, event_id)
 
     async def _ship(self, worker: Worker, event: Received[Happened]) -> None:
         await worker.running()

@@ -19,16 +19,16 @@ from streams_app.fold import Fold
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.subscribers.agent import AHEAD, SubscriberProcessors
-from streams_app.subscribers.around import Around, Decoded
-from streams_app.subscribers.coroutines import AsyncRunner
+from streams_app.subscribers.context import DecodedRecord, SubscriberContext
+from streams_app.subscribers.coroutines import AsyncExecutor
 from streams_app.subscribers.declaration import Subscriber, subscriber
 from streams_app.subscribers.dispatcher import Dispatcher
-from streams_app.subscribers.figures import Figures
 from streams_app.subscribers.keys import SubscriberKeys
 from streams_app.subscribers.processor import LEAVE_SECONDS
 from streams_app.subscribers.received import Received, Reject
 from streams_app.subscribers.retries import Retries
 from streams_app.subscribers.store import ScriptSet, SubscriberStore
+from streams_app.subscribers.subscriber_metrics import SubscriberMetrics
 from tests.chaos.simulation_calls import ATTEMPTS, NAME, CallLedger, fate_of
 from tests.chaos.simulation_kafka import Sender
 from tests.chaos.simulation_redis import Link, named
@@ -94,20 +94,20 @@ class Subscribing:
         declared = self._declared(worker)
         dispatcher = Dispatcher(
             NAME, declared.concurrency, declared.patience_ms, declared.retry, worker.trusted,
-            lambda on_ended: AsyncRunner(
+            lambda on_ended: AsyncExecutor(
                 asyncio.get_running_loop(), declared.function, declared.concurrency, declared.timeout_ms, worker.trusted, on_ended
             ),
             ahead=AHEAD[declared.idempotent],
         )  # fmt: skip
         settings = Settings(app_id=self._world.app_id, folds=(FOLD,))
         refuser = Refuser("subscriber", NAME, self._world.app_id, "dead")
-        around = Around(
+        around = SubscriberContext(
             declared, dispatcher, self._decode,
             lambda tp, token: SubscriberStore(
                 scripts, self._names, token, remember_ms=0 if declared.idempotent == "yes" else REMEMBER_MS
             ),
             lambda tp: DeadLetters(refuser, tp, Sender(worker), worker.trusted, lambda *_: None),
-            worker.trusted, Figures(Metrics(settings), NAME, happened.key, worker.trusted),
+            worker.trusted, SubscriberMetrics(Metrics(settings), NAME, happened.key, worker.trusted),
         )  # fmt: skip
         return SubscriberProcessors(self._world.log.tp.topic, around)
 
@@ -122,11 +122,11 @@ class Subscribing:
         )(ship)  # fmt: skip
 
     @staticmethod
-    def _decode(tp: TP, record: Any, attempt: int) -> Decoded:
+    def _decode(tp: TP, record: Any, attempt: int) -> DecodedRecord:
         event: Received[Happened] = Received(
             data=Happened(record.offset), id=f"e{record.offset}", raw_key=record.key, offset=record.offset, attempt=attempt
         )
-        return Decoded(event.id, event)
+        return DecodedRecord(event.id, event)
 
     async def _ship(self, worker: Worker, event: Received[Happened]) -> None:
         await worker.running()

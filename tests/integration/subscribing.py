@@ -23,12 +23,12 @@ from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.status import Status
 from streams_app.subscribers.agent import SubscriberAgent
-from streams_app.subscribers.around import Decoded
+from streams_app.subscribers.context import DecodedRecord
 from streams_app.subscribers.coroutines import UserLoop
+from streams_app.subscribers.crash_isolation import CrashIsolation
 from streams_app.subscribers.declaration import subscriber
-from streams_app.subscribers.loop_watch import LoopWatch
+from streams_app.subscribers.loop_monitor import LoopMonitor
 from streams_app.subscribers.received import Received
-from streams_app.subscribers.trials import Trials
 from tests.conftest import Names
 from tests.helpers import create_topics, produce, read_topic, wait_until
 from tests.integration.site import SESSION
@@ -44,7 +44,7 @@ class Paid(msgspec.Struct, frozen=True):
 order_paid = Event("order.paid", Paid, description="The money of an order has arrived.", keyed_by="order_id")
 
 
-def decode(tp: TP, record: Any, attempt: int) -> Decoded | None:
+def decode(tp: TP, record: Any, attempt: int) -> DecodedRecord | None:
     headers = dict(record.headers)
     if headers.get("ce_type", b"order.paid") != b"order.paid":
         return None
@@ -55,7 +55,7 @@ def decode(tp: TP, record: Any, attempt: int) -> Decoded | None:
     own_id = headers.get("ce_id", b"").decode()
     event_id = own_id or f"{tp.topic}:{tp.partition}:{record.offset}"
     event = Received(data=data, id=event_id, offset=record.offset, partition=tp.partition, attempt=attempt)
-    return Decoded(event_id, event, own_id)
+    return DecodedRecord(event_id, event, own_id)
 
 
 def settings_of(app_id: str, bootstrap: str, topic: str, grace: str = "15s") -> Settings:
@@ -88,7 +88,7 @@ async def member_of(
     agent = SubscriberAgent(
         settings, declared, topic=topic, dead_letters=f"{topic}.dead", decode=decode, redis=client, producer=producer,
         clock=SystemClock(), users=users, metrics=metrics or Metrics(settings),
-        status=status or Status(), on_fatal=on_fatal, loop_watch=LoopWatch(users, SystemClock()), trials=Trials(),
+        status=status or Status(), on_fatal=on_fatal, loop_watch=LoopMonitor(users, SystemClock()), trials=CrashIsolation(),
     )  # fmt: skip
     running = asyncio.create_task(agent.run(stop))
     try:

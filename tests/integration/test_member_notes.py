@@ -24,7 +24,7 @@ from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.kafka.member import GroupMember
 from streams_app.settings import Settings
 from streams_app.status import Status
-from streams_app.subscribers.note import MOST_NOTE_BYTES
+from streams_app.subscribers.offset_metadata import MOST_NOTE_BYTES
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, wait_until
 from tests.integration.site import SESSION

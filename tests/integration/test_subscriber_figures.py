@@ -158,7 +158,7 @@ async def test_a_reader_that_is_paused_is_told_until_it_goes_on(
 
 
 async def test_slots_that_all_hang_end_the_process_to_be_started_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams_app.subscribers.runner.HUNG_MS", 100)
+    monkeypatch.setattr("streams_app.subscribers.executor.HUNG_MS", 100)
     may_end = threading.Event()
     fatal: list[BaseException] = []
 

@@ -12,13 +12,13 @@ from streams_app.delivery.scripts import RefusedError
 from streams_app.events.headers import identity_of
 from streams_app.subscribers.declaration import Rate
 from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys, rate_key
-from streams_app.subscribers.rate import pace_of
-from streams_app.subscribers.store import Begin, Entry, Kept, RateStore, ScriptSet, SubscriberStore
+from streams_app.subscribers.store import AttemptEntry, Begin, RateStore, ScriptSet, StoredState, SubscriberStore
+from streams_app.subscribers.token_bucket import pace_of
 from tests.conftest import Names
 
 NOW_MS = 1_700_000_000_000
 REMEMBER_MS = HOUR_MS
-FIRST = Entry(1)
+FIRST = AttemptEntry(1)
 
 
 class Owners:
@@ -41,7 +41,7 @@ class Owners:
         """Where an earlier version kept the ids of this hour."""
         return f"{{{self.keys.marks[0].partition('}')[0][1:]}}}:v1:ids:{NOW_MS // HOUR_MS}"
 
-    async def kept(self) -> Kept | None:
+    async def kept(self) -> StoredState | None:
         """What the next owner finds."""
         return await self.store("next").claim(None)
 
@@ -51,23 +51,23 @@ def owners(redis_client: redis.asyncio.Redis, names: Names) -> Owners:
     return Owners(redis_client, names)
 
 
-def begin(offset: int, event_id: str = "", entry: Entry = FIRST) -> Begin:
+def begin(offset: int, event_id: str = "", entry: AttemptEntry = FIRST) -> Begin:
     return Begin(offset, entry, event_id)
 
 
 async def test_the_state_begins_at_the_low_watermark_and_only_when_asked(owners: Owners) -> None:
     assert None is await owners.kept()
-    assert Kept(5, 0, {}) == await owners.store("a").claim(5)
-    assert Kept(5, 0, {}) == await owners.store("b").claim(9)
+    assert StoredState(5, 0, {}) == await owners.store("a").claim(5)
+    assert StoredState(5, 0, {}) == await owners.store("b").claim(9)
 
 
 async def test_the_next_owner_finds_what_was_begun_and_what_waits_and_nothing_of_what_is_finished(owners: Owners) -> None:
     store = await owners.claimed()
-    await store.begin([begin(5), begin(6), begin(7, entry=Entry(2, 1))], NOW_MS)
-    await store.end([5], [(6, Entry(1, 0, NOW_MS + 900))], 6)
+    await store.begin([begin(5), begin(6), begin(7, entry=AttemptEntry(2, 1))], NOW_MS)
+    await store.end([5], [(6, AttemptEntry(1, 0, NOW_MS + 900))], 6)
     kept = await owners.kept()
 
-    assert Kept(6, 3, {6: Entry(1, 0, NOW_MS + 900), 7: Entry(2, 1)}) == kept
+    assert StoredState(6, 3, {6: AttemptEntry(1, 0, NOW_MS + 900), 7: AttemptEntry(2, 1)}) == kept
     assert [False, True] == [entry.is_begun for entry in kept.open.values()]
 
 
@@ -83,7 +83,7 @@ async def test_a_former_owner_is_refused(owners: Owners, step: str) -> None:
     with pytest.raises(RefusedError, match="token"):
         await steps[step]()
 
-    assert Kept(5, 0, {}) == await owners.kept()
+    assert StoredState(5, 0, {}) == await owners.kept()
 
 
 @pytest.mark.parametrize("step", ["begin", "end"])
@@ -146,12 +146,12 @@ async def test_an_id_that_is_known_is_that_of_a_duplicate_also_within_one_call(o
 async def test_an_id_at_its_own_offset_is_no_duplicate(owners: Owners) -> None:
     store = await owners.claimed()
     await store.begin([begin(5, "o1")], NOW_MS)
-    again = await store.begin([begin(5, "o1", Entry(2))], NOW_MS)
+    again = await store.begin([begin(5, "o1", AttemptEntry(2))], NOW_MS)
     kept = await owners.kept()
 
     assert [None] == again
     assert kept is not None
-    assert {5: Entry(2)} == kept.open
+    assert {5: AttemptEntry(2)} == kept.open
 
 
 async def test_events_without_ids_are_never_duplicates(owners: Owners) -> None:
@@ -210,7 +210,7 @@ async def test_the_next_owner_finds_what_was_finished_above_the_watermark(owners
     await store.end([6], [], 5, "what is finished")
     kept = await owners.kept()
 
-    assert Kept(5, 2, {5: FIRST}, "what is finished") == kept
+    assert StoredState(5, 2, {5: FIRST}, "what is finished") == kept
 
 
 async def test_an_end_that_was_on_its_way_while_a_later_one_was_answered_changes_nothing(owners: Owners) -> None:
@@ -219,10 +219,10 @@ async def test_an_end_that_was_on_its_way_while_a_later_one_was_answered_changes
     await delayed.claim(None)
     await store.end([5], [], 6, "one")
     await store.end([6], [], 7, "two")
-    await delayed.end([], [(5, Entry(1, 0, NOW_MS))], 5, "none")
+    await delayed.end([], [(5, AttemptEntry(1, 0, NOW_MS))], 5, "none")
     kept = await owners.kept()
 
-    assert Kept(7, 2, {}, "two") == kept
+    assert StoredState(7, 2, {}, "two") == kept
 
 
 async def test_ids_that_were_learned_are_known_and_stay_with_their_first_offset(owners: Owners) -> None:
@@ -242,7 +242,7 @@ async def test_a_request_that_is_sent_again_because_its_reply_was_lost_says_the_
     assert first == again == [None, 5]
     kept = await owners.kept()
     assert kept is not None
-    assert (2, {5: Entry(1)}) == (kept.number, kept.open)
+    assert (2, {5: AttemptEntry(1)}) == (kept.number, kept.open)
 
 
 async def test_what_is_left_of_a_state_without_marks_is_dropped(owners: Owners) -> None:
@@ -250,7 +250,7 @@ async def test_what_is_left_of_a_state_without_marks_is_dropped(owners: Owners) 
     await store.begin([begin(5)], NOW_MS)
     await owners.client.delete(owners.keys.marks[0])
 
-    assert Kept(8, 0, {}) == await owners.store("b").claim(8)
+    assert StoredState(8, 0, {}) == await owners.store("b").claim(8)
 
 
 # The rate

@@ -13,15 +13,15 @@ from streams_app.delivery.scripts import RefusedError
 from streams_app.events.headers import identity_of
 from streams_app.local.scripts import MemoryScripts
 from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys, rate_key
-from streams_app.subscribers.rate import Pace
-from streams_app.subscribers.store import Begin, Entry, RateStore, ScriptSet, SubscriberStore
+from streams_app.subscribers.store import AttemptEntry, Begin, RateStore, ScriptSet, SubscriberStore
+from streams_app.subscribers.token_bucket import TokenBucket
 from tests.conftest import Names
 
 NOW_MS = 1_700_000_000_000
 NAMES = [identity_of(name, [("ce_source", source)]) for name in ("o1", "o2") for source in (b"", b"/eu")]
 OFFSETS = st.integers(0, 6)
 TOKENS = st.sampled_from("ab")
-ENTRIES = st.builds(Entry, st.integers(1, 3), st.integers(0, 2), st.sampled_from([0, NOW_MS]))
+ENTRIES = st.builds(AttemptEntry, st.integers(1, 3), st.integers(0, 2), st.sampled_from([0, NOW_MS]))
 BEGINS = st.lists(st.builds(Begin, OFFSETS, ENTRIES, st.sampled_from(["", *NAMES])), max_size=4)
 STEPS = st.lists(
     st.one_of(
@@ -39,7 +39,7 @@ STEPS = st.lists(
 SECOND_US = 1_000_000
 NUMBERS = count()
 CLAIM = ("claim", "a", 0, False)
-ONE = ("begin", "a", [Begin(1, Entry(1), NAMES[0])], 0)
+ONE = ("begin", "a", [Begin(1, AttemptEntry(1), NAMES[0])], 0)
 
 
 class Side:
@@ -73,7 +73,7 @@ class Side:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@example([CLAIM, ONE, ("begin", "a", [Begin(2, Entry(1), NAMES[0])], 1)])
+@example([CLAIM, ONE, ("begin", "a", [Begin(2, AttemptEntry(1), NAMES[0])], 1)])
 @example([CLAIM, ONE, ("forget", "a"), ONE])
 @example([CLAIM, ONE, ("forget", "a"), ("end", "a", [1], [], 2, "a note")])
 @example([CLAIM, ONE, ONE, ("forget", "a"), ONE])
@@ -115,7 +115,7 @@ async def test_memory_leases_as_the_script_does(
 ) -> None:
     key = rate_key(f"{names.app_id}.{next(NUMBERS)}", "ship")
     # So slow that nothing is added while the test runs.
-    pace = Pace(HOUR_US, 7 * HOUR_US)
+    pace = TokenBucket(HOUR_US, 7 * HOUR_US)
     there, here = ScriptSet(redis_client), MemoryScripts(lambda: NOW_MS)
     for token, wanted in steps:
         (one, workers), (other, others) = [await RateStore(scripts, key, token, pace).lease(wanted) for scripts in (there, here)]
@@ -131,7 +131,7 @@ async def test_ids_are_forgotten_when_their_time_is_over(names: Names) -> None:
     memory = MemoryScripts(lambda: now_ms)
     store = SubscriberStore(memory, SubscriberKeys(names.app_id, "ship", "orders", 0), "a", remember_ms=HOUR_MS)
     await store.claim(0)
-    await store.begin([Begin(1, Entry(1), NAMES[0])], NOW_MS)
+    await store.begin([Begin(1, AttemptEntry(1), NAMES[0])], NOW_MS)
     now_ms += 3 * HOUR_MS
 
-    assert [None] == await store.begin([Begin(2, Entry(1), NAMES[0])], NOW_MS)
+    assert [None] == await store.begin([Begin(2, AttemptEntry(1), NAMES[0])], NOW_MS)

@@ -17,7 +17,7 @@ from streams_app.delivery.marks import commit_of
 from streams_app.delivery.processor import Mark
 from streams_app.fold import Fold
 from streams_app.settings import EventsSettings, Settings
-from streams_app.subscribers.placing import mark_at
+from streams_app.subscribers.initial_offsets import mark_at
 from streams_app.subscribers.subscription import Subscription, subscriptions_of
 from tests.shop import OrderPaid, catalogue, order_paid, recompute, ship
 

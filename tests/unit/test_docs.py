@@ -19,9 +19,9 @@ from streams_app.metric_table import METRICS
 from streams_app.operating.letters import RECEIPT_HEADER
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration import subscriber
-from streams_app.subscribers.letters import Letters
+from streams_app.subscribers.letters import DeadLetterWriter
 from streams_app.subscribers.received import Received
-from streams_app.subscribers.work import Work, letter
+from streams_app.subscribers.work import InFlightEvent, letter
 from tests.pages import PAGES, ROOT, name_of
 from tests.reference import REFERENCE, settings, written
 from tests.test_house import FLOORS
@@ -103,8 +103,8 @@ def test_the_reference_has_every_header_of_a_dead_letter() -> None:
     told = quoted(columns(REFERENCE, "Headers, all of them text:"))
     record = SimpleNamespace(offset=0, key=None, value=None, timestamp=0, headers=())
     error = ValueError("no such article")
-    work = Work(record, 0, first_failed_ms=1)
-    of_subscriber = Letters(TP("s", 0), "ship", None, None)._refused(work, letter(work, "failed", "", error)).headers  # type: ignore[arg-type]  # nothing is sent
+    work = InFlightEvent(record, 0, first_failed_ms=1)
+    of_subscriber = DeadLetterWriter(TP("s", 0), "ship", None, None)._refused(work, letter(work, "failed", "", error)).headers  # type: ignore[arg-type]  # nothing is sent
     names = {name for name, _ in [*smallest.headers, *of_subscriber]}
 
     assert sorted({*names, "store", "subscriber", "header-bytes-not-kept", "error", "fold-id", RECEIPT_HEADER}) == sorted(told)

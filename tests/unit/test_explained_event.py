@@ -13,18 +13,18 @@ from streams_app.operating.explained_event import Found, Searched, describe, des
 from streams_app.operating.letters import Letter
 from streams_app.operating.worker_pages import Page
 from streams_app.settings import Settings
-from streams_app.subscribers.note import Note
-from streams_app.subscribers.runs import Run
-from streams_app.subscribers.store import Entry
+from streams_app.subscribers.crash_isolation import WATCHED_MS
+from streams_app.subscribers.intervals import Interval
+from streams_app.subscribers.offset_metadata import Note
+from streams_app.subscribers.offset_tracker import Above
+from streams_app.subscribers.store import AttemptEntry
 from streams_app.subscribers.subscription import Subscription, subscriptions_of
-from streams_app.subscribers.trials import WATCHED_MS
-from streams_app.subscribers.window import Above
 from tests import shop
 
 NOW_MS = 1_700_000_000_000
 TP0 = TP("orders", 0)
 FOLD = {"name": "account-metrics", "source": "events", "group_key": "id", "changed": "fields", "quiet_period": "1s"}
-NOTE = Note("", Above((Run(12, 20),), (22,)))
+NOTE = Note("", Above((Interval(12, 20),), (22,)))
 
 
 @pytest.fixture(scope="module")
@@ -63,20 +63,23 @@ def letter(reason: str) -> Letter:
         (found(15, begin=20, note=None), "is lost: retention has removed it before it was finished"),
         (found(9, begin=20), "is finished, or was lost: retention has removed its record"),
         (found(9, begin=20, letters=(letter("failed"),)), "is a dead letter: failed"),
-        (found(kept=Entry(0, 0, NOW_MS - 1)), "has failed while its subscriber was suspended, which does not count, and waits"),
+        (
+            found(kept=AttemptEntry(0, 0, NOW_MS - 1)),
+            "has failed while its subscriber was suspended, which does not count, and waits",
+        ),
         (found(event_id=""), "is none: the log has no record at this offset, and passes over it"),
         (found(type="order.sent", is_ours=False), "is of another type, order.sent: not for this subscriber"),
         (found(9, type="order.sent", is_ours=False), "is of another type, order.sent: not for this subscriber"),
         (found(type="", is_ours=False), "was put back for another subscriber: not for this one"),
-        (found(kept=Entry(2, 0, NOW_MS + 5_000)), "has failed 2 times and waits for its next attempt, due in 5.0 s"),
-        (found(kept=Entry(1, 0, NOW_MS - 1)), "has failed 1 time and waits for its next attempt, due now"),
-        (found(kept=Entry(1)), "runs now, or the process in which it ran has died and its partition is not claimed yet"),
+        (found(kept=AttemptEntry(2, 0, NOW_MS + 5_000)), "has failed 2 times and waits for its next attempt, due in 5.0 s"),
+        (found(kept=AttemptEntry(1, 0, NOW_MS - 1)), "has failed 1 time and waits for its next attempt, due now"),
+        (found(kept=AttemptEntry(1)), "runs now, or the process in which it ran has died and its partition is not claimed yet"),
         (
-            found(kept=Entry(2, 1, WATCHED_MS)),
+            found(kept=AttemptEntry(2, 1, WATCHED_MS)),
             "runs now, or the process in which it ran has died and its partition is not claimed yet",
         ),
         (
-            found(kept=Entry(1, 1, 1)),
+            found(kept=AttemptEntry(1, 1, 1)),
             "was cut off, as its process died or let go of its partition, and runs again as soon as it may",
         ),
         (found(22), "runs now, or the process in which it ran has died and its partition is not claimed yet"),
@@ -85,7 +88,7 @@ def letter(reason: str) -> Letter:
             found(9, letters=(letter("interrupted"), letter("finished-late"))),
             "is a dead letter: interrupted, and has ended well after all",
         ),
-        (found(kept=Entry(1, 0, NOW_MS + 5_000), letters=(letter("failed"),)), "has failed 1 time"),
+        (found(kept=AttemptEntry(1, 0, NOW_MS + 5_000), letters=(letter("failed"),)), "has failed 1 time"),
     ],
 )
 def test_the_verdict_is_what_is_known_best(event: Found, expected: str, ship: Subscription) -> None:
@@ -117,7 +120,7 @@ def test_what_may_be_called_again_begins_where_there_is_no_commit(ship: Subscrip
 
 
 def test_five_lines_say_what_is_known_each_with_its_label(ship: Subscription) -> None:
-    event = found(22, kept=Entry(2, 1, NOW_MS + 5_000), letters=(letter("failed"),))
+    event = found(22, kept=AttemptEntry(2, 1, NOW_MS + 5_000), letters=(letter("failed"),))
     _, *lines = describe(event, ship, None, NOW_MS, 10_000).splitlines()
 
     assert [
@@ -144,18 +147,18 @@ def test_a_redis_that_does_not_answer_is_told_and_nothing_is_made_up(ship: Subsc
 @pytest.mark.parametrize(
     ("kept", "expected"),
     [
-        (Entry(2, 0, 1), "2 attempts made; the next one is due now"),
-        (Entry(2, 0, NOW_MS - 1), "2 attempts made; the next one is due now"),
-        (Entry(2, 1), "attempt 2 is under way; 1 death of its process may be its doing"),
+        (AttemptEntry(2, 0, 1), "2 attempts made; the next one is due now"),
+        (AttemptEntry(2, 0, NOW_MS - 1), "2 attempts made; the next one is due now"),
+        (AttemptEntry(2, 1), "attempt 2 is under way; 1 death of its process may be its doing"),
         (
-            Entry(2, 1, WATCHED_MS),
+            AttemptEntry(2, 1, WATCHED_MS),
             "attempt 2 is under way, begun with a few others at most, and watched for a while; 1 death of its process may be its "
             "doing",
         ),
     ],
 )
 def test_what_redis_keeps_says_whether_an_attempt_runs_or_when_the_next_one_is_due(
-    kept: Entry, expected: str, ship: Subscription
+    kept: AttemptEntry, expected: str, ship: Subscription
 ) -> None:
     text = " ".join(describe(found(kept=kept), ship, None, NOW_MS, 10_000).split())
 

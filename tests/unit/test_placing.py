@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streams_app.delivery.batch import TP
-from streams_app.subscribers.placing import were_added
+from streams_app.subscribers.initial_offsets import were_added
 
 PAID = [TP("paid", number) for number in range(6)]
 AGAIN = [TP("again", number) for number in range(4)]

@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from streams_app.subscribers.put_back import addressed
-from streams_app.subscribers.runs import Run
-from streams_app.subscribers.window import Above
+from streams_app.subscribers.intervals import Interval
+from streams_app.subscribers.offset_tracker import Above
+from streams_app.subscribers.original_position import addressed
 from tests.chaos.mutants_promises import IN_PARTS
 from tests.unit import (
     test_event_headers,
@@ -25,7 +25,7 @@ LOW = test_subscribers_note.LOW
 
 SHOWN_BY: dict[str, Callable[[], object]] = {
     "a note is believed beyond the end of the log": partial(
-        test_subscribers_note.test_a_note_that_knows_more_than_the_log_is_none, Above((Run(LOW + 1, LOW + 3),))
+        test_subscribers_note.test_a_note_that_knows_more_than_the_log_is_none, Above((Interval(LOW + 1, LOW + 3),))
     ),
     "the result of an old claim is taken": test_subscribers_window.test_a_result_of_another_claim_is_dropped,
     "a suspension counts attempts": test_subscribers_retrying.test_failures_during_an_outage_count_only_after_patience,

@@ -14,7 +14,7 @@ from streams_app.operating.replay import Choice
 from streams_app.operating.replayed import Replayed
 from streams_app.settings import EventsSettings, Settings
 from streams_app.subscribers.loading import subscription_named
-from streams_app.subscribers.put_back import Origin, addressed
+from streams_app.subscribers.original_position import OriginalPosition, addressed
 
 GOOD = b'{"order_id": "o1", "cents": 5}'
 EVENT = (("ce_id", b"e1"), ("ce_type", b"order.paid"))
@@ -51,11 +51,11 @@ def test_an_event_goes_into_the_topic_of_the_application_with_its_headers_and_it
     event = put_back(letter())
 
     assert ("social.again", b"o1", GOOD, None) == (event.topic, event.key, event.value, event.partition)
-    assert addressed("ship", Origin(TP("orders", 3), 7, 5), EVENT) == event.headers
+    assert addressed("ship", OriginalPosition(TP("orders", 3), 7, 5), EVENT) == event.headers
 
 
 def test_what_was_put_back_before_and_refused_again_is_that_of_its_first_place() -> None:
-    origin = Origin(TP("orders", 3), 7, 5)
+    origin = OriginalPosition(TP("orders", 3), 7, 5)
     again = letter(2, received=tuple(addressed("ship", origin, EVENT)), source_topic="social.again", source_partition="0")
 
     assert [again] == choose(again)[0]

@@ -19,7 +19,7 @@ from streams_app.events.payloads import has_hooks
 from streams_app.settings import Limits
 from streams_app.subscribers.decoding import Undecoded, decode_of, function_of
 from streams_app.subscribers.retries import Retries
-from streams_app.subscribers.work import Letter, Work, after_failure, says_something_of_its_event_alone
+from streams_app.subscribers.work import DeadLettering, InFlightEvent, after_failure, says_something_of_its_event_alone
 
 LIMITS = Limits()
 P = TP("orders", 0)
@@ -95,9 +95,9 @@ def test_what_cannot_be_decoded_in_the_call_is_a_letter_at_once_and_no_sign_of_a
     assert made is not None
     with pytest.raises(NotDecodedError) as raised:
         asyncio.run(function_of(show, LIMITS)(made.event))
-    after = after_failure(Work(record(b""), 0, attempts=1), raised.value, Retries(), is_timeout=False)
+    after = after_failure(InFlightEvent(record(b""), 0, attempts=1), raised.value, Retries(), is_timeout=False)
 
-    assert isinstance(after, Letter)
+    assert isinstance(after, DeadLettering)
     assert ("not-valid", "no such account - at `$`") == (after.reason, after.detail)
     assert says_something_of_its_event_alone(raised.value, Retries())
 

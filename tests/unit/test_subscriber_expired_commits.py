@@ -11,8 +11,8 @@ import pytest
 from streams_app import Received, Retry
 from streams_app.errors import ConfigurationError
 from streams_app.subscribers.keys import SubscriberKeys
-from streams_app.subscribers.note import Note, encoded
-from streams_app.subscribers.window import NOTHING
+from streams_app.subscribers.offset_metadata import Note, encoded
+from streams_app.subscribers.offset_tracker import NOTHING
 from streams_app.testing import SubscriberTester
 from tests.kit import Paid, paid, subscribed
 

@@ -19,16 +19,16 @@ from streams_app.metrics import Metrics
 from streams_app.reasons import OF_SUBSCRIBERS, Reason
 from streams_app.settings import Settings
 from streams_app.subscribers.dispatcher import Dispatcher
+from streams_app.subscribers.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.faults import fault_of_letters
-from streams_app.subscribers.figures import ATTEMPTED, FINISHED, Attempted, Figures, Observed, attempted
-from streams_app.subscribers.gauges import Gauges
-from streams_app.subscribers.letters import Letters
-from streams_app.subscribers.looks import Look, Present, present, remark_of, unread_from
-from streams_app.subscribers.order import KeyOrder
+from streams_app.subscribers.gauges import SubscriberGauges
+from streams_app.subscribers.key_queue import KeyQueue
+from streams_app.subscribers.letters import DeadLetterWriter
 from streams_app.subscribers.received import Reject, Retry
 from streams_app.subscribers.retries import Retries
-from streams_app.subscribers.runner import Call, Outcome
-from streams_app.subscribers.work import Letter, Work
+from streams_app.subscribers.status import PartitionStatus, SubscriberStatus, present, remark_of, unread_from
+from streams_app.subscribers.subscriber_metrics import ATTEMPTED, FINISHED, Attempted, Observed, SubscriberMetrics, attempted
+from streams_app.subscribers.work import DeadLettering, InFlightEvent
 from tests.helpers import wait_until
 from tests.manual_clock import ManualClock
 
@@ -43,24 +43,28 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def figures(metrics: Metrics) -> Figures:
+def figures(metrics: Metrics) -> SubscriberMetrics:
     clock = ManualClock(NOW_MS)
     clock.advance_ms(10_000)
-    return Figures(metrics, "ship", "order.paid", clock)
+    return SubscriberMetrics(metrics, "ship", "order.paid", clock)
 
 
-def test_the_first_dead_letter_of_a_subscriber_is_an_increase_whatever_its_reason(metrics: Metrics, figures: Figures) -> None:
+def test_the_first_dead_letter_of_a_subscriber_is_an_increase_whatever_its_reason(
+    metrics: Metrics, figures: SubscriberMetrics
+) -> None:
     registry, name = metrics.registry, "streams_app_subscriber_dead_letters_total"
 
     assert {0.0} == {registry.get_sample_value(name, {"subscriber": "ship", "reason": one}) for one in OF_SUBSCRIBERS}
 
 
-def work_of(*, attempts: int = 1, timestamp_ms: int = NOW_MS) -> Work:
-    return Work(SimpleNamespace(offset=0, timestamp=timestamp_ms, headers=()), 0, attempts)
+def work_of(*, attempts: int = 1, timestamp_ms: int = NOW_MS) -> InFlightEvent:
+    return InFlightEvent(SimpleNamespace(offset=0, timestamp=timestamp_ms, headers=()), 0, attempts)
 
 
-def call_of(outcome: Outcome, error: BaseException | None = None, work: Work | None = None, begun_ms: int = 2_000) -> Call:
-    return Call(None, work or work_of(), begun_ms, 2_500, outcome, error)
+def call_of(
+    outcome: AttemptOutcome, error: BaseException | None = None, work: InFlightEvent | None = None, begun_ms: int = 2_000
+) -> Attempt:
+    return Attempt(None, work or work_of(), begun_ms, 2_500, outcome, error)
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -73,27 +77,29 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (call_of(Outcome.DONE), "done"),
-        (call_of(Outcome.ERROR, ValueError()), "error"),
-        (call_of(Outcome.ERROR, Reject("no")), "error"),
-        (call_of(Outcome.ERROR, Retry()), "retry"),
-        (call_of(Outcome.TIMEOUT), "timeout"),
-        (call_of(Outcome.CANCELLED), "interrupted"),
-        (call_of(Outcome.CANCELLED, begun_ms=0), None),
+        (call_of(AttemptOutcome.DONE), "done"),
+        (call_of(AttemptOutcome.ERROR, ValueError()), "error"),
+        (call_of(AttemptOutcome.ERROR, Reject("no")), "error"),
+        (call_of(AttemptOutcome.ERROR, Retry()), "retry"),
+        (call_of(AttemptOutcome.TIMEOUT), "timeout"),
+        (call_of(AttemptOutcome.CANCELLED), "interrupted"),
+        (call_of(AttemptOutcome.CANCELLED, begun_ms=0), None),
     ],
 )
-def test_an_attempt_is_counted_by_what_became_of_it(call: Call, expected: Attempted | None) -> None:
+def test_an_attempt_is_counted_by_what_became_of_it(call: Attempt, expected: Attempted | None) -> None:
     assert expected == attempted(call)
 
 
-def test_every_series_is_there_before_anything_happens(metrics: Metrics, figures: Figures) -> None:
+def test_every_series_is_there_before_anything_happens(metrics: Metrics, figures: SubscriberMetrics) -> None:
     assert [0.0] * len(ATTEMPTED) == [value(metrics, "attempts_total", event="order.paid", outcome=one) for one in ATTEMPTED]
     assert [0.0] * len(FINISHED) == [value(metrics, "finished_total", event="order.paid", result=one) for one in FINISHED]
     assert 0 == value(metrics, "wait_seconds_count")
 
 
-def test_an_event_whose_function_returned_is_finished(metrics: Metrics, figures: Figures) -> None:
-    figures.ended([call_of(Outcome.ERROR, ValueError(), work_of(attempts=1)), call_of(Outcome.DONE, None, work_of(attempts=2))])
+def test_an_event_whose_function_returned_is_finished(metrics: Metrics, figures: SubscriberMetrics) -> None:
+    figures.ended(
+        [call_of(AttemptOutcome.ERROR, ValueError(), work_of(attempts=1)), call_of(AttemptOutcome.DONE, None, work_of(attempts=2))]
+    )
     figures.tell()
 
     assert 1 == value(metrics, "finished_total", event="order.paid", result="done")
@@ -103,26 +109,30 @@ def test_an_event_whose_function_returned_is_finished(metrics: Metrics, figures:
     assert 0.5 == value(metrics, "handler_seconds_sum", outcome="done")
 
 
-def test_an_event_waits_from_its_record_to_its_first_attempt(metrics: Metrics, figures: Figures) -> None:
+def test_an_event_waits_from_its_record_to_its_first_attempt(metrics: Metrics, figures: SubscriberMetrics) -> None:
     late = work_of(attempts=2, timestamp_ms=NOW_MS)
-    figures.ended([call_of(Outcome.DONE, None, work_of(timestamp_ms=NOW_MS - 1_000)), call_of(Outcome.DONE, None, late)])
+    figures.ended(
+        [call_of(AttemptOutcome.DONE, None, work_of(timestamp_ms=NOW_MS - 1_000)), call_of(AttemptOutcome.DONE, None, late)]
+    )
     figures.tell()
 
     assert (1, 3.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
 
 
-def test_an_event_that_fails_during_an_outage_has_waited_for_its_first_attempt_alone(metrics: Metrics, figures: Figures) -> None:
+def test_an_event_that_fails_during_an_outage_has_waited_for_its_first_attempt_alone(
+    metrics: Metrics, figures: SubscriberMetrics
+) -> None:
     work = work_of(timestamp_ms=NOW_MS - 1_000)
-    figures.ended([call_of(Outcome.ERROR, ConnectionError(), work)])
+    figures.ended([call_of(AttemptOutcome.ERROR, ConnectionError(), work)])
     work.first_failed_ms = NOW_MS
-    figures.ended([call_of(Outcome.ERROR, ConnectionError(), work)])
-    figures.ended([call_of(Outcome.DONE, None, work)])
+    figures.ended([call_of(AttemptOutcome.ERROR, ConnectionError(), work)])
+    figures.ended([call_of(AttemptOutcome.DONE, None, work)])
     figures.tell()
 
     assert (1, 3.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
 
 
-def test_a_duplicate_has_had_no_attempt(metrics: Metrics, figures: Figures) -> None:
+def test_a_duplicate_has_had_no_attempt(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.finished(work_of(), "duplicate")
     figures.tell()
 
@@ -132,14 +142,14 @@ def test_a_duplicate_has_had_no_attempt(metrics: Metrics, figures: Figures) -> N
     )
 
 
-def test_a_record_whose_producer_is_ahead_of_our_clock_has_not_waited(metrics: Metrics, figures: Figures) -> None:
-    figures.ended([call_of(Outcome.DONE, None, work_of(timestamp_ms=NOW_MS + 60_000))])
+def test_a_record_whose_producer_is_ahead_of_our_clock_has_not_waited(metrics: Metrics, figures: SubscriberMetrics) -> None:
+    figures.ended([call_of(AttemptOutcome.DONE, None, work_of(timestamp_ms=NOW_MS + 60_000))])
     figures.tell()
 
     assert (1, 0.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
 
 
-def test_a_letter_finishes_its_event_unless_its_attempt_ended_late(metrics: Metrics, figures: Figures) -> None:
+def test_a_letter_finishes_its_event_unless_its_attempt_ended_late(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.kept([(work_of(attempts=8), "failed"), (work_of(), "finished-late")])
     figures.tell()
 
@@ -149,21 +159,21 @@ def test_a_letter_finishes_its_event_unless_its_attempt_ended_late(metrics: Metr
     assert 8.0 == value(metrics, "attempts_per_event_sum")
 
 
-def test_an_attempt_whose_process_died_is_counted_by_the_next_owner(metrics: Metrics, figures: Figures) -> None:
+def test_an_attempt_whose_process_died_is_counted_by_the_next_owner(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.lost("crash")
     figures.tell()
 
     assert 1 == value(metrics, "attempts_total", event="order.paid", outcome="crash")
 
 
-def test_a_partition_that_is_claimed_again_is_counted_by_the_cause(metrics: Metrics, figures: Figures) -> None:
+def test_a_partition_that_is_claimed_again_is_counted_by_the_cause(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.resynced("token")
 
     assert 1 == value(metrics, "resyncs_total", cause="token")
 
 
-def test_what_was_told_is_not_told_again(metrics: Metrics, figures: Figures) -> None:
-    figures.ended([call_of(Outcome.DONE)])
+def test_what_was_told_is_not_told_again(metrics: Metrics, figures: SubscriberMetrics) -> None:
+    figures.ended([call_of(AttemptOutcome.DONE)])
     figures.tell()
     figures.tell()
 
@@ -188,7 +198,9 @@ def test_observations_are_told_as_the_histogram_would_have_taken_them(values_ms:
     assert samples(registries[0]) == samples(registries[1])
 
 
-def gauges_of(metrics: Metrics, figures: Figures, remark: Callable[[str | None], None], *, suspended: bool, hanging: int) -> Gauges:
+def gauges_of(
+    metrics: Metrics, figures: SubscriberMetrics, remark: Callable[[str | None], None], *, suspended: bool, hanging: int
+) -> SubscriberGauges:
     clock = ManualClock(NOW_MS)
 
     async def places() -> dict[TP, tuple[int, int]]:
@@ -199,10 +211,10 @@ def gauges_of(metrics: Metrics, figures: Figures, remark: Callable[[str | None],
 
     dispatcher = Dispatcher("ship", 1, 0, Retries(), clock, make_runner)
     dispatcher.suspension.is_suspended = suspended
-    return Gauges(metrics, "ship", dispatcher, figures, places, clock, remark)
+    return SubscriberGauges(metrics, "ship", dispatcher, figures, places, clock, remark)
 
 
-async def test_slots_that_hang_count_as_running(metrics: Metrics, figures: Figures) -> None:
+async def test_slots_that_hang_count_as_running(metrics: Metrics, figures: SubscriberMetrics) -> None:
     gauges = gauges_of(metrics, figures, lambda text: None, suspended=False, hanging=2)
     await gauges.look_once()
 
@@ -225,11 +237,11 @@ async def test_slots_that_hang_count_as_running(metrics: Metrics, figures: Figur
     ],
 )
 def test_what_a_subscriber_waits_for_is_remarked_of(waits_for: set[str], expected: str | None) -> None:
-    assert expected == remark_of("ship", Present(waits_for=frozenset(waits_for)), "unknown")
+    assert expected == remark_of("ship", SubscriberStatus(waits_for=frozenset(waits_for)), "unknown")
 
 
 def test_a_subscriber_that_goes_on_without_room_in_redis_says_so() -> None:
-    told = remark_of("ship", Present(waits_for=frozenset({"redis-memory"})), "yes")
+    told = remark_of("ship", SubscriberStatus(waits_for=frozenset({"redis-memory"})), "yes")
 
     assert "subscriber ship: Redis is full: it goes on, and its attempts are counted in this worker alone" == told
 
@@ -253,12 +265,12 @@ def test_a_subscriber_that_goes_on_without_room_in_redis_says_so() -> None:
     ],
 )
 def test_a_topic_that_takes_no_dead_letters_is_named(error: Exception, expected: str) -> None:
-    now = Present(waits_for=frozenset({"dead-letters"}), letters_fault=fault_of_letters("paid.ship.dead", error))
+    now = SubscriberStatus(waits_for=frozenset({"dead-letters"}), letters_fault=fault_of_letters("paid.ship.dead", error))
 
     assert f"subscriber ship: {expected}" == remark_of("ship", now, "yes")
 
 
-async def test_a_suspended_subscriber_is_remarked_of(metrics: Metrics, figures: Figures) -> None:
+async def test_a_suspended_subscriber_is_remarked_of(metrics: Metrics, figures: SubscriberMetrics) -> None:
     remarks: list[str | None] = []
     for suspended in (True, False):
         await gauges_of(metrics, figures, remarks.append, suspended=suspended, hanging=0).look_once()
@@ -282,7 +294,7 @@ async def test_a_suspended_subscriber_is_remarked_of(metrics: Metrics, figures: 
     ids=["by their reasons", "a second letter of an event is no event", "nothing but second letters"],
 )
 async def test_dead_letters_are_told_once(
-    metrics: Metrics, figures: Figures, caplog: pytest.LogCaptureFixture, reasons: list[Reason], said: list[str]
+    metrics: Metrics, figures: SubscriberMetrics, caplog: pytest.LogCaptureFixture, reasons: list[Reason], said: list[str]
 ) -> None:
     gauges = gauges_of(metrics, figures, lambda text: None, suspended=False, hanging=0)
     figures.kept([(work_of(), reason) for reason in reasons])
@@ -299,7 +311,7 @@ async def test_dead_letters_are_told_once(
 
 
 async def test_a_broker_that_does_not_say_where_the_log_ends_is_waited_for_while_ages_grow(
-    metrics: Metrics, figures: Figures
+    metrics: Metrics, figures: SubscriberMetrics
 ) -> None:
     clock = ManualClock(NOW_MS)
     known: list[dict[TP, tuple[int, int]]] = [{ONE: (0, 5)}]
@@ -311,7 +323,7 @@ async def test_a_broker_that_does_not_say_where_the_log_ends_is_waited_for_while
         return SimpleNamespace(running={}, hanging=0)
 
     for_operator = [True, False, False]
-    gauges = Gauges(
+    gauges = SubscriberGauges(
         metrics, "ship", Dispatcher("ship", 1, 0, Retries(), clock, make_runner), figures, places, clock,
         waits_for_operator=for_operator.pop,
     )  # fmt: skip
@@ -335,10 +347,10 @@ async def test_letters_that_the_broker_leaves_unacknowledged_are_waited_for() ->
     async def send(_: Any, on_failed: Any) -> None:
         await has_them.wait()
 
-    kept: list[tuple[Work, str]] = []
-    letters = Letters(ONE, "ship", cast("Any", SimpleNamespace(send=send)), lambda works: None, kept.extend)
+    kept: list[tuple[InFlightEvent, str]] = []
+    letters = DeadLetterWriter(ONE, "ship", cast("Any", SimpleNamespace(send=send)), lambda works: None, kept.extend)
     sending = asyncio.create_task(letters.forever())
-    letters.put(work := work_of(), Letter("failed", "why"))
+    letters.put(work := work_of(), DeadLettering("failed", "why"))
     await asyncio.sleep(0)
     told = [letters.is_waiting(), letters.is_waiting()]
     has_them.set()
@@ -354,18 +366,18 @@ async def test_letters_that_the_broker_leaves_unacknowledged_are_waited_for() ->
 
 
 def test_what_is_not_read_yet_waits_with_what_is() -> None:
-    looks = [Look(ONE, 100, unfinished=30, retrying=4)]
+    looks = [PartitionStatus(ONE, 100, unfinished=30, retrying=4)]
     now = present(looks, {ONE: (60, 150), TWO: (7, 9)}, [], running=6, is_suspended=False, now_ms=NOW_MS)
 
     assert (50 + 2 + 30 - 4 - 6, 6, 4) == (now.waiting, now.running, now.retrying)
 
 
 def test_of_a_claimed_partition_that_is_not_assigned_any_more_nothing_is_unread() -> None:
-    assert 3 == present([Look(ONE, 100, unfinished=3)], {}, [], running=0, is_suspended=False, now_ms=NOW_MS).waiting
+    assert 3 == present([PartitionStatus(ONE, 100, unfinished=3)], {}, [], running=0, is_suspended=False, now_ms=NOW_MS).waiting
 
 
 def test_the_oldest_that_waits_is_the_oldest_of_all_places_where_events_wait() -> None:
-    looks = [Look(ONE, 0, oldest_ms=NOW_MS - 3_000), Look(TWO, 0)]
+    looks = [PartitionStatus(ONE, 0, oldest_ms=NOW_MS - 3_000), PartitionStatus(TWO, 0)]
 
     def oldest(*since_ms: int | None) -> int:
         return present(looks, {}, since_ms, running=0, is_suspended=False, now_ms=NOW_MS).oldest_waiting_ms
@@ -375,7 +387,7 @@ def test_the_oldest_that_waits_is_the_oldest_of_all_places_where_events_wait() -
 
 
 def test_the_oldest_grows_with_the_clock_and_is_never_from_the_future() -> None:
-    looks = [Look(ONE, 0, oldest_ms=NOW_MS)]
+    looks = [PartitionStatus(ONE, 0, oldest_ms=NOW_MS)]
     ages = [
         present(looks, {}, [], running=0, is_suspended=False, now_ms=NOW_MS + passed_ms).oldest_waiting_ms
         for passed_ms in (-5, 0, 5)
@@ -386,7 +398,10 @@ def test_the_oldest_grows_with_the_clock_and_is_never_from_the_future() -> None:
 
 
 def test_a_reader_that_is_paused_is_named_with_its_unfinished_events() -> None:
-    looks = [Look(ONE, 0, unfinished=10_000, waits_for=frozenset({"window"})), Look(TWO, 0, waits_for=frozenset({"redis"}))]
+    looks = [
+        PartitionStatus(ONE, 0, unfinished=10_000, waits_for=frozenset({"window"})),
+        PartitionStatus(TWO, 0, waits_for=frozenset({"redis"})),
+    ]
     now = present(looks, {}, [], running=0, is_suspended=True, now_ms=NOW_MS)
 
     assert ((ONE, 10_000),) == now.full
@@ -394,11 +409,11 @@ def test_a_reader_that_is_paused_is_named_with_its_unfinished_events() -> None:
 
 
 def test_unread_is_what_lies_beyond_the_reader_or_where_nobody_reads_beyond_the_group() -> None:
-    assert {ONE: 100, TWO: 7} == unread_from([Look(ONE, 100)], {ONE: (60, 150), TWO: (7, 9)})
+    assert {ONE: 100, TWO: 7} == unread_from([PartitionStatus(ONE, 100)], {ONE: (60, 150), TWO: (7, 9)})
 
 
 def test_of_each_key_the_first_event_behind_the_one_in_front_is_known() -> None:
-    order: KeyOrder[str] = KeyOrder()
+    order: KeyQueue[str] = KeyQueue()
     for key, event in ((b"a", "a1"), (b"a", "a2"), (b"a", "a3"), (b"b", "b1")):
         order.arrived(key, event)
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from streams_app.clock import SystemClock
-from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
-from streams_app.subscribers.loop_watch import LoopWatch
-from streams_app.subscribers.runner import Call, Outcome
-from streams_app.subscribers.threads import ThreadRunner
+from streams_app.subscribers.coroutines import AsyncExecutor, UserLoop
+from streams_app.subscribers.executor import Attempt, AttemptOutcome
+from streams_app.subscribers.loop_monitor import LoopMonitor
+from streams_app.subscribers.threads import ThreadExecutor
 from tests.helpers import wait_until
 
 LIMIT_SECONDS = 60
@@ -37,7 +37,7 @@ users.stop(0.1)
 """
 
 
-async def gone(runner: ThreadRunner) -> None:
+async def gone(runner: ThreadExecutor) -> None:
     """Stops the slots of a test and waits for their threads: what they say later would find no loop."""
     await runner.stop()
     for thread in runner._threads:
@@ -52,14 +52,14 @@ def users() -> Iterator[UserLoop]:
 
 
 @pytest.fixture
-def watch(users: UserLoop) -> Iterator[LoopWatch]:
-    made = LoopWatch(users, SystemClock(), blocked_ms=100)
+def watch(users: UserLoop) -> Iterator[LoopMonitor]:
+    made = LoopMonitor(users, SystemClock(), blocked_ms=100)
     yield made
     made.stop()
 
 
 async def test_a_function_that_blocks_the_loop_is_named_with_its_stack_once_a_block(
-    users: UserLoop, watch: LoopWatch, caplog: pytest.LogCaptureFixture
+    users: UserLoop, watch: LoopMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
     may_end = threading.Event()
 
@@ -72,11 +72,11 @@ async def test_a_function_that_blocks_the_loop_is_named_with_its_stack_once_a_bl
     def told(what: str) -> list[str]:
         return [record.getMessage() for record in caplog.records if what in record.getMessage()]
 
-    ended: list[Call] = []
-    runners = {one.__name__: AsyncRunner(users.loop, one, 2, 60_000, SystemClock(), ended.extend) for one in (blocks, awaits)}
+    ended: list[Attempt] = []
+    runners = {one.__name__: AsyncExecutor(users.loop, one, 2, 60_000, SystemClock(), ended.extend) for one in (blocks, awaits)}
     for name, runner in runners.items():
         watch.add(name, runner)
-        runner.put([Call("o1", None)])
+        runner.put([Attempt("o1", None)])
     with caplog.at_level(logging.WARNING):
         await wait_until(lambda: told("is blocked subscriber=blocks seconds="), LIMIT_SECONDS, "the block is told")
         # Where the machine itself is late that is held against all, and may come before or after the block.
@@ -93,10 +93,12 @@ async def test_a_function_that_blocks_the_loop_is_named_with_its_stack_once_a_bl
     assert watch.lag_ms("blocks") >= 300
 
 
-async def test_a_task_that_a_function_has_made_is_held_against_all_as_it_may_be_anybodys(users: UserLoop, watch: LoopWatch) -> None:
+async def test_a_task_that_a_function_has_made_is_held_against_all_as_it_may_be_anybodys(
+    users: UserLoop, watch: LoopMonitor
+) -> None:
     may_end = threading.Event()
     runners = {
-        name: AsyncRunner(users.loop, asyncio.sleep, 1, 60_000, SystemClock(), lambda calls: None) for name in ("one", "two")
+        name: AsyncExecutor(users.loop, asyncio.sleep, 1, 60_000, SystemClock(), lambda calls: None) for name in ("one", "two")
     }
     for name, runner in runners.items():
         watch.add(name, runner)
@@ -130,13 +132,13 @@ async def test_a_function_may_start_a_process_and_wait_for_it(users: UserLoop) -
         said.append(await started.communicate())
 
     said: list[tuple[bytes, bytes | None]] = []
-    ended: list[Call] = []
-    runner = AsyncRunner(users.loop, starts, 2, 60_000, SystemClock(), ended.extend)
-    runner.put([Call("o1", None)])
+    ended: list[Attempt] = []
+    runner = AsyncExecutor(users.loop, starts, 2, 60_000, SystemClock(), ended.extend)
+    runner.put([Attempt("o1", None)])
     await wait_until(lambda: ended, LIMIT_SECONDS, "the call has ended")
     await runner.stop()
 
-    assert [(Outcome.DONE, None)] == [(call.outcome, call.error) for call in ended]
+    assert [(AttemptOutcome.DONE, None)] == [(call.outcome, call.error) for call in ended]
     assert [(b"o1\n", None)] == said
 
 
@@ -144,19 +146,19 @@ async def test_a_function_may_start_a_process_and_wait_for_it(users: UserLoop) -
 async def test_only_slots_that_are_all_overdue_for_long_are_told_once_with_their_stacks(
     hanging: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streams_app.subscribers.runner.HUNG_MS", 100)
+    monkeypatch.setattr("streams_app.subscribers.executor.HUNG_MS", 100)
     may_end = threading.Event()
     told: list[str] = []
-    ended: list[Call] = []
+    ended: list[Attempt] = []
 
     def hangs(event: str) -> None:
         may_end.wait(LIMIT_SECONDS)
 
     clock = SystemClock()
-    runner = ThreadRunner(hangs, 2, 100, clock, ended.extend, on_hung=told.append)
+    runner = ThreadExecutor(hangs, 2, 100, clock, ended.extend, on_hung=told.append)
     begun_ms = clock.monotonic_ms()
     try:
-        runner.put([Call(f"o{number}", None) for number in range(hanging)])
+        runner.put([Attempt(f"o{number}", None) for number in range(hanging)])
         await wait_until(lambda: len(ended) == hanging, LIMIT_SECONDS, "the calls are overdue")
         await wait_until(lambda: clock.monotonic_ms() > begun_ms + 600, LIMIT_SECONDS, "they are overdue for some sweeps")
     finally:
@@ -169,14 +171,14 @@ async def test_only_slots_that_are_all_overdue_for_long_are_told_once_with_their
 
 async def test_an_overdue_function_hangs_in_its_slot_until_it_returns() -> None:
     may_end = threading.Event()
-    ended: list[Call] = []
+    ended: list[Attempt] = []
 
     def hangs(event: str) -> None:
         may_end.wait(LIMIT_SECONDS)
 
-    runner = ThreadRunner(hangs, 2, 100, SystemClock(), ended.extend)
+    runner = ThreadExecutor(hangs, 2, 100, SystemClock(), ended.extend)
     try:
-        runner.put([Call(f"o{number}", None) for number in range(2)])
+        runner.put([Attempt(f"o{number}", None) for number in range(2)])
         await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "the calls are overdue")
         told = runner.hanging
         may_end.set()
@@ -191,18 +193,18 @@ async def test_an_overdue_function_hangs_in_its_slot_until_it_returns() -> None:
 @pytest.mark.parametrize("how", ["recall", "cancel"])
 async def test_a_call_that_waits_behind_slots_that_hang_is_taken_back_at_once(how: str) -> None:
     may_end = threading.Event()
-    ended: list[Call] = []
+    ended: list[Attempt] = []
     called: list[str] = []
 
     def hangs(event: str) -> None:
         called.append(event)
         may_end.wait(LIMIT_SECONDS)
 
-    runner = ThreadRunner(hangs, 1, LIMIT_SECONDS * 1000, SystemClock(), ended.extend)
+    runner = ThreadExecutor(hangs, 1, LIMIT_SECONDS * 1000, SystemClock(), ended.extend)
     try:
-        runner.put([Call("o1", None)])
+        runner.put([Attempt("o1", None)])
         await wait_until(lambda: called, LIMIT_SECONDS, "the slot hangs")
-        waiting = Call("o2", None)
+        waiting = Attempt("o2", None)
         runner.put([waiting])
         getattr(runner, how)([waiting])
         await wait_until(lambda: ended, LIMIT_SECONDS / 10, "the one that waits is taken back")
@@ -210,22 +212,22 @@ async def test_a_call_that_waits_behind_slots_that_hang_is_taken_back_at_once(ho
         may_end.set()
         await gone(runner)
 
-    assert ("o2", Outcome.CANCELLED) == (ended[0].event, ended[0].outcome)
+    assert ("o2", AttemptOutcome.CANCELLED) == (ended[0].event, ended[0].outcome)
     assert ["o1"] == called
 
 
 @pytest.mark.parametrize("how", ["recall", "cancel"])
 async def test_a_call_that_was_taken_back_before_it_had_a_slot_is_not_called(how: str) -> None:
-    ended: list[Call] = []
+    ended: list[Attempt] = []
     called: list[str] = []
-    runner = ThreadRunner(called.append, 1, LIMIT_SECONDS * 1000, SystemClock(), ended.extend)
+    runner = ThreadExecutor(called.append, 1, LIMIT_SECONDS * 1000, SystemClock(), ended.extend)
     try:
-        early = Call("o1", None)
+        early = Attempt("o1", None)
         getattr(runner, how)([early])
-        runner.put([early, Call("o2", None)])
+        runner.put([early, Attempt("o2", None)])
         await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "both have an outcome")
     finally:
         await gone(runner)
 
-    assert {"o1": Outcome.CANCELLED, "o2": Outcome.DONE} == {call.event: call.outcome for call in ended}
+    assert {"o1": AttemptOutcome.CANCELLED, "o2": AttemptOutcome.DONE} == {call.event: call.outcome for call in ended}
     assert ["o2"] == called

@@ -12,13 +12,13 @@ import pytest
 
 from streams_app import Event, Received, Retries, Retry, subscriber
 from streams_app.local.scripts import MemoryScripts
-from streams_app.subscribers.coroutines import AsyncRunner
+from streams_app.subscribers.coroutines import AsyncExecutor
 from streams_app.subscribers.declaration import Rate, rate_of
 from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.keys import rate_key
-from streams_app.subscribers.leases import Leases
-from streams_app.subscribers.rate import Pace, leased, pace_of
+from streams_app.subscribers.rate_limiter import RateLimiter
 from streams_app.subscribers.store import RateStore
+from streams_app.subscribers.token_bucket import TokenBucket, leased, pace_of
 from streams_app.testing import SubscriberTester
 from tests.unit.test_subscribers_dispatcher import Partition
 from tests.virtual_loop import LoopClock, in_no_time
@@ -57,7 +57,7 @@ def test_an_empty_bucket_says_when_there_is_another_lease() -> None:
 
 
 def test_what_time_has_brought_in_part_is_not_lost() -> None:
-    pace, empty_us, given = Pace(SECOND_US / 7, SECOND_US), 0.0, 0
+    pace, empty_us, given = TokenBucket(SECOND_US / 7, SECOND_US), 0.0, 0
     for now_us in range(0, 10 * SECOND_US, 33_333):
         got = leased(pace, empty_us, 9, now_us)
         empty_us, given = got.empty_us, given + got.granted
@@ -107,10 +107,10 @@ class Application:
 
         token = f"w{len(self._workers)}"
         store = RateStore(self.server, rate_key("a", "ship"), token, pace_of(self._rate))
-        leases = Leases("ship", self._rate, store, self.clock, self.fatal.append)
+        leases = RateLimiter("ship", self._rate, store, self.clock, self.fatal.append)
         made = Dispatcher(
             "ship", 4, 60_000, Retries(), self.clock,
-            lambda on_ended: AsyncRunner(asyncio.get_running_loop(), ship, 4, 5_000, self.clock, on_ended), leases=leases,
+            lambda on_ended: AsyncExecutor(asyncio.get_running_loop(), ship, 4, 5_000, self.clock, on_ended), leases=leases,
         )  # fmt: skip
         partition = Partition(events)
         self._workers.append((made, partition))

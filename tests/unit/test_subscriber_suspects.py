@@ -12,8 +12,8 @@ import pytest
 from redis.exceptions import ConnectionError as RedisAwayError
 
 from streams_app import Event, Received, subscriber
-from streams_app.subscribers.again import CLAIMED
-from streams_app.subscribers.trials import FEWEST_TOGETHER, Trials, next_together, watched_ms
+from streams_app.subscribers.at_least_once import CLAIMED
+from streams_app.subscribers.crash_isolation import FEWEST_TOGETHER, CrashIsolation, next_together, watched_ms
 from streams_app.testing import SubscriberTester
 
 
@@ -321,14 +321,14 @@ def test_a_suspect_is_watched_longer_with_each_attempt(attempts: int, expected: 
     ("is_last", "is_next_last", "expected"), [(False, False, True), (False, True, False), (True, False, False), (True, True, False)]
 )
 def test_beside_the_last_trial_of_an_event_there_is_no_other(is_last: bool, is_next_last: bool, expected: bool) -> None:
-    trials = Trials()
+    trials = CrashIsolation()
     trials.begin("one", is_last=is_last)
 
     assert expected == trials.may_begin("other", is_last=is_next_last, kick=lambda: None)
 
 
 def test_the_last_trial_of_an_event_goes_before_others_that_came_later() -> None:
-    trials = Trials()
+    trials = CrashIsolation()
     trials.begin("one", is_last=False)
     waits = trials.may_begin("last", is_last=True, kick=lambda: None)
 
@@ -338,7 +338,7 @@ def test_the_last_trial_of_an_event_goes_before_others_that_came_later() -> None
 
 
 def test_what_waits_for_a_trial_is_told_of_its_end_once() -> None:
-    trials, kicked = Trials(), []
+    trials, kicked = CrashIsolation(), []
     trials.begin("one", is_last=True)
     trials.may_begin("other", is_last=False, kick=lambda: kicked.append("other"))
     trials.end("one")
@@ -348,7 +348,7 @@ def test_what_waits_for_a_trial_is_told_of_its_end_once() -> None:
 
 
 def test_what_has_gone_away_waits_for_no_trial() -> None:
-    trials, kicked = Trials(), []
+    trials, kicked = CrashIsolation(), []
     trials.begin("one", is_last=True)
     trials.may_begin("other", is_last=False, kick=lambda: kicked.append("other"))
     trials.end("other")

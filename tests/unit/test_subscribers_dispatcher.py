@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from streams_app.delivery.batch import TP
-from streams_app.subscribers.coroutines import AsyncRunner
+from streams_app.subscribers.coroutines import AsyncExecutor
 from streams_app.subscribers.dispatcher import FEWEST_AHEAD, SOON_ROUNDS, Ahead, Dispatcher
-from streams_app.subscribers.looks import Look
+from streams_app.subscribers.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.received import Reject
 from streams_app.subscribers.retries import Retries
-from streams_app.subscribers.runner import Call, Outcome
-from streams_app.subscribers.work import Work
+from streams_app.subscribers.status import PartitionStatus
+from streams_app.subscribers.work import InFlightEvent
 from tests.virtual_loop import LoopClock, in_no_time
 
 PATIENCE_MS = 60_000
@@ -31,14 +31,14 @@ class Partition:
     held = 0
 
     def __init__(self, events: int) -> None:
-        self.fresh = deque(Work(None, 0) for _ in range(events))
-        self.waiting: deque[Work] = deque()
+        self.fresh = deque(InFlightEvent(None, 0) for _ in range(events))
+        self.waiting: deque[InFlightEvent] = deque()
         self.counted: list[bool] = []
-        self.outcomes: list[Outcome | None] = []
+        self.outcomes: list[AttemptOutcome | None] = []
         self.taken = self.most_taken = 0
         self.begun = {True: 0, False: 0}
 
-    def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Call]:
+    def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
         if self.waiting and self.waiting[0].due_ms <= now_ms and not (is_fresh and self.fresh):
             return [self._call(self.waiting.popleft())]
         return [self._call(self.fresh.popleft()) for _ in range(min(most, len(self.fresh)))]
@@ -46,24 +46,24 @@ class Partition:
     def ready(self, now_ms: int) -> int:
         return len(self.fresh) + sum(work.due_ms <= now_ms for work in self.waiting)
 
-    def ended(self, calls: Sequence[Call], uncounted: Collection[Call]) -> None:
+    def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
         self.taken -= len(calls)
         for call in calls:
             self.outcomes.append(call.outcome)
             self.counted.append(call not in uncounted)
-            if call.outcome is not Outcome.DONE:
+            if call.outcome is not AttemptOutcome.DONE:
                 call.whose.due_ms = LoopClock().now_ms() + 1_000
                 self.waiting.append(call.whose)
 
-    def look(self) -> Look:
-        return Look(TP("orders", 0), 0)
+    def look(self) -> PartitionStatus:
+        return PartitionStatus(TP("orders", 0), 0)
 
-    def _call(self, work: Work) -> Call:
+    def _call(self, work: InFlightEvent) -> Attempt:
         self.begun[not work.attempts] += 1
         work.attempts += 1
         self.taken += 1
         self.most_taken = max(self.most_taken, self.taken)
-        return Call(work, work)
+        return Attempt(work, work)
 
 
 def dispatcher_of(
@@ -72,7 +72,7 @@ def dispatcher_of(
     clock = LoopClock()
     made = Dispatcher(
         "ship", concurrency, PATIENCE_MS, Retries(), clock,
-        lambda on_ended: AsyncRunner(asyncio.get_running_loop(), function, concurrency, 5_000, clock, on_ended),
+        lambda on_ended: AsyncExecutor(asyncio.get_running_loop(), function, concurrency, 5_000, clock, on_ended),
         ahead=ahead,
     )  # fmt: skip
     for partition in partitions:
@@ -95,7 +95,7 @@ async def tick(dispatcher: Dispatcher, seconds: float) -> None:
 
 
 def test_a_suspension_is_told_with_the_last_error(caplog: pytest.LogCaptureFixture) -> None:
-    async def ship(event: Work) -> None:
+    async def ship(event: InFlightEvent) -> None:
         raise ConnectionError("the carrier is away")
 
     async def schedule() -> None:
@@ -115,7 +115,7 @@ def test_during_an_outage_one_attempt_at_a_time_is_made_and_the_first_success_le
         running = [0, 0]
         outage = {"is over": False}
 
-        async def ship(event: Work) -> None:
+        async def ship(event: InFlightEvent) -> None:
             begun.append(asyncio.get_running_loop().time())
             running[0] += 1
             running[1] = max(running)
@@ -139,7 +139,7 @@ def test_during_an_outage_one_attempt_at_a_time_is_made_and_the_first_success_le
         await tick(dispatcher, 90)
 
         assert not is_suspended(dispatcher)
-        assert 100 == partition.outcomes.count(Outcome.DONE)
+        assert 100 == partition.outcomes.count(AttemptOutcome.DONE)
 
     in_no_time(schedule())
 
@@ -147,7 +147,7 @@ def test_during_an_outage_one_attempt_at_a_time_is_made_and_the_first_success_le
 @pytest.mark.parametrize("partitions", [1, 2, 3])
 def test_during_an_outage_each_partition_is_asked_for_fresh_events_and_for_those_that_wait(partitions: int) -> None:
     async def schedule() -> None:
-        async def ship(event: Work) -> None:
+        async def ship(event: InFlightEvent) -> None:
             raise ConnectionError("the carrier is away")
 
         served = [Partition(1_000) for _ in range(partitions)]
@@ -168,7 +168,7 @@ def test_during_an_outage_each_partition_is_asked_for_fresh_events_and_for_those
 
 def test_failures_during_an_outage_do_not_count_until_patience_is_over() -> None:
     async def schedule() -> None:
-        async def ship(event: Work) -> None:
+        async def ship(event: InFlightEvent) -> None:
             raise ConnectionError("the carrier is away")
 
         partition = Partition(100)
@@ -185,7 +185,7 @@ def test_failures_during_an_outage_do_not_count_until_patience_is_over() -> None
 
 def test_what_is_rejected_is_no_outage() -> None:
     async def schedule() -> None:
-        async def ship(event: Work) -> None:
+        async def ship(event: InFlightEvent) -> None:
             raise Reject("nobody lives there")
 
         partition = Partition(100)
@@ -203,9 +203,9 @@ def test_what_is_rejected_is_no_outage() -> None:
 
 def test_a_partition_with_many_events_does_not_keep_another_one_waiting() -> None:
     async def schedule() -> None:
-        order: list[Work] = []
+        order: list[InFlightEvent] = []
 
-        async def ship(event: Work) -> None:
+        async def ship(event: InFlightEvent) -> None:
             order.append(event)
             await asyncio.sleep(0.01)  # virtual time
 
@@ -236,7 +236,7 @@ def test_what_may_wait_for_a_slot_is_what_the_slots_soon_come_to_where_its_begin
     seconds: float, ahead: Ahead, most: int
 ) -> None:
     async def schedule() -> None:
-        async def ship(event: Work) -> None:
+        async def ship(event: InFlightEvent) -> None:
             await asyncio.sleep(seconds)  # virtual time
 
         partition = Partition(5_000)
@@ -250,7 +250,7 @@ def test_what_may_wait_for_a_slot_is_what_the_slots_soon_come_to_where_its_begin
 @pytest.mark.parametrize("ahead", [Ahead.NONE, Ahead.SOON])
 def test_where_begins_are_noted_nothing_is_taken_for_a_slot_that_hangs_until_it_is_free_again(ahead: Ahead) -> None:
     async def schedule() -> None:
-        async def ship(event: Work) -> None:
+        async def ship(event: InFlightEvent) -> None:
             while not may_end:
                 with suppress(asyncio.CancelledError):
                     await asyncio.sleep(0.01)  # virtual time
@@ -270,14 +270,14 @@ def test_where_begins_are_noted_nothing_is_taken_for_a_slot_that_hangs_until_it_
 
 def test_how_fast_calls_ended_before_a_pause_says_nothing_of_those_that_follow_it() -> None:
     async def schedule() -> None:
-        async def ship(event: Work) -> None:
+        async def ship(event: InFlightEvent) -> None:
             await asyncio.sleep(0.001)  # virtual time
 
         partition = Partition(1_000)
         dispatcher = dispatcher_of(ship, [partition], ahead=Ahead.SOON)
         await tick(dispatcher, 2)
         partition.most_taken = 0
-        partition.fresh.extend(Work(None, 0) for _ in range(100))
+        partition.fresh.extend(InFlightEvent(None, 0) for _ in range(100))
         dispatcher.kick()
 
         assert (4, 1_000) == (partition.most_taken, len(partition.outcomes))

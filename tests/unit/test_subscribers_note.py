@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.subscribers.note import MOST_NOTE_BYTES, Note, decoded, encoded, fits, fitted
-from streams_app.subscribers.runs import Run
-from streams_app.subscribers.window import Above
+from streams_app.subscribers.intervals import Interval
+from streams_app.subscribers.offset_metadata import MOST_NOTE_BYTES, Note, decoded, encoded, fits, fitted
+from streams_app.subscribers.offset_tracker import Above
 
 LOW = 1_000
 END = 10**9
@@ -28,7 +28,7 @@ def aboves(draw: st.DrawFn) -> Above:
         if is_begun:
             begun.append(begin)
         else:
-            finished.append(Run(begin, end))
+            finished.append(Interval(begin, end))
         at = end
     return Above(tuple(finished), tuple(begun))
 
@@ -65,12 +65,12 @@ def test_anything_else_is_none(text: str) -> None:
 
 
 def test_a_note_beside_another_offset_is_none() -> None:
-    text = encoded(LOW, Note("", Above((Run(LOW + 1, LOW + 2),))))
+    text = encoded(LOW, Note("", Above((Interval(LOW + 1, LOW + 2),))))
 
     assert None is decoded(text, LOW - 1, END)
 
 
-@pytest.mark.parametrize("above", [Above((Run(LOW + 1, LOW + 3),)), Above((), (LOW + 2,))])
+@pytest.mark.parametrize("above", [Above((Interval(LOW + 1, LOW + 3),)), Above((), (LOW + 2,))])
 def test_a_note_that_knows_more_than_the_log_is_none(above: Above) -> None:
     text = encoded(LOW, Note("", above))
 
@@ -94,7 +94,7 @@ def test_a_note_that_cannot_be_true_is_none(body: bytes, why: str) -> None:
 
 
 def test_a_forged_note_that_can_be_true_is_one() -> None:
-    assert Note("", Above((Run(LOW + 1, LOW + 3),))) == decoded(forged(bytes([1, 4])), LOW, END)
+    assert Note("", Above((Interval(LOW + 1, LOW + 3),))) == decoded(forged(bytes([1, 4])), LOW, END)
 
 
 @given(st.binary(max_size=40))
@@ -103,14 +103,14 @@ def test_no_body_stops_the_reader(body: bytes) -> None:
 
 
 def test_a_thousand_runs_have_room() -> None:
-    above = Above(tuple(Run(LOW + 1 + 20 * number, LOW + 11 + 20 * number) for number in range(1_000)))
+    above = Above(tuple(Interval(LOW + 1 + 20 * number, LOW + 11 + 20 * number) for number in range(1_000)))
 
     assert Note("f" * 36, above) == decoded(fitted(LOW, Note("f" * 36, above)), LOW, END)
     assert MOST_NOTE_BYTES >= len(encoded(LOW, Note("f" * 36, above)))
 
 
 def test_a_note_has_three_kilobytes_at_most() -> None:
-    every_other = Above(tuple(Run(offset, offset + 1) for offset in range(LOW + 1, LOW + 20_001, 2)))
+    every_other = Above(tuple(Interval(offset, offset + 1) for offset in range(LOW + 1, LOW + 20_001, 2)))
 
     assert not fits(LOW, Note("topic", every_other))
     assert 2_990 < len(fitted(LOW, Note("topic", every_other))) <= 3_000

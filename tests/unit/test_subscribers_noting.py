@@ -12,11 +12,11 @@ import pytest
 from streams_app.clock import SystemClock
 from streams_app.delivery.processor import Mark
 from streams_app.local.scripts import MemoryScripts
+from streams_app.subscribers.attempt_log import AttemptLog
+from streams_app.subscribers.begin_log import BeginLog, EndLog
+from streams_app.subscribers.executor import Attempt
 from streams_app.subscribers.keys import SubscriberKeys
-from streams_app.subscribers.marking import Marking
-from streams_app.subscribers.noting import Noting, Progress
-from streams_app.subscribers.runner import Call
-from streams_app.subscribers.store import Entry, SubscriberStore
+from streams_app.subscribers.store import AttemptEntry, SubscriberStore
 
 LIMIT_SECONDS = 60
 
@@ -24,14 +24,14 @@ LIMIT_SECONDS = 60
 class NoSlots:
     """Nothing begins here."""
 
-    def noted(self, calls: Sequence[Call]) -> None:
+    def noted(self, calls: Sequence[Attempt]) -> None:
         assert not calls
 
-    def withdrawn(self, calls: list[Call]) -> None:
+    def withdrawn(self, calls: list[Attempt]) -> None:
         assert not calls
 
 
-async def none_begins(calls: Sequence[Call]) -> Sequence[Call]:
+async def none_begins(calls: Sequence[Attempt]) -> Sequence[Attempt]:
     return ()
 
 
@@ -47,7 +47,7 @@ async def test_the_fence_is_not_told_while_redis_has_not_been_told_all_ids_below
     async def lost(keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
         raise ConnectionError("Redis is away")
 
-    noting = Noting(store_of(scripts, "one"), lambda: Progress(7, ""), now_ms, NoSlots(), none_begins, lambda: None)
+    noting = BeginLog(store_of(scripts, "one"), lambda: EndLog(7, ""), now_ms, NoSlots(), none_begins, lambda: None)
     await noting.claim(0)
     noting.learn(5, "e5")
     if is_learned:
@@ -73,7 +73,7 @@ async def test_a_redis_that_answers_nothing_is_waited_for_before_any_time_out() 
         await may_answer.wait()
         return await answer(keys, arguments)
 
-    noting = Noting(store_of(scripts, "one"), lambda: Progress(0, ""), now_ms, NoSlots(), none_begins, lambda: None)
+    noting = BeginLog(store_of(scripts, "one"), lambda: EndLog(0, ""), now_ms, NoSlots(), none_begins, lambda: None)
     await noting.claim(0)
     told = [noting.waits_for()]
     with patch.dict(scripts.by_name, {"learn": late}):
@@ -96,9 +96,9 @@ async def test_a_redis_that_takes_no_marks_in_time_is_told_before_any_time_out()
         is_asked.set()
         await asyncio.Event().wait()
 
-    marking = Marking(store_of(scripts, "one"), Mark(0), SystemClock().now_ms)
+    marking = AttemptLog(store_of(scripts, "one"), Mark(0), SystemClock().now_ms)
     await marking.claim(LIMIT_SECONDS)
-    marking.keep(5, Entry(1))
+    marking.keep(5, AttemptEntry(1))
     with patch.dict(scripts.by_name, {"begin": never}):
         writing = asyncio.create_task(marking.write_once())
         await is_asked.wait()

@@ -12,23 +12,23 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError
 from streams_app.settings import Limits
-from streams_app.subscribers.around import Decoded
+from streams_app.subscribers.context import DecodedRecord
 from streams_app.subscribers.decoding import decode_of
-from streams_app.subscribers.put_back import RECEIVED_BYTES, Origin, addressed, again_topic, kept
+from streams_app.subscribers.original_position import RECEIVED_BYTES, OriginalPosition, addressed, again_topic, kept
 from tests.shop import ship
 
 AGAIN = again_topic("social")
-ORIGIN = Origin(TP("orders", 3), 1041, 1_700_000_000_000)
+ORIGIN = OriginalPosition(TP("orders", 3), 1041, 1_700_000_000_000)
 VALUE = b'{"order_id": "o1", "cents": 5}'
 EVENT = [("ce_type", b"order.paid"), ("ce_userid", b"u7")]
 
 
-def decoded(headers: Sequence[tuple[str, bytes | None]], topic: str = AGAIN) -> Decoded | None:
+def decoded(headers: Sequence[tuple[str, bytes | None]], topic: str = AGAIN) -> DecodedRecord | None:
     decode = decode_of(ship, Limits(), None, AGAIN)
     return decode(TP(topic, 0), SimpleNamespace(key=b"o1", value=VALUE, headers=headers, offset=7, timestamp=5), 1)
 
 
-def event_of(found: Decoded | None) -> Any:
+def event_of(found: DecodedRecord | None) -> Any:
     assert found is not None
     return found.event
 

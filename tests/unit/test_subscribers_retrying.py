@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.subscribers.order import KeyOrder
+from streams_app.subscribers.key_queue import KeyQueue
 from streams_app.subscribers.retries import Retries
-from streams_app.subscribers.retrying import Suspension, Waiting, delay_ms
+from streams_app.subscribers.retrying import CircuitBreaker, RetryQueue, delay_ms
 
 PATIENCE_MS = 3_600_000
 
@@ -46,7 +46,7 @@ def test_the_delays_of_one_event_are_not_alike() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 3))))
 def test_each_event_that_waits_is_due_once_and_in_order(pushed: list[tuple[int, int]]) -> None:
-    waiting: Waiting[object] = Waiting()
+    waiting: RetryQueue[object] = RetryQueue()
     events = []
     for due_ms, _ in pushed:
         events.append((due_ms, object()))
@@ -61,7 +61,7 @@ def test_each_event_that_waits_is_due_once_and_in_order(pushed: list[tuple[int, 
 
 
 def test_an_event_is_not_due_a_millisecond_early() -> None:
-    waiting: Waiting[str] = Waiting()
+    waiting: RetryQueue[str] = RetryQueue()
     waiting.push("o1", 10)
 
     assert [None, "o1", None] == [waiting.pop_due(9), waiting.pop_due(10), waiting.pop_due(11)]
@@ -70,8 +70,8 @@ def test_an_event_is_not_due_a_millisecond_early() -> None:
 # An outage
 
 
-def suspended(events: int = 3) -> Suspension:
-    suspension = Suspension(PATIENCE_MS)
+def suspended(events: int = 3) -> CircuitBreaker:
+    suspension = CircuitBreaker(PATIENCE_MS)
     for number in range(20):
         suspension.failed(f"o{number % events}", 0, 100)
     return suspension
@@ -79,7 +79,7 @@ def suspended(events: int = 3) -> Suspension:
 
 @pytest.mark.parametrize(("attempts", "events", "is_outage"), [(20, 3, True), (19, 3, False), (20, 2, False), (60, 2, False)])
 def test_an_outage_is_twenty_attempts_of_three_events(attempts: int, events: int, is_outage: bool) -> None:
-    suspension = Suspension(PATIENCE_MS)
+    suspension = CircuitBreaker(PATIENCE_MS)
     for number in range(attempts):
         suspension.failed(f"o{number % events}", 0, 100)
 
@@ -87,7 +87,7 @@ def test_an_outage_is_twenty_attempts_of_three_events(attempts: int, events: int
 
 
 def test_one_success_among_the_last_twenty_is_no_outage() -> None:
-    suspension = Suspension(PATIENCE_MS)
+    suspension = CircuitBreaker(PATIENCE_MS)
     for number in range(19):
         suspension.failed(f"o{number}", 0, 100)
     suspension.succeeded()
@@ -132,7 +132,7 @@ def test_failures_during_an_outage_count_only_after_patience() -> None:
     suspension = suspended()
 
     assert [False, False, True] == [suspension.counts(now_ms) for now_ms in (100, 99 + PATIENCE_MS, 100 + PATIENCE_MS)]
-    assert Suspension(PATIENCE_MS).counts(0)
+    assert CircuitBreaker(PATIENCE_MS).counts(0)
 
 
 def test_fresh_and_waiting_events_have_their_turns() -> None:
@@ -146,7 +146,7 @@ def test_fresh_and_waiting_events_have_their_turns() -> None:
 
 @given(st.lists(st.sampled_from([b"a", b"b", b"c", None])), st.data())
 def test_of_one_key_one_event_after_the_other_in_the_order_of_the_log(keys: list[bytes | None], data: st.DataObject) -> None:
-    order: KeyOrder[int] = KeyOrder()
+    order: KeyQueue[int] = KeyQueue()
     running = [number for number, key in enumerate(keys) if order.arrived(key, number)]
     assert running == [number for number, key in enumerate(keys) if key is None or key not in keys[:number]]
     begun = list(running)
@@ -166,7 +166,7 @@ def test_of_one_key_one_event_after_the_other_in_the_order_of_the_log(keys: list
 
 
 def test_a_key_without_events_is_forgotten() -> None:
-    order: KeyOrder[int] = KeyOrder()
+    order: KeyQueue[int] = KeyQueue()
     order.arrived(b"a", 1)
 
     assert None is order.finished(b"a")

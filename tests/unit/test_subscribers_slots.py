@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from streams_app.clock import SystemClock
-from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
-from streams_app.subscribers.runner import Call, Outcome
-from streams_app.subscribers.threads import ThreadRunner
+from streams_app.subscribers.coroutines import AsyncExecutor, UserLoop
+from streams_app.subscribers.executor import Attempt, AttemptOutcome
+from streams_app.subscribers.threads import ThreadExecutor
 from tests.helpers import wait_until
 from tests.manual_clock import ManualClock
 from tests.virtual_loop import LoopClock, in_no_time
@@ -39,15 +39,15 @@ def test_an_overdue_call_times_out_and_its_slot_goes_on_when_the_function_has_en
             elif event == "cancels itself":
                 raise asyncio.CancelledError
 
-        ended: list[Call] = []
-        runner = AsyncRunner(asyncio.get_running_loop(), ship, 1, 1_000, LoopClock(), ended.extend)
-        runner.put([Call(event, None) for event in ("hangs", "cancels itself", "next")])
+        ended: list[Attempt] = []
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 1_000, LoopClock(), ended.extend)
+        runner.put([Attempt(event, None) for event in ("hangs", "cancels itself", "next")])
         await asyncio.sleep(1.5)  # virtual time
-        assert [("hangs", Outcome.TIMEOUT)] == [(call.event, call.outcome) for call in ended][:1]
+        assert [("hangs", AttemptOutcome.TIMEOUT)] == [(call.event, call.outcome) for call in ended][:1]
         assert (1 if swallows else 3) == len(ended)
         await asyncio.sleep(3)  # virtual time
 
-        assert [Outcome.TIMEOUT, Outcome.ERROR, Outcome.DONE] == [call.outcome for call in ended]
+        assert [AttemptOutcome.TIMEOUT, AttemptOutcome.ERROR, AttemptOutcome.DONE] == [call.outcome for call in ended]
 
     in_no_time(schedule())
 
@@ -67,8 +67,8 @@ def test_a_slot_whose_calls_are_all_short_lets_others_have_their_turn() -> None:
             called.append(event)
 
         called: list[int] = []
-        runner = AsyncRunner(asyncio.get_running_loop(), ship, 1, 60_000, Passing(), lambda calls: None)
-        runner.put([Call(event, None) for event in range(100)])
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 60_000, Passing(), lambda calls: None)
+        runner.put([Attempt(event, None) for event in range(100)])
         while not called:
             await asyncio.sleep(0)
 
@@ -94,12 +94,12 @@ def test_what_another_function_has_blocked_is_not_overdue_for_that() -> None:
             if event == "blocks":
                 clock.passed_ms += 8_000
 
-        ended: list[Call] = []
-        runner = AsyncRunner(asyncio.get_running_loop(), ship, 3, 1_000, clock, ended.extend)
-        runner.put([Call(event, None) for event in ("blocks", "ends", "hangs")])
+        ended: list[Attempt] = []
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 3, 1_000, clock, ended.extend)
+        runner.put([Attempt(event, None) for event in ("blocks", "ends", "hangs")])
         await asyncio.sleep(2)  # virtual time
 
-        expected = [("blocks", Outcome.DONE), ("ends", Outcome.DONE), ("hangs", Outcome.TIMEOUT)]
+        expected = [("blocks", AttemptOutcome.DONE), ("ends", AttemptOutcome.DONE), ("hangs", AttemptOutcome.TIMEOUT)]
         assert expected == [(call.event, call.outcome) for call in ended]
 
     in_no_time(schedule())
@@ -113,16 +113,16 @@ def test_a_call_that_is_taken_back_does_not_begin_and_one_that_runs_is_cancelled
             begun.append(event)
             await asyncio.Event().wait()
 
-        ended: list[Call] = []
-        runner = AsyncRunner(asyncio.get_running_loop(), ship, 1, 60_000, LoopClock(), ended.extend)
-        calls = [Call("runs", None), Call("waits", None)]
+        ended: list[Attempt] = []
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 60_000, LoopClock(), ended.extend)
+        calls = [Attempt("runs", None), Attempt("waits", None)]
         runner.put(calls)
         await asyncio.sleep(0.5)  # virtual time
         runner.cancel(calls)
         await asyncio.sleep(0.5)  # virtual time
 
         assert ["runs"] == begun
-        assert [Outcome.CANCELLED] * 2 == [call.outcome for call in ended]
+        assert [AttemptOutcome.CANCELLED] * 2 == [call.outcome for call in ended]
 
     in_no_time(schedule())
 
@@ -132,7 +132,7 @@ async def test_a_thread_that_is_overdue_tells_its_end_to_nobody_but_who_has_aske
     error: Exception | None,
 ) -> None:
     may_end = threading.Event()
-    ended: list[Call] = []
+    ended: list[Attempt] = []
     clock = ManualClock()
     late: list[str] = []
 
@@ -141,8 +141,8 @@ async def test_a_thread_that_is_overdue_tells_its_end_to_nobody_but_who_has_aske
         if error is not None and event == "hangs":
             raise error
 
-    runner = ThreadRunner(hangs, 1, 100, clock, ended.extend)
-    calls = [Call("hangs", None), Call("next", None)]
+    runner = ThreadExecutor(hangs, 1, 100, clock, ended.extend)
+    calls = [Attempt("hangs", None), Attempt("next", None)]
     for call in calls:
         call.on_late = partial(late.append, call.event)
     try:
@@ -156,17 +156,17 @@ async def test_a_thread_that_is_overdue_tells_its_end_to_nobody_but_who_has_aske
         may_end.set()
         await runner.stop()
 
-    assert [("hangs", Outcome.TIMEOUT), ("next", Outcome.DONE)] == [(call.event, call.outcome) for call in ended]
+    assert [("hangs", AttemptOutcome.TIMEOUT), ("next", AttemptOutcome.DONE)] == [(call.event, call.outcome) for call in ended]
     assert ["hangs"] * (error is None) == late
 
 
 async def test_a_thread_that_was_stopped_with_its_process_is_not_overdue_for_that() -> None:
     may_end = threading.Event()
-    ended: list[Call] = []
+    ended: list[Attempt] = []
     clock = ManualClock()
-    runner = ThreadRunner(lambda event: may_end.wait(60) and None, 1, 400, clock, ended.extend)
+    runner = ThreadExecutor(lambda event: may_end.wait(60) and None, 1, 400, clock, ended.extend)
     try:
-        runner.put([Call("o1", None)])
+        runner.put([Attempt("o1", None)])
         await wait_until(lambda: runner.running, LIMIT_SECONDS, "it has begun")
         (call,) = runner.running
         clock.advance_ms(300_000)
@@ -178,18 +178,18 @@ async def test_a_thread_that_was_stopped_with_its_process_is_not_overdue_for_tha
         may_end.set()
         await runner.stop()
 
-    assert ([], [Outcome.TIMEOUT]) == (overdue, [call.outcome for call in ended])
+    assert ([], [AttemptOutcome.TIMEOUT]) == (overdue, [call.outcome for call in ended])
 
 
 def test_a_thread_that_outlives_the_loop_of_its_worker_ends_in_silence() -> None:
     may_end = threading.Event()
     clock = ManualClock()
-    runners: list[ThreadRunner] = []
+    runners: list[ThreadExecutor] = []
 
     async def schedule() -> None:
-        ended: list[Call] = []
-        runners.append(ThreadRunner(lambda event: may_end.wait(60) and None, 1, 100, clock, ended.extend))
-        runners[0].put([Call("hangs", None)])
+        ended: list[Attempt] = []
+        runners.append(ThreadExecutor(lambda event: may_end.wait(60) and None, 1, 100, clock, ended.extend))
+        runners[0].put([Attempt("hangs", None)])
         await wait_until(lambda: runners[0].running, LIMIT_SECONDS, "it has begun")
         clock.advance_ms(100)
         await wait_until(lambda: ended, LIMIT_SECONDS, "it is overdue")
@@ -207,9 +207,9 @@ async def test_a_function_without_async_that_returns_something_to_await_has_fail
     async def nothing() -> None:
         raise AssertionError("it never runs")
 
-    ended: list[Call] = []
-    runner = ThreadRunner(lambda event: nothing(), 1, 10_000, SystemClock(), ended.extend)
-    runner.put([Call("o1", None)])
+    ended: list[Attempt] = []
+    runner = ThreadExecutor(lambda event: nothing(), 1, 10_000, SystemClock(), ended.extend)
+    runner.put([Attempt("o1", None)])
     await wait_until(lambda: len(ended) == 1, LIMIT_SECONDS, "it has ended")
     await runner.stop()
 
@@ -229,17 +229,21 @@ def test_a_slot_whose_function_has_cancelled_it_begins_the_next_event_all_the_sa
             else:
                 await asyncio.sleep(1)  # virtual time
 
-        ended: list[Call] = []
-        runner = AsyncRunner(asyncio.get_running_loop(), ship, 1, 10_000, LoopClock(), ended.extend)
-        runner.put([Call(event, None) for event in ("cancels", "next")])
+        ended: list[Attempt] = []
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 10_000, LoopClock(), ended.extend)
+        runner.put([Attempt(event, None) for event in ("cancels", "next")])
         await asyncio.sleep(2)  # virtual time
-        runner.put([Call("later", None)])
+        runner.put([Attempt("later", None)])
         await asyncio.sleep(2)  # virtual time
         await runner.stop()
 
         told = [(call.event, call.outcome) for call in ended]
 
-        assert [("cancels", Outcome.ERROR if is_struck else Outcome.DONE), ("next", Outcome.DONE), ("later", Outcome.DONE)] == told
+        assert [
+            ("cancels", AttemptOutcome.ERROR if is_struck else AttemptOutcome.DONE),
+            ("next", AttemptOutcome.DONE),
+            ("later", AttemptOutcome.DONE),
+        ] == told
 
     in_no_time(schedule())
 
@@ -252,10 +256,10 @@ def test_a_slot_that_a_function_cancels_after_its_end_is_there_again_soon() -> N
             if event == "cancels":
                 asyncio.get_running_loop().call_later(1, task.cancel)
 
-        ended: list[Call] = []
-        runner = AsyncRunner(asyncio.get_running_loop(), ship, 1, 10_000, LoopClock(), ended.extend)
+        ended: list[Attempt] = []
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 10_000, LoopClock(), ended.extend)
         for event in ("cancels", "next"):
-            runner.put([Call(event, None)])
+            runner.put([Attempt(event, None)])
             await asyncio.sleep(2)  # virtual time
 
         assert ["cancels", "next"] == [call.event for call in ended]
@@ -272,11 +276,11 @@ def test_slots_whose_functions_do_not_end_when_they_are_cancelled_hang_and_are_t
 
         told: list[str] = []
         may_end: list[bool] = []
-        runner = AsyncRunner(asyncio.get_running_loop(), ship, 2, 1_000, LoopClock(), lambda calls: None, on_hung=told.append)
-        runner.put([Call("one", None)])
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 2, 1_000, LoopClock(), lambda calls: None, on_hung=told.append)
+        runner.put([Attempt("one", None)])
         await asyncio.sleep(100)  # virtual time
         assert (1, []) == (runner.hanging, told)
-        runner.put([Call("two", None)])
+        runner.put([Attempt("two", None)])
         await asyncio.sleep(100)  # virtual time
         hanging = runner.hanging
         may_end.append(True)
@@ -302,16 +306,16 @@ def test_slots_that_were_stopped_with_their_process_for_long_do_not_hang_when_th
             await asyncio.Event().wait()
 
         told: list[str] = []
-        ended: list[Call] = []
+        ended: list[Attempt] = []
         clock = Jumping()
-        runner = AsyncRunner(asyncio.get_running_loop(), ship, 1, 1_000, clock, ended.extend, on_hung=told.append)
-        runner.put([Call("one", None)])
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 1_000, clock, ended.extend, on_hung=told.append)
+        runner.put([Attempt("one", None)])
         await asyncio.sleep(0.5)  # virtual time
         clock.passed_ms = 300_000
         await asyncio.sleep(5)  # virtual time
         await runner.stop()
 
-        assert ([Outcome.TIMEOUT], [], 0) == ([call.outcome for call in ended], told, runner.hanging)
+        assert ([AttemptOutcome.TIMEOUT], [], 0) == ([call.outcome for call in ended], told, runner.hanging)
 
     in_no_time(schedule())
 
@@ -328,17 +332,17 @@ async def test_the_loop_of_all_functions_goes_on_when_one_of_them_would_end_it(
 
             await asyncio.create_task(end())
 
-    ended: list[Call] = []
+    ended: list[Attempt] = []
     users = UserLoop()
-    runner = AsyncRunner(users.loop, ship, 1, 60_000, SystemClock(), ended.extend)
+    runner = AsyncExecutor(users.loop, ship, 1, 60_000, SystemClock(), ended.extend)
     try:
-        runner.put([Call(event, None) for event in ("ends", "next")])
+        runner.put([Attempt(event, None) for event in ("ends", "next")])
         await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "both have ended")
     finally:
         await runner.stop()
         users.stop(2.0)
 
-    assert Outcome.DONE == ended[1].outcome
+    assert AttemptOutcome.DONE == ended[1].outcome
 
 
 def test_a_slot_that_is_thrown_away_with_its_loop_ends_in_the_midst_of_its_function() -> None:
@@ -348,8 +352,8 @@ def test_a_slot_that_is_thrown_away_with_its_loop_ends_in_the_midst_of_its_funct
         await asyncio.Event().wait()
 
     async def begin() -> Any:
-        runner = AsyncRunner(loop, hang, 1, 60_000, SystemClock(), lambda ended: None)
-        runner.put([Call("hangs", None)])
+        runner = AsyncExecutor(loop, hang, 1, 60_000, SystemClock(), lambda ended: None)
+        runner.put([Attempt("hangs", None)])
         while not runner.running:
             await asyncio.sleep(0)
         (slot,) = runner._tasks

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.subscribers.note import Note, decoded, encoded, fits, fitted
-from streams_app.subscribers.runs import Run, Runs
-from streams_app.subscribers.window import Above, Window
+from streams_app.subscribers.intervals import Interval, IntervalSet
+from streams_app.subscribers.offset_metadata import Note, decoded, encoded, fits, fitted
+from streams_app.subscribers.offset_tracker import Above, OffsetTracker
 
 FIRST = 7
 
@@ -19,7 +19,7 @@ def offsets_of(above: Above) -> set[int]:
     return {offset for run in above.finished for offset in range(*run)}
 
 
-def read(window: Window, *offsets: int) -> list[int]:
+def read(window: OffsetTracker, *offsets: int) -> list[int]:
     return window.cover(window.end, max(offsets) + 1, offsets)
 
 
@@ -28,7 +28,7 @@ def read(window: Window, *offsets: int) -> list[int]:
 
 @given(st.lists(st.integers(0, 30), unique=True), st.integers(0, 31))
 def test_runs_hold_what_was_added_and_is_not_below_what_was_dropped(added: list[int], below: int) -> None:
-    runs = Runs()
+    runs = IntervalSet()
     for offset in added:
         runs.add(offset)
     runs.drop_below(below)
@@ -44,16 +44,16 @@ def test_runs_hold_what_was_added_and_is_not_below_what_was_dropped(added: list[
 
 
 def test_the_watermark_stays_at_the_oldest_that_is_not_finished() -> None:
-    window = Window(1, FIRST)
+    window = OffsetTracker(1, FIRST)
     read(window, 7, 8, 9)
     window.finish(1, 8)
     window.finish(1, 9)
 
-    assert (7, Above((Run(8, 10),))) == (window.low, window.above())
+    assert (7, Above((Interval(8, 10),))) == (window.low, window.above())
 
 
 def test_what_the_log_skips_holds_nothing_back() -> None:
-    window = Window(1, FIRST)
+    window = OffsetTracker(1, FIRST)
 
     assert [9] == window.cover(FIRST, 20, [9])
     assert 9 == window.low
@@ -62,7 +62,7 @@ def test_what_the_log_skips_holds_nothing_back() -> None:
 
 
 def test_a_range_without_records_moves_the_watermark() -> None:
-    window = Window(1, FIRST)
+    window = OffsetTracker(1, FIRST)
     window.cover(FIRST, 20, [])
 
     assert 20 == window.low
@@ -70,18 +70,18 @@ def test_a_range_without_records_moves_the_watermark() -> None:
 
 def test_a_range_that_does_not_follow_is_refused() -> None:
     with pytest.raises(ValueError, match="does not follow"):
-        Window(1, FIRST).cover(FIRST + 1, 20, [])
+        OffsetTracker(1, FIRST).cover(FIRST + 1, 20, [])
 
 
 def test_a_record_that_was_taken_is_not_taken_again() -> None:
-    window = Window(1, FIRST)
+    window = OffsetTracker(1, FIRST)
     read(window, 7, 8)
 
     assert [9] == window.cover(FIRST, 10, [7, 8, 9])
 
 
 def test_a_result_of_another_claim_is_dropped() -> None:
-    window = Window(2, FIRST)
+    window = OffsetTracker(2, FIRST)
     read(window, 7)
 
     assert not window.finish(1, 7)
@@ -89,14 +89,14 @@ def test_a_result_of_another_claim_is_dropped() -> None:
 
 
 def test_a_result_counts_once() -> None:
-    window = Window(1, FIRST)
+    window = OffsetTracker(1, FIRST)
     read(window, 7)
 
     assert [True, False] == [window.finish(1, 7), window.finish(1, 7)]
 
 
 def test_of_offsets_that_end_together_those_are_finished_that_were_open() -> None:
-    window = Window(1, 7)
+    window = OffsetTracker(1, 7)
     window.cover(7, 11, [7, 9, 10])
     window.begin(1, 9)
     window.finish(1, 10)
@@ -107,7 +107,7 @@ def test_of_offsets_that_end_together_those_are_finished_that_were_open() -> Non
 
 
 def test_nothing_is_begun_that_is_finished() -> None:
-    window = Window(1, FIRST)
+    window = OffsetTracker(1, FIRST)
     read(window, 7)
     window.finish(1, 7)
 
@@ -116,21 +116,21 @@ def test_nothing_is_begun_that_is_finished() -> None:
 
 
 def test_what_the_note_calls_finished_is_not_done_again_and_the_rest_is() -> None:
-    window = Window(2, FIRST, Above((Run(9, 11),), (12,)))
+    window = OffsetTracker(2, FIRST, Above((Interval(9, 11),), (12,)))
 
     assert [7, 8, 11, 12] == read(window, *range(7, 13))
 
 
 def test_what_the_note_said_of_offsets_beyond_the_reader_is_said_again() -> None:
-    before = Above((Run(9, 11), Run(14, 20)), (12,))
-    window = Window(2, FIRST, before)
+    before = Above((Interval(9, 11), Interval(14, 20)), (12,))
+    window = OffsetTracker(2, FIRST, before)
     read(window, 7, 8, 9)
 
     assert (7, before) == (window.low, window.above())
 
 
 def test_the_watermark_passes_what_the_note_called_finished() -> None:
-    window = Window(2, FIRST, Above((Run(8, 11),)))
+    window = OffsetTracker(2, FIRST, Above((Interval(8, 11),)))
     read(window, 7)
     window.finish(2, 7)
 
@@ -138,8 +138,8 @@ def test_the_watermark_passes_what_the_note_called_finished() -> None:
 
 
 def test_what_another_witness_calls_finished_is_not_done_again_and_is_noted_with_the_rest() -> None:
-    window = Window(1, FIRST, Above((Run(9, 10),)))
-    window.also_finished([Run(0, FIRST + 1), Run(10, 11), Run(14, 15)])
+    window = OffsetTracker(1, FIRST, Above((Interval(9, 10),)))
+    window.also_finished([Interval(0, FIRST + 1), Interval(10, 11), Interval(14, 15)])
 
     assert [8, 11, 12, 13] == read(window, *range(FIRST, 15))
     assert 8 == window.low
@@ -147,14 +147,14 @@ def test_what_another_witness_calls_finished_is_not_done_again_and_is_noted_with
 
 
 def test_an_event_begun_before_whose_record_is_gone_is_finished() -> None:
-    window = Window(2, FIRST, Above((), (8,)))
+    window = OffsetTracker(2, FIRST, Above((), (8,)))
     window.cover(FIRST, 20, [])
 
     assert (20, Above()) == (window.low, window.above())
 
 
 def test_what_was_put_off_is_not_begun() -> None:
-    window = Window(1, FIRST)
+    window = OffsetTracker(1, FIRST)
     read(window, 7)
     window.begin(1, 7)
     window.put_off(1, 7)
@@ -163,14 +163,14 @@ def test_what_was_put_off_is_not_begun() -> None:
 
 
 def test_what_must_be_noted_is_what_was_begun_and_what_the_note_said() -> None:
-    window = Window(2, FIRST, Above((Run(14, 16),)))
+    window = OffsetTracker(2, FIRST, Above((Interval(14, 16),)))
     read(window, 7, 8, 9, 10, 14)
     for offset in (8, 10):
         window.begin(2, offset)
     for offset in (8, 9):
         window.finish(2, offset)
 
-    assert Above((Run(8, 9), Run(14, 16)), (10,)) == window.must_be_noted()
+    assert Above((Interval(8, 9), Interval(14, 16)), (10,)) == window.must_be_noted()
 
 
 # Against a table of offsets, with crashes
@@ -181,7 +181,7 @@ class Consumer:
 
     def __init__(self, log: set[int], end: int, draw: Callable[[int], int], *, must: bool) -> None:
         self.log, self.end, self.draw, self.must = sorted(log), end, draw, must
-        self.window = Window(1, 0)
+        self.window = OffsetTracker(1, 0)
         self.committed = (0, encoded(0, Note("id", Above())))
         self.begins: list[int] = []
         self.finished: set[int] = set()
@@ -225,7 +225,7 @@ class Consumer:
         low, text = self.committed
         note = decoded(text, low, self.end)
         assert note is not None
-        self.window = Window(self.window.claim + 1, low, note.above)
+        self.window = OffsetTracker(self.window.claim + 1, low, note.above)
         self.running.clear()
         self.waiting.clear()
 
@@ -247,7 +247,7 @@ def test_nothing_is_begun_twice_or_left_out_in_any_schedule(
 
 @given(st.data(), st.sets(st.integers(0, 60), min_size=1))
 def test_what_must_be_noted_never_needs_more_room_by_what_ends(data: st.DataObject, begun: set[int]) -> None:
-    window = Window(1, 0)
+    window = OffsetTracker(1, 0)
     read(window, *range(61))
     for offset in begun:
         window.begin(1, offset)
@@ -261,7 +261,7 @@ def test_what_must_be_noted_never_needs_more_room_by_what_ends(data: st.DataObje
 
 @given(st.sets(st.integers(1, 2_000), max_size=900), st.integers(30, 400))
 def test_a_note_without_room_leaves_out_the_highest_and_invents_nothing(finished: set[int], most_bytes: int) -> None:
-    window = Window(1, 0)
+    window = OffsetTracker(1, 0)
     read(window, *range(2_001))
     for offset in finished:
         window.finish(1, offset)

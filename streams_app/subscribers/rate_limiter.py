@@ -16,8 +16,8 @@ from streams_app.clock import Clock
 from streams_app.delivery.patience import DEPENDENCY_ERRORS
 from streams_app.errors import text_of
 from streams_app.subscribers.declaration import Rate
-from streams_app.subscribers.rate import Leased, leased, pace_of
 from streams_app.subscribers.store import RateStore
+from streams_app.subscribers.token_bucket import Leased, leased, pace_of
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ LEASE_MS: Final = 200
 """A lease that was not used by then is lost: many that were saved up would begin at once."""
 
 
-class Leases:
+class RateLimiter:
     """What one process may begin of one subscriber."""
 
     def __init__(self, name: str, rate: Rate, store: RateStore, clock: Clock, on_fatal: Callable[[BaseException], None]) -> None:

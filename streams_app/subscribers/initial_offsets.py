@@ -19,10 +19,10 @@ from streams_app.kafka.group_offsets import held_in, in_group, move
 from streams_app.kafka.log_reader import log_reader, stable_ends
 from streams_app.kafka.topic_ids import topic_ids
 from streams_app.settings import KafkaSettings, Settings
-from streams_app.subscribers.note import Note, encoded
-from streams_app.subscribers.put_back import again_topic
+from streams_app.subscribers.offset_metadata import Note, encoded
+from streams_app.subscribers.offset_tracker import NOTHING
+from streams_app.subscribers.original_position import again_topic
 from streams_app.subscribers.subscription import Subscription
-from streams_app.subscribers.window import NOTHING
 
 At: TypeAlias = Literal["earliest", "latest"] | int
 """Where to begin: with the first record that is there, after the last one, or at a moment, in ms since 1970."""

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text
-from streams_app.subscribers.runs import Run
-from streams_app.subscribers.window import Above
+from streams_app.subscribers.intervals import Interval
+from streams_app.subscribers.offset_tracker import Above
 
 MOST_NOTE_BYTES: Final = 3_000
 """A broker takes 4 096 bytes of metadata, in which names and marks stand, too."""
@@ -102,7 +102,7 @@ def decoded(text: str, low: int, log_end: int) -> Note | None:
         return None
     if parts and parts[-1].end > log_end:
         return None
-    finished = tuple(Run(part.begin, part.end) for part in parts if not part.is_begun)
+    finished = tuple(Interval(part.begin, part.end) for part in parts if not part.is_begun)
     topic_id, _, read = shape[1].partition("~")
     return Note(topic_id, Above(finished, tuple(part.begin for part in parts if part.is_begun)), of_text(read))
 

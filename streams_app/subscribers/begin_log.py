@@ -15,11 +15,11 @@ from streams_app.backoff import Backoff
 from streams_app.delivery.patience import DEPENDENCY_ERRORS
 from streams_app.delivery.scripts import RefusedError
 from streams_app.errors import text_of
+from streams_app.subscribers.attempt_log import ANOTHER_OWNER
+from streams_app.subscribers.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.faults import fault_of
-from streams_app.subscribers.marking import ANOTHER_OWNER
-from streams_app.subscribers.runner import Call, Outcome
-from streams_app.subscribers.store import Begin, Entry, Kept, SubscriberStore
-from streams_app.subscribers.work import Work
+from streams_app.subscribers.store import AttemptEntry, Begin, StoredState, SubscriberStore
+from streams_app.subscribers.work import InFlightEvent
 
 logger = logging.getLogger(__name__)
 
@@ -32,14 +32,14 @@ MOST_AT_ONCE: Final = 1_000
 class Slots(Protocol):
     """What takes the calls that may begin."""
 
-    def noted(self, calls: Sequence[Call]) -> None:
+    def noted(self, calls: Sequence[Attempt]) -> None:
         """They begin."""
 
-    def withdrawn(self, calls: list[Call]) -> None:
+    def withdrawn(self, calls: list[Attempt]) -> None:
         """They do not; each has an outcome."""
 
 
-class Progress(NamedTuple):
+class EndLog(NamedTuple):
     """What Redis is told with each end.
 
     Attributes:
@@ -51,7 +51,7 @@ class Progress(NamedTuple):
     note: str
 
 
-class Noting:
+class BeginLog:
     """What is to be noted of one partition under one claim.
 
     Attributes:
@@ -62,10 +62,10 @@ class Noting:
     def __init__(
         self,
         store: SubscriberStore,
-        progress: Callable[[], Progress | None],
+        progress: Callable[[], EndLog | None],
         now_ms: Callable[[], int],
         slots: Slots,
-        begun: Callable[[Sequence[Call]], Awaitable[Sequence[Call]]],
+        begun: Callable[[Sequence[Attempt]], Awaitable[Sequence[Attempt]]],
         learned: Callable[[], None],
         said: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -80,7 +80,7 @@ class Noting:
             learned: Called when Redis has been told ids.
             said: Says elsewhere what has ended, where that has not been said :data:`SAID_SECONDS` later with what begins.
         """
-        self.done: dict[int, Work] = {}
+        self.done: dict[int, InFlightEvent] = {}
         self.is_robbed = False
         self._store = store
         self._whose = store.keys.subscriber, store.keys.source
@@ -93,10 +93,10 @@ class Noting:
         self._is_unsaid = self._is_due = False
         self._has: set[int] = set()
         self._ids: list[tuple[int, str]] = []
-        self._entries: dict[int, Entry | None] = {}
-        self._new: list[tuple[Call, Begin]] = []
-        self._sending: list[tuple[Call, Begin]] = []
-        self._in_redis: list[Call] = []
+        self._entries: dict[int, AttemptEntry | None] = {}
+        self._new: list[tuple[Attempt, Begin]] = []
+        self._sending: list[tuple[Attempt, Begin]] = []
+        self._in_redis: list[Attempt] = []
         self._is_stopped = self._is_behind = False
         self._told_low = 0
         self._changed = asyncio.Event()
@@ -104,7 +104,7 @@ class Noting:
         self._fault: str | None = None
         self._backoff = Backoff(first_seconds=0.1, longest_seconds=5.0)
 
-    async def claim(self, fence: int) -> Kept:
+    async def claim(self, fence: int) -> StoredState:
         """What Redis has from the owners before.
 
         Args:
@@ -144,12 +144,12 @@ class Noting:
         self._ids.append((offset, own_id))
         self._changed.set()
 
-    def begin(self, begins: Iterable[tuple[Call, Begin]]) -> None:
+    def begin(self, begins: Iterable[tuple[Attempt, Begin]]) -> None:
         """Calls that are to begin."""
         self._new += begins
         self._changed.set()
 
-    def keep(self, offset: int, entry: Entry) -> None:
+    def keep(self, offset: int, entry: AttemptEntry) -> None:
         """An event that waits."""
         self._entries[offset] = entry
         self._changed.set()
@@ -316,13 +316,13 @@ class Noting:
                 self._is_due = self._is_unsaid = True
                 raise
 
-    def _end_duplicates(self, calls: list[Call]) -> None:
+    def _end_duplicates(self, calls: list[Attempt]) -> None:
         for call in calls:
-            call.outcome = Outcome.DUPLICATE
+            call.outcome = AttemptOutcome.DUPLICATE
         self._slots.withdrawn(calls)
 
-    def _take_back(self, calls: Iterable[Call]) -> None:
+    def _take_back(self, calls: Iterable[Attempt]) -> None:
         withdrawn = list(calls)
         for call in withdrawn:
-            call.outcome = Outcome.CANCELLED
+            call.outcome = AttemptOutcome.CANCELLED
         self._slots.withdrawn(withdrawn)

@@ -44,7 +44,7 @@ def watched_ms(attempts: int) -> int:
     return FIRST_WATCH_MS * LONGER ** min(max(0, attempts - 1), MOST_TIMES)
 
 
-class Trials:
+class CrashIsolation:
     """The partitions of a process that watch suspects at this moment."""
 
     def __init__(self) -> None:

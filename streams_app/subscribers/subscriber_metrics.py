@@ -15,9 +15,9 @@ from prometheus_client import Histogram
 from streams_app.clock import Clock
 from streams_app.metrics import Metrics, observe_counts
 from streams_app.reasons import OF_SUBSCRIBERS
+from streams_app.subscribers.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.received import Retry
-from streams_app.subscribers.runner import Call, Outcome
-from streams_app.subscribers.work import Work
+from streams_app.subscribers.work import InFlightEvent
 
 Attempted = Literal["done", "retry", "error", "timeout", "interrupted", "crash"]
 Finished = Literal["done", "dead-letter", "duplicate", "skipped", "lost"]
@@ -25,20 +25,20 @@ Finished = Literal["done", "dead-letter", "duplicate", "skipped", "lost"]
 ATTEMPTED: Final[tuple[Attempted, ...]] = ("done", "retry", "error", "timeout", "interrupted", "crash")
 FINISHED: Final[tuple[Finished, ...]] = ("done", "dead-letter", "duplicate", "skipped", "lost")
 
-_DONE: Final = Outcome.DONE
+_DONE: Final = AttemptOutcome.DONE
 _LATE: Final = "finished-late"
 """Reason of a second letter of an event, which was finished with the first."""
 
 
-def attempted(call: Call) -> Attempted | None:
+def attempted(call: Attempt) -> Attempted | None:
     """What became of an attempt; None: it was taken back before it began."""
     if not call.begun_ms:
         return None
     if call.outcome is _DONE:
         return "done"
-    if call.outcome is Outcome.TIMEOUT:
+    if call.outcome is AttemptOutcome.TIMEOUT:
         return "timeout"
-    if call.outcome is Outcome.CANCELLED:
+    if call.outcome is AttemptOutcome.CANCELLED:
         return "interrupted"
     return "retry" if isinstance(call.error, Retry) else "error"
 
@@ -76,7 +76,7 @@ class Observed:
         observe_counts(self._histogram, counts, total / self._scale)
 
 
-class Figures:
+class SubscriberMetrics:
     """Counts for one subscriber; everything is called on the loop of the worker."""
 
     def __init__(self, metrics: Metrics, name: str, event: str, clock: Clock) -> None:
@@ -106,21 +106,21 @@ class Figures:
         self.done = Counter[str]()
         self._has_failures = False
 
-    def ended(self, calls: Sequence[Call]) -> None:
+    def ended(self, calls: Sequence[Attempt]) -> None:
         """Counts attempts that have an outcome, before anybody acts on it; an event whose function returned is finished."""
         # In passes over all of them: that costs a quarter of what one step for each does.
         done = [call for call in calls if call.outcome is _DONE]
         self._finished["done"] += len(done)
         self._tries.add_all(self._count("done", done))
         if len(done) < len(calls):
-            by_outcome: dict[Attempted, list[Call]] = {}
+            by_outcome: dict[Attempted, list[Attempt]] = {}
             for call in calls:
                 if call.outcome is not _DONE and (outcome := attempted(call)) is not None:
                     by_outcome.setdefault(outcome, []).append(call)
             for outcome, some in by_outcome.items():
                 self._count(outcome, some)
 
-    def _count(self, outcome: Attempted, calls: Sequence[Call]) -> list[int]:
+    def _count(self, outcome: Attempted, calls: Sequence[Attempt]) -> list[int]:
         """Counts attempts; returns which attempt of its event each was."""
         ahead_ms = self._clock.now_ms() - self._clock.monotonic_ms()
         self._attempts[outcome] += len(calls)
@@ -139,14 +139,14 @@ class Figures:
         """Counts an attempt whose process died, as a claim finds it."""
         self._attempts[outcome] += 1
 
-    def finished(self, work: Work, result: Finished) -> None:
+    def finished(self, work: InFlightEvent, result: Finished) -> None:
         """Counts an event that is finished; one that was done is counted by :meth:`ended`, one with a letter by :meth:`kept`."""
         self._finished[result] += 1
         # The attempt of a duplicate has not begun.
         if work.attempts and result != "duplicate":
             self._tries.add_all([work.attempts])
 
-    def kept(self, letters: Sequence[tuple[Work, str]]) -> None:
+    def kept(self, letters: Sequence[tuple[InFlightEvent, str]]) -> None:
         """Counts dead letters that the broker has; each has finished its event, but for one of an attempt that ended late."""
         for work, reason in letters:
             self._letters[reason] += 1

@@ -28,7 +28,7 @@ HUNG_MS: Final = 60_000
 """Slots whose functions are all overdue for so long will not come back."""
 
 
-class Outcome(Enum):
+class AttemptOutcome(Enum):
     """How a call ended."""
 
     DONE = "done"
@@ -40,7 +40,7 @@ class Outcome(Enum):
     """It did not begin: its id is that of another event, which began before."""
 
 
-class Call(msgspec.Struct, eq=False):
+class Attempt(msgspec.Struct, eq=False):
     """One attempt: a struct of msgspec, which is made faster than a dataclass.
 
     Attributes:
@@ -60,7 +60,7 @@ class Call(msgspec.Struct, eq=False):
     whose: Any
     begun_ms: int = 0
     ended_ms: int = 0
-    outcome: Outcome | None = None
+    outcome: AttemptOutcome | None = None
     error: BaseException | None = None
     excused_ms: int = 0
     is_dropped: bool = False
@@ -68,7 +68,7 @@ class Call(msgspec.Struct, eq=False):
     on_late: Callable[[], None] | None = None
 
 
-class Runner(ABC):
+class Executor(ABC):
     """The slots of one subscriber.
 
     Methods are called on the loop of the worker. ``running`` may be looked at from there: what was taken out of it has an outcome,
@@ -81,7 +81,7 @@ class Runner(ABC):
         slots: int,
         timeout_ms: int,
         clock: Clock,
-        on_ended: Callable[[list[Call]], None],
+        on_ended: Callable[[list[Attempt]], None],
         *,
         on_hung: Callable[[str], None] = lambda stacks: None,
     ) -> None:
@@ -96,7 +96,7 @@ class Runner(ABC):
                 free again that an overdue one held.
             on_hung: Called there once with the stacks of all slots when every one of them is overdue by :data:`HUNG_MS`.
         """
-        self.running: dict[Call, Any] = {}
+        self.running: dict[Attempt, Any] = {}
         self._function = function
         self._slots = slots
         self._timeout_ms = timeout_ms
@@ -107,19 +107,19 @@ class Runner(ABC):
         self._on_hung = on_hung
         self._is_hung = False
         self._home = asyncio.get_running_loop()
-        self._ended: deque[Call] = deque()
-        self._late: deque[Call] = deque()
+        self._ended: deque[Attempt] = deque()
+        self._late: deque[Attempt] = deque()
         self._is_told = self._is_freed = False
 
     @abstractmethod
-    def put(self, calls: Iterable[Call]) -> None:
+    def put(self, calls: Iterable[Attempt]) -> None:
         """Queues calls."""
 
     @abstractmethod
-    def cancel(self, calls: Iterable[Call]) -> None:
+    def cancel(self, calls: Iterable[Attempt]) -> None:
         """Takes calls back: each has an outcome soon, also where its function cannot be stopped."""
 
-    def recall(self, calls: Iterable[Call]) -> None:
+    def recall(self, calls: Iterable[Attempt]) -> None:
         """Takes calls back that have not begun: each is :attr:`Outcome.CANCELLED` soon. One that has begun goes on."""
         for call in calls:
             call.is_dropped = True
@@ -133,7 +133,7 @@ class Runner(ABC):
         """Slots that overdue attempts still hold."""
         return 0
 
-    def _overdue(self) -> list[Call]:
+    def _overdue(self) -> list[Attempt]:
         """Calls that have taken too long, as a sweep finds them; what has held up the sweep itself counts for none of them."""
         now_ms = self._clock.monotonic_ms()
         late_ms = now_ms - self._swept_ms - round(SWEEP_SECONDS * 1000)
@@ -145,7 +145,7 @@ class Runner(ABC):
         self._until_ms = self._wall_ahead_ms() + self._timeout_ms
         return [call for call in list(self.running) if now_ms - call.begun_ms - call.excused_ms >= self._timeout_ms]
 
-    def _look_hung(self, held: Mapping[Any, Call], stack_of: Callable[[Any], str]) -> None:
+    def _look_hung(self, held: Mapping[Any, Attempt], stack_of: Callable[[Any], str]) -> None:
         """Tells once when every slot is held by what is overdue for long.
 
         Args:
@@ -165,18 +165,18 @@ class Runner(ABC):
     def _wall_ahead_ms(self) -> int:
         return self._clock.now_ms() - self._clock.monotonic_ms()
 
-    def _begin(self, call: Call, slot: Any, now_ms: int) -> None:
+    def _begin(self, call: Attempt, slot: Any, now_ms: int) -> None:
         call.begun_ms = now_ms
         if type(call.event) is Received:
             # It may have waited for its slot for long.
             force_setattr(call.event, "deadline_ms", now_ms + self._until_ms)
         self.running[call] = slot
 
-    def _took_outcome(self, call: Call) -> bool:
+    def _took_outcome(self, call: Attempt) -> bool:
         """Whether the outcome of a call is the caller's to say: the first one who asks."""
         return self.running.pop(call, self) is not self
 
-    def _end(self, call: Call, outcome: Outcome, now_ms: int, error: BaseException | None = None) -> None:
+    def _end(self, call: Attempt, outcome: AttemptOutcome, now_ms: int, error: BaseException | None = None) -> None:
         call.ended_ms = now_ms
         call.outcome = outcome
         call.error = error
@@ -193,7 +193,7 @@ class Runner(ABC):
             if not self._home.is_closed():
                 raise
 
-    def _end_late(self, call: Call, error: BaseException | None) -> None:
+    def _end_late(self, call: Attempt, error: BaseException | None) -> None:
         """The function has ended, and its call had another outcome already."""
         if error is None:
             self._late.append(call)

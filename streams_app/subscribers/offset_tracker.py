@@ -1,7 +1,7 @@
 """Which offsets of a partition are finished, begun or neither: the window of one claim (pure).
 
 The window reaches from the low watermark, the lowest offset that is not finished, to the position of the reader. The watermark is
-what is committed; what is finished above it travels in the note of that commit, see :mod:`streams_app.subscribers.note`.
+what is committed; what is finished above it travels in the note of that commit, see :mod:`streams_app.subscribers.offset_metadata`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from streams_app.subscribers.runs import Run, Runs, merged
+from streams_app.subscribers.intervals import Interval, IntervalSet, merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,14 @@ class Above:
         begun: Offsets that were begun and are not finished, ascending: a crash leaves open whether they happened.
     """
 
-    finished: tuple[Run, ...] = ()
+    finished: tuple[Interval, ...] = ()
     begun: tuple[int, ...] = ()
 
 
 NOTHING: Final = Above()
 
 
-class Window:
+class OffsetTracker:
     """The offsets of one partition under one claim.
 
     Attributes:
@@ -48,12 +48,12 @@ class Window:
         """
         self.claim = claim
         self.end = low
-        self._noted = Runs(before.finished)
+        self._noted = IntervalSet(before.finished)
         # Ascending, as ranges arrive in order: the first key is the lowest unfinished offset of all that were read.
         self._unfinished: dict[int, None] = {}
         self._begun = set(before.begun)
         # What was begun and is finished, as far as anybody knows: a note that left it out would have it begun again.
-        self._ran = Runs(before.finished)
+        self._ran = IntervalSet(before.finished)
 
     @property
     def low(self) -> int:
@@ -101,10 +101,10 @@ class Window:
         self._begun -= {offset for offset in self._begun if known <= offset < self.end and offset not in self._unfinished}
         return new
 
-    def also_finished(self, runs: Iterable[Run]) -> None:
+    def also_finished(self, runs: Iterable[Interval]) -> None:
         """Notes what another witness than the commit knows to be finished; before anything is covered."""
         known = merged([*self._noted.all(), *runs])
-        self._noted, self._ran = Runs(known), Runs(known)
+        self._noted, self._ran = IntervalSet(known), IntervalSet(known)
 
     def is_finished(self, offset: int) -> bool:
         """Whether an offset is known to be finished."""
@@ -155,12 +155,12 @@ class Window:
         low = before = self.low
         # Most of the time nothing is missing between the first and the last.
         unfinished = [] if self.end - low == len(self._unfinished) else list(self._unfinished)
-        finished = [Run(offset + 1, after) for offset, after in pairwise(unfinished) if after > offset + 1]
+        finished = [Interval(offset + 1, after) for offset, after in pairwise(unfinished) if after > offset + 1]
         if self._unfinished:
             before = next(reversed(self._unfinished)) + 1
         tail = self._noted.after(max(before, self.end))
         if tail > max(before, low):
-            finished.append(Run(before, tail))
+            finished.append(Interval(before, tail))
         finished += [run for run in self._noted.all() if run.begin > tail]
         return Above(tuple(finished), tuple(sorted(self._begun)))
 

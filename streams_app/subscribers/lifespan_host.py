@@ -14,7 +14,7 @@ from streams_app.subscribers.catalogue import Lifespan
 logger = logging.getLogger(__name__)
 
 
-class Shared:
+class LifespanHost:
     """What functions share, entered and left by one task on their own loop: a context manager may insist on that."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan | None, events: Events) -> None:

@@ -16,9 +16,9 @@ from streams_app.delivery.processor import Mark
 from streams_app.delivery.scripts import RefusedError
 from streams_app.errors import text_of
 from streams_app.redis_client import REDIS_ERRORS, trouble_text
+from streams_app.subscribers.executor import Attempt
 from streams_app.subscribers.faults import fault_of
-from streams_app.subscribers.runner import Call
-from streams_app.subscribers.store import Begin, Entry, SubscriberStore
+from streams_app.subscribers.store import AttemptEntry, Begin, SubscriberStore
 
 logger = logging.getLogger(__name__)
 
@@ -29,10 +29,12 @@ PAUSE_SECONDS: Final = 0.02
 under way now and then. Telling Redis of each would cost more than the calls."""
 
 
-class Marking:
+class AttemptLog:
     """Brings what Redis has of a partition in line with what is the case, again and again."""
 
-    def __init__(self, store: SubscriberStore, progress: Mark, now_ms: Callable[[], int], running: Collection[Call] = ()) -> None:
+    def __init__(
+        self, store: SubscriberStore, progress: Mark, now_ms: Callable[[], int], running: Collection[Attempt] = ()
+    ) -> None:
         """Nothing is known to be in Redis.
 
         Args:
@@ -47,8 +49,8 @@ class Marking:
         self._progress = progress
         self._told_progress: Mark | None = None
         self._now_ms = now_ms
-        self._wanted: dict[int, Entry] = {}
-        self._has: dict[int, Entry] = {}
+        self._wanted: dict[int, AttemptEntry] = {}
+        self._has: dict[int, AttemptEntry] = {}
         self._unwritten: set[int] = set()
         self._running = running
         self._written, self._hurry = asyncio.Event(), asyncio.Event()
@@ -57,7 +59,7 @@ class Marking:
         self._fault: str | None = None
         self._backoff = Backoff(first_seconds=0.1, longest_seconds=5.0)
 
-    async def claim(self, seconds: float) -> dict[int, Entry]:
+    async def claim(self, seconds: float) -> dict[int, AttemptEntry]:
         """What Redis has from the owners before; nothing where it does not answer within ``seconds``.
 
         Raises:
@@ -79,13 +81,13 @@ class Marking:
         is_waiting = self._store.is_waiting()
         return fault or ("redis" if is_waiting else None)
 
-    def keep(self, offset: int, entry: Entry) -> None:
+    def keep(self, offset: int, entry: AttemptEntry) -> None:
         """Notes what is to be known of an event that runs, or is to be tried again."""
         if self._is_idle:
             self._hurry.set()
         self._want(offset, entry)
 
-    def _want(self, offset: int, entry: Entry) -> None:
+    def _want(self, offset: int, entry: AttemptEntry) -> None:
         if self._wanted.get(offset) != entry:
             self._wanted[offset] = entry
             self._unwritten.add(offset)
@@ -187,7 +189,7 @@ class Marking:
             self._is_claimed = False
             raise
 
-    async def _claim(self) -> dict[int, Entry]:
+    async def _claim(self) -> dict[int, AttemptEntry]:
         kept = await self._store.claim(self._progress.offset, again=self._was_claimed)
         self._is_claimed = self._was_claimed = True
         self._has = {} if kept is None else dict(kept.open)
@@ -202,7 +204,7 @@ class Marking:
                 self._changed.set()
             elif call.outcome is None and not call.whose.deaths:
                 # Of suspects is said what is to be known of them.
-                self._want(call.whose.offset, Entry(call.whose.attempts))
+                self._want(call.whose.offset, AttemptEntry(call.whose.attempts))
 
     async def _write(self) -> None:
         self._see_begun()

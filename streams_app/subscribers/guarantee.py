@@ -7,15 +7,15 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from streams_app.delivery.processor import Claim, Processor
-from streams_app.subscribers.around import Decoded
-from streams_app.subscribers.runner import Call
-from streams_app.subscribers.window import Window
-from streams_app.subscribers.work import Letter, Work
+from streams_app.subscribers.context import DecodedRecord
+from streams_app.subscribers.executor import Attempt
+from streams_app.subscribers.offset_tracker import OffsetTracker
+from streams_app.subscribers.work import DeadLettering, InFlightEvent
 
 LAST_MARKS_SECONDS: Final = 1.0
 
 
-class Promise(Processor):
+class DeliveryGuarantee(Processor):
     """The part of a subscriber's processor that its promise decides.
 
     Attributes:
@@ -25,7 +25,7 @@ class Promise(Processor):
     is_repeatable: bool
 
     @abstractmethod
-    async def _take_over(self, claim: Claim, window: Window) -> int:
+    async def _take_over(self, claim: Claim, window: OffsetTracker) -> int:
         """Takes what Redis has from the owners before; returns the first offset that is wanted."""
 
     @abstractmethod
@@ -33,23 +33,23 @@ class Promise(Processor):
         """What runs until the claim ends, by what it is about."""
 
     @abstractmethod
-    def _instead(self, work: Work) -> Letter | None:
+    def _instead(self, work: InFlightEvent) -> DeadLettering | None:
         """The letter of a suspect, or of an interrupted event, that must not be called any more."""
 
-    def _may_try(self, work: Work) -> bool:
+    def _may_try(self, work: InFlightEvent) -> bool:
         """Whether an event may begin now; the one that is first must not be passed by others otherwise."""
         return True
 
-    def _together(self, works: Sequence[Work]) -> int:
+    def _together(self, works: Sequence[InFlightEvent]) -> int:
         """How many of these events may begin now, from the first on."""
         return len(works)
 
     @abstractmethod
-    def _begins(self, made: Sequence[tuple[Work, Decoded]]) -> list[Call]:
+    def _begins(self, made: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
         """The next attempts of events, which are counted already; there are suspects only, or none, among them."""
 
     @abstractmethod
-    def _keep(self, work: Work) -> None:
+    def _keep(self, work: InFlightEvent) -> None:
         """Has Redis know of an event that waits."""
 
     @abstractmethod
@@ -57,7 +57,7 @@ class Promise(Processor):
         """Has Redis know that events are finished."""
 
     @abstractmethod
-    def _cut_off(self, work: Work, call: Call) -> None:
+    def _cut_off(self, work: InFlightEvent, call: Attempt) -> None:
         """A call was taken back."""
 
     @abstractmethod

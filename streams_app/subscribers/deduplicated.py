@@ -15,30 +15,30 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.processor import READS_NOTHING, Claim
 from streams_app.errors import BadEventError
 from streams_app.events.codec import header_faults
-from streams_app.subscribers.around import Around, Decoded
+from streams_app.subscribers.begin_log import BeginLog, EndLog
 from streams_app.subscribers.beginning import below, is_of_another_log, was_made_by_hand
 from streams_app.subscribers.bounds import MOST_UNFINISHED
-from streams_app.subscribers.note import Note, decoded, encoded, fitted
-from streams_app.subscribers.noting import Noting, Progress
+from streams_app.subscribers.context import DecodedRecord, SubscriberContext
+from streams_app.subscribers.executor import Attempt, AttemptOutcome
+from streams_app.subscribers.guarantee import LAST_MARKS_SECONDS
+from streams_app.subscribers.intervals import Interval
+from streams_app.subscribers.offset_metadata import Note, decoded, encoded, fitted
+from streams_app.subscribers.offset_tracker import Above, OffsetTracker
 from streams_app.subscribers.processor import SubscriberProcessor
-from streams_app.subscribers.promise import LAST_MARKS_SECONDS
-from streams_app.subscribers.runner import Call, Outcome
-from streams_app.subscribers.runs import Run
-from streams_app.subscribers.store import Begin, Entry, Kept
-from streams_app.subscribers.window import Above, Window
-from streams_app.subscribers.work import Letter, Work, letter
+from streams_app.subscribers.store import AttemptEntry, Begin, StoredState
+from streams_app.subscribers.work import DeadLettering, InFlightEvent, letter
 
 INTERRUPTED: Final = "its process died, or had to let go of the partition, while it ran; it may have ended well"
 LATE: Final = "its function ended well after its worker had let go of the partition"
 
 
-class OnceProcessor(SubscriberProcessor):
+class DeduplicatedProcessor(SubscriberProcessor):
     """Once for each event id, while Redis keeps its data."""
 
     is_repeatable = False
-    _noting: Noting
+    _begin_log: BeginLog
 
-    def __init__(self, tp: TP, around: Around) -> None:
+    def __init__(self, tp: TP, around: SubscriberContext) -> None:
         """Nothing is claimed yet."""
         super().__init__(tp, around)
         # The ids of what stands in between are read first.
@@ -48,34 +48,36 @@ class OnceProcessor(SubscriberProcessor):
 
     # ---- the claim
 
-    async def _take_over(self, claim: Claim, window: Window) -> int:
-        store = self._around.store(self._tp, claim.token)
-        now_ms, dispatcher = self._around.clock.now_ms, self._around.dispatcher
-        self._noting = Noting(store, lambda: self._progress(window), now_ms, dispatcher, self._begun, claim.applied, self._said())
+    async def _take_over(self, claim: Claim, window: OffsetTracker) -> int:
+        store = self._context.store(self._tp, claim.token)
+        now_ms, dispatcher = self._context.clock.now_ms, self._context.dispatcher
+        self._begin_log = BeginLog(
+            store, lambda: self._progress(window), now_ms, dispatcher, self._begun, claim.applied, self._said()
+        )
         watermark = window.end
         # A new subscriber has to know no ids of what stands below its begin: it has done nothing of that.
-        kept = await self._noting.claim(watermark if self._is_first_start else 0)
+        kept = await self._begin_log.claim(watermark if self._is_first_start else 0)
         # Whose log it speaks of is told by the id of the topic: the end that the embedded broker names may be behind.
         note = decoded(kept.note, kept.fence, READS_NOTHING if claim.topic_id else claim.edges.end)
         if note is not None and is_of_another_log(note, claim.topic_id):
-            self._noting.drop(kept.open)
-            note, kept = None, Kept(0, kept.number, {})
+            self._begin_log.drop(kept.open)
+            note, kept = None, StoredState(0, kept.number, {})
         if (common := await self._common_with(claim, note, kept.fence)) is not None:
             self._found_at = self._found_at._replace(common=common)
-            self._noting.drop([offset for offset in kept.open if offset >= common])
+            self._begin_log.drop([offset for offset in kept.open if offset >= common])
             kept = replace(kept, fence=min(kept.fence, common), open={at: one for at, one in kept.open.items() if at < common})
             note = None if note is None else note._replace(above=below(note.above, common))
         if note is not None:
-            await self._believe(Above((Run(0, kept.fence), *note.above.finished)), claim, window)
+            await self._believe(Above((Interval(0, kept.fence), *note.above.finished)), claim, window)
         if self._found_at.common is not None or await was_made_by_hand(claim):
             # First Redis, then Kafka: what Redis says from now on is to be believed by the next claim, and nothing it said before.
-            await self._noting.tell()
+            await self._begin_log.tell()
             await claim.commit_now(self._mark(window))
         found = {offset: entry for offset, entry in kept.open.items() if not window.is_finished(offset)}
-        self._noting.drop(kept.open.keys() - found.keys())
+        self._begin_log.drop(kept.open.keys() - found.keys())
         self._before = self._found(found, window)
         for _ in self._interrupted:
-            self._around.figures.lost("interrupted")
+            self._context.figures.lost("interrupted")
         # What was cut off may have happened: its id is known, too.
         self._learns_below = max(
             [watermark, window.low, *(run.end for run in window.above().finished), *(at + 1 for at in self._interrupted)]
@@ -99,19 +101,19 @@ class OnceProcessor(SubscriberProcessor):
 
     async def _remembered_from(self, claim: Claim, watermark: int) -> int:
         """Where that begins of which ids are remembered: so long before the watermark, however far behind that is."""
-        now_ms, remember_ms = self._around.clock.now_ms(), self._around.subscriber.remember_ms
+        now_ms, remember_ms = self._context.clock.now_ms(), self._context.subscriber.remember_ms
         # What stands below the watermark may be old and have run just now: how old it is nobody says but the log.
         age_ms = remember_ms
         while watermark > claim.edges.begin and age_ms < now_ms and await claim.offset_at(now_ms - age_ms) >= watermark:
             age_ms *= 2
         return await claim.offset_at(max(0, now_ms - age_ms - remember_ms))
 
-    async def _believe(self, above: Above, claim: Claim, window: Window) -> None:
+    async def _believe(self, above: Above, claim: Claim, window: OffsetTracker) -> None:
         """Takes what Redis calls finished for finished."""
         if not await was_made_by_hand(claim):
             window.also_finished(above.finished)
 
-    def _found(self, found: dict[int, Entry], window: Window) -> dict[int, Entry]:
+    def _found(self, found: dict[int, AttemptEntry], window: OffsetTracker) -> dict[int, AttemptEntry]:
         """What is known of unfinished events, after a look at which of them were interrupted."""
         self._interrupted = {offset for offset, entry in found.items() if entry.is_begun}
         return found
@@ -121,12 +123,12 @@ class OnceProcessor(SubscriberProcessor):
         return None
 
     def _works(self) -> dict[str, Coroutine[Any, Any, None]]:
-        return {"notes": self._noting.forever()}
+        return {"notes": self._begin_log.forever()}
 
     @property
     def held(self) -> int:
         """As of any subscriber; and ids that Redis has not been told, once they are too many."""
-        backlog = self._noting.backlog if self._tasks else 0
+        backlog = self._begin_log.backlog if self._tasks else 0
         return super().held + (backlog if backlog >= MOST_UNFINISHED else 0)
 
     def deliver(self, batch: Batch) -> None:
@@ -135,86 +137,86 @@ class OnceProcessor(SubscriberProcessor):
             self._read_to = batch.end
             for record in batch.records:
                 if record.offset < self._learns_below and (own_id := self._id_of(record)):
-                    self._noting.learn(record.offset, own_id)
+                    self._begin_log.learn(record.offset, own_id)
         super().deliver(batch)
 
     def tick(self, now_ms: int) -> None:
         """As of any subscriber; and Redis is told how far it is."""
         super().tick(now_ms)
-        if self._window is not None:
-            self._noting.look(self._window.low)
+        if self._tracker is not None:
+            self._begin_log.look(self._tracker.low)
 
     def _id_of(self, record: Any) -> str:
         try:
-            made = self._around.decode(self._tp, record, 1)
-            header_faults(record.headers, self._around.limits)
+            made = self._context.decode(self._tp, record, 1)
+            header_faults(record.headers, self._context.limits)
         except BadEventError:
             return ""  # it was, or will be, a dead letter: it has no id that could come again
         return "" if made is None else made.own_id
 
-    def _arrived(self, works: Sequence[Work]) -> None:
+    def _arrived(self, works: Sequence[InFlightEvent]) -> None:
         super()._arrived(works)
-        assert self._window is not None  # it is claimed
+        assert self._tracker is not None  # it is claimed
         for work in works if self._interrupted else ():
             work.is_interrupted = work.offset in self._interrupted
             if work.is_interrupted:
                 # What is begun is told as finished once it is: nobody else is to begin it after its letter.
-                self._window.begin(self._window.claim, work.offset)
+                self._tracker.begin(self._tracker.claim, work.offset)
 
     # ---- one event
 
-    def _instead(self, work: Work) -> Letter | None:
+    def _instead(self, work: InFlightEvent) -> DeadLettering | None:
         if not work.is_interrupted:
             return None
         try:
-            made = self._around.decode(self._tp, work.record, work.attempts)
+            made = self._context.decode(self._tp, work.record, work.attempts)
             work.event_id = work.event_id if made is None else made.event_id
         except BadEventError:
             work.event_id = ""  # it has begun once, under another version of its declaration
         return letter(work, "interrupted", INTERRUPTED)
 
-    def _begins(self, made: Sequence[tuple[Work, Decoded]]) -> list[Call]:
-        calls = [Call(one.event, work, is_unnoted=True) for work, one in made]
-        begins = [Begin(work.record.offset, Entry(work.attempts), one.own_id) for work, one in made]
-        self._noting.begin(zip(calls, begins, strict=True))
+    def _begins(self, made: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
+        calls = [Attempt(one.event, work, is_unnoted=True) for work, one in made]
+        begins = [Begin(work.record.offset, AttemptEntry(work.attempts), one.own_id) for work, one in made]
+        self._begin_log.begin(zip(calls, begins, strict=True))
         return calls
 
-    async def _begun(self, calls: Sequence[Call]) -> Sequence[Call]:
+    async def _begun(self, calls: Sequence[Attempt]) -> Sequence[Attempt]:
         """Takes calls that Redis knows to begin; returns those that may begin now."""
-        assert self._window is not None  # it is claimed
-        self._window.begin_all(self._window.claim, [call.whose.record.offset for call in calls])
+        assert self._tracker is not None  # it is claimed
+        self._tracker.begin_all(self._tracker.claim, [call.whose.record.offset for call in calls])
         return calls
 
-    def ended(self, calls: Sequence[Call], uncounted: Collection[Call]) -> None:
-        """See :class:`streams_app.subscribers.dispatcher.Source`."""
+    def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
+        """See :class:`streams_app.subscribers.dispatcher.EventSource`."""
         for call in calls:
-            if call.outcome is Outcome.DUPLICATE:
-                self._around.figures.finished(call.whose, "duplicate")
-            elif call.outcome is Outcome.DONE:
-                self._noting.done[call.whose.record.offset] = call.whose
+            if call.outcome is AttemptOutcome.DUPLICATE:
+                self._context.figures.finished(call.whose, "duplicate")
+            elif call.outcome is AttemptOutcome.DONE:
+                self._begin_log.done[call.whose.record.offset] = call.whose
                 if self._has_left:
                     # It blocked the loop of all functions, so that nobody could take it back in time.
-                    self._letters.say_late(call.whose, LATE)
+                    self._dead_letters.say_late(call.whose, LATE)
         super().ended(calls, uncounted)
 
-    def _keep(self, work: Work) -> None:
-        assert self._window is not None  # it is claimed
-        self._window.put_off(self._window.claim, work.offset)
-        self._noting.keep(work.offset, Entry(work.attempts, due_ms=work.due_ms))
+    def _keep(self, work: InFlightEvent) -> None:
+        assert self._tracker is not None  # it is claimed
+        self._tracker.put_off(self._tracker.claim, work.offset)
+        self._begin_log.keep(work.offset, AttemptEntry(work.attempts, due_ms=work.due_ms))
 
     def _drop(self, offsets: Sequence[int]) -> None:
-        self._noting.drop(offsets)
+        self._begin_log.drop(offsets)
 
     def _waits_for(self) -> str | None:
-        return self._noting.waits_for()
+        return self._begin_log.waits_for()
 
-    def _cut_off(self, work: Work, call: Call) -> None:
+    def _cut_off(self, work: InFlightEvent, call: Attempt) -> None:
         # What has begun stays so: whoever claims the partition next makes a letter of it.
         if not call.begun_ms:
             self._put_back(work)
         else:
             # A thread goes on, and so does a function that does not let itself be cancelled.
-            call.on_late = partial(self._letters.say_late, work, LATE)
+            call.on_late = partial(self._dead_letters.say_late, work, LATE)
 
     # ---- the end
 
@@ -222,11 +224,11 @@ class OnceProcessor(SubscriberProcessor):
         """Lets what runs end, within limits; what is cut off becomes a letter."""
         self._is_over = True  # first: what is taken back is not to be taken up here again
         if self._tasks:
-            self._noting.stop()
+            self._begin_log.stop()
         await super().revoke(seconds)
 
     async def _settle(self) -> None:
-        await self._noting.settled(LAST_MARKS_SECONDS)
+        await self._begin_log.settled(LAST_MARKS_SECONDS)
 
     async def _leave(self) -> None:
         for call in list(self._running):
@@ -234,23 +236,23 @@ class OnceProcessor(SubscriberProcessor):
                 # It was taken back long ago, and its slot has not come to it.
                 self._running.discard(call)
                 self._cut_off(call.whose, call)
-        await self._noting.write_last(LAST_MARKS_SECONDS)
-        if self._noting.is_robbed:
-            await self._say_late(self._noting.done.values())
+        await self._begin_log.write_last(LAST_MARKS_SECONDS)
+        if self._begin_log.is_robbed:
+            await self._say_late(self._begin_log.done.values())
         self._has_left = True
 
-    async def _say_late(self, works: Collection[Work]) -> None:
+    async def _say_late(self, works: Collection[InFlightEvent]) -> None:
         """Sends letters of events that have ended well, and are another's to finish."""
         if works:
-            await self._letters.send_last([(work, letter(work, "finished-late", LATE)) for work in works], LAST_MARKS_SECONDS)
+            await self._dead_letters.send_last([(work, letter(work, "finished-late", LATE)) for work in works], LAST_MARKS_SECONDS)
 
     # ---- what is finished
 
-    def _note(self, low: int, window: Window) -> str:
+    def _note(self, low: int, window: OffsetTracker) -> str:
         return fitted(low, self._noted(Above(window.above().finished)))
 
-    def _progress(self, window: Window) -> Progress | None:
+    def _progress(self, window: OffsetTracker) -> EndLog | None:
         if self._read_to < self._learns_below:
             return None  # a fence says that Redis knows the ids of all that is below it
         low = window.low
-        return Progress(low, encoded(low, self._noted(Above(window.must_be_noted().finished))))
+        return EndLog(low, encoded(low, self._noted(Above(window.must_be_noted().finished))))

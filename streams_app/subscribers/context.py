@@ -12,16 +12,16 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.settings import Limits
+from streams_app.subscribers.crash_isolation import CrashIsolation
 from streams_app.subscribers.declaration import Subscriber
 from streams_app.subscribers.dispatcher import Dispatcher
-from streams_app.subscribers.figures import Figures
-from streams_app.subscribers.letters import Letters
+from streams_app.subscribers.letters import DeadLetterWriter
 from streams_app.subscribers.store import SubscriberStore
-from streams_app.subscribers.trials import Trials
-from streams_app.subscribers.work import Work
+from streams_app.subscribers.subscriber_metrics import SubscriberMetrics
+from streams_app.subscribers.work import InFlightEvent
 
 
-class Decoded(msgspec.Struct, frozen=True, gc=False):
+class DecodedRecord(msgspec.Struct, frozen=True, gc=False):
     """A record as an event; nothing that it holds holds it.
 
     Attributes:
@@ -36,13 +36,13 @@ class Decoded(msgspec.Struct, frozen=True, gc=False):
     own_id: str = ""
 
 
-Decode = Callable[[TP, Any, int], Decoded | None]
+Decode = Callable[[TP, Any, int], DecodedRecord | None]
 """Partition, record and number of the attempt → the event; None for a record that is not this subscriber's. Raises
 :class:`streams_app.errors.BadEventError` for one that is no event."""
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class SubscriberContext:
     """What the processors of one subscriber share.
 
     Attributes:
@@ -64,14 +64,14 @@ class Around:
     store: Callable[[TP, str], SubscriberStore]
     letters: Callable[[TP], DeadLetters]
     clock: TrustedClock
-    figures: Figures
+    figures: SubscriberMetrics
     again: str = ""
-    trials: Trials = field(default_factory=Trials)
+    trials: CrashIsolation = field(default_factory=CrashIsolation)
     limits: Limits = field(default_factory=Limits)
 
-    def letters_of(self, tp: TP, on_acknowledged: Callable[[Sequence[Work]], None]) -> Letters:
+    def letters_of(self, tp: TP, on_acknowledged: Callable[[Sequence[InFlightEvent]], None]) -> DeadLetterWriter:
         """The dead letters of one partition; calls ``on_acknowledged`` with the events whose letters the broker has."""
         is_ordered = self.subscriber.ordered is not None
-        return Letters(
+        return DeadLetterWriter(
             tp, self.subscriber.name, self.letters(tp), on_acknowledged, self.figures.kept, self.limits, is_ordered=is_ordered
         )

@@ -17,7 +17,7 @@ ROUNDED: Final = 1e-6
 """What a quotient of two doubles may lack of a whole number."""
 
 
-class Pace(NamedTuple):
+class TokenBucket(NamedTuple):
     """How a bucket fills.
 
     Attributes:
@@ -43,13 +43,13 @@ class Leased(NamedTuple):
     empty_us: float
 
 
-def pace_of(rate: Rate, workers: int = 1) -> Pace:
+def pace_of(rate: Rate, workers: int = 1) -> TokenBucket:
     """How the bucket of a rate fills, or that of the share which one of several workers has in it."""
     every_us = rate.period_ms * 1_000 * workers / rate.count
-    return Pace(every_us, max(every_us, FULL_US))
+    return TokenBucket(every_us, max(every_us, FULL_US))
 
 
-def leased(pace: Pace, empty_us: float | None, wanted: int, now_us: int) -> Leased:
+def leased(pace: TokenBucket, empty_us: float | None, wanted: int, now_us: int) -> Leased:
     """Takes leases.
 
     Args:

@@ -28,7 +28,7 @@ RECEIVED_BYTES: Final = 16_384
 _ORIGIN: Final = re.compile(rb"([a-zA-Z0-9._-]{1,249}):(\d{1,9}):(\d{1,18}):(\d{1,15})")
 
 
-class Origin(NamedTuple):
+class OriginalPosition(NamedTuple):
     """Where an event stood, or stands, in its own topic.
 
     Attributes:
@@ -50,7 +50,7 @@ def again_topic(app_id: str) -> str:
     return f"{app_id}.again"
 
 
-def addressed(subscriber: str, origin: Origin, headers: Headers) -> list[tuple[str, bytes]]:
+def addressed(subscriber: str, origin: OriginalPosition, headers: Headers) -> list[tuple[str, bytes]]:
     """The headers of an event that is put back.
 
     Args:
@@ -66,14 +66,14 @@ def is_for(subscriber: str, headers: Headers) -> bool:
     return bool(headers) and headers[0] == (REPLAY_HEADER, subscriber.encode())
 
 
-def taken_apart(headers: Headers) -> tuple[Origin, Headers] | None:
+def taken_apart(headers: Headers) -> tuple[OriginalPosition, Headers] | None:
     """The origin of an event that was put back, and the headers that it had; None where they do not tell."""
     if len(headers) < ADDED or headers[1][0] != ORIGIN_HEADER:
         return None
     found = _ORIGIN.fullmatch(headers[1][1] or b"")
     if found is None:
         return None
-    return Origin(TP(found[1].decode(), int(found[2])), int(found[3]), int(found[4])), headers[ADDED:]
+    return OriginalPosition(TP(found[1].decode(), int(found[2])), int(found[3]), int(found[4])), headers[ADDED:]
 
 
 def kept(headers: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:

@@ -15,7 +15,7 @@ from collections import defaultdict, deque
 from typing import Final
 
 from streams_app.clock import Clock
-from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
+from streams_app.subscribers.coroutines import AsyncExecutor, UserLoop
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ KEPT_MS: Final = 60_000
 MOST_FRAMES: Final = 20
 
 
-class LoopWatch:
+class LoopMonitor:
     """Measures by how much the loop is late, and for whom."""
 
     def __init__(self, users: UserLoop, clock: Clock, blocked_ms: int = BLOCKED_MS) -> None:
@@ -40,12 +40,12 @@ class LoopWatch:
         self._users = users
         self._clock = clock
         self._blocked_ms = blocked_ms
-        self._runners: dict[str, AsyncRunner] = {}
+        self._runners: dict[str, AsyncExecutor] = {}
         self._lags: dict[str, deque[tuple[int, int]]] = defaultdict(lambda: deque(maxlen=round(KEPT_MS / 1000 / ASK_EVERY_SECONDS)))
         self._is_stopped = threading.Event()
         threading.Thread(target=self._watch, name="users-loop-watch", daemon=True).start()
 
-    def add(self, subscriber: str, runner: AsyncRunner) -> None:
+    def add(self, subscriber: str, runner: AsyncExecutor) -> None:
         """Adds slots to those by which a lag is known for its subscriber."""
         self._runners[subscriber] = runner
 

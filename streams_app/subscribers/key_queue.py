@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class KeyOrder(Generic[T]):
+class KeyQueue(Generic[T]):
     """The queue of each key that has an unfinished event.
 
     The event in front holds its key from its arrival until it is finished: while it runs, and while it waits for a retry, too. An

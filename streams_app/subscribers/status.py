@@ -27,7 +27,7 @@ _WITHOUT_MEMORY: Final = "Redis is full: it goes on, and its attempts are counte
 """Of one with ``"yes"``, which does not wait for Redis."""
 
 
-class Look(NamedTuple):
+class PartitionStatus(NamedTuple):
     """What one claimed partition says of itself.
 
     Attributes:
@@ -51,7 +51,7 @@ class Look(NamedTuple):
     letters_fault: str = ""
 
 
-class Present(NamedTuple):
+class SubscriberStatus(NamedTuple):
     """How the whole subscriber stands.
 
     Attributes:
@@ -77,7 +77,7 @@ class Present(NamedTuple):
     letters_fault: str = ""
 
 
-def unread_from(looks: Iterable[Look], places: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
+def unread_from(looks: Iterable[PartitionStatus], places: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
     """Partition → first offset that was not read.
 
     Args:
@@ -87,7 +87,7 @@ def unread_from(looks: Iterable[Look], places: Mapping[TP, tuple[int, int]]) -> 
     return {tp: position for tp, (position, _) in places.items()} | {look.tp: look.end for look in looks}
 
 
-def paused(subscriber: str, now: Present) -> str:
+def paused(subscriber: str, now: SubscriberStatus) -> str:
     """Which readers of a subscriber are paused, in words."""
     readers = ", ".join(f"{tp} ({counted(unfinished, 'unfinished event')})" for tp, unfinished in now.full)
     return f"subscriber {subscriber} reads no more of {readers} until some are finished"
@@ -98,7 +98,7 @@ def words_of(what: str, idempotent: Idempotent) -> str:
     return _WITHOUT_MEMORY if what == "redis-memory" and idempotent == "yes" else WAITS[what]
 
 
-def remark_of(subscriber: str, now: Present, idempotent: Idempotent) -> str | None:
+def remark_of(subscriber: str, now: SubscriberStatus, idempotent: Idempotent) -> str | None:
     """What people want to know of a subscriber that does not simply go on; None: it does."""
     told = [paused(subscriber, now)] if now.full else []
     if now.is_suspended:
@@ -110,7 +110,7 @@ def remark_of(subscriber: str, now: Present, idempotent: Idempotent) -> str | No
 
 
 def present(
-    looks: Sequence[Look],
+    looks: Sequence[PartitionStatus],
     places: Mapping[TP, tuple[int, int]],
     since_ms: Iterable[int | None],
     *,
@@ -118,7 +118,7 @@ def present(
     is_suspended: bool,
     now_ms: int,
     hanging: int = 0,
-) -> Present:
+) -> SubscriberStatus:
     """How a subscriber stands by what its partitions say.
 
     Args:
@@ -134,7 +134,7 @@ def present(
     unread = sum(max(0, end - begins[tp]) for tp, (_, end) in places.items())
     retrying = sum(look.retrying for look in looks)
     oldest = [one for one in (*(look.oldest_ms for look in looks), *since_ms) if one is not None]
-    return Present(
+    return SubscriberStatus(
         max(0, unread + sum(look.unfinished for look in looks) - retrying - running),
         running + hanging,
         retrying,

@@ -7,28 +7,28 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 
-class Run(NamedTuple):
+class Interval(NamedTuple):
     """Offsets from ``begin`` on, without ``end``."""
 
     begin: int
     end: int
 
 
-def merged(runs: Iterable[Run]) -> list[Run]:
+def merged(runs: Iterable[Interval]) -> list[Interval]:
     """The same offsets as runs that ascend and do not touch each other."""
-    found: list[Run] = []
+    found: list[Interval] = []
     for run in sorted(runs):
         if found and run.begin <= found[-1].end:
-            found[-1] = Run(found[-1].begin, max(found[-1].end, run.end))
+            found[-1] = Interval(found[-1].begin, max(found[-1].end, run.end))
         elif run.begin < run.end:
             found.append(run)
     return found
 
 
-class Runs:
+class IntervalSet:
     """A set of offsets. Its memory grows with the holes in it, not with the offsets: a set of millions may be one run."""
 
-    def __init__(self, runs: Iterable[Run] = ()) -> None:
+    def __init__(self, runs: Iterable[Interval] = ()) -> None:
         """Begins with runs that ascend and do not touch each other."""
         self._begins: list[int] = []
         self._ends: list[int] = []
@@ -73,6 +73,6 @@ class Runs:
         at = bisect_right(self._begins, offset)
         return max(offset, self._ends[at - 1]) if at else offset
 
-    def all(self) -> tuple[Run, ...]:
+    def all(self) -> tuple[Interval, ...]:
         """The runs, ascending."""
-        return tuple(map(Run, self._begins, self._ends))
+        return tuple(map(Interval, self._begins, self._ends))
