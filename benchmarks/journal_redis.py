@@ -19,6 +19,7 @@ from benchmarks.journal_rows import DAY_MS, DAYS, LOADS, TOLERANCE, Load, Record
 from benchmarks.live_redis import Meter
 from benchmarks.live_rows import Row, percentile
 from benchmarks.servers import SLOW_MS, Servers
+from streams_app.delivery.batch import TP
 from streams_app.journal.agents.keeper import Keeper, Keeping
 from streams_app.journal.agents.shard import Shard
 from streams_app.journal.core.block import MOST_CHUNK_EVENTS, decode
@@ -128,7 +129,7 @@ class Filled:
         store = JournalStore(scripts, KEYS, "token", "owner")
         claimed = await store.claim("", PARTITIONS, begin=Beginning(-1, begin_ms))
         assert claimed is not None
-        shard = Shard(journal, PARTITIONS, Limits(), store, "token", claimed)
+        shard = Shard(journal, TP(SOURCE, 0), PARTITIONS, Limits(), store, "token", claimed)
         shard.lag = 0
         return cls(shard, Keeper(shard, Keeping()))
 

@@ -14,6 +14,7 @@ import redis.asyncio
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError
 
+from streams_app.delivery.batch import TP
 from streams_app.delivery.scripts import RefusedError
 from streams_app.journal.agents import keeper as keeping_module
 from streams_app.journal.agents.keeper import Keeper, Keeping
@@ -36,6 +37,7 @@ class Shard:
     def __init__(self, client: redis.asyncio.Redis, names: Names, **settings: Any) -> None:
         given = {"name": "accounts", "source": "t", "key": "a", "keep": "3h", "compress_rate": 10**12, "max_bytes": 10**9}
         self.journal = JournalSettings(**(given | settings))  # type: ignore[arg-type]  # values of each kind
+        self.tp = TP("t", 0)
         self.partitions = 1
         self.keys = journal_keys(names.app_id, "accounts", "t", 0)
         self.client = client
@@ -191,9 +193,10 @@ async def test_a_segment_without_events_is_packed(shard: Shard) -> None:
     assert "packed" == shard.segments[0].form
 
 
-async def test_keeper_removes_what_is_older_than_keep_and_then_what_is_too_much(
-    redis_client: redis.asyncio.Redis, names: Names
+async def test_keeper_removes_what_is_older_than_keep_and_then_what_is_too_much_and_says_which_offsets(
+    redis_client: redis.asyncio.Redis, names: Names, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     shard = await made(redis_client, names, max_bytes=1_000_000, compress_rate=0)
     for hours in (5, 4, 3, 2, 1):
         await shard.add(hours=hours)
@@ -202,6 +205,8 @@ async def test_keeper_removes_what_is_older_than_keep_and_then_what_is_too_much(
 
     assert not await shard.keeper.keep_once()
     assert [("age", 0), ("age", 300), ("size", 600)] == shard.seen
+    assert "removed a segment journal=accounts source=t-0 offsets=0-299 day=2026-08-20 cause=age" in caplog.text
+    assert "removed a segment journal=accounts source=t-0 offsets=600-899 day=2026-08-20 cause=size" in caplog.text
     assert ["raw", "raw"] == await shard.forms()
     shard.clock_ms += 10 * HOUR_MS
     await shard.keeper.keep_once()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
+from streams_app.delivery.batch import TP
 from streams_app.delivery.scripts import RefusedError
 from streams_app.journal.agents.shard import Shard
 from streams_app.journal.core.block import MOST_CHUNK_EVENTS
@@ -33,7 +34,7 @@ class Owner:
         store = JournalStore(self._scripts, self.keys, token)
         claimed = await store.claim("", 1) or await store.claim("", 1, begin=Beginning(-1, NOON_MS))
         assert claimed is not None
-        return Shard(journal, 1, Limits(), store, token, claimed)
+        return Shard(journal, TP("t", 0), 1, Limits(), store, token, claimed)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 
@@ -49,8 +50,9 @@ async def test_another_worker_goes_on_where_one_was_cut_off(journaled: Journaled
         await journaled.filed(1)
         os.kill(first.pid, how)
         await journaled.put(range(2_000, 3_000))
-        with journaled.site.worker(config):
+        with journaled.site.worker(config) as second:
             await journaled.has(range(3_000), partitions=2)
+            assert 2 == len(re.findall(rf"claimed journal={NAME} source=\S+-[01] floor=0 fence=-?\d+ state=kept", second.log()))
             if how == signal.SIGSTOP:
                 os.kill(first.pid, signal.SIGCONT)
             await journaled.put(range(3_000, 3_100))

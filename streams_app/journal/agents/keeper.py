@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from redis.exceptions import OutOfMemoryError
 
+from streams_app.delivery.batch import TP
 from streams_app.journal.core.block import DamagedBlockError, stored_bytes
 from streams_app.journal.core.repack import Repacker, RowDigest, digest_of
 from streams_app.journal.store.journal_store import MOST_STAGED, REPLY_BYTES, STAGED_BYTES, JournalStore, Segment
@@ -50,6 +51,10 @@ class KeptShard(Protocol):
     @property
     def journal(self) -> JournalSettings:
         """The journal."""
+
+    @property
+    def tp(self) -> TP:
+        """Its partition of the source."""
 
     @property
     def partitions(self) -> int:
@@ -181,8 +186,9 @@ class Keeper:
         self._shard.dropped(closed[0])
         self._keeping.on_dropped(closed[0], cause)
         logger.info(
-            "removed a segment journal=%s day=%s part=%d cause=%s", self._shard.journal.name, closed[0].day, closed[0].part, cause
-        )
+            "removed a segment journal=%s source=%s offsets=%d-%s day=%s cause=%s",
+            self._shard.journal.name, self._shard.tp, closed[0].first, closed[0].last, closed[0].day, cause,
+        )  # fmt: skip
         return True
 
     # ---- packing

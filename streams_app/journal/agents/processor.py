@@ -146,7 +146,11 @@ class JournalProcessor(Processor):
             # Nobody has committed here before: only now Kafka says that the partition is ours.
             await claim.commit_now(Mark(claim.edges.begin))
         claimed = await taken(store, context.journal, claim, context.clock)
-        shard = Shard(context.journal, claim.partitions, context.limits, store, claim.token, claimed)
+        shard = Shard(context.journal, claim.tp, claim.partitions, context.limits, store, claim.token, claimed)
+        logger.info(
+            "claimed journal=%s source=%s floor=%d fence=%d state=%s",
+            context.journal.name, claim.tp, shard.floor, shard.fence, "new" if claimed.is_new else "kept",
+        )  # fmt: skip
         await self._skip_lost(shard, claim)
         self.shard = shard
         self._keeper = keeper = Keeper(shard, context.keeping)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from streams_app.delivery.batch import TP
 from streams_app.delivery.fingerprints import followed_by
 from streams_app.journal.core.block import encode_by_key, stored_bytes
 from streams_app.journal.core.chunk import Chunk, Chunker, Largest, Open
@@ -36,6 +37,7 @@ class Shard:
 
     Attributes:
         journal: The journal.
+        tp: Its partition of the source.
         partitions: How many partitions share it.
         store: Its state in Redis.
         segments: From the oldest to the newest.
@@ -45,12 +47,13 @@ class Shard:
     """
 
     def __init__(
-        self, journal: JournalSettings, partitions: int, limits: Limits, store: JournalStore, token: str, claimed: Claimed
+        self, journal: JournalSettings, tp: TP, partitions: int, limits: Limits, store: JournalStore, token: str, claimed: Claimed
     ) -> None:
         """Goes on with what was claimed.
 
         Args:
             journal: The journal.
+            tp: Its partition of the source.
             partitions: How many partitions share it.
             limits: Of the application.
             store: Its state in Redis.
@@ -58,6 +61,7 @@ class Shard:
             claimed: What was found.
         """
         self.journal = journal
+        self.tp = tp
         self.partitions = partitions
         self.store = store
         self.segments = list(claimed.segments)
@@ -74,6 +78,11 @@ class Shard:
         """The segment that takes what comes next; None: that begins another one."""
         newest = self.segments[-1] if self.segments else None
         return None if newest is None or newest.is_closed or newest.form != "raw" else newest
+
+    @property
+    def floor(self) -> int:
+        """First offset that is kept; behind the fence where nothing is."""
+        return self.segments[0].first if self.segments else self.fence + 1
 
     @property
     def closed(self) -> list[Segment]:
