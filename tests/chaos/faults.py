@@ -41,12 +41,16 @@ async def sigkill_at_a_point(stage: Stage, chance: random.Random) -> str:
     return point
 
 
-async def killed_at(stage: Stage, chance: random.Random, point: str, count: int) -> None:
-    """A worker dies at the ``count``-th time it comes to a point."""
+async def killed_at(
+    stage: Stage, chance: random.Random, point: str, count: int, then: Callable[[KilledAt], Awaitable[None]] | None = None
+) -> None:
+    """A worker dies at the ``count``-th time it comes to a point; ``then`` is done once it runs."""
     number = chance.randrange(1, len(stage.workers))
     stage.workers[number].kill()
     doomed = KilledAt(stage.config, stage.folder, point, count)
     stage.replace(number, doomed)
+    if then is not None:
+        await then(doomed)
     await wait_until(lambda: doomed.exit_code is not None, TRACE_SECONDS, f"it dies at {point}")
     stage.mark_healed()
     must(doomed.exit_code == -signal.SIGKILL, f"exit code -9 at {point}, not {doomed.exit_code}: {doomed.log()[-2000:]}")

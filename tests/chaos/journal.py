@@ -20,20 +20,23 @@ from streams_app.journal.reading.entries import Gap
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.settings import Settings
 from tests.chaos.faults import FAULTS, available, killed_at, schedule
-from tests.chaos.journal_clients import Client, Known
+from tests.chaos.journal_clients import Client
 from tests.chaos.journal_end import End
 from tests.chaos.journal_judge import Judge
-from tests.chaos.journal_load import DAYS, TOPIC, DatedLoad, read_topic
+from tests.chaos.journal_load import DAYS, TOPIC, DatedLoad, Known, read_topic
+from tests.chaos.journal_removed import Removed
 from tests.chaos.killing import JOURNAL_POINTS
 from tests.chaos.load import Load
 from tests.chaos.runs import run_all
-from tests.chaos.stage import Stage
+from tests.chaos.stage import KilledAt, Stage
+from tests.chaos.traces import TRACE_SECONDS
 from tests.helpers import wait_until
 
 WORKERS: Final = 2
 FOLDED_RATE: Final = 50.0
 FOLLOW_SECONDS: Final = 120.0
 END_SECONDS: Final = 20.0
+CLAIMED: Final = "claimed journal="
 CONNECTED: Final = 6
 """Readers that share the connections of one :class:`JournalReader`."""
 
@@ -53,6 +56,14 @@ max_bytes = 6_000_000
 """
 
 
+class OutsideReader(JournalReader):
+    """One that is no worker's: whether these have left a Redis is seen by the names of its connections."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._redis.connection_pool.connection_kwargs["client_name"] = "reader"
+
+
 class Run:
     """One run, from the first server to the judgement.
 
@@ -60,17 +71,22 @@ class Run:
         wrong: What breaks a promise, or did not work.
     """
 
-    def __init__(self, seed: int, folder: Path, clients: int, *, is_apache: bool) -> None:
-        """Starts nothing yet; so many clients read, and as many follow."""
+    def __init__(self, seed: int, folder: Path, clients: int, rate: float, seconds: float, *, is_apache: bool) -> None:
+        """Starts nothing yet; so many clients read, and as many follow, while events come at a rate."""
         self.seed = seed
-        self.stage = Stage(folder, is_apache=is_apache, is_redis7=bool(seed // 2 % 2), more_settings=SETTINGS, dated=(TOPIC,))
+        self._known = Known()
+        self._load = load = DatedLoad(lambda: self.stage.bootstrap, self._known, seed=seed, rate=rate, seconds=seconds)
+        self.stage = Stage(
+            folder, is_apache=is_apache, is_redis7=bool(seed // 2 % 2), more_settings=SETTINGS, dated=(TOPIC,),
+            before_workers=load.before,
+        )  # fmt: skip
         self.faults: list[str] = []
         self.wrong: list[str] = []
+        self._seconds = seconds
         self._chance = random.Random(seed)
-        self._known = Known()
         self._readers: list[JournalReader] = []
         self._clients = [self._client(number, follows=bool(number % 2)) for number in range(2 * clients)]
-        self._load: DatedLoad | None = None
+        self._removed: Removed | None = None
         self._judge: Judge | None = None
         self._end: End | None = None
         self._drain_seconds = 0.0
@@ -80,13 +96,13 @@ class Run:
             lambda: self._readers[number % CONNECTED], self._known, random.Random(f"{self.seed}/{number}"), follows=follows
         )
 
-    async def perform(self, names: list[str], seconds: float, rate: float) -> None:
+    async def perform(self, names: list[str]) -> None:
         """Breaks things for a while, heals, drains and judges."""
         try:
             await self.stage.start(WORKERS)
             settings = Settings.load(self.stage.config, {})
-            self._readers = [JournalReader(settings) for _ in range(CONNECTED)]
-            await self._judged(names, seconds, rate)
+            self._readers = [OutsideReader(settings) for _ in range(CONNECTED)]
+            await self._judged(names)
             codes = await self.stage.stop_workers()
             if any(codes):
                 self.wrong.append(f"workers ended with {codes} on SIGTERM")
@@ -101,20 +117,21 @@ class Run:
                 (base / f"seed-{self.seed}.log").write_text(self.stage.logs(), "utf-8")
             await self.stage.close()
 
-    async def _judged(self, names: list[str], seconds: float, rate: float) -> None:
+    async def _judged(self, names: list[str]) -> None:
         clients = [asyncio.create_task(client.run()) for client in self._clients]
-        breaking = asyncio.create_task(self._break(names, seconds))
-        self._load = load = DatedLoad(self.stage.bootstrap, self._known, seed=self.seed, rate=rate, seconds=seconds)
+        breaking = asyncio.create_task(self._break(names, self._seconds))
+        load = self._load
         # The same workers fold, too: some faults strike at a point of that.
         folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=True)
         try:
-            await asyncio.gather(load.run(breaking.done), folding.run(seconds, 0, breaking.done), breaking)
+            await asyncio.gather(load.run(breaking.done), folding.run(self._seconds, 0, breaking.done), breaking)
             healed = time.monotonic()
             topic = await read_topic(self.stage.bootstrap)
             assert sum(map(len, topic.values())) >= load.sent, "the topic is read with all that was acknowledged"
             self._end = end = End(self.stage, self._readers[0].journal, topic)
             await end.settle()
-            self._judge = judge = Judge(topic, end.floors if self.stage.kept_data else None)
+            self._removed = removed = end.removed(may_be_full="redis-full" in self.faults)
+            self._judge = judge = Judge(topic, removed.ends, end.floors if self.stage.kept_data else None)
             await self._follow_to_the_end(judge)
             self._drain_seconds = round(time.monotonic() - healed, 1)
         finally:
@@ -123,6 +140,7 @@ class Run:
         self.wrong += [f"a client does not end: {task.get_stack()}" for task in stuck]
         self.wrong += [f"a client ended: {task.exception()!r}" for task in clients if task.done() and not task.cancelled()]
         for client in self._clients:
+            self.wrong += client.wrong
             for reading in client.readings:
                 judge.judge(reading)
             if not client.readings:
@@ -161,7 +179,7 @@ class Run:
                     continue
                 reading = client.readings[-1]
                 for partition in judge.topic:
-                    at, last = reading.position(partition), judge.last(partition, reading.key)
+                    at, last = reading.position(partition), judge.last(reading, partition)
                     if at < last:
                         found.append(f"a follower of {reading.key!r} came to {partition}-{at} of {last}")
             return found
@@ -180,26 +198,42 @@ class Run:
                 break
             self.faults.append(name)
             if name in AT_POINTS:
-                await killed_at(self.stage, self._chance, AT_POINTS[name], self._chance.randrange(1, 4))
+                await self._killed_at(AT_POINTS[name])
             else:
                 await FAULTS[name](self.stage, self._chance)
         await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load goes on
+
+    async def _killed_at(self, point: str) -> None:
+        if point != "midnight":
+            await killed_at(self.stage, self._chance, point, self._chance.randrange(1, 4))
+            return
+        # A partition that has caught up lives by the wall clock: only one that is filed once more comes past midnights. Of two
+        # partitions, or more, the first days begin without one.
+        await killed_at(self.stage, self._chance, point, self._chance.randrange(5, 25), self._wiped)
+
+    async def _wiped(self, worker: KilledAt) -> None:
+        await wait_until(lambda: CLAIMED in worker.log(), TRACE_SECONDS, "the worker that is to die files the journal")
+        await FAULTS["flushall"](self.stage, self._chance)
 
     def line(self) -> str:
         """The run in a few lines."""
         faults = ", ".join(f"{name} x{times}" if times > 1 else name for name, times in Counter(self.faults).items())
         exits = ", ".join(f"{times}x {code}" for code, times in sorted(self.stage.exits.items()))
         data = "kept its data" if self.stage.kept_data else "lost data"
-        sent, size = (self._load.sent, self._load.bytes) if self._load is not None else (0, 0)
+        sent, size = self._load.sent, self._load.bytes
+        begins = sum((client.begins for client in self._clients), Counter[str]())
         lines = [
             f"seed {self.seed}: {sent:,} events, {size / 1e6:.1f} MB, Redis {data}, exits of workers: {exits or 'none'}; {faults}"
         ]
-        if self._judge is not None and self._end is not None:
-            lines.append(
+        lines.append(f"  begun at {', '.join(f'{kind} x{times}' for kind, times in begins.most_common())}")
+        if self._judge is not None and self._end is not None and self._removed is not None:
+            removed = ", ".join(f"{times} for {cause}" for cause, times in self._removed.causes.most_common())
+            lines += [
                 f"  {self._judge.readings:,} readings of {len(self._judge.keys):,} keys, {self._judge.entries:,} entries compared, "
-                f"{self._judge.gaps:,} gaps told, {len(self._judge.wrong)} wrong; {self._end.segments} segments from "
-                f"{sorted(self._end.floors.values())}, all filed, packed and followed {self._drain_seconds} s after the load"
-            )
+                f"{self._judge.gaps:,} gaps told, {len(self._judge.wrong)} wrong",
+                f"  {self._end.segments} segments of {len(self._end.days)} days from {sorted(self._end.floors.values())}, "
+                f"removed were {removed or 'none'}; all filed, packed and followed {self._drain_seconds} s after the load",
+            ]
         return "\n".join([*lines, *(f"  WRONG: {fault}"[:600] for fault in self.wrong[:8])])
 
 
@@ -226,8 +260,8 @@ def main(runs: int, seed: int, seconds: float, rate: float, clients: int, faults
     ]
 
     def perform(seed: int, folder: Path) -> tuple[Run, Coroutine[Any, Any, None]]:
-        run = Run(seed, folder, clients, is_apache=not embedded)
-        return run, run.perform(names, seconds, rate)
+        run = Run(seed, folder, clients, rate, seconds, is_apache=not embedded)
+        return run, run.perform(names)
 
     run_all("chaos-journal", range(seed, seed + runs), perform)
 

@@ -1,21 +1,25 @@
-"""Readers and followers of a chaos run of journals: they begin at random cursors, go away, and come back where they were."""
+"""Readers and followers of a chaos run of journals: they begin somewhere, go away, and come back where they were."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-from collections.abc import Callable
-from contextlib import aclosing
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 from streams_app.errors import JournalGoneError, TryAgainError
-from streams_app.journal.core.cursor import cursor_text, parse_cursor, parse_start
+from streams_app.journal.core.cursor import parse_start
 from streams_app.journal.reading.entries import Gap
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.redis_client import REDIS_ERRORS
 from tests.chaos.journal_judge import Reading
+from tests.chaos.journal_load import DAY_MS, DAYS, Known
+from tests.chaos.stage import PARTITIONS
 
 VISIT_SECONDS: Final = (1.0, 12.0)
 PAUSE_SECONDS: Final = (0.1, 1.0)
@@ -25,28 +29,13 @@ PAGES: Final = 60
 
 
 @dataclass
-class Known:
-    """What clients may ask for.
-
-    Attributes:
-        keys: Of events that were produced, with repetitions.
-        ends: Partition → highest offset that was acknowledged.
-    """
-
-    keys: list[bytes] = field(default_factory=list)
-    ends: dict[int, int] = field(default_factory=dict)
-
-    def cursor(self, chance: random.Random) -> str:
-        """One somewhere, in every partition."""
-        return cursor_text({partition: chance.randint(0, max(0, end)) for partition, end in self.ends.items()})
-
-
-@dataclass
 class Client:
     """One client; ``follows``: it stays at its key, and waits for what comes.
 
     Attributes:
         readings: What it was given, one after the other.
+        begins: How it has begun → how often.
+        wrong: What it was told that cannot be.
         is_settled: It stays from now on.
     """
 
@@ -55,35 +44,94 @@ class Client:
     chance: random.Random
     follows: bool
     readings: list[Reading] = field(default_factory=list)
+    begins: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
     is_settled: bool = False
+    _at: str = ""
 
     async def run(self) -> None:
         """Reads until it is cancelled."""
-        key, cursor = b"", ""
+        key = b""
         while True:
             if self.known.keys and len(self.known.ends) > 1:
-                if not (self.follows and cursor):
-                    key, cursor = self.chance.choice(self.known.keys), self.known.cursor(self.chance)
-                reading = Reading(key, parse_cursor(cursor))
-                self.readings.append(reading)
-                try:
-                    cursor = await self._visit(reading, cursor)
-                except (TryAgainError, *REDIS_ERRORS):
-                    cursor = self._behind(reading, cursor)
+                if not (self.follows and self._at):
+                    key, self._at = self.chance.choice(self.known.keys), self._start()
+                with suppress(TryAgainError, *REDIS_ERRORS):
+                    await self._visit(key)
             await asyncio.sleep(self.chance.uniform(*PAUSE_SECONDS))  # it comes back later
 
-    async def _visit(self, reading: Reading, cursor: str) -> str:
-        if self.follows:
-            await self._follow(reading, cursor)
-        elif self.chance.random() < 0.5:
-            await self._pages(reading, cursor)
-        else:
-            await self._read(reading, cursor, follow=False)
-        return self._behind(reading, cursor)
+    async def _visit(self, key: bytes) -> None:
+        if self._at == "latest":
+            self._at = await self._latest(key)
+        floors = await self._floors()
+        self._begun(key, floors)
+        try:
+            if self.follows:
+                await self._follow(key)
+            elif self.chance.random() < 0.5:
+                await self._pages(key)
+            else:
+                await self._read(key, follow=False)
+        finally:
+            if items := self.readings[-1].items:
+                self._at = items[-1].cursor
+                self.readings[-1].up_to.update(_positions(self._at))
 
-    async def _follow(self, reading: Reading, cursor: str) -> None:
+    def _begun(self, key: bytes, floors: Mapping[int, int]) -> None:
+        begin = parse_start(self._at, int(time.time() * 1000))
+        unnamed = {number: floor for number, floor in floors.items() if number not in begin.positions}
+        since_ms = begin.since_ms if begin.kind == "moment" else None
+        self.readings.append(Reading(key, dict(begin.positions), floors=unnamed, since_ms=since_ms))
+
+    def _goes_on(self, cursor: str) -> None:
+        """What follows is another reading, from a cursor on: up to there it has had everything."""
+        former, self._at = self.readings[-1], cursor
+        former.up_to.update(_positions(cursor))
+        self._begun(former.key, former.floors)
+
+    def _start(self) -> str:
+        chance = self.chance
+        kind = chance.choices(["cursor", "earliest", "latest", "day", "moment", "ago"], [10, 3, 2, 2, 2, 1])[0]
+        self.begins[kind] += 1
+        at_ms = int(time.time() * 1000 - chance.uniform(0, DAYS + 1) * DAY_MS)
+        match kind:
+            case "cursor":
+                return self.known.cursor(chance) or "earliest"
+            case "day":
+                return datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
+            case "moment":
+                return str(at_ms)
+            case "ago":
+                return f"-{chance.randint(1, DAYS * 24)}h"
+            case _:
+                return kind
+
+    async def _latest(self, key: bytes) -> str:
+        """The cursor at which somebody begins who wants only what is still to come."""
+        before = await self._fences()
+        start = parse_start("latest", int(time.time() * 1000))
+        page = await self.reader().page((key,), start, limit=100, most_bytes=MOST_BYTES)
+        after, begun = await self._fences(), _positions(page.next) if page.next else {}
+        # Where Redis has lost something meanwhile, a fence may be below one that was before.
+        for number in before.keys() & after.keys() & begun.keys():
+            if before[number] <= after[number] and not before[number] <= begun[number] <= after[number]:
+                self.wrong.append(f"the latest of {number} was {begun[number]}, its fence from {before[number]} to {after[number]}")
+        return page.next or "earliest"
+
+    async def _floors(self) -> dict[int, int]:
+        """First offsets that are kept now; 0 where there is no state."""
+        reader = self.reader()
+        found = [await reader.shards.status(reader.keys_of(number)) for number in range(PARTITIONS)]
+        return {number: 0 if status is None else status.floor for number, status in enumerate(found)}
+
+    async def _fences(self) -> dict[int, int]:
+        reader = self.reader()
+        found = [await reader.shards.fence(reader.keys_of(number)) for number in range(PARTITIONS)]
+        return {number: fence for number, fence in enumerate(found) if fence is not None}
+
+    async def _follow(self, key: bytes) -> None:
         until = asyncio.get_running_loop().time() + self.chance.uniform(*VISIT_SECONDS)
-        task = asyncio.create_task(self._read(reading, cursor, follow=True))
+        task = asyncio.create_task(self._read(key, follow=True))
         try:
             while not task.done() and (self.is_settled or asyncio.get_running_loop().time() < until):
                 await asyncio.wait({task}, timeout=0.2)
@@ -94,44 +142,41 @@ class Client:
         if not task.cancelled():
             task.result()
 
-    async def _read(self, reading: Reading, cursor: str, *, follow: bool) -> None:
+    async def _read(self, key: bytes, *, follow: bool) -> None:
         from_floor = self.chance.random() < 0.5
         while True:
             # Keys may be any bytes; events without one are asked for by None.
-            found = self.reader().read(reading.key or None, cursor, follow=follow, from_floor=from_floor)
+            found = self.reader().read(key or None, self._at, follow=follow, from_floor=from_floor)
             try:
                 async with aclosing(found) as items:
                     async for item in items:
-                        reading.items.append(item)
+                        self.readings[-1].items.append(item)
             except JournalGoneError as error:
-                cursor = self._gone(reading, error)
+                self._gone(error)
             else:
                 return
 
-    async def _pages(self, reading: Reading, cursor: str) -> None:
+    async def _pages(self, key: bytes) -> None:
         for _ in range(PAGES):
-            start = parse_start(cursor, int(time.time() * 1000))
+            start = parse_start(self._at, int(time.time() * 1000))
             try:
                 page = await self.reader().page(
-                    (reading.key,), start, limit=self.chance.randint(1, 100), most_bytes=MOST_BYTES,
-                    from_floor=self.chance.random() < 0.5,
-                )  # fmt: skip
+                    (key,), start, limit=self.chance.randint(1, 100), most_bytes=MOST_BYTES, from_floor=self.chance.random() < 0.5
+                )
             except JournalGoneError as error:
-                cursor = self._gone(reading, error)
+                self._gone(error)
                 continue
-            reading.items += page.items
-            reading.up_to.update(parse_cursor(page.next))
-            cursor = page.next
+            self.readings[-1].items += page.items
+            if page.next:
+                self._goes_on(page.next)
             if page.is_caught_up:
                 return
 
-    @staticmethod
-    def _gone(reading: Reading, error: JournalGoneError) -> str:
+    def _gone(self, error: JournalGoneError) -> None:
         """What the error says is a gap as any other; where it goes on."""
-        reading.items.append(Gap(*error.lost, "removed", error.partition, error.next))
-        return error.next
+        self.readings[-1].items.append(Gap(*error.lost, "removed", error.partition, error.next))
+        self._goes_on(error.next)
 
-    @staticmethod
-    def _behind(reading: Reading, cursor: str) -> str:
-        """The cursor behind the last item."""
-        return reading.items[-1].cursor if reading.items else cursor
+
+def _positions(cursor: str) -> Mapping[int, int]:
+    return parse_start(cursor, 0).positions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from typing import cast
 
@@ -18,6 +19,7 @@ from streams_app.journal.store.keys import JournalKeys, journal_keys, journal_pa
 from streams_app.settings import JournalSettings
 from tests.chaos.journal_judge import Judge, Reading, Topic
 from tests.chaos.journal_load import TOPIC
+from tests.chaos.journal_removed import Removed
 from tests.chaos.stage import APP_ID, Stage
 from tests.helpers import wait_until
 from tests.servers.cache import ROOT
@@ -32,12 +34,14 @@ class End:
         wrong: What breaks a promise.
         floors: Partition → first offset that is kept.
         segments: How many there are.
+        days: On how many days they are.
     """
 
     def __init__(self, stage: Stage, journal: JournalSettings, topic: Topic) -> None:
         self.wrong: list[str] = []
         self.floors: dict[int, int] = {}
         self.segments = 0
+        self.days: set[str] = set()
         self._stage = stage
         self._journal = journal
         self._topic = topic
@@ -69,6 +73,7 @@ class End:
                 continue
             self.floors[number] = status.floor
             self.segments += len(status.segments)
+            self.days |= {one.day for one in status.segments}
             newest = status.segments[-1:]
             raw = [one.first for one in status.segments if one.form == "raw" and (one.is_closed or one not in newest)]
             if raw or await client.hexists(keys.about, "staged"):
@@ -94,6 +99,17 @@ class End:
             if indexed != described:
                 found.append(f"partition {number} has segments {indexed}, and says what {described} are")
         return [*found, *(f"{name} is left over in Redis" for name in sorted(actual))]
+
+    def removed(self, *, may_be_full: bool) -> Removed:
+        """What was removed; the journal begins where that ends."""
+        found = Removed(self._stage.logs(), self._topic, self._journal, int(time.time() * 1000), may_be_full=may_be_full)
+        self.wrong += found.wrong
+        self.wrong += [
+            f"partition {number} begins at {floor}, and nobody has removed what was before"
+            for number, floor in self.floors.items()
+            if not found.begins(number, floor)
+        ]
+        return found
 
     async def judge(self, judge: Judge, reader: JournalReader) -> None:
         """Reads every key from the floor on."""

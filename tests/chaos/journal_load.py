@@ -1,17 +1,22 @@
-"""The load of a chaos run of journals: records dated over 40 days, of busy and quiet keys, from 1 byte to 900 kB."""
+"""The load of a chaos run of journals: records dated over 40 days, and some of other centuries, from 1 byte to 900 kB.
+
+A third of it is there before the first worker: only what is read behind the end of its partition is filed by its own days.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from tests.chaos.journal_clients import Known
+from streams_app.journal.core.cursor import cursor_text
 from tests.chaos.journal_judge import Event
 from tests.chaos.stage import PARTITIONS
 
@@ -19,9 +24,35 @@ TOPIC: Final = "days"
 DAYS: Final = 40
 DAY_MS: Final = 86_400_000
 STEP_SECONDS: Final = 0.05
+AT_ONCE: Final = 200
 ODD_KEYS: Final = (b"", b"\x00", b"\x00\xff", b"{odd}", b"\xff", b"busy_")
 SIZES: Final = ((0.90, 1, 500), (0.992, 500, 20_000), (1.0, 100_000, 900_000))
 """Up to which share of all events are between how many bytes."""
+
+
+FIRST_CENTURY: Final = (0, 86_400_000)
+LAST_CENTURY: Final = (4_070_908_800_000, 4_102_444_800_000)
+"""1970 and 2099, ms."""
+
+LIVE_DAYS: Final = 2
+"""Of the 40, what is produced while workers run."""
+
+
+@dataclass
+class Known:
+    """What clients may ask for.
+
+    Attributes:
+        keys: Of events that were produced, with repetitions.
+        ends: Partition → highest offset that was acknowledged.
+    """
+
+    keys: list[bytes] = field(default_factory=list)
+    ends: dict[int, int] = field(default_factory=dict)
+
+    def cursor(self, chance: random.Random) -> str:
+        """One somewhere, in every partition."""
+        return cursor_text({partition: chance.randint(0, max(0, end)) for partition, end in self.ends.items()})
 
 
 class DatedLoad:
@@ -33,7 +64,7 @@ class DatedLoad:
         bytes: Of their values.
     """
 
-    def __init__(self, bootstrap: str, known: Known, *, seed: int, rate: float, seconds: float) -> None:
+    def __init__(self, bootstrap: Callable[[], str], known: Known, *, seed: int, rate: float, seconds: float) -> None:
         self.known = known
         self.sent = 0
         self.bytes = 0
@@ -43,31 +74,44 @@ class DatedLoad:
         self._seconds = seconds
         self._quiet = 0
 
+    async def before(self) -> None:
+        """Produces the past, as fast as it goes."""
+        async with self._producer() as producer:
+            count = int(self._rate * self._seconds / 2)
+            for begin in range(0, count, AT_ONCE):
+                days = [DAYS - (DAYS - LIVE_DAYS) * number / count for number in range(begin, min(begin + AT_ONCE, count))]
+                await asyncio.gather(*(self._send(producer, ago) for ago in days))
+
     async def run(self, is_over: Callable[[], bool]) -> None:
         """Produces until it is over; returns when every event is acknowledged or given up."""
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap, acks="all", enable_idempotence=True, linger_ms=5, request_timeout_ms=60_000
-        )
-        await producer.start()
         acks: set[asyncio.Task[None]] = set()
         loop = asyncio.get_running_loop()
         begin, due = loop.time(), 0.0
-        try:
+        async with self._producer() as producer:
             while not is_over():
                 due += self._rate * STEP_SECONDS
                 while due >= 1:
                     due -= 1
-                    acks.add(asyncio.create_task(self._send(producer, min(1.0, (loop.time() - begin) / self._seconds))))
+                    ago = LIVE_DAYS * max(0.0, 1 - (loop.time() - begin) / self._seconds)
+                    acks.add(asyncio.create_task(self._send(producer, ago)))
                 await asyncio.sleep(STEP_SECONDS)  # the pace of the load
             if acks:
                 await asyncio.wait(acks, timeout=90)
+
+    @asynccontextmanager
+    async def _producer(self) -> AsyncIterator[AIOKafkaProducer]:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap(), acks="all", enable_idempotence=True, linger_ms=5, request_timeout_ms=60_000
+        )
+        await producer.start()
+        try:
+            yield producer
         finally:
             await producer.stop()
 
-    async def _send(self, producer: AIOKafkaProducer, passed: float) -> None:
+    async def _send(self, producer: AIOKafkaProducer, days_ago: float) -> None:
         chance, key = self._chance, self._key()
-        is_late = chance.random() < 0.03
-        time_ms = int(time.time() * 1000 - (1 - passed) * DAYS * DAY_MS - is_late * chance.uniform(0, passed * 10 * DAY_MS))
+        time_ms = self._time_ms(days_ago)
         value = None if chance.random() < 0.01 else self._value()
         headers = [("trace", b"%d" % time_ms)] if chance.random() < 0.1 else []
         try:
@@ -78,6 +122,16 @@ class DatedLoad:
         self.bytes += len(value or b"")
         self.known.keys.append(key)
         self.known.ends[sent.partition] = max(sent.offset, self.known.ends.get(sent.partition, 0))
+
+    def _time_ms(self, days_ago: float) -> int:
+        chance, share = self._chance, self._chance.random()
+        if share < 0.01:
+            return chance.randint(*FIRST_CENTURY)
+        # Behind one of these the clock of a partition is the wall clock: what is older is of no other day any more.
+        if share < 0.02 and days_ago < LIVE_DAYS:
+            return chance.randint(*LAST_CENTURY)
+        late = chance.uniform(0, 10) if share > 0.97 else 0.0
+        return int(time.time() * 1000 - min(DAYS, days_ago + late) * DAY_MS)
 
     def _key(self) -> bytes:
         share = self._chance.random()

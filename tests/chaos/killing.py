@@ -18,7 +18,7 @@ from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import Outcome
 from streams_app.journal.agents.keeper import Keeper
 from streams_app.journal.agents.shard import Shard as JournalShard
-from streams_app.journal.store.journal_store import JournalStore
+from streams_app.journal.store.journal_store import JournalStore, Segment
 from streams_app.kafka.host import FaustHost
 from streams_app.kafka.producer import AckedProducer
 
@@ -40,7 +40,7 @@ JOURNAL_POINTS: dict[str, tuple[Any, str, str]] = {
     "in-drop": (JournalStore, "drop", "during"),
     "midnight": (JournalShard, "_begun", "after"),
 }
-"""Those of a worker that keeps a journal; at midnight a segment begins."""
+"""Those of a worker that keeps a journal; at midnight the first segment of a day begins."""
 
 
 def arm(point: str, count: int) -> None:
@@ -73,7 +73,7 @@ def _wrapped(original: Callable[..., Any], when: str, is_time: Callable[[], bool
         if when == "before" and is_time():
             _die()
         result = original(*args, **kwargs)
-        if when == "after" and is_time():
+        if when == "after" and _did_something(result) and is_time():
             asyncio.get_running_loop().call_later(0.005, _die)
         return result
 
@@ -81,7 +81,9 @@ def _wrapped(original: Callable[..., Any], when: str, is_time: Callable[[], bool
 
 
 def _did_something(result: Any) -> bool:
-    """A seal that found nothing is no point to die at, nor a fold without room in the outbox."""
+    """A seal that found nothing is no point to die at, nor a fold without room in the outbox, nor a further part of a day."""
+    if isinstance(result, Segment):
+        return result.part == 0
     if isinstance(result, FoldStep):
         return result.outcome is not Outcome.FULL
     return bool(getattr(result, "sealed", True))

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,7 @@ OUTAGE_SECONDS = 15
 """Longer than a worker may take to say so."""
 
 PARTITIONS = 4
+OF_ANY_DATE = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 APP_ID = "chaos"
 FOLD = "account-metrics"
 EXCUSED = "excused"
@@ -106,7 +107,8 @@ class Stage:
         former_redis: Primaries before a fail-over; they live on as replicas.
         healed_at: When the last disturbance ended, by the event loop, and how many events had been acknowledged then.
         more_settings: Beside those of the folds and the read store; the topics that they name are made, too.
-        dated: Of those, topics whose records the broker removes at no age.
+        dated: Of those, topics whose records may have any date, and that the broker removes at no age.
+        before_workers: Done when there are servers and topics, and no worker yet.
     """
 
     folder: Path
@@ -122,6 +124,7 @@ class Stage:
     healed_at: tuple[float, int] = (0.0, 0)
     more_settings: str = ""
     dated: tuple[str, ...] = ()
+    before_workers: Callable[[], Awaitable[None]] | None = None
     _supervisor: asyncio.Task[None] | None = None
 
     async def start(self, count: int) -> None:
@@ -137,7 +140,7 @@ class Stage:
         self.start_redis()
         await create_topics(self.bootstrap, ["events", "folded", "dead", EXCUSED, f"{EXCUSED}.dead"], PARTITIONS)
         if self.dated:
-            await create_topics(self.bootstrap, self.dated, PARTITIONS, {"retention.ms": "-1"})
+            await create_topics(self.bootstrap, self.dated, PARTITIONS, OF_ANY_DATE)
         self.config = self._config("streams.toml", self.broker_port, self.redis_name.port)
         # The embedded broker names its own address to clients: behind a proxy they would not stay.
         broker_port = self.broker_proxy.port if self.is_apache else self.broker_port
@@ -145,6 +148,8 @@ class Stage:
         await self._command("read-store", "init")
         if self.more_settings:
             await self._command("topics", "create")
+        if self.before_workers is not None:
+            await self.before_workers()
         # The first one reaches Redis and the broker through proxies that can be cut.
         self.workers = [WorkerProcess(self.cut_config if number == 0 else self.config, self.folder) for number in range(count)]
         for worker in self.workers:

@@ -25,12 +25,20 @@ def gap(first: int, last: int, why: str = "removed") -> Gap:
     return Gap(first, last, why, 0, f"0-{last}")
 
 
+REMOVED = {0: {2, 4, 8}, 1: set[int]()}
+
+
 def judged(
-    *items: Entry | Gap, up_to: int | None = None, after: dict[int, int] | None = None, floors: dict[int, int] | None = None
+    *items: Entry | Gap,
+    up_to: int | None = None,
+    after: dict[int, int] | None = None,
+    floors: dict[int, int] | None = None,
+    began: dict[int, int] | None = None,
+    since_ms: int | None = None,
 ) -> Judge:
-    judge = Judge(TOPIC, floors)
-    began = {0: 0, 1: 0} if after is None else after
-    judge.judge(Reading(KEY, began, list(items), {} if up_to is None else {0: up_to}))
+    judge = Judge(TOPIC, REMOVED, floors)
+    cursor = {0: 0, 1: 0} if after is None and began is None else after or {}
+    judge.judge(Reading(KEY, cursor, list(items), {} if up_to is None else {0: up_to}, began or {}, since_ms))
     return judge
 
 
@@ -44,6 +52,12 @@ def judged(
         judged(entry(1), gap(3, 4)),
         judged(entry(0, partition=1), entry(5), entry(7), after={}),
         judged(entry(1), entry(0, partition=1), entry(3), after={0: 0}),
+        judged(entry(3), began={0: 2}),
+        judged(entry(5), began={0: 0}),
+        judged(up_to=4, began={0: 0}),
+        judged(entry(3), entry(5), began={0: 0}, since_ms=1_003),
+        judged(gap(1, 2), entry(5), began={0: 0}, since_ms=1_005),
+        judged(up_to=9, began={0: 0}, since_ms=1_010),
     ],
     ids=[
         "all",
@@ -53,6 +67,12 @@ def judged(
         "another key between",
         "from the floor",
         "in order of each partition",
+        "from the floor where it began",
+        "from a floor that rose",
+        "nothing of the key from a floor that rose",
+        "from a moment",
+        "from a moment behind a gap",
+        "nothing is as new",
     ],
 )
 def test_what_is_there_once_in_order_or_said_to_be_gone_is_right(judge: Judge) -> None:
@@ -79,7 +99,14 @@ def test_what_is_there_once_in_order_or_said_to_be_gone_is_right(judge: Judge) -
         (judged(gap(1, 2, "retention")), "the topic has them"),
         (judged(gap(2, 4)), "lacks 1 events in (0, 1]"),
         (judged(entry(3), gap(1, 4), after={0: 2}), "twice, or out of order"),
-        (judged(gap(1, 5), floors={0: 5, 1: 0}), "the journal begins at 5"),
+        (judged(gap(1, 8), floors={0: 5, 1: 0}), "the journal begins at 5"),
+        (judged(gap(1, 5)), "no range that was removed ends there"),
+        (judged(entry(7), began={0: 0}), "lacks 1 events in (4, 6]"),
+        (judged(up_to=6, began={0: 0}), "lacks 1 events in (4, 6]"),
+        (judged(entry(5), entry(9), began={0: 4}), "lacks 1 events in (5, 8]"),
+        (judged(entry(7), began={0: 0}, since_ms=1_003), "lacks 1 events in (4, 6]"),
+        (judged(entry(1), began={0: 0}, since_ms=1_003), "older than what was asked for"),
+        (judged(entry(3), entry(7), began={0: 0}, since_ms=1_003), "lacks 1 events in (3, 6]"),
     ],
 )
 def test_missing_repeated_changed_and_unannounced_is_wrong(judge: Judge, why: str) -> None:

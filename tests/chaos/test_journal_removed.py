@@ -1,0 +1,64 @@
+"""What a chaos run of journals takes for rightly removed by what workers said."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app.settings import JournalSettings
+from tests.chaos.journal_judge import Event
+from tests.chaos.journal_removed import MOST_OVERHEAD, Removed
+
+DAY_MS = 86_400_000
+NOW_MS = 100 * DAY_MS
+EVENTS = 100
+JOURNAL = JournalSettings(name="days", source="days", key="@key", keep="30d", max_bytes=1_000_000)
+SIZE = 1_000_000 // 50 - MOST_OVERHEAD - 2
+"""So many bytes have the values that 50 events are just what the journal may keep."""
+
+
+def removed(*lines: str, may_be_full: bool = False) -> Removed:
+    young = {offset: Event(b"a", NOW_MS - DAY_MS, bytes(SIZE)) for offset in range(2, EVENTS)}
+    topic = {0: {0: Event(b"a", 5, None), 1: Event(b"a", NOW_MS - 40 * DAY_MS, None), **young}}
+    log = "".join(f"2026-11-25 19:00:00,000 INFO streams_app.journal {line}\n" for line in lines)
+    return Removed(log, topic, JOURNAL, NOW_MS, may_be_full=may_be_full)
+
+
+def dropped(first: int, last: int, cause: str = "size") -> str:
+    return f"removed a segment journal=days source=days-0 offsets={first}-{last} day=2026-11-24 cause={cause}"
+
+
+def claimed(floor: int, state: str = "kept") -> str:
+    return f"claimed journal=days source=days-0 floor={floor} fence=90 state={state}"
+
+
+@pytest.mark.parametrize(
+    ("found", "floors"),
+    [
+        (removed(), [0]),
+        (removed(dropped(0, 20), dropped(21, 30), claimed(31)), [21, 31]),
+        (removed(dropped(0, 1, "age")), [2]),
+        (removed(dropped(30, 60, "memory"), may_be_full=True), [61]),
+        (removed(dropped(0, 20), claimed(31)), [21, 31]),
+        (removed(claimed(0, "new")), [0]),
+        (removed(claimed(2, "new")), [2]),
+    ],
+    ids=["nothing", "for size", "for age", "Redis was full", "not said", "anew from the first", "anew from the first that is kept"],
+)
+def test_a_journal_may_begin_behind_what_it_was_to_remove(found: Removed, floors: list[int]) -> None:
+    assert found.wrong == []
+    assert [floor for floor in range(EVENTS + 1) if found.begins(0, floor)] == sorted({0, *floors})
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (removed(dropped(50, 60)), "all that followed takes 1000000 bytes at most of 1000000"),
+        (removed(dropped(0, 2, "age")), "younger events than the journal keeps"),
+        (removed(dropped(0, 2, "memory")), "Redis was never full"),
+        (removed(dropped(0, 49), claimed(61)), "offsets 50 to 60 of partition 0 were removed"),
+        (removed(claimed(3, "new")), "began anew at 3"),
+    ],
+)
+def test_what_was_not_to_go_is_wrong(found: Removed, why: str) -> None:
+    (wrong,) = found.wrong
+    assert why in wrong
