@@ -100,7 +100,7 @@ def test_the_reference_has_every_exit_code() -> None:
 def test_the_reference_has_every_header_of_a_dead_letter() -> None:
     refused = Refused(SimpleNamespace(offset=0, key=b"k", value=b"v"), "not-json", "")
     smallest = without_content(without_content(letter_of(Refuser("fold", "f", "app", "dead"), TP("s", 0), refused, 0)))
-    told = quoted(columns(REFERENCE, "Headers, all of them text:"))
+    told = quoted(columns(REFERENCE, "Its headers are text:"))
     record = SimpleNamespace(offset=0, key=None, value=None, timestamp=0, headers=())
     error = ValueError("no such article")
     work = InFlightEvent(record, 0, first_failed_ms=1)
