@@ -141,7 +141,7 @@ class Filled:
             part = given[at : at + MOST_CHUNK_EVENTS]
             filing = self.shard.filing_of(part, part[-1].offset + 1, now_ms)
             await self.shard.write(filing)
-            at += len(filing.chunk.rows)
+            at += filing.chunk.entries
 
     async def close(self) -> None:
         """Ends the day."""

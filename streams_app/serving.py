@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 
@@ -14,6 +13,7 @@ import uvloop
 
 from streams_app.app import FoldingApp, create_app
 from streams_app.errors import InternalError, StreamsAppError
+from streams_app.garbage import search_cycles_rarely
 from streams_app.leaving import leave_in_time
 from streams_app.settings import Settings
 from streams_app.subscribers.starting import require_topics
@@ -32,10 +32,7 @@ def serve(declared: Settings | FoldingApp) -> None:
         TryAgainError: A dependency is away at the start, or another worker owns our partitions.
         InternalError: Anything else has ended it.
     """
-    # Batches are thousands of short-lived tuples and dictionaries without cycles: with the usual thresholds a third of the time
-    # would go into a search for cycles.
-    gc.freeze()
-    gc.set_threshold(200_000, 50, 100)
+    search_cycles_rarely()
     # The runner is not closed: see leave().
     asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(declared))
 

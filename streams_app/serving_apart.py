@@ -23,6 +23,7 @@ from streams_app.delivery.skew import SKEW_EVERY_SECONDS, SkewWatch
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import ConfigurationError
 from streams_app.folding.store.keys import probe_key
+from streams_app.garbage import search_cycles_rarely
 from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
 from streams_app.journal.agents.agent import Journals
 from streams_app.journal.reading.page import add_journal_pages
@@ -126,6 +127,7 @@ def serve_apart(settings: Settings, runs: Chosen) -> None:
         TryAgainError: Kafka cannot be reached at the start, or there is no port for the metrics.
         Exception: A defect, or one of the lifespan of the catalogue, has ended it.
     """
+    search_cycles_rarely()
     asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(settings, runs))
 
 

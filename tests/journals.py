@@ -13,7 +13,7 @@ import redis.asyncio
 
 from streams_app.codec import member_of
 from streams_app.delivery.fingerprints import Fingerprint
-from streams_app.journal.core.block import encode, encode_by_key
+from streams_app.journal.core.block import ShortRow, encode, encode_by_key, short_of
 from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.core.entry import Row
 from streams_app.journal.store.journal_store import Beginning, JournalShardReader, JournalStore, ScriptSet, Segment
@@ -31,6 +31,14 @@ def at(day: int, offset: int = 0) -> int:
 
 def row(key: str | bytes, offset: int, day: int = 0, value: bytes | None = b"{}") -> Row:
     return Row(member_of((key,)) if isinstance(key, str) else key, offset, at(day, offset), value)
+
+
+def blocks_of(rows: Iterable[Row]) -> list[bytes]:
+    """One block for each key, as an append writes them."""
+    found: dict[bytes, list[ShortRow]] = {}
+    for one in rows:
+        found.setdefault(one.key, []).append(short_of(one))
+    return encode_by_key(found)
 
 
 class JournalShard:
@@ -70,7 +78,7 @@ class JournalShard:
                 received_bytes=newest.received_bytes + size, last=None,
                 largest=tuple((key, sum(len(one.value or b"") for one in of_key)) for key, of_key in by_key(chunk)),
             )  # fmt: skip
-            await self._append(chunk[-1].offset, encode_by_key(chunk), about)
+            await self._append(chunk[-1].offset, blocks_of(chunk), about)
         if to is not None and to > self.fence:
             await self._append(to, [], replace((await self.segments())[-1], last=None))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,6 +18,7 @@ from streams_app.cli.tune_options import DurationsType, DurationType, MomentType
 from streams_app.clock import Clock, SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
+from streams_app.garbage import search_cycles_rarely
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
@@ -175,9 +175,7 @@ def _replayed(
     now_ms = clock.now_ms()
     columns, tally = Columns(now_ms=now_ms, max_changed=of.max_changed), Tally()
     unit = "lines" if file else "events"
-    # Events are many small objects without cycles: to look through them again and again takes a third of the time.
-    gc.freeze()
-    gc.set_threshold(200_000, 50, 100)
+    search_cycles_rarely()
     with telling(clock, unit) as told:
         begin, end = when
         range_ms = begin(now_ms), end(now_ms) if end else None

@@ -18,13 +18,14 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.scripts import RefusedError
 from streams_app.journal.agents import keeper as keeping_module
 from streams_app.journal.agents.keeper import Keeper, Keeping
-from streams_app.journal.core.block import decode, encode, encode_by_key, stored_bytes
+from streams_app.journal.core.block import decode, encode, stored_bytes
 from streams_app.journal.core.entry import Row
 from streams_app.journal.store.journal_store import Beginning, Found, GapReply, JournalShardReader, JournalStore, ScriptSet, Segment
 from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import JournalSettings
 from tests.conftest import Names
 from tests.helpers import wait_until
+from tests.journals import blocks_of
 
 CLOCK_MS = 1_787_000_000_000
 HOUR_MS = 3_600_000
@@ -77,7 +78,7 @@ class Shard:
                 value = None if offset % 11 == 0 else self.random.randbytes(2) * (size // 2)
                 headers = (("h", b"1"), ("n", None)) if offset % 7 == 0 else ()
                 rows.append(Row(self.random.choice(KEYS), offset, CLOCK_MS, value, headers))
-            blocks = encode_by_key(rows)
+            blocks = blocks_of(rows)
             segment = replace(
                 segment,
                 entries=segment.entries + 50,

@@ -11,7 +11,7 @@ import redis.asyncio
 
 from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.delivery.scripts import RefusedError
-from streams_app.journal.core.block import decode, encode, encode_by_key, last_of, position
+from streams_app.journal.core.block import decode, encode, last_of, position
 from streams_app.journal.core.entry import Row
 from streams_app.journal.store.journal_store import (
     Beginning,
@@ -28,6 +28,7 @@ from streams_app.journal.store.journal_store import (
 )
 from streams_app.journal.store.keys import journal_keys
 from tests.conftest import Names
+from tests.journals import blocks_of
 
 DAY = "2026-08-20"
 NEXT = "2026-08-21"
@@ -106,9 +107,9 @@ async def three_days(shard: Shard) -> JournalStore:
     store = await shard.claimed()
     for first, day in ((10, "2026-08-18"), (20, "2026-08-19"), (30, DAY)):
         of = segment(first, day)
-        await fill(store, first - 1, first + 4, of, encode_by_key([*rows(b"a", first, first + 2), *rows(b"b", first + 3)]))
+        await fill(store, first - 1, first + 4, of, blocks_of([*rows(b"a", first, first + 2), *rows(b"b", first + 3)]))
         if first < 30:
-            await fill(store, first + 4, first + 9, of, encode_by_key(rows(b"a", first + 5)))
+            await fill(store, first + 4, first + 9, of, blocks_of(rows(b"a", first + 5)))
         else:
             await fill(store, 34, 35, of)
     return store
@@ -195,7 +196,7 @@ async def test_a_segment_above_the_fence_that_is_not_listed_is_no_sign_of_a_loss
 
 async def test_events_of_an_append_that_died_half_way_are_not_counted_by_the_next_owner(shard: Shard) -> None:
     store = await shard.claimed()
-    await fill(store, 9, 11, segment(10, entries=2, last=11), encode_by_key(rows(b"a", 10, 11)))
+    await fill(store, 9, 11, segment(10, entries=2, last=11), blocks_of(rows(b"a", 10, 11)))
     await fill(store, 11, 15, segment(10, entries=6, last=15))
     await shard.client.hset(shard.keys.meta, "fence", "11")
     claimed = await shard.store("b").claim("id", 4)
@@ -216,7 +217,7 @@ async def test_of_the_largest_keys_a_segment_names_as_many_as_there_is_room_for(
 async def test_many_segments_are_removed_by_several_scripts(shard: Shard, options: dict[str, Any]) -> None:
     store = await shard.claimed()
     for first in range(10, 2_600):
-        await fill(store, first - 1, first, segment(first, part=first), encode_by_key(rows(b"a", first)) if first > 2_500 else ())
+        await fill(store, first - 1, first, segment(first, part=first), blocks_of(rows(b"a", first)) if first > 2_500 else ())
     if "begin" in options:
         await shard.client.hdel(shard.keys.meta, "clock")
     claimed = await shard.store("b").claim("id", 4, **options)
@@ -233,7 +234,7 @@ async def test_a_lost_reply_of_an_append_is_made_up_for(shard: Shard) -> None:
     store = await shard.claimed()
     of = segment(10)
 
-    assert [False, True] == [await fill(store, 9, 12, of, encode_by_key(rows(b"a", 10))) for _ in range(2)]
+    assert [False, True] == [await fill(store, 9, 12, of, blocks_of(rows(b"a", 10))) for _ in range(2)]
     assert [10] == await shard.offsets(b"a")
 
 
@@ -241,9 +242,9 @@ async def test_append_wants_its_fence(shard: Shard) -> None:
     store = await three_days(shard)
 
     with pytest.raises(RefusedError, match="fence"):
-        await fill(store, 34, 36, segment(30), encode_by_key(rows(b"a", 36)))
+        await fill(store, 34, 36, segment(30), blocks_of(rows(b"a", 36)))
     with pytest.raises(RefusedError, match="first"):
-        await fill(store, 35, 37, segment(37), encode_by_key(rows(b"a", 37)))
+        await fill(store, 35, 37, segment(37), blocks_of(rows(b"a", 37)))
 
 
 async def test_nothing_is_appended_to_a_segment_that_is_over(shard: Shard) -> None:
@@ -253,7 +254,7 @@ async def test_nothing_is_appended_to_a_segment_that_is_over(shard: Shard) -> No
     await store.close(30)
     with pytest.raises(RefusedError, match="closed"):
         await fill(store, 35, 36, segment(30))
-    await fill(store, 35, 36, segment(36, NEXT), encode_by_key(rows(b"a", 36)))
+    await fill(store, 35, 36, segment(36, NEXT), blocks_of(rows(b"a", 36)))
 
     assert [(30, True), (36, False)] == [(one.first, one.is_closed) for one in (await shard.segments())[2:]]
 
@@ -265,7 +266,7 @@ async def test_whoever_has_lost_the_shard_writes_nothing(shard: Shard) -> None:
     before = await shard.segments()
 
     for attempt in (
-        fill(old, 35, 36, segment(30), encode_by_key(rows(b"a", 36))),
+        fill(old, 35, 36, segment(30), blocks_of(rows(b"a", 36))),
         old.close(30),
         old.stage(packed, [encode(rows(b"a", 10))], begins=True),
         old.swap(packed, 1),
@@ -313,16 +314,16 @@ async def test_a_reader_is_given_what_follows_its_offset_and_stops_where_it_has_
 async def test_keys_that_begin_alike_are_kept_apart(shard: Shard) -> None:
     store = await shard.claimed()
     keys = [b"", b"\0", b"a", b"a\0", b"a\0\xff", b"a\xff", b"aa", b"b"]
-    await fill(store, 9, 20, segment(10), encode_by_key([Row(key, 10 + n, 0, None) for n, key in enumerate(keys)]))
+    await fill(store, 9, 20, segment(10), blocks_of([Row(key, 10 + n, 0, None) for n, key in enumerate(keys)]))
 
     assert [[10 + n] for n in range(len(keys))] == [await shard.offsets(key) for key in keys]
 
 
 async def test_a_gap_is_said_where_it_is_and_only_once(shard: Shard) -> None:
     store = await shard.claimed()
-    await fill(store, 9, 14, segment(10), encode_by_key(rows(b"a", 12)))
+    await fill(store, 9, 14, segment(10), blocks_of(rows(b"a", 12)))
     await fill(store, 14, 99, segment(15, form="gap", entries=0))
-    await fill(store, 99, 110, segment(100), encode_by_key(rows(b"a", 105)))
+    await fill(store, 99, 110, segment(100), blocks_of(rows(b"a", 105)))
 
     found = await shard.reader.read(shard.keys, b"a", 9)
     assert isinstance(found, Found)
@@ -343,23 +344,23 @@ async def test_blocks_that_redis_has_evicted_are_a_gap(shard: Shard, lost: str) 
 
 async def test_what_a_script_that_died_half_way_has_written_is_not_shown(shard: Shard) -> None:
     store = await shard.claimed()
-    await fill(store, 9, 12, segment(10), encode_by_key(rows(b"a", 10)))
+    await fill(store, 9, 12, segment(10), blocks_of(rows(b"a", 10)))
     await shard.client.zadd(f"{shard.keys.blocks_prefix}10:a", {encode(rows(b"a", 13, 14)): 0, encode(rows(b"b", 13)): 0})
 
     assert Nothing(12, 12, 10) == await shard.reader.read(shard.keys, b"a", 10)
-    await fill(store, 12, 13, segment(10), encode_by_key(rows(b"a", 13)))
+    await fill(store, 12, 13, segment(10), blocks_of(rows(b"a", 13)))
     assert [10, 13] == await shard.offsets(b"a", 9)
-    await fill(store, 13, 15, segment(10), encode_by_key(rows(b"a", 14, 15)))
+    await fill(store, 13, 15, segment(10), blocks_of(rows(b"a", 14, 15)))
     assert [10, 13, 14, 15] == await shard.offsets(b"a", 9)
 
 
 async def test_an_append_that_died_before_its_segment_was_one_is_done_again(shard: Shard) -> None:
     store = await three_days(shard)
     opened = segment(36, NEXT)
-    await fill(store, 35, 40, opened, encode_by_key(rows(b"a", 37)))
+    await fill(store, 35, 40, opened, blocks_of(rows(b"a", 37)))
     await shard.client.zrem(shard.keys.segments, 36)
     await shard.client.hset(shard.keys.meta, "fence", "35")
-    await fill(store, 35, 40, opened, encode_by_key(rows(b"a", 37)))
+    await fill(store, 35, 40, opened, blocks_of(rows(b"a", 37)))
 
     assert [b"10", b"20", b"30", b"36"] == await shard.client.zrange(shard.keys.segments, 0, -1)
     assert [32, 37] == await shard.offsets(b"a", 30)
@@ -480,8 +481,8 @@ async def test_a_segment_that_is_gone_is_neither_staged_nor_swapped(shard: Shard
 async def test_offsets_beyond_32_bits_are_kept_exactly(shard: Shard) -> None:
     far = 2**52
     store = await shard.claimed(fence=far)
-    await fill(store, far, far + 5, segment(far + 1), encode_by_key(rows(b"a", far + 1, far + 3)))
-    await fill(store, far + 5, far + 9, segment(far + 6, NEXT), encode_by_key(rows(b"a", far + 7)))
+    await fill(store, far, far + 5, segment(far + 1), blocks_of(rows(b"a", far + 1, far + 3)))
+    await fill(store, far + 5, far + 9, segment(far + 6, NEXT), blocks_of(rows(b"a", far + 7)))
 
     assert [far + 3, far + 7] == await shard.offsets(b"a", far + 2)
     assert [far + 1, far + 6] == [one.first for one in await shard.segments()]

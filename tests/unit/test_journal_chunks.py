@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from streams_app.journal.core.block import MOST_CHUNK_BYTES, MOST_CHUNK_EVENTS
+from streams_app.journal.core.block import MOST_CHUNK_BYTES, MOST_CHUNK_EVENTS, MOST_CHUNK_KEYS
 from streams_app.journal.core.chunk import MOST_COUNTED, Chunk, Chunker, Largest, Open
 from streams_app.journal.core.day import day_of
-from streams_app.journal.core.entry import Row
 from streams_app.settings import JournalSettings, Limits
 
 DAY_MS = 86_400_000
@@ -43,18 +42,40 @@ def test_range_without_records_moves_the_fence_and_opens_a_segment_only_where_th
     (first,) = chunks_of([], 7)
     (other,) = chunks_of([], 7, segment=Open(TODAY, 5))
 
-    assert (6, True, []) == (first.to, first.begins, first.rows)
-    assert (6, False, []) == (other.to, other.begins, other.rows)
+    assert (6, True, []) == (first.to, first.begins, list(first.rows))
+    assert (6, False, []) == (other.to, other.begins, list(other.rows))
 
 
 def test_chunk_is_bounded_by_events_and_by_bytes_and_the_last_takes_what_the_log_skips() -> None:
     small = chunks_of([record(offset) for offset in range(0, 2 * MOST_CHUNK_EVENTS, 2)], 2 * MOST_CHUNK_EVENTS + 50)
     large = chunks_of([record(offset, value=b'{"id": "%s"}' % (b"x" * MOST_CHUNK_BYTES)) for offset in range(3)], 3)
 
-    assert [MOST_CHUNK_EVENTS] == [len(chunk.rows) for chunk in small]
+    assert [MOST_CHUNK_EVENTS] == [chunk.entries for chunk in small]
     assert 2 * MOST_CHUNK_EVENTS + 49 == small[-1].to
-    assert [1, 1, 1] == [len(chunk.rows) for chunk in large]
+    assert [1, 1, 1] == [chunk.entries for chunk in large]
     assert [True, False, False] == [chunk.begins for chunk in large]
+
+
+def test_chunk_is_bounded_by_its_keys() -> None:
+    end = 2 * MOST_CHUNK_KEYS + 1
+    found = chunks_of([record(offset, value=b'{"id": %d}' % offset) for offset in range(end)], end)
+
+    assert [MOST_CHUNK_KEYS, MOST_CHUNK_KEYS, 1] == [len(chunk.rows) for chunk in found]
+    assert [MOST_CHUNK_KEYS - 1, 2 * MOST_CHUNK_KEYS - 1, end - 1] == [chunk.to for chunk in found]
+
+
+def test_chunk_keeps_each_record_under_its_key_and_counts_its_bytes() -> None:
+    records = [record(0), record(1, value=b'{"id": "x"}'), record(2), record(3, value=b"{")]
+    records[2].headers = [("h", b"abc"), ("none", None)]
+    (chunk,) = chunks_of(records, 4)
+
+    assert {
+        b"j1": [(0, NOW_MS, b'{"id": 1}'), (2, NOW_MS, b'{"id": 1}', (("h", b"abc"), ("none", None)))],
+        b"sx": [(1, NOW_MS, b'{"id": "x"}')],
+        b"": [(3, NOW_MS, b"{")],
+    } == chunk.rows
+    assert {b"j1": 2 * 11 + 8, b"sx": 13, b"": 1} == chunk.sizes
+    assert (4, 44, records[3]) == (chunk.entries, chunk.received_bytes, chunk.last)
 
 
 def test_day_that_changes_within_a_range_begins_a_segment_in_a_chunk_of_its_own() -> None:
@@ -62,7 +83,7 @@ def test_day_that_changes_within_a_range_begins_a_segment_in_a_chunk_of_its_own(
     found = chunks_of([record(offset, time_ms) for offset, time_ms in enumerate(times)], 5, clock_ms=0)
 
     # The fourth is late: it stands in the day in which it was read.
-    assert [[0, 1], [2, 3], [4]] == [[row.offset for row in chunk.rows] for chunk in found]
+    assert [[0, 1], [2, 3], [4]] == [[offset for offset, *_ in chunk.rows[b"j1"]] for chunk in found]
     assert [True, True, True] == [chunk.begins for chunk in found]
     assert [day_of(NOW_MS - 2 * DAY_MS), day_of(NOW_MS - DAY_MS), TODAY] == [day_of(chunk.clock_ms) for chunk in found]
 
@@ -72,14 +93,14 @@ def test_record_of_another_century_moves_the_clock_no_further_than_the_wall_cloc
     (chunk,) = chunks_of([record(0, time_ms)], 1, clock_ms=NOW_MS - 5, segment=Open(TODAY, 0))
 
     assert NOW_MS - 5 <= chunk.clock_ms <= NOW_MS
-    assert [time_ms if time_ms is not None else -1] == [row.time_ms for row in chunk.rows]
+    assert [time_ms if time_ms is not None else -1] == [time for _, time, _ in chunk.rows[b"j1"]]
 
 
 def test_segment_is_over_once_it_has_received_its_share() -> None:
     size = len(b'{"id": 1}') + len(b"j1")
     found = chunks_of([record(offset) for offset in range(10)], 10, segment_bytes=3 * size)
 
-    assert [3, 3, 3, 1] == [len(chunk.rows) for chunk in found]
+    assert [3, 3, 3, 1] == [chunk.entries for chunk in found]
     assert all(chunk.begins for chunk in found)
 
 
@@ -95,14 +116,15 @@ def test_unkeyed_records_are_counted_by_reason() -> None:
     (chunk,) = chunks_of([record(offset, value=value) for offset, value in enumerate(values)], 4)
 
     assert {"not-json": 1, "not-an-object": 1, "no-key": 1} == dict(chunk.unkeyed)
-    assert [b"", b"", b"", b"j1"] == [row.key for row in chunk.rows]
+    assert {b"": 3, b"j1": 1} == {key: len(rows) for key, rows in chunk.rows.items()}
 
 
 def test_largest_keys_are_found_among_very_many_and_go_on_with_what_was_known() -> None:
     largest = Largest([(b"known", 10_000)])
-    largest.add([Row(b"often", number, 0, b"x" * 100) for number in range(50)])
+    for _ in range(50):
+        largest.add({b"often": 105})
     for begin in range(0, 5 * MOST_COUNTED, 100):
-        top = largest.add([Row(b"k%d" % number, number, 0, b"") for number in range(begin, begin + 100)])
+        top = largest.add({b"k%d" % number: 6 for number in range(begin, begin + 100)})
 
     assert [(b"known", 10_000), (b"often", 50 * 105)] == list(top[:2])
     assert 10 == len(top)

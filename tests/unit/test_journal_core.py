@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from streams_app.journal.core import block, day, repack
 from streams_app.journal.core.entry import MOST_VALUE_BYTES, UNKEYED, Row, row_of, too_large
+from streams_app.journal.core.usual import UsualKeys
 from streams_app.settings import Limits
 from tests.records import Raw
 
@@ -78,7 +80,7 @@ def test_a_zip_bomb_with_a_good_checksum_is_damaged(claimed: int) -> None:
 
 def test_a_chunk_becomes_a_block_for_each_key_and_large_ones_are_compressed() -> None:
     rows = [Row(b"ab"[n % 2 :][:1], n, n, b"x" * (1 if n % 2 else 500)) for n in range(10)]
-    members = block.encode_by_key(rows)
+    members = block.encode_by_key({key: [block.short_of(row) for row in rows if row.key == key] for key in (b"a", b"b")})
 
     assert [rows[0::2], rows[1::2]] == [block.decode(member) for member in members]
     assert len(members[0]) < 200
@@ -188,12 +190,62 @@ BY_KEY = Journal((), is_by_record_key=True)
 )
 def test_a_record_is_filed_under_its_key_and_kept_whole(journal: Journal, record: Raw, expected: bytes, reason: str | None) -> None:
     assert (Row(expected, 1, 5, record.value), reason) == row_of(record, journal, Limits(key_bytes=8))
+    assert UsualKeys(journal, Limits(key_bytes=8)).of(record) in (None, expected or None)
 
 
 def test_a_record_keeps_its_headers_and_says_where_it_has_no_time() -> None:
     record = Raw(1, None, value=b'{"account": "7"}', headers=(("h", b"\0"), ("h", None)))
 
     assert Row(b"s7", 1, -1, record.value, (("h", b"\0"), ("h", None))) == row_of(record, Journal(), Limits())[0]
+
+
+EDGES = st.sampled_from(["7", 2**53, -(2**53), 1e300, 1.0])
+SCALARS = st.one_of(st.text(), st.integers(), st.floats(), st.booleans(), st.none(), EDGES)
+FIELDS = st.sampled_from(["account", "a", "c", "\u00e9"])
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(FIELDS, inner), max_leaves=5)
+EVENTS = st.dictionaries(FIELDS, VALUES)
+
+
+@given(EVENTS.map(lambda event: json.dumps(event).encode()), st.data())
+def test_the_fast_reader_of_keys_finds_none_but_that_of_the_exact_one(value: bytes, data: st.DataObject) -> None:
+    bytes_of_it = bytearray(value)
+    for _ in range(data.draw(st.integers(0, 2))):
+        at = data.draw(st.integers(0, len(bytes_of_it)))
+        bytes_of_it[at : at + data.draw(st.integers(0, 1))] = data.draw(
+            st.sampled_from([b"", b"\xff", b"\xc3\xa9", b'"', b"\\", b"\\ud800", b"1e999", b"[", b"{}", b",", b"\0"])
+        )
+    record = Raw(1, 5, b"k", bytes(bytes_of_it))
+    for journal in (Journal(), Journal(("a", "c")), Journal(("a.c",)), BY_KEY):
+        row, reason = row_of(record, journal, Limits())
+        found = UsualKeys(journal, Limits()).of(record)
+        assert found is None or (reason is None and row == Row(found, 1, 5, record.value))
+
+
+@pytest.mark.parametrize("value", [b'{"account": "7", "n": 1}', b'{"account": 7}', '{"account": "\u00e9"}'.encode()])
+def test_usual_records_are_read_fast(value: bytes) -> None:
+    record = Raw(1, 5, b"k", value)
+
+    assert row_of(record, Journal(), Limits())[0].key == UsualKeys(Journal(), Limits()).of(record)
+    assert b"k" == UsualKeys(BY_KEY, Limits()).of(record)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Raw(1, 5, b"k", b'{"account": "7"}', headers=(("h", b"x"),)),
+        Raw(1, 5, b"k", b'{"account": "7", "x": "%s"}' % (b"x" * 90)),
+        Raw(1, 5, b"k", None),
+        Raw(1, 5, b"k", b""),
+        Raw(1, 5, b"123456789", b'{"account": "123456789"}'),
+        Raw(1, 5, b"", b"{}"),
+        Raw(1, 5, None, b'{"account": "7"'),
+    ],
+    ids=["headers", "too large", "tombstone", "empty", "key too large", "no key", "not JSON"],
+)
+def test_records_that_are_not_usual_are_left_to_the_exact_reader(record: Raw) -> None:
+    limits = Limits(value_bytes=100, key_bytes=8)
+
+    assert [None, None] == [UsualKeys(journal, limits).of(record) for journal in (Journal(), BY_KEY)]
 
 
 @pytest.mark.parametrize(

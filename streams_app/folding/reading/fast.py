@@ -42,13 +42,17 @@ def is_depth_guarded() -> bool:
     return sys.version_info < (3, 12) and sys.getrecursionlimit() <= SHALLOW
 
 
+def is_plain_field(path: str) -> bool:
+    """Whether a path of a key is the name of one field that msgspec can decode alone."""
+    return "." not in path and path != RECORD_KEY and not _ESCAPED(path)
+
+
 def is_usual(fold: Fold) -> bool:
     """Whether this reader can read for a fold."""
     own = fold.decode, fold.source_filter
     if not isinstance(fold.group_key, str) or not isinstance(fold.changed, str) or fold.keep != "names" or any(own):
         return False
-    is_field = "." not in fold.group_key + fold.changed and fold.group_key != RECORD_KEY
-    return is_field and not _ESCAPED(fold.group_key + fold.changed)
+    return is_plain_field(fold.group_key) and is_plain_field(fold.changed)
 
 
 class FastReader(EventReader):

@@ -133,7 +133,7 @@ class JournalAgent:
 
     def _on_filed(self, filing: Filing) -> None:
         name, chunk = self._journal.name, filing.chunk
-        self._metrics.journal_entries.labels(journal=name).inc(len(chunk.rows))
+        self._metrics.journal_entries.labels(journal=name).inc(chunk.entries)
         for reason, count in chunk.unkeyed.items():
             self._metrics.journal_unkeyed.labels(journal=name, reason=reason).inc(count)
 

@@ -105,11 +105,11 @@ class Shard:
             blocks,
             replace(
                 known,
-                entries=known.entries + len(chunk.rows),
+                entries=known.entries + chunk.entries,
                 received_bytes=known.received_bytes + chunk.received_bytes,
                 stored_bytes=known.stored_bytes + stored_bytes(blocks),
                 newest_ms=chunk.clock_ms,
-                largest=self._largest.add(chunk.rows),
+                largest=self._largest.add(chunk.sizes),
                 last=chunk.to,
             ),
         )

@@ -9,7 +9,7 @@ for an escaped byte, because an offset is below 2^63 and so never begins with 0x
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import cramjam
@@ -30,8 +30,11 @@ SEVERAL_KEYS: Final = 2
 COMPRESSED_FROM: Final = 1_000
 """Smaller blocks are left as they are: zstd would not make them smaller."""
 
-MOST_CHUNK_EVENTS: Final = 500
+MOST_CHUNK_EVENTS: Final = 2_000
 """Events that one append takes, at most."""
+
+MOST_CHUNK_KEYS: Final = 500
+"""Keys that one append takes, at most: each is a block, which takes Redis as long as ten events more in another block."""
 
 MOST_CHUNK_BYTES: Final = 256_000
 """Received bytes after which an append takes no further event."""
@@ -48,6 +51,10 @@ _HEAD: Final = struct.Struct(">BI")  # what the checksum covers of that
 _CHECKSUM: Final = struct.Struct(">I")
 
 
+ShortRow = tuple[Any, ...]
+"""A :class:`.Row` without its key, and without headers if there are none."""
+
+
 class DamagedBlockError(ValueError):
     """A block does not hold what was written."""
 
@@ -62,6 +69,11 @@ def position(key: bytes, offset: int) -> bytes:
     return escaped(key) + _OFFSET.pack(offset)
 
 
+def short_of(row: Row) -> ShortRow:
+    """A row as the blocks of its key have it."""
+    return row[1:] if row.headers else row[1:4]
+
+
 def encode(rows: Sequence[Row], level: int = 1) -> bytes:
     """One member that holds rows.
 
@@ -71,10 +83,7 @@ def encode(rows: Sequence[Row], level: int = 1) -> bytes:
     """
     if rows[0].key != rows[-1].key:
         return encode_packed(rows[-1], packed(rows), level)
-    raw = packed([_short(row) for row in rows])
-    if len(raw) < COMPRESSED_FROM:
-        return _member(rows[-1], PLAIN, len(raw), raw)
-    return _member(rows[-1], COMPRESSED, len(raw), bytes(cramjam.zstd.compress(raw, level)))
+    return _of_key(rows[0].key, [short_of(row) for row in rows], level)
 
 
 def encode_packed(last: Row, raw: bytes, level: int) -> bytes:
@@ -85,7 +94,7 @@ def encode_packed(last: Row, raw: bytes, level: int) -> bytes:
         raw: The rows as :func:`packed` returns them.
         level: Of zstd.
     """
-    return _member(last, SEVERAL_KEYS, len(raw), bytes(cramjam.zstd.compress(raw, level)))
+    return _member(last.key, last.offset, SEVERAL_KEYS, len(raw), bytes(cramjam.zstd.compress(raw, level)))
 
 
 def packed(rows: Sequence[Sequence[Any]]) -> bytes:
@@ -94,17 +103,14 @@ def packed(rows: Sequence[Sequence[Any]]) -> bytes:
     return found
 
 
-def encode_by_key(rows: Iterable[Row], level: int = 1) -> list[bytes]:
+def encode_by_key(rows: Mapping[bytes, Sequence[ShortRow]], level: int = 1) -> list[bytes]:
     """One member for each key of a chunk.
 
     Args:
-        rows: In the order of their offsets.
+        rows: Key → its rows, in the order of their offsets.
         level: Of zstd.
     """
-    by_key: dict[bytes, list[Row]] = {}
-    for row in rows:
-        by_key.setdefault(row.key, []).append(row)
-    return [encode(of_key, level) for of_key in by_key.values()]
+    return [_of_key(key, of_key, level) for key, of_key in rows.items()]
 
 
 def decode(member: bytes) -> list[Row]:
@@ -185,11 +191,13 @@ def _opened(member: bytes) -> tuple[bytes, int, int, bytes]:
     return key, last_offset, codec, raw
 
 
-def _short(row: Row) -> list[Any]:
-    _, offset, time_ms, value, headers = row
-    return [offset, time_ms, value, headers] if headers else [offset, time_ms, value]
+def _of_key(key: bytes, rows: Sequence[ShortRow], level: int) -> bytes:
+    raw, last_offset = packed(rows), rows[-1][0]
+    if len(raw) < COMPRESSED_FROM:
+        return _member(key, last_offset, PLAIN, len(raw), raw)
+    return _member(key, last_offset, COMPRESSED, len(raw), bytes(cramjam.zstd.compress(raw, level)))
 
 
-def _member(last: Row, codec: int, raw_length: int, payload: bytes) -> bytes:
-    head = position(last.key, last.offset) + _HEAD.pack(codec, raw_length)
+def _member(key: bytes, last_offset: int, codec: int, raw_length: int, payload: bytes) -> bytes:
+    head = position(key, last_offset) + _HEAD.pack(codec, raw_length)
     return head + _CHECKSUM.pack(crc32c(payload, crc32c(head))) + payload

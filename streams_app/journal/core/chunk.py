@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from streams_app.journal.core.block import MOST_CHUNK_BYTES, MOST_CHUNK_EVENTS
+from streams_app.journal.core.block import MOST_CHUNK_BYTES, MOST_CHUNK_EVENTS, MOST_CHUNK_KEYS, ShortRow, short_of
 from streams_app.journal.core.day import clock_after, day_of, ends
 from streams_app.journal.core.entry import Keyed, Row, row_of
+from streams_app.journal.core.usual import UsualKeys
 from streams_app.settings import Limits
 
 MOST_LARGEST: Final = 10
@@ -43,8 +45,10 @@ class Chunk:
         to: Its last offset; what the log skips before the next record belongs to that one.
         clock_ms: The clock of the shard after it.
         begins: Whether it begins a segment, as the one before is over or there is none.
-        rows: What is kept of each record.
-        received_bytes: Bytes of keys, values and headers.
+        rows: Key → what is kept of its records, in their order.
+        sizes: Key → received bytes of its records: of keys, values and headers.
+        entries: How many records it has.
+        received_bytes: Of all keys.
         unkeyed: Reason → records without a key.
         last: The last of the records.
     """
@@ -52,41 +56,31 @@ class Chunk:
     to: int
     clock_ms: int
     begins: bool
-    rows: list[Row] = field(default_factory=list)
+    rows: dict[bytes, list[ShortRow]] = field(default_factory=lambda: defaultdict(list))
+    sizes: dict[bytes, int] = field(default_factory=lambda: defaultdict(int))
+    entries: int = 0
     received_bytes: int = 0
     unkeyed: Tally[str] = field(default_factory=Tally)
     last: Any = None
 
-    @property
-    def is_full(self) -> bool:
-        """Whether it takes no further record."""
-        return len(self.rows) >= MOST_CHUNK_EVENTS or self.received_bytes >= MOST_CHUNK_BYTES
 
-    def add(self, record: Any, clock_ms: int, journal: Keyed, limits: Limits) -> None:
-        """Takes the next record."""
-        row, reason = row_of(record, journal, limits)
-        if reason is not None:
-            self.unkeyed[reason] += 1
-        self.rows.append(row)
-        self.received_bytes += received(row)
-        self.to, self.clock_ms, self.last = record.offset, clock_ms, record
-
-
-@dataclass(frozen=True, slots=True)
 class Chunker:
-    """Makes the chunks of one shard.
+    """Makes the chunks of one shard."""
 
-    Attributes:
-        journal: What is the key of an event.
-        limits: Of the application.
-        segment_bytes: Received bytes after which a segment is over.
-        stored_bytes: Bytes of its blocks in Redis after which it is over, too, once a chunk is written.
-    """
+    def __init__(self, journal: Keyed, limits: Limits, segment_bytes: int, stored_bytes: int) -> None:
+        """Makes chunks of a journal.
 
-    journal: Keyed
-    limits: Limits
-    segment_bytes: int
-    stored_bytes: int
+        Args:
+            journal: What is the key of an event.
+            limits: Of the application.
+            segment_bytes: Received bytes after which a segment is over.
+            stored_bytes: Bytes of its blocks in Redis after which it is over, too, once a chunk is written.
+        """
+        self._journal = journal
+        self._limits = limits
+        self._segment_bytes = segment_bytes
+        self._stored_bytes = stored_bytes
+        self._usual = UsualKeys(journal, limits)
 
     def chunk_of(self, records: Sequence[Any], end: int, clock_ms: int, now_ms: int, segment: Open | None) -> Chunk:
         """The chunk with which a range begins; without records, what the range skips.
@@ -101,22 +95,61 @@ class Chunker:
         if not records:
             return Chunk(end - 1, clock_ms, segment is None)
         first_ms = clock_after(clock_ms, records[0].timestamp, now_ms)
-        begins = segment is None or self._is_over(segment, first_ms)
-        day, had = ("", 0) if begins or segment is None else segment[:2]
-        chunk = Chunk(end - 1, clock_ms, begins)
-        for record in records:
-            record_ms = clock_after(chunk.clock_ms, record.timestamp, now_ms)
-            if not chunk.rows and begins:
-                day = day_of(record_ms)
-            elif chunk.is_full or self._is_over(Open(day, had + chunk.received_bytes), record_ms):
-                return chunk
-            chunk.add(record, record_ms, self.journal, self.limits)
-        chunk.to = end - 1
+        if segment is None or self._is_over(segment, first_ms):
+            chunk, day, left_bytes = Chunk(end - 1, clock_ms, True), day_of(first_ms), self._segment_bytes
+        else:
+            chunk, day, left_bytes = Chunk(end - 1, clock_ms, False), segment.day, self._segment_bytes - segment.received_bytes
+        self._fill(chunk, _of_day(records[:MOST_CHUNK_EVENTS], day, clock_ms, now_ms), min(left_bytes, MOST_CHUNK_BYTES))
+        chunk.clock_ms = clock_after(clock_ms, chunk.clock_ms, now_ms)
+        if chunk.entries < len(records):
+            chunk.to = chunk.last.offset
         return chunk
 
+    def _fill(self, chunk: Chunk, records: Sequence[Any], most_bytes: int) -> None:
+        """Adds records until the chunk is full; its clock is the newest of their times then, whatever the wall clock says.
+
+        This is done for every event: local names, and no object but what is kept.
+        """
+        rows, sizes, key_of = chunk.rows, chunk.sizes, self._usual.of
+        newest_ms, count, received_bytes = chunk.clock_ms, 0, 0
+        for record in records:
+            if count and (received_bytes >= most_bytes or len(rows) >= MOST_CHUNK_KEYS):
+                break
+            key = key_of(record)
+            if key is not None:
+                time_ms, value = record.timestamp, record.value
+                if time_ms is None:
+                    time_ms = -1
+                rows[key].append((record.offset, time_ms, value))
+                size = len(key) + len(value)
+            else:
+                row, reason = row_of(record, self._journal, self._limits)
+                if reason is not None:
+                    chunk.unkeyed[reason] += 1
+                key, time_ms, size = row.key, row.time_ms, received(row)
+                rows[key].append(short_of(row))
+            sizes[key] += size
+            received_bytes += size
+            newest_ms = max(newest_ms, time_ms)
+            count += 1
+            chunk.last = record
+        chunk.clock_ms, chunk.entries, chunk.received_bytes = newest_ms, count, received_bytes
+
     def _is_over(self, segment: Open, clock_ms: int) -> bool:
-        is_full = segment.stored_bytes >= self.stored_bytes
-        return is_full or ends(segment.day, segment.received_bytes, clock_ms, self.segment_bytes)
+        is_full = segment.stored_bytes >= self._stored_bytes
+        return is_full or ends(segment.day, segment.received_bytes, clock_ms, self._segment_bytes)
+
+
+def _of_day(records: Sequence[Any], day: str, clock_ms: int, now_ms: int) -> Sequence[Any]:
+    """Records up to the first one that moves the clock beyond a day."""
+    newest_ms = max((record.timestamp for record in records if record.timestamp is not None), default=None)
+    if day_of(clock_after(clock_ms, newest_ms, now_ms)) <= day:
+        return records
+    for at, record in enumerate(records):
+        clock_ms = clock_after(clock_ms, record.timestamp, now_ms)
+        if day_of(clock_ms) > day:
+            return records[:at]
+    return records
 
 
 class Largest:
@@ -126,11 +159,11 @@ class Largest:
         """Goes on with what a segment names."""
         self._sizes = dict(known)
 
-    def add(self, rows: Sequence[Row]) -> tuple[tuple[bytes, int], ...]:
-        """Takes what a chunk has; returns the largest keys, the largest first."""
+    def add(self, received_bytes: Mapping[bytes, int]) -> tuple[tuple[bytes, int], ...]:
+        """Takes the bytes of each key of a chunk; returns the largest keys, the largest first."""
         sizes = self._sizes
-        for row in rows:
-            sizes[row.key] = sizes.get(row.key, 0) + received(row)
+        for key, size in received_bytes.items():
+            sizes[key] = sizes.get(key, 0) + size
         if len(sizes) > MOST_COUNTED:
             self._sizes = dict(nlargest(MOST_COUNTED // 2, sizes.items(), key=itemgetter(1)))
         return tuple(nlargest(MOST_LARGEST, self._sizes.items(), key=itemgetter(1)))

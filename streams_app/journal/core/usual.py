@@ -1,0 +1,59 @@
+"""The key of usual records, read fast (pure).
+
+Whatever is not quite usual is left to :func:`.entry.row_of`, which says what is wrong with it. Where this reader finds a key, both
+find the same one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from streams_app.codec import TEXT_MARK, member_of
+from streams_app.errors import BadEventError
+from streams_app.folding.reading.fast import SHALLOW, SHALLOW_BYTES, is_depth_guarded, is_plain_field
+from streams_app.journal.core.entry import MOST_VALUE_BYTES, Keyed, SourceRecord
+from streams_app.settings import Limits
+
+_ERRORS: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadEventError)
+
+
+class UsualKeys:
+    """Reads the keys of records without headers whose value is kept whole.
+
+    Of a value only the field of the key is decoded; the rest is checked to be JSON and skipped.
+    """
+
+    def __init__(self, journal: Keyed, limits: Limits) -> None:
+        path = journal.key_fields[0] if len(journal.key_fields) == 1 else ""
+        self._is_by_record_key = journal.is_by_record_key
+        self._is_by_field = path != "" and is_plain_field(path)
+        self._most_bytes = min(limits.value_bytes, MOST_VALUE_BYTES)
+        self._most_shallow_bytes = self._most_bytes if is_depth_guarded() else min(SHALLOW_BYTES, self._most_bytes)
+        self._most_key_bytes = limits.key_bytes if journal.is_by_record_key else limits.key_bytes + 1  # with the mark of its type
+        event = msgspec.defstruct("Event", [("key", Any, None)], rename={"key": path or "key"}, gc=False)
+        self._decode: Any = msgspec.json.Decoder(event).decode
+
+    def of(self, record: SourceRecord) -> bytes | None:
+        """The key of a record that has a value; None where only :func:`.entry.row_of` can tell."""
+        value = record.value
+        if not value or record.headers or (len(value) > self._most_shallow_bytes and not self._is_shallow(value)):
+            return None
+        if self._is_by_field:
+            try:
+                found = self._decode(value).key
+                key = TEXT_MARK + found.encode() if type(found) is str else member_of((found,))
+                # Skipped fields are checked to be JSON, but not to be UTF-8.
+                if not value.isascii():
+                    value.decode()
+            except _ERRORS:
+                return None
+        else:
+            key = (record.key or b"") if self._is_by_record_key else b""
+        return key if 0 < len(key) <= self._most_key_bytes else None
+
+    def _is_shallow(self, value: bytes) -> bool:
+        """Whether a large value is kept, and nested no deeper than orjson allows."""
+        is_flat = self._is_by_record_key or value.count(b"[") + value.count(b"{") <= SHALLOW
+        return is_flat and len(value) <= self._most_bytes
