@@ -37,36 +37,37 @@ class Fold(BaseModel):
     output: str = ""
     """Topic of folded records."""
     dead_letters: str = ""
-    """Topic of refused events."""
+    """Topic of rejected events."""
     group_key: str | tuple[str, ...] | Callable[[Any], Any]
     """A field, a dotted path, a list of them, or ``@key`` for the record key."""
     changed: str | Callable[[Any], Any]
-    """The field that says what changed; a dotted path. An object (its keys), an array (its items), a string (itself)."""
+    """Field or dotted path with the changed names: the keys of an object, the items of an array, or a string."""
     keep: Literal["names", "last"] = "names"
-    """``names``, or ``last``: the last value of each name, too."""
+    """``names``, or ``last`` to keep the last value of each name, too."""
     quiet_period: Duration
-    """X: no event for longer than this, and the group is due."""
+    """X: a group is due if it has had no event for longer than this."""
     max_hold: Duration = timedelta(hours=6)
-    """M: a group open for so long is due even if never quiet."""
+    """M: a group that has been open for this long is due, even if it is never quiet."""
     max_events: int = Field(0, ge=0, le=2**40)
-    """Events in one group; 0: no bound."""
+    """Maximum number of events in one fold of a group; 0: no limit."""
     max_changed: int = Field(10_000, ge=1, le=100_000)
-    """Names in one group; an event that would bring more begins another fold of the group."""
+    """Maximum number of names in one fold of a group; an event that would exceed it begins another fold."""
     backlog: Literal["merge", "sessions"] = "merge"
-    """What happens while the worker catches up: ``merge``: quiet groups stay open; ``sessions``: groups close exactly at gaps
-    of record time."""
+    """Behaviour while the worker catches up. ``merge``: quiet groups stay open; ``sessions``: groups close exactly at gaps of
+    record time."""
     start: Literal["earliest", "latest"] = "earliest"
-    """``earliest`` or ``latest``: where the fold begins when it first starts; a partition added later begins at its beginning."""
+    """``earliest`` or ``latest``: where the fold begins at its first start. A partition that is added later is read from its
+    beginning."""
     tombstones: Literal["dead-letter", "ignore"] = "dead-letter"
-    """``dead-letter`` or ``ignore``: what becomes of events with an empty value."""
+    """``dead-letter`` or ``ignore``: handling of events with an empty value."""
     decode: Callable[[bytes], Any] | None = None
-    """In Python only: a function, bytes of the value → the event, usually a dict; none: JSON."""
+    """Python only: a function from the bytes of the value to the event, usually a dict; none: JSON."""
     source_filter: Callable[[Any], Any] | None = None
-    """In Python only: a function, event → whether it is folded at all."""
+    """Python only: a function from the event to a boolean; events with a false result are skipped."""
     group_as: str | None = None
-    """Name in records of what a function as ``group_key`` returns; none: ``key``."""
+    """Field name in records for the result of a function as ``group_key``; none: ``key``."""
     changed_as: str | None = None
-    """Name in records of what a function as ``changed`` returns; none: ``changed``."""
+    """Field name in records for the result of a function as ``changed``; none: ``changed``."""
 
     if TYPE_CHECKING:
         # What is accepted is more than what a field holds afterwards, and only this tells type checkers so.

@@ -47,36 +47,36 @@ FOLLOWED: Final[tuple[Reason, ...]] = ("interrupted", "timed-out")
 
 _OF_FOLDS: Final[dict[Reason, str]] = {
     "tombstone": "has an empty value, and `tombstones` is not `ignore`",
-    "not-json": "is not JSON; or a number in it is beyond a double (`1e999`), where the fold has to read it",
-    "not-an-object": "is JSON, and not an object",
+    "not-json": "is not JSON; or the fold has to read a number beyond a double (`1e999`)",
+    "not-an-object": "is JSON, but not an object",
     "no-group": "has no group: a field of `group_key` is missing, null or not a scalar; the detail names it",
-    "no-changed": "does not say what changed: the field is missing or of a wrong type",
-    "too-large": "is beyond `limits.value_bytes`, `limits.key_bytes` or `limits.name_bytes`",
-    "too-many-names": "is beyond `limits.names_per_event`",
-    "record-too-large": "was folded into a record that Kafka refuses for its size; its letter has no value but a header `fold-id`",
-    "user-error": "made a function of the fold raise, or return what JSON cannot hold",
-    "unknown-fold": "was put back for a fold that was renamed or removed since",
+    "no-changed": "has no changed names: the field is missing or of a wrong type",
+    "too-large": "exceeds `limits.value_bytes`, `limits.key_bytes` or `limits.name_bytes`",
+    "too-many-names": "exceeds `limits.names_per_event`",
+    "record-too-large": "was folded into a record that is too large for Kafka; the dead letter has no value but a header `fold-id`",
+    "user-error": "made a function of the fold raise, or return a value that JSON cannot represent",
+    "unknown-fold": "was replayed for a fold that was renamed or removed since",
 }
 
 _OF_READ_STORES: Final[dict[Reason, str]] = {
-    "not-a-record": "of a read store: stands in an output topic and is no folded record of its fold",
-    "not-storable": "of a read store: a folded record with a name or value that the store can never hold; its others are written",
-    "source-failed": "of a read store: a folded record with a group or name that makes its source fail; its others are written",
+    "not-a-record": "of a read store: is in an output topic but is not a folded record of its fold",
+    "not-storable": "of a read store: a folded record with a name or value that the store can never hold; other names are written",
+    "source-failed": "of a read store: a folded record with a group or name for which the source fails; other names are written",
 }
 
 _OF_SUBSCRIBERS: Final[dict[Reason, str]] = {
-    "not-valid": "does not fit the payload its event declares; the detail has the path to what does not",
-    "failed": "made the function of a subscriber raise in its last attempt, or raise an error that is never tried again",
-    "timed-out": "kept the function of a subscriber busy beyond its `timeout` in its last attempt",
+    "not-valid": "does not fit the declared payload; the detail has the path of the fault",
+    "failed": "made the function of a subscriber raise in its last attempt, or raise an error that is never retried",
+    "timed-out": "exceeded the `timeout` of a subscriber in its last attempt",
     "rejected": "was rejected by the function of a subscriber; the detail says why",
-    "interrupted": "had begun in a subscriber that must not be called twice, and was cut off: it may have happened",
-    "crashed": "the process of a subscriber died three times in a row, at last while this event was tried alone in its partition",
-    "finished-late": "ended well in a subscriber after all, when its letter `interrupted` or `timed-out` had been written",
+    "interrupted": "was interrupted in a subscriber that must not be called twice: its process died or lost the partition",
+    "crashed": "was being handled three times in a row when the process of a subscriber died, the last time during its solo retry",
+    "finished-late": "was handled by a subscriber after all, after its dead letter `interrupted` or `timed-out` had been written",
 }
 
 _OF_VIEWS: Final[dict[Reason, str]] = {
     "no-page": "has no page of a live view: its field is missing, empty, null, not a scalar or longer than 512 bytes",
-    "no-item": "has no item of a live view: likewise",
+    "no-item": "has no item of a live view: its field is missing or invalid in the same way",
 }
 
 REASONS: Final[dict[Reason, str]] = _OF_FOLDS | _OF_READ_STORES | _OF_SUBSCRIBERS | _OF_VIEWS

@@ -10,9 +10,9 @@ from streams_app.delivery.processor import Processor
 
 HOLE, RESET, IDLE = "hole", "reset", "idle"
 CAUSES: Final = {
-    HOLE: "what was fetched does not follow what was delivered",
-    RESET: "the client was thrown back to another offset",
-    IDLE: "the reader is ahead and nothing arrives",
+    HOLE: "a fetched batch does not continue the previous one",
+    RESET: "the client has reset its position to another offset",
+    IDLE: "the reader is ahead of the fence and nothing arrives",
 }
 """Why a partition is claimed again by this rule, for people."""
 

@@ -33,15 +33,15 @@ class JournalSettings(Section):
     source: str
     """Topic of its events."""
     key: str | tuple[str, ...]
-    """A field, a dotted path, a list of them, or ``@key`` for the record key: then the value may be any bytes."""
+    """A field, a dotted path, a list of them, or ``@key`` for the record key, with which values may be any bytes."""
     keep: Duration = timedelta(days=30)
     """Events are removed once they are older; 1m to 3650d."""
     max_bytes: Annotated[int, Field(ge=MIN_BYTES)] = 8_000_000_000
-    """Bytes of Redis, at most; each partition has an even share, and its oldest events are removed first."""
+    """Maximum size in Redis in bytes; each partition has an equal share, and its oldest events are removed first."""
     compress_after: Duration = timedelta(0)
-    """A segment (a day, or a part of a large one) is compressed so long after its newest event."""
+    """A segment (a day, or a part of a large one) is compressed this long after its newest event."""
     compress_rate: Annotated[int, Field(ge=0)] = 8_000_000
-    """Received bytes that a worker compresses in a second, at most; 0: none are compressed."""
+    """Maximum rate at which a worker compresses, in received bytes per second; 0: no compression."""
 
     if TYPE_CHECKING:
         # What is accepted is more than what a field holds afterwards, and only this tells type checkers so.

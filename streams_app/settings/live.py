@@ -70,25 +70,25 @@ class LiveView(Section):
     page: str = ""
     """Field or dotted path that names the page; 1 and ``"1"`` are one page; required unless ``presence``."""
     item: str = ""
-    """Field or dotted path that names the item; none: the fold id of a folded record, else the place of the record in its topic, so
-    that an event that is sent twice counts twice."""
+    """Field or dotted path that names the item. None: the fold id of a folded record, otherwise the position of the record in its
+    topic, so an event that is sent twice counts twice."""
     expiry: Duration
-    """An item is gone so long after its record timestamp; a browser so long after its hub was last alive; 1s to 30d, of
+    """An item expires this long after its record timestamp, a browser this long after its hub was last alive; 1s to 30d, for
     ``presence`` at least 5s."""
     only: Conditions = Field({})
-    """Field → value or list of values: only such events are shown; ``@type`` is the header ``ce_type``."""
+    """Field → value or list of values: only matching events are shown; ``@type`` is the header ``ce_type``."""
     remove: Conditions = Field({})
-    """Field → value or list of values: such an event removes its item."""
+    """Field → value or list of values: a matching event removes its item."""
     payload: tuple[str, ...] = ()
-    """Of a ``list``: fields or dotted paths of an event that are shown; none: the whole event; at most 1 kB an item."""
+    """For a ``list``: fields or dotted paths of an event that are shown; none: the whole event; at most 1 kB per item."""
     show: Annotated[int, Field(ge=1)] = 10
-    """Of a ``list``: newest items that are sent; at most 50."""
+    """For a ``list``: number of newest items that are sent; at most 50."""
     max_items: Annotated[int, Field(ge=0, le=COUNT_ITEMS)] = 0
-    """Newest items of a page that are kept; 0: 1000 of a ``list``, 100000 of a ``count``."""
+    """Maximum number of items of a page, of which the newest are kept; 0: 1000 for a ``list``, 100000 for a ``count``."""
     people: bool = False
-    """Of ``presence``: also who has the page open, by the ``sub`` of their tokens."""
+    """For ``presence``: also show who has the page open, by the ``sub`` of their tokens."""
     public: bool = False
-    """Whether the view is shown without a token."""
+    """Whether the view can be read without a token."""
     dead_letters: str = ""
     """Topic of the events that cannot be shown."""
 
@@ -184,19 +184,19 @@ class LiveServer(Section):
     """``[live_server]``: how live views are served to browsers, and to which."""
 
     host: str = "127.0.0.1"
-    """Where live views are served."""
+    """Address on which live views are served."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8090
-    """0: any free one; one that is taken is an error."""
+    """0: any free port. A port that is in use is an error."""
     interval: Duration = timedelta(milliseconds=250)
-    """How often open pages are compared with Redis, and how often one is sent the same view, at most; 50ms to 10s."""
+    """How often Redis is polled for open pages, and the minimum time between two messages of one view to a page; 50ms to 10s."""
     beat: Duration = timedelta(seconds=15)
-    """How often an open page hears that its connection is alive; 1s to 1m."""
+    """How often the server confirms to an open page that its connection is alive; 1s to 1m."""
     connections: Annotated[int, Field(ge=1, le=100_000)] = 1_000
-    """Open pages of one server, at most; more are refused with 503."""
+    """Maximum number of open pages of one server; more are rejected with 503."""
     origins: tuple[str, ...] = ()
-    """Origins of pages that may connect from elsewhere, exactly as a browser sends them: ``https://www.example.com``."""
+    """Origins of pages from other hosts that may connect, exactly as a browser sends them: ``https://www.example.com``."""
     secret_file: Path | None = None
-    """File with the secret that tokens are signed with, at least 32 bytes; further lines hold former ones, which are accepted."""
+    """File with the secret that signs tokens, at least 32 bytes; further lines hold former secrets, which are accepted."""
 
     @field_validator("origins")
     @classmethod

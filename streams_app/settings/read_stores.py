@@ -27,31 +27,32 @@ class ReadStoreSettings(Section):
     url: str = Field(repr=False)
     """``sqlite:///FILE``, ``postgresql://USER@HOST:PORT/DATABASE`` or ``opensearch+https://USER@HOST:PORT``."""
     password_file: Path | None = None
-    """File that holds the password for ``url``."""
+    """File with the password for ``url``."""
     ssl_cafile: Path | None = None
-    """Authority to trust; the servers of ``url`` and ``source_url`` must speak TLS then and have the name they are called by."""
+    """Trusted certificate authority. The servers of ``url`` and ``source_url`` must then use TLS, with certificates for their host
+    names."""
     timeout: Duration = timedelta(seconds=10)
-    """How long a connection, a statement or a call of the source may take before it is tried again; 100ms to 10m."""
+    """How long a connection, a statement or a call of the source may take before it is retried; 100ms to 10m."""
     folds: Annotated[tuple[str, ...], Field(min_length=1)]
     """Folds whose changed names are synced."""
     source: Literal["sql", "carried", "python"] = "sql"
-    """Where current values come from: ``sql``; ``carried`` in the records (needs ``keep = "last"``); ``python``, a function."""
+    """Source of current values: ``sql``, a query; ``carried``, the records (needs ``keep = "last"``); ``python``, a function."""
     source_url: str | None = Field(None, repr=False)
     """``sqlite:///FILE`` or ``postgresql://USER@HOST:PORT/DATABASE`` of the write side, for ``sql``."""
     source_password_file: Path | None = None
-    """File that holds the password for ``source_url``."""
+    """File with the password for ``source_url``."""
     sql: str | None = None
     """The query for current values, see below."""
     current: Callable[..., Any] | None = None
-    """In Python only, for ``python``: a function, async or not, of fold and [(group, name), ...] → {(group, name): value}."""
+    """Python only, for ``python``: a function, async or not, from fold and [(group, name), ...] to {(group, name): value}."""
     table: str = "folded_values"
     """Name of the table, at most 45 characters; in PostgreSQL also ``SCHEMA.TABLE``. See [read-stores.md](read-stores.md)."""
     dead_letters: str = ""
-    """Topic of the folded records that the store can never hold, and of what is no folded record."""
+    """Topic of the folded records that the store can never hold, and of records that are not folded records."""
     shape: Literal["cells", "groups"] = "cells"
     """A row for each name of a group (``cells``), or a row for each group with a column for each name (``groups``)."""
     columns: Columns = Field({})
-    """Names that have a column, for ``groups``: a list, or a table name → column; one without a column is refused."""
+    """For ``groups``: names that have a column, as a list or a table name → column; other names are rejected."""
 
     if TYPE_CHECKING:
         # What is accepted is more than what a field holds afterwards, and only this tells type checkers so.

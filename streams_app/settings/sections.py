@@ -44,25 +44,25 @@ class KafkaSettings(Section):
     bootstrap_servers: str = "localhost:9092"
     """``host:port``, several with commas."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    """How brokers are spoken to: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``."""
+    """Protocol of the connections to brokers: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
     """``SCRAM-SHA-512``, ``SCRAM-SHA-256`` or ``PLAIN``."""
     sasl_username: str | None = None
     """Needed with SASL."""
     sasl_password_file: Path | None = None
-    """File that holds the password; needed with SASL."""
+    """File with the password; needed with SASL."""
     ssl_cafile: Path | None = None
-    """Authorities to trust; none: those of the system."""
+    """Trusted certificate authorities; none: those of the system."""
     ssl_certfile: Path | None = None
     """Client certificate."""
     ssl_keyfile: Path | None = None
     """Key of the client certificate."""
     session_timeout: Duration = timedelta(seconds=10)
-    """A worker that is silent for so long loses its partitions to others; 1s to 5m."""
+    """A worker that sends no heartbeat for this long loses its partitions; 1s to 5m."""
     partitions: Annotated[int, Field(ge=1, le=8_000)] = 4
-    """Partitions of the topics that ``topics create`` makes."""
+    """Number of partitions of topics that ``topics create`` creates."""
     replication_factor: Annotated[int, Field(ge=1, le=100)] = 1
-    """Replicas of the topics that ``topics create`` makes."""
+    """Number of replicas of topics that ``topics create`` creates."""
 
     @field_validator("bootstrap_servers")
     @classmethod
@@ -104,9 +104,9 @@ class RedisSettings(Section):
     """``redis://HOST:PORT/DATABASE``; ``rediss://`` for TLS, ``redis+cluster://HOST:PORT,HOST:PORT`` (``rediss+cluster://``) for
     some nodes of a Redis Cluster, ``unix://``."""
     password_file: Path | None = None
-    """File that holds the password."""
+    """File with the password."""
     ssl_cafile: Path | None = None
-    """Authority to trust; wants ``rediss://``."""
+    """Trusted certificate authority; requires ``rediss://``."""
 
     @field_validator("url")
     @classmethod
@@ -161,11 +161,11 @@ class HttpSettings(Section):
     """``[http]``: metrics, health and groups."""
 
     host: str = "127.0.0.1"
-    """Where metrics and health are served."""
+    """Address on which metrics and health are served."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
-    """0: any free one; one that is taken: the next free one, which the log names."""
+    """0: any free port. If the port is in use, the next free one is used and logged."""
     token_file: Path | None = None
-    """File that holds a bearer token, wanted on all pages but ``/health``."""
+    """File with a bearer token, which is required on all pages except ``/health``."""
 
     @property
     def token(self) -> str | None:
@@ -177,13 +177,13 @@ class WorkerSettings(Section):
     """``[worker]``: how often things are looked at."""
 
     tick: Duration = timedelta(seconds=1)
-    """How often due groups are looked for, in one partition after the other; after a silence the first does not wait for it;
-    10ms to 1m."""
+    """How often due groups are emitted, one partition after the other; the first group after a silence is emitted without waiting
+    for the tick; 10ms to 1m."""
     commit_every: Duration = timedelta(seconds=2)
     """How often low watermarks are committed; 10ms to 1m."""
     grace: Duration = timedelta(seconds=15)
-    """So long functions of subscribers that run may take to end when the worker is told to stop; 0s to 5m. Whoever starts it gives
-    it 10 s more before it is killed."""
+    """How long running functions of subscribers may take to complete at shutdown; 0s to 5m. Set the kill timeout of the supervisor
+    10 s higher."""
 
     @model_validator(mode="after")
     def _check(self) -> WorkerSettings:
@@ -214,13 +214,13 @@ class Limits(Section):
     """``[limits]``: an event beyond them becomes a dead letter; the size of its value is looked at before it is decoded."""
 
     value_bytes: Positive = 1_000_000
-    """Bytes of the value of an event, at most; and of its headers together, where a subscriber reads it."""
+    """Maximum size of the value of an event in bytes; for subscribers, also of its headers together."""
     key_bytes: Positive = 512
-    """Bytes of a group key, at most."""
+    """Maximum size of a group key in bytes."""
     names_per_event: Annotated[int, Field(ge=1, le=10_000)] = 256
-    """Changed names in one event, at most."""
+    """Maximum number of changed names in one event."""
     name_bytes: Positive = 256
-    """Bytes of a changed name, at most."""
+    """Maximum size of a changed name in bytes."""
 
 
 class Settings(Section):

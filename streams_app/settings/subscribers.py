@@ -19,7 +19,7 @@ class EventsSettings(Section):
     """``[events]``: the events and subscribers of the application."""
 
     catalogue: str | None = None
-    """``module:name`` of the ``Catalogue`` that declares them; modules are looked for in the current directory first."""
+    """``module:name`` of the ``Catalogue``; modules are searched in the current directory first."""
 
     @field_validator("catalogue")
     @classmethod
@@ -44,23 +44,24 @@ class SubscriberSettings(Section):
     name: str
     """That of the function."""
     concurrency: int | None = None
-    """Attempts that run at the same time in each process, at most; 1 to 1000; none: as declared, as for all below."""
+    """Maximum number of attempts that run at the same time in each process; 1 to 1000. As for all settings below, none: as
+    declared."""
     rate: str | None = None
-    """Attempts that begin in the whole application, at most: ``50/s``, ``100/m``, ``1000/h``."""
+    """Maximum rate of attempts in the whole application: ``50/s``, ``100/m``, ``1000/h``."""
     timeout: Duration | None = None
-    """How long an attempt may take; 10ms to 1h, at most 5m where an event must not be handled twice."""
+    """How long an attempt may take; 10ms to 1h, at most 5m unless the function is idempotent."""
     attempts: int | None = None
-    """How often the function is called for one event, at most."""
+    """Maximum number of attempts for one event."""
     first: Duration | None = None
-    """Delay after the first attempt, at most; what is due begins at the next ``worker.tick`` at the latest."""
+    """Maximum delay after the first attempt; a due attempt begins at the next ``worker.tick`` at the latest."""
     longest: Duration | None = None
-    """The longest delay between attempts; all together are at most 1h."""
+    """Maximum delay between attempts; all delays of an event together are at most 1h."""
     remember: Duration | None = None
-    """For so long an event id is known, where the function is not idempotent; 1m to 7d."""
+    """How long an event id is remembered, unless the function is idempotent; 1m to 7d."""
     patience: Duration | None = None
-    """While all attempts fail, for so long failures do not count against an event; at most 1d."""
+    """How long failures do not count against an event while all attempts fail; at most 1d."""
     start: Literal["earliest", "latest"] | None = None
-    """``earliest`` or ``latest``: where it begins when it first starts."""
+    """``earliest`` or ``latest``: where the subscriber begins at its first start."""
     enabled: bool | None = None
     """Whether it runs at all."""
 

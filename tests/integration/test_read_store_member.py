@@ -152,7 +152,7 @@ async def test_a_batch_that_a_rebalance_drops_is_read_again(reading: Reading, ca
         await reading.send(5, partition=0)
 
         assert await reading.is_synced()
-    assert heard(caplog, "claiming again: what was fetched does not follow")
+    assert heard(caplog, "claiming again: a fetched batch does not continue")
 
 
 async def test_a_store_that_is_away_is_caught_up_with_and_the_membership_stays(reading: Reading) -> None:

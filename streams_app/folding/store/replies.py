@@ -15,14 +15,14 @@ from streams_app.folding.core.shard_clock import Clocks, RangeTime
 
 CAUSES: Final = {
     "no-state": "Redis has lost its state",
-    "token": "another worker has claimed it",
-    "fence": "Redis does not stand where this worker had folded to; it was rolled back, or a reply was lost",
-    "range": "Redis does not know the range that is being folded; it was rolled back",
-    "open-groups": "groups are open where the log has lost events",
-    "not-drained": "groups are open under the former definition",
-    "detail": "Redis finds a bound inside a run that ends where bounds close its group",
-    "lost-reply": "a reply of Redis was lost, and what it did is to be read again",
-    "released": "a reply of Redis was lost, and what it did is to be read again",
+    "token": "another worker has claimed the partition",
+    "fence": "the fence in Redis is not the one this worker expects: Redis was rolled back, or a reply was lost",
+    "range": "the range in progress is not in Redis: it was rolled back",
+    "open-groups": "groups are open although the log has lost events",
+    "not-drained": "groups are still open under the former definition",
+    "detail": "Redis found a bound inside a run of events that was already cut at the bounds",
+    "lost-reply": "a reply of Redis was lost, so its effect has to be read again",
+    "released": "a reply of Redis was lost, so its effect has to be read again",
 } | ranges.CAUSES
 """Why a partition is claimed again, for people."""
 
