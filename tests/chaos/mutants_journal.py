@@ -205,6 +205,12 @@ JOURNALS: Final = (
         (Change("journal/read.lua", "  up_to = last", "  local unchanged"),),
     ),
     Mutant(
+        "changes that the fence does not tell may be lost",
+        "Where Redis has lost a swap, nobody packs the segment; where it has lost a drop, nothing is removed any more.",
+        ("rollback:9 history", "rollback:6", "rollback:9 drops:3 history"),
+        (Change("journal.agents.processor:JournalProcessor._check_state", " or int(change or 0) < changed", ""),),
+    ),
+    Mutant(
         "a gap is passed over",
         "A reader is not told what the source had lost.",
         ("retention:9 freeze:3", "retention:9 crash:3 history", "retention:9 zombie:3"),

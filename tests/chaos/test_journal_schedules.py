@@ -29,6 +29,7 @@ MIXES = [
     "forget crash",
     "wipe:3 rollback:2",
     "wipe:3 history",
+    "rollback:9 history",
     "flips history",
     "fragile:append fragile:stage fragile:swap fragile:drop freeze zombie rebalance:2 history",
     "dying:append crash lossy history",

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import time
+from typing import Any
 
 import pytest
 import redis.asyncio
@@ -89,6 +90,45 @@ async def test_redis_that_was_rolled_back_is_noticed_in_silence(journaled: Journ
         for key, image in images.items():
             await redis_client.restore(key, 0, image, replace=True)
         await journaled.has(range(20))
+
+
+@pytest.mark.parametrize(
+    ("options", "done"),
+    [
+        ({"compress_after": "86410s"}, ["packed", "raw"]),
+        ({"keep": "86410s", "compress_rate": 0}, ["raw"]),
+    ],
+    ids=["packed", "removed"],
+)
+async def test_what_the_keeper_did_and_redis_has_lost_is_done_once_more(
+    journaled: Journaled, redis_client: redis.asyncio.Redis, options: dict[str, Any], done: list[str]
+) -> None:
+    async def forms() -> list[str]:
+        return [segment.form for segment in await journaled.segments()]
+
+    async def is_done() -> bool:
+        return await forms() == done
+
+    async def is_filed() -> bool:
+        return await forms() == ["raw", "raw"]
+
+    config = journaled.config(**options)
+    await journaled.topics(partitions=1)
+    now_ms = int(time.time() * 1000)
+    await journaled.put([1], timestamp_ms=now_ms - DAY_MS)
+    await journaled.put([2], timestamp_ms=now_ms)
+    pattern = f"{{{journaled.site.names.app_id}/*"
+    with journaled.site.worker(config):
+        await wait_until(is_filed, 60, "both days are filed")
+        images = {key: await redis_client.dump(key) or b"" for key in [key async for key in redis_client.scan_iter(pattern)]}
+        await wait_until(is_done, 60, "the keeper has done it")
+        # As after a fail-over: the fence and the token are those that there were.
+        rollback = redis_client.pipeline(transaction=True)
+        rollback.delete(*[key async for key in redis_client.scan_iter(pattern)])
+        for key, image in images.items():
+            rollback.restore(key, 0, image)
+        await rollback.execute()
+        await wait_until(is_done, 60, "the keeper has done it once more")
 
 
 async def test_journal_begins_as_far_back_as_it_keeps_events(journaled: Journaled) -> None:

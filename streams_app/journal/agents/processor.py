@@ -245,12 +245,13 @@ class JournalProcessor(Processor):
         # Until the last fetch was asked for, and no longer: what has come since may be unread, and of the day before.
         shard.clock_ms = advanced(shard.clock_ms, min(now_ms, view.fetched_at_ms or now_ms), caught_up=is_known)
         await shard.close_day()
-        token, fence = await self._context.redis.hmget(self._meta, ["token", "fence"])
+        changed = shard.store.changed  # before it is asked: the keeper goes on meanwhile
+        token, fence, change = await self._context.redis.hmget(self._meta, ["token", "fence", "change"])
         if token is None or fence is None:
             raise RefusedError("check", "no-state")
         if token != claim.token.encode():
             raise RefusedError("check", "token")
-        if int(fence) != shard.fence:
+        if int(fence) != shard.fence or int(change or 0) < changed:
             raise RefusedError("check", "fence")
 
     async def _insist(self, step: Callable[[], Awaitable[object]], keeper: Keeper) -> None:

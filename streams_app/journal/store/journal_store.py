@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import count
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgpack
@@ -222,6 +223,9 @@ class JournalStore(_ScriptCaller):
 
     Every method but :meth:`claim` and :meth:`scan` raises :class:`.RefusedError` where another owner has claimed the shard or Redis
     has lost it; nothing was written then.
+
+    Attributes:
+        changed: Number of the last change that the fence does not tell. Where Redis has a lower one, it has lost that.
     """
 
     def __init__(self, scripts: Scripts, keys: JournalKeys, token: str, owner: str = "") -> None:
@@ -237,6 +241,8 @@ class JournalStore(_ScriptCaller):
         self._keys = keys
         self._token = token
         self._owner = owner
+        self.changed = 0
+        self._changes = count(1)
 
     async def claim(
         self, topic_id: str, partitions: int, *, begin: Beginning | None = None, fence_at_most: int | None = None
@@ -313,10 +319,10 @@ class JournalStore(_ScriptCaller):
         return await self._stage(segment.first, segment.generation, blocks, begins=begins)
 
     async def _stage(self, first: int, generation: str, blocks: Sequence[bytes], *, begins: bool) -> bool:
-        reply = await self._call(
-            "stage", self._keys, token=self._token, first=str(first), generation=generation, begins=begins, blocks=list(blocks)
-        )
-        return bool(reply[0] == b"ok")
+        return self._is_changed(change := next(self._changes), await self._call(
+            "stage", self._keys, token=self._token, first=str(first), generation=generation, begins=begins, blocks=list(blocks),
+            change=change,
+        ))  # fmt: skip
 
     async def swap(self, segment: Segment, blocks: int) -> bool:
         """Puts the staged blocks in the place of the raw ones, which are removed; may be repeated after a lost reply.
@@ -328,10 +334,10 @@ class JournalStore(_ScriptCaller):
         Returns:
             False where the segment is removed, or other blocks are staged.
         """
-        reply = await self._call(
-            "swap", self._keys, token=self._token, first=str(segment.first), about=_of_segment(segment), blocks=blocks
-        )
-        return bool(reply[0] == b"ok")
+        return self._is_changed(change := next(self._changes), await self._call(
+            "swap", self._keys, token=self._token, first=str(segment.first), about=_of_segment(segment), blocks=blocks,
+            change=change,
+        ))  # fmt: skip
 
     async def drop(self, first: int) -> bool:
         """Removes the oldest segment; may be repeated after a lost reply.
@@ -339,7 +345,13 @@ class JournalStore(_ScriptCaller):
         Returns:
             Whether it is removed now; False where it is not the oldest one, or may be appended to.
         """
-        return bool((await self._call("drop", self._keys, token=self._token, first=str(first)))[0] == b"ok")
+        return self._is_changed(change := next(self._changes), await self._call(
+            "drop", self._keys, token=self._token, first=str(first), change=change,
+        ))  # fmt: skip
+
+    def _is_changed(self, change: int, reply: Any) -> bool:
+        self.changed = max(self.changed, change if reply[0] == b"ok" else 0)
+        return bool(reply[0] == b"ok")
 
     async def scan(self, segment: Segment, after: bytes, max_bytes: int = REPLY_BYTES) -> list[bytes] | None:
         """Members of a segment in their order: empty at the end, None where it has other blocks now; see :meth:`_scan`."""

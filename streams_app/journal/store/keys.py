@@ -4,7 +4,8 @@
 key (after ``{app/journal.NAME/topic/part}:v1:``)       type  holds
 =====================================================  ====  ====================================================================
 ``meta``                                               hash  token, owner, fence, clock, topic_id, partitions, log (fingerprints
-                                                             of what was appended)
+                                                             of what was appended), change (number of the last change of the
+                                                             owner that the fence does not tell)
 ``segments``                                           zset  first offset of a segment → itself
 ``about``                                              hash  first offset of a segment → what it is, see ``Segment``; staged:
                                                              which blocks are being written

@@ -57,6 +57,6 @@ for i, first in ipairs(lost) do
   remove(first)
 end
 local topic_id = (state.topic_id or '') == '' and arg.topic_id or state.topic_id
-call('HSET', meta, 'token', arg.token, 'owner', arg.owner, 'topic_id', topic_id, 'partitions', arg.partitions)
+call('HSET', meta, 'token', arg.token, 'owner', arg.owner, 'topic_id', topic_id, 'partitions', arg.partitions, 'change', 0)
 if not is_known then call('HSET', meta, 'clock', state.clock, 'log', '', 'fence', state.fence) end
 return {outcome, text(fence), state.clock, topic_id, state.log or '', found}

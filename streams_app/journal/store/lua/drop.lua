@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 -- Removes the oldest segment.
 --
--- KEYS   of the shard, see keys.py
--- token  text
--- first  text: its first offset
+-- KEYS    of the shard, see keys.py
+-- token   text
+-- first   text: its first offset
+-- change  number: of this change, see segments.lua
 --
 -- Returns {"ok"}, also where it is removed already; {"kept"} where it is not the oldest one, or may be appended to; or {"refused",
 --         "no-state" | "token"}.
@@ -19,4 +20,5 @@ if segment then
 end
 remove(arg.first)
 if staged_names()[1] == arg.first then remove_staged() end
+changed(arg.change)
 return {'ok'}

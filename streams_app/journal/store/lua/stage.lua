@@ -7,6 +7,7 @@
 -- generation  text: of the new blocks; "" = the segment is only closed
 -- begins      boolean: the first call for these blocks, which removes what was staged before
 -- blocks      array: members, at most some thousand
+-- change      number: of this change, see segments.lua
 --
 -- Returns {"ok"}; {"gone"} where the segment is no longer there, or no longer raw, or other blocks are staged; or {"refused",
 --         "no-state" | "token"}.
@@ -21,7 +22,10 @@ if not segment.is_closed then
   segment.is_closed = true
   call('HSET', about, arg.first, pack(segment))
 end
-if arg.generation == '' then return {'ok'} end
+if arg.generation == '' then
+  changed(arg.change)
+  return {'ok'}
+end
 if segment.form ~= 'raw' then return {'gone'} end
 if arg.begins then
   remove_staged()
@@ -35,4 +39,5 @@ for _, block in ipairs(arg.blocks) do members[#members + 1], members[#members + 
 for from = 1, #members, 4000 do
   call('ZADD', blocks_of .. arg.first .. ':' .. arg.generation, unpack(members, from, math.min(from + 3999, #members)))
 end
+changed(arg.change)
 return {'ok'}

@@ -6,6 +6,7 @@
 -- first   text: first offset of the segment
 -- about   text: what the segment is afterwards, with the generation of the staged blocks
 -- blocks  number: how many were staged
+-- change  number: of this change, see segments.lua
 --
 -- Returns {"ok"}, also where it is done already; {"gone"} where the segment is no longer there, or other blocks are staged; or {"refused",
 --         "no-state" | "token"}.
@@ -22,4 +23,5 @@ if known.generation ~= packed.generation then
   call('HSET', about, arg.first, arg.about)
 end
 remove_staged()
+changed(arg.change)
 return {'ok'}

@@ -11,6 +11,11 @@ local function segment_at(first)
   return found and unpacked(found)
 end
 
+-- Says that a change is made which the fence does not tell; called last, as those of a script that died half-way are made once more.
+local function changed(number)
+  if number > tonumber(call('HGET', meta, 'change') or 0) then call('HSET', meta, 'change', number) end
+end
+
 local function blocks_key(first, segment) return blocks_of .. first .. ':' .. segment.generation end
 
 -- First offset of the segment that holds an offset, or of the last one before it; nil if there is none.
