@@ -186,13 +186,21 @@ def subscriber(
 ) -> Callable[[Callable[[Received[T, M]], R_co]], Subscriber[T, M, R_co]]:
     """Makes a subscriber of a function with one argument.
 
-    Args: source: The event, or the records of a fold. idempotent: ``yes``: it may be called twice for one event, and an event that
-    fails is tried again. ``no``: never twice. ``unknown``: once while Redis keeps its data. description: What it does. ordered:
-    ``key``: events of one record key one after the other. concurrency: So many attempts at the same time in each process. timeout:
-    How long an attempt may take. rate: ``50/s``, ``100/m`` or ``1000/h`` of the whole application; None: no bound. retry: How often
-    and how soon an event is tried again. remember: For so long an event id is known. patience: While all attempts fail, for so long
-    failures do not count against an event. start: ``earliest`` or ``latest``: where the subscriber begins at its first start.
-    enabled: Whether it runs at all. tombstones: ``ignore``: records without a value are passed over; else they become dead letters.
+    Args:
+        source: The event, or the records of a fold.
+        idempotent: ``yes``: it may be called twice for one event, and an event that fails is retried. ``no``: never twice.
+            ``unknown``: once while Redis keeps its data.
+        description: What it does.
+        ordered: ``key``: events of one record key run one after another.
+        concurrency: Maximum number of attempts that run at the same time in each process.
+        timeout: How long an attempt may take.
+        rate: ``50/s``, ``100/m`` or ``1000/h`` of the whole application; None: no limit.
+        retry: How often and how soon an event is retried.
+        remember: How long an event id is remembered.
+        patience: How long failures do not count against an event while all attempts fail.
+        start: ``earliest`` or ``latest``: where the subscriber begins at its first start.
+        enabled: Whether it runs at all.
+        tombstones: ``ignore``: records without a value are skipped; otherwise they become dead letters.
 
     Returns:
         A decorator; what it makes can be called like the function.

@@ -23,10 +23,13 @@ LONGEST_IN_ALL: Final = timedelta(hours=1)
 class Retries:
     """A rule for retries: by default 8 attempts, 1 s, 3 s, 9 s … 5 m apart, about 11 minutes in all.
 
-    Attributes: attempts: Maximum number of attempts for one event. first: Delay after the first attempt, at most. factor: By how
-    much each delay is longer than the one before it. longest: The longest delay; it is less where all would be more than an hour
-    together, see :attr:`longest_ms`. never: Errors after which the event becomes a dead letter at once. by: Other rules for some
-    errors.
+    Attributes:
+        attempts: Maximum number of attempts for one event.
+        first: Maximum delay after the first attempt.
+        factor: Ratio of each delay to the one before it.
+        longest: Maximum delay between attempts; shorter if all delays together would exceed an hour, see :attr:`longest_ms`.
+        never: Errors after which the event becomes a dead letter at once.
+        by: Other rules for some errors.
     """
 
     attempts: int
