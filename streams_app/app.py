@@ -23,7 +23,7 @@ from streams_app.delivery.skew import SKEW_EVERY_SECONDS, SkewWatch
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import ConfigurationError, StreamsAppError, text_of
-from streams_app.folding.agents.parts import Parts
+from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.agents.refusals import tell_of_refused
 from streams_app.folding.store.scripts import ScriptSet
@@ -33,9 +33,9 @@ from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.host import FaustHost
 from streams_app.kafka.producer import AckedProducer
 from streams_app.kafka.tables import NoTables
-from streams_app.leaving import leave
 from streams_app.logs import hold_back_libraries
 from streams_app.metrics import Metrics
+from streams_app.process_exit import leave
 from streams_app.redis_client import connect
 from streams_app.services import Services
 from streams_app.settings import Settings
@@ -197,7 +197,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
     trusted = TrustedClock(clock)
     skew = SkewWatch(trusted, app.status, redis.time)
     scripts = ScriptSet(redis, lambda name: app.metrics.script_seconds.labels(script=name).time())
-    parts = Parts(settings, scripts, producer, trusted, app.metrics, app.status)
+    parts = FoldContext(settings, scripts, producer, trusted, app.metrics, app.status)
     app.services = Services(
         settings, redis, producer, clock, app.metrics, app.status, http, watchdog, skew, parts.held, app.on_fatal
     )  # fmt: skip
@@ -236,7 +236,7 @@ def _add_agents(app: FoldingApp) -> None:
         app.agent(topic, name=f"fold-{source}")(fold)
 
 
-def _add_timers(app: FoldingApp, parts: Parts) -> None:
+def _add_timers(app: FoldingApp, parts: FoldContext) -> None:
     settings, ownership, services = app.settings, app.ownership, app.services
 
     @app.timer(interval=settings.worker.tick_ms / 1000, name="tick")

@@ -40,7 +40,7 @@ class _Open:
     is_reported: bool = False
 
 
-class Reader(NamedTuple):
+class TopicReader(NamedTuple):
     """Who reads a topic."""
 
     name: str
@@ -77,7 +77,7 @@ class OpenTransactions:
             self._observe_one(reader, tp, view, now_ms)
         self._topics[reader] |= {tp.topic for tp in views}
         for topic in self._topics[reader]:
-            self._report(Reader(reader, topic), {tp: one for tp, one in known.items() if tp.topic == topic}, now_ms)
+            self._report(TopicReader(reader, topic), {tp: one for tp, one in known.items() if tp.topic == topic}, now_ms)
 
     def _observe_one(self, reader: str, tp: TP, view: ReaderView, now_ms: int) -> None:
         stable, high, at_ms = view.stable_offset, view.high_watermark, view.fetched_at_ms
@@ -93,7 +93,7 @@ class OpenTransactions:
         if high > stable:
             known.setdefault(tp, _Open(stable, 0, now_ms)).records = high - stable
 
-    def _report(self, reader: Reader, found: Mapping[TP, _Open], now_ms: int) -> None:
+    def _report(self, reader: TopicReader, found: Mapping[TP, _Open], now_ms: int) -> None:
         oldest_ms = max((now_ms - one.since_ms for one in found.values()), default=0)
         self._metrics.open_transaction_records.labels(*reader).set(sum(one.records for one in found.values()))
         self._metrics.open_transaction_seconds.labels(*reader).set(oldest_ms / 1000)

@@ -16,7 +16,7 @@ from streams_app.clock import Clock
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.skew import SkewWatch
 from streams_app.errors import TryAgainError
-from streams_app.folding.agents.held import Held
+from streams_app.folding.agents.claimed_shards import ClaimedShards
 from streams_app.folding.store.keys import probe_key
 from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
 from streams_app.journal.agents.agent import Journals
@@ -54,7 +54,7 @@ class Services:
     http: HttpServer
     watchdog: Watchdog
     skew: SkewWatch
-    held: Held
+    held: ClaimedShards
     on_fatal: Callable[[BaseException], None]
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)

@@ -29,9 +29,9 @@ from streams_app.journal.agents.agent import Journals
 from streams_app.journal.reading.page import add_journal_pages
 from streams_app.kafka.member import wait
 from streams_app.kafka.producer import AckedProducer
-from streams_app.leaving import leave_in_time
 from streams_app.live.agents.agent import LiveViews
 from streams_app.metrics import Metrics
+from streams_app.process_exit import leave_in_time
 from streams_app.read_store.agents.access import require_store_access
 from streams_app.read_store.agents.agent import ReadStoreAgent
 from streams_app.redis_client import connect, require_access

@@ -26,19 +26,19 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.progress import STUCK_MS, UNCLAIMED, Moves, ProgressWatchdog
+from streams_app.dependency_health import REDIS_LIMIT_MS, DependencyHealth, kafka_limit_ms
 from streams_app.errors import TryAgainError, text_of
+from streams_app.folding.agents.claimed_shards import ClaimedShards
 from streams_app.folding.agents.fences import StoredFences
-from streams_app.folding.agents.held import Held
-from streams_app.folding.agents.lag import Ends, lags
+from streams_app.folding.agents.lag import PartitionEnds, lags
 from streams_app.kafka.source_ends import SourceEnds
 from streams_app.metrics import Metrics
+from streams_app.missing_topics import MissingTopics, gone_ms
 from streams_app.open_transactions import OpenTransactions
-from streams_app.outages import REDIS_LIMIT_MS, Answers, kafka_limit_ms
 from streams_app.redis_client import REDIS_ERRORS, answered_trouble
 from streams_app.redis_writes import WRITE_REFUSALS
 from streams_app.settings import Settings
 from streams_app.status import Status
-from streams_app.vanished import Vanished, gone_ms
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Folding(NamedTuple):
     """
 
     ownership: Ownership
-    held: Held
+    held: ClaimedShards
 
 
 class Watchdog:
@@ -91,14 +91,16 @@ class Watchdog:
         self._stored = StoredFences(settings)
         self._ends: dict[TP, int] = {}
         self._high: dict[TP, int] = {}
-        self._known_ends = Ends()
+        self._known_ends = PartitionEnds()
         self._answers = {
-            KAFKA: Answers(f"Kafka at {settings.kafka.bootstrap_servers}", kafka_limit_ms(settings.kafka.session_timeout_ms)),
+            KAFKA: DependencyHealth(
+                f"Kafka at {settings.kafka.bootstrap_servers}", kafka_limit_ms(settings.kafka.session_timeout_ms)
+            ),
         }
         if asks_redis:
-            self._answers[REDIS] = Answers(f"Redis at {settings.redis.redacted_url}", REDIS_LIMIT_MS)
+            self._answers[REDIS] = DependencyHealth(f"Redis at {settings.redis.redacted_url}", REDIS_LIMIT_MS)
         self._progress = ProgressWatchdog(status, self._end, stuck_ms)
-        self._vanished = Vanished(gone_ms(settings.kafka.session_timeout_ms))
+        self._vanished = MissingTopics(gone_ms(settings.kafka.session_timeout_ms))
         self._is_stopped = threading.Event()
         self._groups: list[tuple[str, Ownership, bool]] = []
         self._readers: list[tuple[str, Ownership]] = []
@@ -215,7 +217,7 @@ class Watchdog:
             if is_essential or not (is_away or one.position == UNCLAIMED)
         }
 
-    def _tell(self, component: str, answers: Answers, now_ms: int) -> None:
+    def _tell(self, component: str, answers: DependencyHealth, now_ms: int) -> None:
         change = answers.look(now_ms, self._clock.now_ms())
         if change == "away":
             # Not at the level of information: who hides that would hear of every outage, and never of its end.

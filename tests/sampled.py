@@ -6,10 +6,10 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from streams_app.folding.core.chunks import Chunk, Cutter
+from streams_app.folding.core.chunks import Chunk, ChunkCutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
-from streams_app.folding.core.seen import Seen
+from streams_app.folding.core.observed_groups import ObservedGroups
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.metric_table import GAP_BUCKETS
 
@@ -33,7 +33,7 @@ def cut(events: Sequence[Event], ends: Sequence[int], session_gap_ms: int | None
     for end in ends:
         part = [event for event in events if above < event[0] <= end]
         bounds = Bounds(session_gap_ms or 0, hold_ms=LATE, sessions=session_gap_ms is not None)
-        cutter = Cutter(part, above, end, bounds, keeps_values=False)
+        cutter = ChunkCutter(part, above, end, bounds, keeps_values=False)
         chunks.append(cutter.next(RangeTime(LATE, None), chunks[-1].clock_ms if chunks else start_ms))
         above = end
     return chunks
@@ -49,7 +49,7 @@ def log_of(steps: Sequence[tuple[int, bytes]], start_ms: int = DAY) -> list[Even
     return events
 
 
-def added(seen: Iterator[Seen] | Sequence[Seen]) -> tuple[list[int], int, int, int]:
+def added(seen: Iterator[ObservedGroups] | Sequence[ObservedGroups]) -> tuple[list[int], int, int, int]:
     """Counts of gaps, their sum, groups begun, split folds."""
     counts, total, begun, split = [0] * (len(BOUNDS_MS) + 1), 0, 0, 0
     for each in seen:

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 from redis.asyncio import Redis
 
 from streams_app.delivery.scripts import Script
-from streams_app.folding.core.chunks import Chunk, Cutter
+from streams_app.folding.core.chunks import Chunk, ChunkCutter
 from streams_app.folding.core.closing import FEW_NAMES, Bounds
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.core.pace import WORK
 from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.script_sizing import WORK
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
-from streams_app.folding.shard.progress import Progress
+from streams_app.folding.shard.progress import ChunkProgress
 from streams_app.folding.store.arguments import Groups, Packing
 from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
 from streams_app.folding.store.keys import shard_keys
-from streams_app.folding.store.replies import Folded, Outcome, SealedGroups, UnderWay
+from streams_app.folding.store.replies import FoldOutcome, FoldReply, SealedGroups, UnderWay
 from streams_app.folding.store.scripts import ScriptSet, script_text, with_included
 from streams_app.folding.store.shard_store import ShardStore
 
@@ -59,7 +59,7 @@ def chunks_of(
         max_changed: Most names of a group; so many are no bound that is near.
     """
     bounds = Bounds(quiet_ms=session_gap_ms or 0, hold_ms=hold_ms, max_changed=max_changed, sessions=session_gap_ms is not None)
-    cutter = Cutter(events, above, end, bounds, keeps_values=keeps_values)
+    cutter = ChunkCutter(events, above, end, bounds, keeps_values=keeps_values)
     while cutter.above < end:
         chunk = cutter.next(RangeTime(cap_ms, arrived_ms), start_ms, is_whole=is_whole)
         start_ms = chunk.clock_ms
@@ -89,7 +89,7 @@ def packed(chunk: Chunk, bounds: Bounds = BOUNDS, *, epoch: bytes = EPOCH, silen
 async def send(
     store: ShardStore, fence: int, chunk: Chunk, groups: Groups, bounds: Bounds = BOUNDS, *, cursor: bytes = b"",
     is_last: bool = True, token: str = "me", outbox_limit: int = OUTBOX_LIMIT, late_ms: int = 0, most_work: int = WORK,
-) -> Folded:  # fmt: skip
+) -> FoldReply:  # fmt: skip
     """One script that folds."""
     clocks = Clocks(chunk.clock_ms, chunk.clock_ms, late_ms)
     return await store.fold(
@@ -115,7 +115,7 @@ async def fold(
         most: Groups a script.
         outbox_limit: At or above it nothing is folded.
     """
-    progress = Progress(chunk, b"", lambda: events)
+    progress = ChunkProgress(chunk, b"", lambda: events)
     packing = Packing(bounds, epoch, PARTITIONS, keeps_values=True)
     sealed: list[Sealed] = []
     while True:
@@ -125,11 +125,11 @@ async def fold(
         )  # fmt: skip
         sealed += reply.sealed
         match reply.outcome:
-            case Outcome.DETAIL:
+            case FoldOutcome.DETAIL:
                 progress.detail(reply.detail, bounds)
-            case Outcome.MORE:
+            case FoldOutcome.MORE:
                 progress.moved_to(reply.cursor)
-            case Outcome.DONE:
+            case FoldOutcome.DONE:
                 return sealed
             case _:
                 raise AssertionError(f"the script says {reply.outcome}")
@@ -210,6 +210,6 @@ class BriefStore(ShardStore):
         super().__init__(ScriptSet(store.redis), store.keys)
         self.work = work
 
-    async def fold(self, *args: Any, **kwargs: Any) -> Folded:
+    async def fold(self, *args: Any, **kwargs: Any) -> FoldReply:
         """As every shard does, with less work."""
         return await super().fold(*args, **kwargs | {"most_work": self.work})

@@ -13,14 +13,14 @@ from streams_app.delivery.outgoing import Outgoing
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
+from streams_app.folding.agents.context import FoldContext
+from streams_app.folding.agents.decoded_batches import DecodedBatchCache
 from streams_app.folding.agents.emission import Emitter
-from streams_app.folding.agents.parts import Parts
-from streams_app.folding.agents.posts import Posts
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
-from streams_app.folding.store.replies import Outcome
+from streams_app.folding.store.replies import FoldOutcome
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.kafka.producer import AckedProducer
@@ -55,14 +55,14 @@ async def claimed_shard(redis: Redis, names: Names, backlog: Literal["merge", "s
     return shard
 
 
-async def fold_some(shard: Shard, events: list[FoldEvent]) -> Outcome:
+async def fold_some(shard: Shard, events: list[FoldEvent]) -> FoldOutcome:
     """Folds these events; says what the last step did."""
-    outcome = Outcome.DONE
+    outcome = FoldOutcome.DONE
     for chunk in shard.chunks(events, events[-1].offset, ReaderView(None, None), 10_000):
         progress = shard.begin(chunk, lambda: events)
-        while (outcome := (await shard.fold_once(progress)).outcome) is Outcome.MORE:
+        while (outcome := (await shard.fold_once(progress)).outcome) is FoldOutcome.MORE:
             pass
-        if outcome is Outcome.FULL:
+        if outcome is FoldOutcome.FULL:
             break
     return outcome
 
@@ -76,12 +76,12 @@ def emitter_of(shard: Shard, producer: Answering) -> Emitter:
     return Emitter(shard, cast("AckedProducer", producer), letters, clock, metrics, view=lambda: view)
 
 
-def posts_of(fold: Fold) -> Posts:
+def posts_of(fold: Fold) -> DecodedBatchCache:
     """How a fold reads, alone in its source."""
-    return Posts("a", {fold.name: reader_of(fold, LIMITS)}, LIMITS)
+    return DecodedBatchCache("a", {fold.name: reader_of(fold, LIMITS)}, LIMITS)
 
 
-def parts_of(redis_client: Redis, names: Names, fold: Fold, clock: TrustedClock) -> Parts:
+def parts_of(redis_client: Redis, names: Names, fold: Fold, clock: TrustedClock) -> FoldContext:
     """What a processor needs of a worker, without a producer."""
     settings = Settings(app_id=names.app_id, folds=(fold,))
-    return Parts(settings, ScriptSet(redis_client), cast("Any", None), clock, Metrics(settings), Status())
+    return FoldContext(settings, ScriptSet(redis_client), cast("Any", None), clock, Metrics(settings), Status())

@@ -13,7 +13,7 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.delivery.processor import Claim, Edges, Mark
 from streams_app.metrics import Metrics
-from streams_app.patience import Patience
+from streams_app.outage_reporter import OutageReporter
 from streams_app.read_store.agents.processor import StoreProcessor, StoreProcessors
 from streams_app.read_store.agents.sync import Sync
 from streams_app.settings import Settings
@@ -93,7 +93,7 @@ class Store:
         })  # fmt: skip
         self.metrics = Metrics(settings)
         self.sync = Sync(settings, settings.read_store(None), self.metrics, ManualClock(50))
-        self.processors = StoreProcessors(self.sync, Patience("read store sync", self.told.append))
+        self.processors = StoreProcessors(self.sync, OutageReporter("read store sync", self.told.append))
         self.made: list[StoreProcessor] = []
 
     def processor(self, tp: TP = P0) -> StoreProcessor:

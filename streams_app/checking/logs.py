@@ -38,7 +38,7 @@ from streams_app.subscribers.subscription import subscriptions_of
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ComparedReader:
     """Who reads partitions.
 
     Attributes:
@@ -85,7 +85,7 @@ async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
         yield Finding(Level.WARNING, f"what has been read cannot be compared with the logs: {text_of(error)}", "check again")
 
 
-async def _compared(settings: Settings, reader: Reader, read: Read) -> list[Finding]:
+async def _compared(settings: Settings, reader: ComparedReader, read: Read) -> list[Finding]:
     """Compares what stands in logs with the fingerprints of what was read."""
     found: list[Finding] = []
     for topic in sorted({tp.topic for tp in read}):
@@ -102,7 +102,7 @@ async def _compared(settings: Settings, reader: Reader, read: Read) -> list[Find
     return found
 
 
-def made_again(reader: Reader, read: Read, ids: Mapping[str, str]) -> Iterator[Finding]:
+def made_again(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> Iterator[Finding]:
     """Says that one has read another log than the one that is there (pure); once, as it is so of all its partitions."""
     for tp, so_far in read.items():
         if so_far.topic_id in (UNKNOWN, ids[tp.topic]):
@@ -115,13 +115,13 @@ def made_again(reader: Reader, read: Read, ids: Mapping[str, str]) -> Iterator[F
         return
 
 
-def went_back(reader: Reader, tp: TP, common: int, so_far: ReadSoFar) -> Finding:
+def went_back(reader: ComparedReader, tp: TP, common: int, so_far: ReadSoFar) -> Finding:
     """Says what the broker has lost of what one has read (pure)."""
     text = f"{tp} went back: the broker has lost what {reader.name} had read from offset {common} to {so_far.to - 1}"
     return Finding(Level.WARNING, text, f"nothing: a worker reads again from {common}; find out why the broker lost it")
 
 
-async def _readers(settings: Settings) -> dict[Reader, Read]:
+async def _readers(settings: Settings) -> dict[ComparedReader, Read]:
     """All that read anything, each with what it has read."""
     readers = await _in_redis(settings)
     async with admin_client(settings.kafka) as client:
@@ -131,7 +131,7 @@ async def _readers(settings: Settings) -> dict[Reader, Read]:
         group = f"{settings.app_id}.{store.group}"
         async with in_group(settings.kafka, group) as consumer:
             commits = await held_in(settings.kafka, consumer, group, tps) if tps else {}
-        readers[Reader(f"read store {store.name}")] = {
+        readers[ComparedReader(f"read store {store.name}")] = {
             tp: ReadSoFar(noted[0], offset, of_text(noted[2]))
             for tp, (offset, note) in _marks(store.name, commits).items()
             if (noted := note.partition("~"))
@@ -139,17 +139,17 @@ async def _readers(settings: Settings) -> dict[Reader, Read]:
     return readers | await _subscribers(settings)
 
 
-async def _subscribers(settings: Settings) -> dict[Reader, Read]:
+async def _subscribers(settings: Settings) -> dict[ComparedReader, Read]:
     if settings.events.catalogue is None:
         return {}
     subscriptions = [one for one in subscriptions_of(catalogue_of(settings), settings) if one.subscriber.is_enabled]
     async with admin_client(settings.kafka) as client:
         counts = await partition_counts(client, [one.topic for one in subscriptions])
-    readers: dict[Reader, Read] = {}
+    readers: dict[ComparedReader, Read] = {}
     for one in subscriptions:
         name = one.subscriber.name
         commits = await committed(settings, one, _partitions([one.topic], counts)) if one.topic in counts else {}
-        readers[Reader(f"subscriber {name}", how_to_place(name))] = {
+        readers[ComparedReader(f"subscriber {name}", how_to_place(name))] = {
             tp: ReadSoFar(note.topic_id, max(offset, *(each.offset + 1 for each in note.read), 0), note.read)
             for tp, (offset, text) in _marks(name, commits).items()
             if (note := decoded(text, offset, READS_NOTHING)) is not None
@@ -166,22 +166,22 @@ def _partitions(topics: Iterable[str], counts: Mapping[str, int]) -> list[TP]:
     return [TP(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
 
 
-async def _in_redis(settings: Settings) -> dict[Reader, Read]:
+async def _in_redis(settings: Settings) -> dict[ComparedReader, Read]:
     """What folds, live views and journals have read, as Redis knows it."""
-    readers: dict[Reader, Read] = defaultdict(dict)
+    readers: dict[ComparedReader, Read] = defaultdict(dict)
     async with redis_of(settings) as redis:
         for place in await places_of(redis, settings, None):
             topic_id, log, to = await redis.hmget(place.keys.meta, ["topic_id", "log", "to"])
             advice = f"streams-app reset --fold {place.fold.name} --emit (it says first what it would do)"
-            readers[Reader(f"fold {place.fold.name}", advice)][TP(place.fold.source, place.partition)] = ReadSoFar(
+            readers[ComparedReader(f"fold {place.fold.name}", advice)][TP(place.fold.source, place.partition)] = ReadSoFar(
                 _text(topic_id), max(place.fence, int(to or -1)) + 1, of_text(_text(log))
             )
         metas = [
-            (Reader(f"live view {view.name}"), view.source, partial(_meta_of_view, settings.app_id, view.name))
+            (ComparedReader(f"live view {view.name}"), view.source, partial(_meta_of_view, settings.app_id, view.name))
             for view in settings.live_of_topics
         ]
         for journal in settings.journals:
-            reader = Reader(
+            reader = ComparedReader(
                 f"journal {journal.name}", f"streams-app reset --journal {journal.name} (it says first what it would do)"
             )
             metas.append((reader, journal.source, partial(_meta_of_journal, settings.app_id, journal.name)))

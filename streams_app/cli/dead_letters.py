@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streams_app.clock import Clock
     from streams_app.operating.dead_letters import Listed, Shown
     from streams_app.operating.letters import Selection
-    from streams_app.operating.replay import Replay
+    from streams_app.operating.replay import DeadLetterReplay
     from streams_app.operating.store_replay import StoreReplay
     from streams_app.subscribers.subscription import Subscription
 
@@ -137,10 +137,10 @@ def _letters(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tu
 def _replay(
     settings: Settings, fold: str | None, chosen: dict[str, Any], clock: Clock,
     *, limit: int | None, again: bool, interrupted: bool, dry_run: bool,
-) -> tuple[dict[str, object], Replay | StoreReplay]:  # fmt: skip
+) -> tuple[dict[str, object], DeadLetterReplay | StoreReplay]:  # fmt: skip
     """What the audit says of who refused, and the replay."""
     from streams_app.operating.destinations import FoldDestination, Insistence, SubscriberDestination
-    from streams_app.operating.replay import Replay
+    from streams_app.operating.replay import DeadLetterReplay
     from streams_app.operating.store_replay import StoreReplay
 
     if _kind(fold, chosen) == "view":
@@ -163,7 +163,7 @@ def _replay(
         of = _fold(settings, fold)
         name, destination = of.name, FoldDestination(settings.app_id, of, settings.limits)
     insisted = {"interrupted": interrupted} if selection.kind == "subscriber" else {}
-    replay = Replay(settings, destination, selection, clock, limit=limit, again=again, dry_run=dry_run)
+    replay = DeadLetterReplay(settings, destination, selection, clock, limit=limit, again=again, dry_run=dry_run)
     return {selection.kind: name, **insisted}, replay
 
 

@@ -55,9 +55,9 @@ def serve(settings: Settings, has_page: bool, log_level: str, log_format: str) -
     GET /live/PAGE/events?view=A&view=B   the same as server-sent events, whenever they change
     GET /live.js                          the module for pages
     """  # noqa: D301  # \b is for click: keep these lines as they are
-    from streams_app.leaving import leave
     from streams_app.live.hub.serving import serve_views
     from streams_app.logs import set_up_logging
+    from streams_app.process_exit import leave
 
     set_up_logging(log_level, log_format)
     try:

@@ -50,8 +50,8 @@ def command(config: Path | None, app: str | None, log_level: str, log_format: st
     declared = named(config, app)
     settings = declared if isinstance(declared, Settings) else declared.settings
     # Faust takes a second to import, and `--help` should not.
-    from streams_app.leaving import leave
     from streams_app.logs import set_up_logging
+    from streams_app.process_exit import leave
 
     set_up_logging(log_level, log_format)
     try:

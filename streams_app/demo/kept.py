@@ -40,7 +40,7 @@ quiet_period = "{quiet_period}"
 """
 
 
-class Kept:
+class FirstEvents:
     """The first events of a demo; what others do with them is :mod:`streams_app.tuning`."""
 
     def __init__(self, folder: Path, *, group_key: str, changed: str) -> None:

@@ -40,7 +40,7 @@ class Update:
     value: bytes
 
 
-class Source(Protocol):
+class LoadEvents(Protocol):
     """Where the demo's events come from."""
 
     def until(self, now_ms: float) -> list[Update]:

@@ -21,7 +21,7 @@ LATEST = 6
 
 
 @dataclass(slots=True)
-class Seen:
+class OutputSoFar:
     """What has come out so far.
 
     Attributes:
@@ -50,7 +50,7 @@ class Observer:
     """
 
     def __init__(self, settings: Settings, fold: Fold) -> None:
-        self.seen = Seen()
+        self.seen = OutputSoFar()
         self._fold = fold
         self.ids: set[str] = set()
         self._options = client_options(settings.kafka)
@@ -104,7 +104,7 @@ class Observer:
 
 
 @dataclass(frozen=True, slots=True)
-class Gauges:
+class WorkerGauges:
     """What the worker's metrics say."""
 
     open_groups: int = 0
@@ -118,7 +118,7 @@ class Gauges:
     journal_bytes: int = 0
 
 
-async def scrape(session: aiohttp.ClientSession, url: str) -> Gauges | None:
+async def scrape(session: aiohttp.ClientSession, url: str) -> WorkerGauges | None:
     """Reads ``/metrics``; None where the worker does not answer."""
     try:
         async with session.get(f"{url}/metrics") as reply:
@@ -126,7 +126,7 @@ async def scrape(session: aiohttp.ClientSession, url: str) -> Gauges | None:
     except (aiohttp.ClientError, TimeoutError):
         return None
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    return Gauges(
+    return WorkerGauges(
         open_groups=_total(samples, "streams_app_open_groups"),
         lag_events=_total(samples, "streams_app_lag_events"),
         values_written=_total(samples, "streams_app_read_store_writes_total", result="written"),

@@ -36,7 +36,7 @@ ON CONFLICT (account) DO UPDATE SET score = excluded.score, version = excluded.v
 """
 
 
-class Folded(msgspec.Struct, frozen=True):
+class RecomputedRecord(msgspec.Struct, frozen=True):
     """A folded record: its key, and what every one says of its fold, are all that is needed."""
 
 
@@ -106,14 +106,14 @@ def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | fl
 
 
 @subscriber(
-    records_of(FOLD, Folded),
+    records_of(FOLD, RecomputedRecord),
     idempotent="yes",
     ordered="key",
     description="Recomputes the score of an account.",
     concurrency=4,
     retry=Retries(attempts=8, first="200ms"),
 )
-def recompute(event: Received[Folded]) -> None:
+def recompute(event: Received[RecomputedRecord]) -> None:
     """Computes the score anew; twice does no harm."""
     is_busy = event.attempt == 1 and crc32(event.id.encode()) % BUSY_EVERY == 0
     with connected(Path(os.environ[DEMO_FOLDER])) as connection:

@@ -25,7 +25,7 @@ LONGEST_LINE_BYTES: Final = 16_000_000
 LOOKED_AT: Final = 100
 
 
-class Replay:
+class EventReplay:
     """The events of a file, as fast as they happened, or at ``rate`` a second where nothing tells the time.
 
     Attributes:

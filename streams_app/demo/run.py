@@ -16,11 +16,11 @@ from streams_app.delivery.outgoing import Outgoing
 from streams_app.demo.explaining import HOT_KEY, Explained, explained, follow_command
 from streams_app.demo.fields import fault_of
 from streams_app.demo.interruption import Interruption
-from streams_app.demo.kept import Kept
-from streams_app.demo.load import Load, Source, Update
-from streams_app.demo.observer import Gauges, Observer, scrape
+from streams_app.demo.kept import FirstEvents
+from streams_app.demo.load import Load, LoadEvents, Update
+from streams_app.demo.observer import Observer, WorkerGauges, scrape
 from streams_app.demo.recomputing import prepare, recomputed, undone
-from streams_app.demo.replay import TIME_FIELDS, Replay
+from streams_app.demo.replay import TIME_FIELDS, EventReplay
 from streams_app.demo.stage import (
     FOLD,
     PARTITIONS,
@@ -91,7 +91,7 @@ def run(options: Options, console: Console) -> None:
         with servers(options.bootstrap, options.redis, folder) as on:
             config, settings = demo_settings(on, folder, group_key=options.group_key, changed=options.changed)
             fold = fold_text(settings.fold(FOLD))
-            if isinstance(source, Replay):
+            if isinstance(source, EventReplay):
                 view.step(f"  pace        {source.pace}")
             view.step(f"  broker      {on.broker}\n  redis       {on.redis}\n  fold        {fold}\n{CONSUMERS}")
             try:
@@ -102,7 +102,7 @@ def run(options: Options, console: Console) -> None:
                 interruption.leave()
 
 
-def open_source(options: Options) -> Source:
+def open_source(options: Options) -> LoadEvents:
     """Where the events come from.
 
     Raises:
@@ -111,7 +111,7 @@ def open_source(options: Options) -> Source:
     if options.replay is None:
         return Load(groups=options.groups, rate=options.rate)
     fold = demo_fold(group_key=options.group_key, changed=options.changed)
-    replay = Replay(options.replay, group_key=options.group_key, rate=options.rate)
+    replay = EventReplay(options.replay, group_key=options.group_key, rate=options.rate)
     if fault := fault_of(replay.head, fold, TIME_FIELDS):
         raise ConfigurationError([f"--replay {options.replay}: {replay.fault or fault}"])
     return replay
@@ -133,7 +133,7 @@ class _Demo:
         self,
         options: Options,
         view: View,
-        source: Source,
+        source: LoadEvents,
         folder: Path,
         on: Servers,
         settings: Settings,
@@ -154,8 +154,8 @@ class _Demo:
         self._observer = Observer(settings, self._fold)
         self._write_side = WriteSide(folder / "write.db", self._fold, settings.limits)
         prepare(folder)
-        self._kept = Kept(folder, group_key=options.group_key, changed=options.changed)
-        self._gauges = Gauges()
+        self._kept = FirstEvents(folder, group_key=options.group_key, changed=options.changed)
+        self._gauges = WorkerGauges()
         self._enough = asyncio.Event()
         self._is_loading = False
         self._is_asked_to_end = False
@@ -312,7 +312,7 @@ class _Demo:
         accounts = len({account for account, _ in expected})
         step("")
         step(f"raw events         {self._sent:,} in {self._load_ms / 1000:.1f} s ({self._sent * 1000 / self._load_ms:,.0f}/s)")
-        if isinstance(self._source, Replay) and self._source.fault:
+        if isinstance(self._source, EventReplay) and self._source.fault:
             step(f"broken off         {self._source.fault}")
         step(f"folded records     {seen.records:,}  (re-sent under the same id: {seen.redelivered})")
         step(f"folding ratio      {last.folding_ratio:.1%}")

@@ -242,13 +242,13 @@ class Events:
 
     def _new_producer(self) -> ClosingProducer:
         # aiokafka takes half a second to import; who only declares events, or never publishes, need not wait for it.
-        from streams_app.kafka.joining import JoiningProducer
+        from streams_app.kafka.coalescing_producer import CoalescingProducer
         from streams_app.kafka.producer import AckedProducer
 
         # Without lingering: what is published one by one would wait for it each time.
         client_id = f"{self._settings.app_id}-events"
         producer = AckedProducer(self._settings.kafka, client_id=client_id, send_seconds=self._send_seconds, linger_ms=0)
-        return JoiningProducer(producer, self._send_seconds)
+        return CoalescingProducer(producer, self._send_seconds)
 
     def _waited_for(self, publish: Callable[[], Coroutine[Any, Any, str]]) -> str:
         if self._loop is not None and self._own is None:

@@ -15,7 +15,7 @@ from faust.types import TP as FaustTP
 from streams_app.delivery.batch import Batch
 
 
-class Carrier:
+class BatchMessage:
     """One batch on its way, with every attribute that Faust reads from a consumer record.
 
     Whoever receives it takes the batch out: what Faust wraps around a carrier refers to itself, and would keep every record in
@@ -49,7 +49,7 @@ class Carrier:
         return self.tp.partition
 
     @property
-    def value(self) -> Carrier:
+    def value(self) -> BatchMessage:
         """The carrier itself, as agents receive the value of a message."""
         return self
 
@@ -66,4 +66,4 @@ class BatchScheduler(DefaultSchedulingStrategy):
     def iterate(self, records: Mapping[FaustTP, Any]) -> Iterator[tuple[FaustTP, Any]]:
         """One (partition, batch) pair for each partition of a fetch."""
         for tp, batch in records.items():
-            yield tp, Carrier(batch)
+            yield tp, BatchMessage(batch)

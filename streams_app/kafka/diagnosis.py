@@ -33,7 +33,7 @@ ASK_SECONDS: Final = 5.0
 NOT_ALLOWED: Final = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, ClusterAuthorizationFailedError)
 
 
-class Finding(NamedTuple):
+class ServerFinding(NamedTuple):
     """What one server answered.
 
     Attributes:
@@ -81,7 +81,7 @@ def not_allowed(kafka: KafkaSettings, error: BaseException) -> ConfigurationErro
     return ConfigurationError([f"{text}; grant it there (ACL): `streams-app check` names the rights that a worker lacks"])
 
 
-async def _ask(kafka: KafkaSettings, server: str) -> Finding | None:
+async def _ask(kafka: KafkaSettings, server: str) -> ServerFinding | None:
     """Why a server does not let us in; None where it does."""
     host, _, number = server.rpartition(":")
     host, port = host.strip("[]"), int(number)
@@ -91,7 +91,7 @@ async def _ask(kafka: KafkaSettings, server: str) -> Finding | None:
         return await _meaning(kafka, host, port, error)
     if mechanisms is not None:
         text = f"the server wants a password (it offers {', '.join(mechanisms) or 'no mechanism'}): kafka.security_protocol"
-        return Finding(f"{text} = {kafka.security_protocol}", is_certain=True)
+        return ServerFinding(f"{text} = {kafka.security_protocol}", is_certain=True)
     return None
 
 
@@ -124,11 +124,11 @@ async def _within(call: Awaitable[Any]) -> Any:
         return await call
 
 
-async def _meaning(kafka: KafkaSettings, host: str, port: int, error: BaseException) -> Finding:
+async def _meaning(kafka: KafkaSettings, host: str, port: int, error: BaseException) -> ServerFinding:
     fault = _password_fault(kafka, error) or await _tls_fault(kafka, host, port, error)
     if fault is not None:
-        return Finding(fault, is_certain=True)
-    return Finding(_reach_text(host, port, error), is_certain=False)
+        return ServerFinding(fault, is_certain=True)
+    return ServerFinding(_reach_text(host, port, error), is_certain=False)
 
 
 def _password_fault(kafka: KafkaSettings, error: BaseException) -> str | None:

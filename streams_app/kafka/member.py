@@ -27,7 +27,7 @@ from streams_app.kafka.fetching import drained, is_behind, moved, notify_waiters
 from streams_app.kafka.members import places_of
 from streams_app.kafka.patches.consumer_end import end
 from streams_app.kafka.patches.fetch_times import watch
-from streams_app.patience import Patience
+from streams_app.outage_reporter import OutageReporter
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         self._consumer: AIOKafkaConsumer | None = None
         self._ownership: Ownership | None = None
         self._seek_numbers: dict[TP, int] = defaultdict(int)
-        self.patience = Patience(f"consumer of group {settings.app_id}.{group}")
+        self.patience = OutageReporter(f"consumer of group {settings.app_id}.{group}")
         self._failed: asyncio.Future[None] | None = None
 
     # ---- life

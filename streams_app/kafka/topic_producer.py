@@ -37,7 +37,7 @@ LOOK_SECONDS, SLOW_LOOKS = 1.0, 5
 """How often a waiting send looks whether there still is a topic, and after how many looks it says that it waits."""
 
 
-class Batch:
+class ProducerBatch:
     """Records of one partition that are sent together, and their positions among those of the call."""
 
     __slots__ = ("builder", "partition", "positions")
@@ -212,15 +212,15 @@ class TopicProducer:
 
     def _batches(
         self, producer: AIOKafkaProducer, records: Sequence[Outgoing], count: int, positions: Sequence[int]
-    ) -> list[Batch]:
+    ) -> list[ProducerBatch]:
         """Packs records by partition: a future for each batch costs a fraction of one for each record."""
-        batches: list[Batch] = []
-        waiting: dict[int, Batch] = {}
+        batches: list[ProducerBatch] = []
+        waiting: dict[int, ProducerBatch] = {}
         for position, place in zip(positions, self._partitions([records[at] for at in positions], count), strict=True):
             record = records[position]
             batch = waiting.get(place)
             if batch is None or not batch.append(record, position):
-                batch = waiting[place] = Batch(place, producer.create_batch())
+                batch = waiting[place] = ProducerBatch(place, producer.create_batch())
                 batches.append(batch)
                 batch.append(record, position)
         return batches
@@ -235,14 +235,14 @@ class TopicProducer:
                 found[position] = self._turn % count
         return found
 
-    async def _send_all(self, opened: Opened, batches: Iterable[Batch], outcomes: Outcomes) -> None:
+    async def _send_all(self, opened: Opened, batches: Iterable[ProducerBatch], outcomes: Outcomes) -> None:
         """Sends batches, those of one partition in order, and notes what becomes of each record."""
-        queues: dict[int, list[Batch]] = {}
+        queues: dict[int, list[ProducerBatch]] = {}
         for batch in batches:
             queues.setdefault(batch.partition, []).append(batch)
         await asyncio.gather(*(self._send_in_order(opened, queue, outcomes) for queue in queues.values()))
 
-    async def _send_in_order(self, opened: Opened, queue: Sequence[Batch], outcomes: Outcomes) -> None:
+    async def _send_in_order(self, opened: Opened, queue: Sequence[ProducerBatch], outcomes: Outcomes) -> None:
         """Sends the batches of one partition.
 
         Only one batch of the process waits for its place in a partition at a time. Where many wait, aiokafka counts the time of
@@ -268,7 +268,9 @@ class TopicProducer:
             if fault is not None and not isinstance(fault, (KafkaError, TimeoutError)):
                 raise fault
 
-    async def _wait(self, opened: Opened, acks: Sequence[asyncio.Future[Any]], queue: Sequence[Batch], outcomes: Outcomes) -> None:
+    async def _wait(
+        self, opened: Opened, acks: Sequence[asyncio.Future[Any]], queue: Sequence[ProducerBatch], outcomes: Outcomes
+    ) -> None:
         """Returns when all batches are answered, or when the topic does not exist any more."""
         looks, waiting = 0, set(acks)
         while waiting:
@@ -287,11 +289,11 @@ class TopicProducer:
 
     # ---- outcomes
 
-    def _on_ack(self, batch: Batch, outcomes: Outcomes, ack: asyncio.Future[Any]) -> None:
+    def _on_ack(self, batch: ProducerBatch, outcomes: Outcomes, ack: asyncio.Future[Any]) -> None:
         if not ack.cancelled():
             self._note(batch, outcomes, ack.exception())
 
-    def _note(self, batch: Batch, outcomes: Outcomes, outcome: BaseException | None) -> None:
+    def _note(self, batch: ProducerBatch, outcomes: Outcomes, outcome: BaseException | None) -> None:
         for position in batch.positions:
             outcomes[position] = outcome
         if isinstance(outcome, ProducerClosed):

@@ -17,7 +17,7 @@ from streams_app.delivery.outgoing import Outcomes, Outgoing
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LocalRecord:
     """One record of a log; with the names that aiokafka gives to what it has."""
 
     offset: int
@@ -57,7 +57,7 @@ class Group:
         self.committed.update(marks)
 
 
-class Broker:
+class LocalBroker:
     """All topics and groups.
 
     Attributes:
@@ -68,7 +68,7 @@ class Broker:
         """Has no record yet; ``clock`` times those without a time of their own."""
         self.groups: defaultdict[str, Group] = defaultdict(Group)
         self._clock = clock
-        self._logs: defaultdict[str, list[Record]] = defaultdict(list)
+        self._logs: defaultdict[str, list[LocalRecord]] = defaultdict(list)
         self._listeners: defaultdict[str, list[Callable[[], object]]] = defaultdict(list)
         self._lock = threading.Lock()
 
@@ -77,12 +77,12 @@ class Broker:
         at_ms = self._clock.now_ms() if record.timestamp_ms is None else record.timestamp_ms
         with self._lock:
             log = self._logs[record.topic]
-            log.append(Record(len(log), at_ms, record.key, record.value, tuple(record.headers)))
+            log.append(LocalRecord(len(log), at_ms, record.key, record.value, tuple(record.headers)))
             listeners = list(self._listeners[record.topic])
         for tell in listeners:
             tell()
 
-    def records(self, topic: str, begin: int = 0, most: int | None = None) -> list[Record]:
+    def records(self, topic: str, begin: int = 0, most: int | None = None) -> list[LocalRecord]:
         """Records of a topic from an offset on."""
         with self._lock:
             return self._logs[topic][begin : None if most is None else begin + most]
@@ -106,7 +106,7 @@ class Broker:
 class MemoryProducer:
     """Appends to the log at once; in the place of :class:`streams_app.kafka.producer.AckedProducer`."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: LocalBroker) -> None:
         """Has nothing to send."""
         self._broker = broker
 

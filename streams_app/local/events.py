@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from streams_app.clock import Clock, SystemClock
 from streams_app.events.own_loop import OwnLoop
 from streams_app.events.publishing import Events
-from streams_app.local.broker import Broker, MemoryProducer
+from streams_app.local.broker import LocalBroker, MemoryProducer
 from streams_app.local.member import LocalMember
 from streams_app.local.process import LocalProcess
 from streams_app.local.scripts import MemoryScripts
@@ -55,7 +55,7 @@ class LocalEvents(Events):
         super().__init__(self._chosen, catalogue, clock=self._time)
         self._catalogue = catalogue
         self._subscriptions = [one for one in subscriptions_of(catalogue, self._chosen) if one.subscriber.is_enabled]
-        self._broker = Broker(self._time)
+        self._broker = LocalBroker(self._time)
         self._worker: _Worker | None = None
 
     async def __aenter__(self) -> Self:
@@ -88,7 +88,7 @@ class LocalEvents(Events):
 class _Inside(Events):
     """Publishes what functions want published."""
 
-    def __init__(self, settings: Settings, catalogue: Catalogue, broker: Broker, clock: Clock) -> None:
+    def __init__(self, settings: Settings, catalogue: Catalogue, broker: LocalBroker, clock: Clock) -> None:
         super().__init__(settings, catalogue, clock=clock)
         self._broker = broker
 
@@ -100,7 +100,7 @@ class _Worker:
     """The subscribers of a catalogue, on a loop beside that of the application: neither holds up the other."""
 
     def __init__(
-        self, settings: Settings, catalogue: Catalogue, subscriptions: Sequence[Subscription], broker: Broker, clock: Clock
+        self, settings: Settings, catalogue: Catalogue, subscriptions: Sequence[Subscription], broker: LocalBroker, clock: Clock
     ) -> None:
         self._settings = settings
         self._catalogue = catalogue

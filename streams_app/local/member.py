@@ -15,7 +15,7 @@ from streams_app.delivery.commits import Committed, Member, NotOwnerError
 from streams_app.delivery.fingerprints import OTHER, Incarnation, checksum_of
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.partition_clock import ReaderView
-from streams_app.local.broker import Broker
+from streams_app.local.broker import LocalBroker
 
 MOST_RECORDS: Final = 500
 """So many records are handed over at once, then others have their turn."""
@@ -39,7 +39,7 @@ class _Reading:
 class LocalMember:
     """One member of a group. Nothing here waits: the log is in the same memory."""
 
-    def __init__(self, broker: Broker, group: str, member_id: str, topics: Collection[str], clock: Clock) -> None:
+    def __init__(self, broker: LocalBroker, group: str, member_id: str, topics: Collection[str], clock: Clock) -> None:
         """Is no member yet.
 
         Args:

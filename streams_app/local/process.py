@@ -11,7 +11,7 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.outgoing import Producer
 from streams_app.events.publishing import Events
-from streams_app.local.broker import Broker
+from streams_app.local.broker import LocalBroker
 from streams_app.local.member import LocalMember
 from streams_app.settings import Settings
 from streams_app.subscribers.agent import OnEnded, Serving, serving
@@ -38,7 +38,7 @@ class LocalProcess:
         settings: Settings,
         subscriptions: Sequence[Subscription],
         *,
-        broker: Broker,
+        broker: LocalBroker,
         scripts: Scripts,
         producer: Producer,
         events: Events,
@@ -111,7 +111,7 @@ class LocalProcess:
             member.forget()
 
 
-def _place(broker: Broker, one: Subscription, topics: Sequence[str]) -> None:
+def _place(broker: LocalBroker, one: Subscription, topics: Sequence[str]) -> None:
     """Commits where a new subscriber begins that must not be called twice, as ``topics create`` does."""
     for topic in topics:
         begin = 0 if one.subscriber.start == "earliest" else broker.end(topic)

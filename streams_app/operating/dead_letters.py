@@ -19,7 +19,7 @@ from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.client import client_options
 from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed
 from streams_app.kafka.log_reader import POLL_MS, SILENT_SECONDS, stable_ends
-from streams_app.operating.letters import Letter, Selection, taken_apart
+from streams_app.operating.letters import ListedDeadLetter, Selection, taken_apart
 from streams_app.settings import Settings
 
 PAGE_RECORDS: Final = 500
@@ -49,7 +49,7 @@ class LetterTopic:
         """How many offsets there are to read."""
         return sum(self.ends[tp] - begin for tp, begin in self.begins.items())
 
-    async def pages(self) -> AsyncIterator[list[Letter]]:
+    async def pages(self) -> AsyncIterator[list[ListedDeadLetter]]:
         """All letters up to the ends, each partition in its order; a page may be empty.
 
         Raises:
@@ -72,7 +72,9 @@ class LetterTopic:
             if silent_ms > SILENT_SECONDS * 1000:
                 raise TryAgainError(f"Kafka does not go on with {self.name}: {SILENT_SECONDS:.0f} s without an answer")
             yield [
-                Letter(tp.partition, record.offset, record.key, record.value, record.timestamp, *taken_apart(record.headers))
+                ListedDeadLetter(
+                    tp.partition, record.offset, record.key, record.value, record.timestamp, *taken_apart(record.headers)
+                )
                 for tp, records in fetched.items()
                 for record in records
                 if record.offset < self.ends[tp]
@@ -129,7 +131,7 @@ class Shown(NamedTuple):
         times: How often it is there.
     """
 
-    letter: Letter
+    letter: ListedDeadLetter
     times: int = 1
 
 
@@ -151,7 +153,7 @@ class Listed(NamedTuple):
     has_others: bool = False
 
     @property
-    def letters(self) -> list[Letter]:
+    def letters(self) -> list[ListedDeadLetter]:
         """Those that are shown."""
         return [one.letter for one in self.shown]
 
@@ -211,7 +213,7 @@ class Oldest:
         self._limit = limit
         self._kept: dict[str, Shown] = {}
 
-    def add(self, letters: Iterable[Letter]) -> None:
+    def add(self, letters: Iterable[ListedDeadLetter]) -> None:
         """Takes letters in any order."""
         for letter in letters:
             same = self._kept.get(letter.identity)
@@ -228,5 +230,5 @@ class Oldest:
         return sorted(self._kept.values(), key=lambda one: _age(one.letter))[: self._limit]
 
 
-def _age(letter: Letter) -> tuple[int, int, int]:
+def _age(letter: ListedDeadLetter) -> tuple[int, int, int]:
     return letter.timestamp_ms, letter.partition, letter.offset

@@ -1,7 +1,7 @@
 """Where dead letters go back to, which of them can, and what is produced of one. It asks no server.
 
-An event of a fold goes back into the partition it came from, with the header of :mod:`streams_app.folding.reading.addressing`: the
-other folds of the source skip it. An event of a subscriber goes into a topic of its application, see
+An event of a fold goes back into the partition it came from. A header tells the other folds of the source to skip it, see
+:mod:`streams_app.folding.reading.replay_routing`. An event of a subscriber goes into a topic of its application, see
 :mod:`streams_app.subscribers.original_position`, as the topic it came from has consumers that know nothing of such headers.
 """
 
@@ -17,9 +17,9 @@ from streams_app.delivery.outgoing import Outgoing
 from streams_app.errors import BadEventError
 from streams_app.events.headers import Headers
 from streams_app.fold import Fold
-from streams_app.folding.reading.addressing import REPLAY_HEADER, address_of
 from streams_app.folding.reading.by_functions import reader_of
-from streams_app.operating.letters import Letter
+from streams_app.folding.reading.replay_routing import REPLAY_HEADER, address_of
+from streams_app.operating.letters import ListedDeadLetter
 from streams_app.reasons import FOLLOWED, INTERRUPTED, Reason
 from streams_app.settings import Limits, Settings
 from streams_app.subscribers.decoding import decode_of
@@ -40,10 +40,10 @@ class Destination(Protocol):
     topic: str
     address: bytes
 
-    def look(self, letter: Letter) -> None:
+    def look(self, letter: ListedDeadLetter) -> None:
         """Shows it each of its letters once, before anything is put back."""
 
-    def obstacle(self, letter: Letter, partitions: int) -> str:
+    def obstacle(self, letter: ListedDeadLetter, partitions: int) -> str:
         """Why a letter cannot be put back as the event it was, or should not; empty: it can.
 
         Args:
@@ -51,10 +51,10 @@ class Destination(Protocol):
             partitions: Number of partitions that :attr:`topic` has now.
         """
 
-    def refusals(self, letter: Letter) -> Sequence[Reason]:
+    def refusals(self, letter: ListedDeadLetter) -> Sequence[Reason]:
         """Reasons for which what is declared now would refuse the event again."""
 
-    def event(self, letter: Letter) -> Outgoing:
+    def event(self, letter: ListedDeadLetter) -> Outgoing:
         """What is produced of a letter without an obstacle."""
 
 
@@ -77,10 +77,10 @@ class FoldDestination(Destination):
         self._fold = fold
         self._reader = reader_of(fold, limits)
 
-    def look(self, letter: Letter) -> None:
+    def look(self, letter: ListedDeadLetter) -> None:
         """No letter of a fold says anything of another."""
 
-    def obstacle(self, letter: Letter, partitions: int) -> str:
+    def obstacle(self, letter: ListedDeadLetter, partitions: int) -> str:
         """See :meth:`Destination.obstacle`."""
         topic = letter.headers.get("source-topic")
         if not letter.is_event:
@@ -95,12 +95,12 @@ class FoldDestination(Destination):
             return f"partition {letter.place[0]} of {self.topic} does not exist any more"
         return ""
 
-    def refusals(self, letter: Letter) -> Sequence[Reason]:
+    def refusals(self, letter: ListedDeadLetter) -> Sequence[Reason]:
         """See :meth:`Destination.refusals`."""
         read = self._reader.read([_Event(letter.offset, letter.timestamp_ms, letter.key, letter.value)])
         return [one.reason for one in read.refused]
 
-    def event(self, letter: Letter) -> Outgoing:
+    def event(self, letter: ListedDeadLetter) -> Outgoing:
         """See :meth:`Destination.event`."""
         headers = [(REPLAY_HEADER, self.address)]
         return Outgoing(self.topic, letter.key, letter.value, headers, partition=letter.place and letter.place[0])
@@ -136,14 +136,14 @@ class SubscriberDestination(Destination):
         self._sources: defaultdict[str, set[str]] = defaultdict(set)
         self._decode = decode_of(subscription.subscriber, settings.limits, None, self.topic)
 
-    def look(self, letter: Letter) -> None:
+    def look(self, letter: ListedDeadLetter) -> None:
         """Collects what has ended well after all, and the sources of which there are events with an id that was named."""
         if letter.is_late:
             self._late.add(letter.source)
         if (event_id := letter.headers.get("event-id", "")) in self._insistence.event_ids:
             self._sources[event_id].add(letter.event_source)
 
-    def obstacle(self, letter: Letter, partitions: int) -> str:
+    def obstacle(self, letter: ListedDeadLetter, partitions: int) -> str:
         """See :meth:`Destination.obstacle`."""
         if why := self._unconfirmed(letter):
             return why
@@ -156,7 +156,7 @@ class SubscriberDestination(Destination):
             return "its headers do not say where the event was"
         return "" if self._read(letter) else "it is another event than the one the subscriber takes now"
 
-    def _unconfirmed(self, letter: Letter) -> str:
+    def _unconfirmed(self, letter: ListedDeadLetter) -> str:
         """Why an event that may have happened, or may not be the one that is meant, needs another word; empty: it does not."""
         event_id = letter.headers.get("event-id", "")
         if not self._insistence.is_exact and len(self._sources[event_id]) > 1:
@@ -169,7 +169,7 @@ class SubscriberDestination(Destination):
                 return f"{letter.reason}, and finished late: they have happened; --event-id puts one back all the same"
         return ""
 
-    def refusals(self, letter: Letter) -> Sequence[Reason]:
+    def refusals(self, letter: ListedDeadLetter) -> Sequence[Reason]:
         """See :meth:`Destination.refusals`."""
         try:
             self._decoded(letter)
@@ -177,13 +177,13 @@ class SubscriberDestination(Destination):
             return [error.reason]
         return []
 
-    def event(self, letter: Letter) -> Outgoing:
+    def event(self, letter: ListedDeadLetter) -> Outgoing:
         """See :meth:`Destination.event`."""
         found = self._origin(letter)
         assert found is not None  # that would be an obstacle
         return Outgoing(self.topic, letter.key, letter.value, addressed(self._name, *found))
 
-    def _origin(self, letter: Letter) -> tuple[OriginalPosition, Headers] | None:
+    def _origin(self, letter: ListedDeadLetter) -> tuple[OriginalPosition, Headers] | None:
         """Where the event was first, and its own headers."""
         if letter.headers.get("source-topic") == self.topic:
             return taken_apart(letter.received)
@@ -192,13 +192,13 @@ class SubscriberDestination(Destination):
             return None
         return OriginalPosition(TP(self._source, letter.place[0]), letter.place[1], int(timestamp)), letter.received
 
-    def _read(self, letter: Letter) -> bool:
+    def _read(self, letter: ListedDeadLetter) -> bool:
         try:
             return self._decoded(letter)
         except BadEventError:
             return True
 
-    def _decoded(self, letter: Letter) -> bool:
+    def _decoded(self, letter: ListedDeadLetter) -> bool:
         event = self.event(letter)
         record = _Event(letter.offset, letter.timestamp_ms, event.key, event.value, event.headers)
         return self._decode(TP(self.topic, 0), record, 1) is not None

@@ -18,7 +18,7 @@ from streams_app.events.codec import event_id
 from streams_app.events.declaration import Event
 from streams_app.events.headers import TYPE, header, source_of
 from streams_app.kafka.log_reader import read_ranges
-from streams_app.operating.explained_event import Found, Searched
+from streams_app.operating.explained_event import EventFacts, Searched
 from streams_app.settings import Settings
 from streams_app.subscribers.offset_metadata import decoded
 from streams_app.subscribers.original_position import again_topic, is_for, taken_apart
@@ -100,7 +100,7 @@ class EventLog:
         self._high = high
         self._again = again_topic(settings.app_id)
 
-    async def at(self, tp: TP, offset: int) -> Found:
+    async def at(self, tp: TP, offset: int) -> EventFacts:
         """The event at an offset, whatever there is of it.
 
         Raises:
@@ -115,7 +115,7 @@ class EventLog:
                     return self._found(tp, offset, record)
         return self._found(tp, offset)
 
-    async def with_id(self, wanted: str, reach: Reach) -> tuple[Found | None, Searched]:
+    async def with_id(self, wanted: str, reach: Reach) -> tuple[EventFacts | None, Searched]:
         """The first event with an id: of those from the committed offsets on, else of the newest ones below them."""
         above = {tp: (self._from(tp), end) for tp, (_, end) in self._edges.items()}
         at = {} if reach.since_ms is None else await self._offsets_at(reach.since_ms)
@@ -143,7 +143,7 @@ class EventLog:
         """What open transactions hide of each partition; empty: nothing."""
         return {tp: (end, self._high[tp]) for tp, (_, end) in self._edges.items() if self._high[tp] > end}
 
-    async def hidden_with_id(self, consumer: AIOKafkaConsumer, wanted: str, reach: Reach) -> Found | None:
+    async def hidden_with_id(self, consumer: AIOKafkaConsumer, wanted: str, reach: Reach) -> EventFacts | None:
         """The first event with an id of those that open transactions hide.
 
         Args:
@@ -158,12 +158,12 @@ class EventLog:
                         return self._found(batch.tp, record.offset, record)
         return None
 
-    async def of_letter(self, tp: TP, offset: int, wanted: str) -> Found:
+    async def of_letter(self, tp: TP, offset: int, wanted: str) -> EventFacts:
         """The event of a dead letter, of which the log may have nothing any more."""
         begin, end = self._edges.get(tp, (0, 0))
         if offset < end:
             return replace(await self.at(tp, offset), event_id=wanted)
-        return Found(tp, offset, begin, offset + 1, mark=self._marks.get(tp), event_id=wanted)
+        return EventFacts(tp, offset, begin, offset + 1, mark=self._marks.get(tp), event_id=wanted)
 
     def _from(self, tp: TP) -> int:
         """What may be unfinished begins there."""
@@ -194,15 +194,15 @@ class EventLog:
         except BadEventError:
             return ":".join(map(str, place))
 
-    def _found(self, tp: TP, offset: int, record: Any = None) -> Found:
+    def _found(self, tp: TP, offset: int, record: Any = None) -> EventFacts:
         begin, end = self._edges[tp]
         mark = self._marks.get(tp)
         note = None if mark is None else decoded(mark.note, mark.offset, end)
         if record is None:
-            return Found(tp, offset, begin, end, self._high[tp], mark, note)
+            return EventFacts(tp, offset, begin, end, self._high[tp], mark, note)
         told = "" if tp.topic == self._again else header(record.headers, TYPE) or ""
         is_ours = self._is_ours(tp, record.headers, told)
-        return Found(tp, offset, begin, end, self._high[tp], mark, note, self._id(tp, record), told, record.timestamp, is_ours)
+        return EventFacts(tp, offset, begin, end, self._high[tp], mark, note, self._id(tp, record), told, record.timestamp, is_ours)
 
     def _is_ours(self, tp: TP, headers: Any, told: str) -> bool:
         if tp.topic == self._again:

@@ -18,7 +18,7 @@ from streams_app.folding.store.codec import INFO_FIELD
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
 from streams_app.kafka.log_ends import high_watermarks
-from streams_app.operating.explained import Found, describe, describe_none, opened_again
+from streams_app.operating.explained import FoundGroup, describe, describe_none, opened_again
 from streams_app.operating.folded_events import pointer_to_journal
 from streams_app.operating.groups import Place, places_of, redis_of, rows_of
 from streams_app.operating.worker_pages import pages, usual_url
@@ -27,7 +27,7 @@ from streams_app.settings import Settings
 SCAN_OUTBOX = 10_000
 
 
-async def find(redis: Redis, places: list[Place], group: str) -> list[Found]:
+async def find(redis: Redis, places: list[Place], group: str) -> list[FoundGroup]:
     """Every shard in which a group is open or waits in the outbox."""
     found = []
     for place in places:
@@ -39,7 +39,7 @@ async def find(redis: Redis, places: list[Place], group: str) -> list[Found]:
                 continue
             fields: Any = await redis.hkeys(place.keys.group_prefix + member.decode("utf-8", "surrogateescape"))
             names = sorted(name.decode("utf-8", "backslashreplace") for name in fields if name != INFO_FIELD)
-            found.append(Found(place, member, rows[0] if rows else None, tuple(names), sealed.get(member, 0)))
+            found.append(FoundGroup(place, member, rows[0] if rows else None, tuple(names), sealed.get(member, 0)))
     return found
 
 

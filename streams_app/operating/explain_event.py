@@ -18,7 +18,7 @@ from streams_app.kafka.log_ends import high_watermarks
 from streams_app.kafka.log_reader import log_reader, stable_ends
 from streams_app.operating.dead_letters import Listed, letters_of
 from streams_app.operating.event_log import EventLog, Reach
-from streams_app.operating.explained_event import Found, Searched, describe, describe_none
+from streams_app.operating.explained_event import EventFacts, Searched, describe, describe_none
 from streams_app.operating.groups import redis_of
 from streams_app.operating.letters import Selection
 from streams_app.operating.worker_pages import Page, pages, usual_url
@@ -73,7 +73,7 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
 
 async def _searched(
     settings: Settings, one: Subscription, which: str, counts: Mapping[str, int], reach: Reach
-) -> tuple[Found | None, Listed, list[Searched]]:
+) -> tuple[EventFacts | None, Listed, list[Searched]]:
     """An event by its id, its dead letters, and what was searched: first of all what was put back and is not finished."""
     told: list[Searched] = []
     for topic, far in ((again_topic(settings.app_id), replace(reach, since_ms=None)), (one.topic, reach)):
@@ -108,7 +108,7 @@ async def _log(settings: Settings, one: Subscription, topic: str, counts: Mappin
         yield EventLog(settings, one, consumer, commits, {TP(*tp): (begins[tp], ends[tp]) for tp in tps}, high)
 
 
-async def _letters(settings: Settings, one: Subscription, which: str, found: Found | None, reach: Reach) -> Listed:
+async def _letters(settings: Settings, one: Subscription, which: str, found: EventFacts | None, reach: Reach) -> Listed:
     """The dead letters of an event, oldest first, with those that its copy has which a replay has put back."""
     mine = Selection(settings.app_id, one.subscriber.name, kind="subscriber")
     if found is None:
@@ -137,7 +137,7 @@ def _from(topic: str, listed: Listed) -> Listed:
     return listed._replace(shown=[each for each in listed.shown if each.letter.headers.get("source-topic") == topic])
 
 
-async def _kept(settings: Settings, one: Subscription, found: Found) -> Found:
+async def _kept(settings: Settings, one: Subscription, found: EventFacts) -> EventFacts:
     """The same with what Redis has of it; that it does not answer is told, and no fault of the command."""
     keys = SubscriberKeys(settings.app_id, one.subscriber.name, *found.tp)
     try:

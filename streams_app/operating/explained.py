@@ -30,7 +30,7 @@ LABEL: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundGroup:
     """A group in a shard.
 
     Attributes:
@@ -49,7 +49,7 @@ class Found:
 
 
 def describe(
-    found: Found,
+    found: FoundGroup,
     fold: Fold,
     meta: Mapping[bytes, bytes],
     end: tuple[int, int] | None,
@@ -150,7 +150,7 @@ def _wrapped(text: str, columns: int, label: str) -> Iterable[str]:
     return textwrap.wrap(text, columns, initial_indent=begin, subsequent_indent=" " * len(begin), break_on_hyphens=False)
 
 
-def _verdict(found: Found, fold: Fold, lag: int | None, now_ms: int) -> str:
+def _verdict(found: FoundGroup, fold: Fold, lag: int | None, now_ms: int) -> str:
     row, behind_ms = found.row, now_ms - found.place.clock_ms
     if row is None:
         return f"{shown_group(found.member)} of fold {fold.name} is closed: the broker has not acknowledged its record yet."
@@ -167,7 +167,7 @@ def _verdict(found: Found, fold: Fold, lag: int | None, now_ms: int) -> str:
     return f"{name} is open, and due in {span(quiet + _ahead_ms(found, now_ms))} if no event comes."
 
 
-def _events(found: Found) -> str:
+def _events(found: FoundGroup) -> str:
     row = found.row
     if row is None:
         return "none since"
@@ -178,13 +178,13 @@ def _events(found: Found) -> str:
     )
 
 
-def _ahead_ms(found: Found, now_ms: int) -> int:
+def _ahead_ms(found: FoundGroup, now_ms: int) -> int:
     """By how much the partition clock is ahead, which stands still until then."""
     ahead_ms = found.place.clock_ms - now_ms
     return ahead_ms if ahead_ms >= STANDS_STILL_MS else 0
 
 
-def _due(found: Found, fold: Fold, now_ms: int) -> str:
+def _due(found: FoundGroup, fold: Fold, now_ms: int) -> str:
     row = found.row
     if row is None:
         return "it was, and is sealed"
@@ -204,7 +204,7 @@ def _due(found: Found, fold: Fold, now_ms: int) -> str:
     return "; ".join(parts)
 
 
-def _outbox(found: Found, fold: Fold) -> str:
+def _outbox(found: FoundGroup, fold: Fold) -> str:
     if not found.waiting:
         return "nothing of it waits to be sent"
     return f"{counted(found.waiting, 'record')} of it, waiting for the broker to acknowledge on {fold.output}"

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import Mark
 from streams_app.operating.explained import laid_out
-from streams_app.operating.letters import Letter
+from streams_app.operating.letters import ListedDeadLetter
 from streams_app.operating.text import escaped, shown
 from streams_app.subscribers.crash_isolation import WATCHED_MS
 from streams_app.subscribers.offset_metadata import Note
@@ -45,7 +45,7 @@ AT_ONCE_MS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class EventFacts:
     """What is known of one event.
 
     Attributes:
@@ -80,7 +80,7 @@ class Found:
     is_ours: bool = True
     kept: AttemptEntry | None = None
     redis_fault: str = ""
-    letters: tuple[Letter, ...] = ()
+    letters: tuple[ListedDeadLetter, ...] = ()
     put_back: frozenset[str] = frozenset()
     is_none_waiting: bool = False
 
@@ -119,7 +119,7 @@ class Searched:
     is_complete: bool = True
 
 
-def describe(found: Found, one: Subscription, page: Page | None, now_ms: int, width: int) -> str:
+def describe(found: EventFacts, one: Subscription, page: Page | None, now_ms: int, width: int) -> str:
     """What there is to say about an event.
 
     Args:
@@ -197,12 +197,12 @@ def standing(page: Page | None, name: str, idempotent: Idempotent = "unknown") -
     return "; ".join(told)
 
 
-def _name(found: Found) -> str:
+def _name(found: EventFacts) -> str:
     place = f"{found.tp.topic}:{found.tp.partition}:{found.offset}"
     return f"Event {place}" if found.event_id in ("", place) else f"Event {shown(found.event_id)} ({place})"
 
 
-def _verdict(found: Found, one: Subscription, now_ms: int) -> str:
+def _verdict(found: EventFacts, one: Subscription, now_ms: int) -> str:
     if (ended := _ended(found, one)) is not None:
         return ended
     kept = found.kept
@@ -228,7 +228,7 @@ def _is_under_way(kept: AttemptEntry) -> bool:
     return kept.is_begun or kept.due_ms == WATCHED_MS
 
 
-def _ended(found: Found, one: Subscription) -> str | None:
+def _ended(found: EventFacts, one: Subscription) -> str | None:
     """What is said of an event for which there is nothing to do, or not yet."""
     refused = [letter for letter in found.letters if not letter.is_late]
     late = ", and has ended well after all" if len(refused) < len(found.letters) else ""
@@ -255,14 +255,14 @@ def _ended(found: Found, one: Subscription) -> str | None:
     return next((text for is_so, text in cases if is_so), None)
 
 
-def _mark(found: Found, one: Subscription) -> str:
+def _mark(found: EventFacts, one: Subscription) -> str:
     if found.mark is None:
         return f"group {one.group} has committed nothing for {found.tp}"
     side = "is" if found.offset < found.mark.offset else "is not"
     return f"group {one.group} has committed {found.mark.offset} for {found.tp}: what is below it is finished, this {side}"
 
 
-def _note(found: Found) -> str:
+def _note(found: EventFacts) -> str:
     if found.mark is None:
         return "none"
     if found.note is None:
@@ -275,7 +275,7 @@ def _note(found: Found) -> str:
     return f"{text}; this one is {is_what}. It is as old as the last commit"
 
 
-def _redis(found: Found, now_ms: int) -> str:
+def _redis(found: EventFacts, now_ms: int) -> str:
     kept = found.kept
     if found.redis_fault:
         return f"not known: {found.redis_fault}"
@@ -290,7 +290,7 @@ def _redis(found: Found, now_ms: int) -> str:
     return f"{counted(kept.attempts, 'attempt')} made; the next one is due {when}{deaths}"
 
 
-def _letters(letters: Sequence[Letter], one: Subscription, put_back: Collection[str] = ()) -> str:
+def _letters(letters: Sequence[ListedDeadLetter], one: Subscription, put_back: Collection[str] = ()) -> str:
     if not letters:
         return f"none of it in {one.dead_letters}"
     told = [
@@ -301,12 +301,12 @@ def _letters(letters: Sequence[Letter], one: Subscription, put_back: Collection[
     return f"in {one.dead_letters}: {'; '.join(told)}"
 
 
-def _attempts(letter: Letter) -> str:
+def _attempts(letter: ListedDeadLetter) -> str:
     told = letter.headers.get("attempts", "")
     return counted(int(told), "attempt") if told.isdecimal() else "? attempts"
 
 
-def _lag(found: Found) -> str:
+def _lag(found: EventFacts) -> str:
     end = max(found.end, found.high)
     hidden = f"; an open transaction hides {end - found.end:,} of them" if end > found.end else ""
     if found.mark is None:

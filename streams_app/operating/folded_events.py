@@ -11,9 +11,9 @@ from typing import Any, Final
 from streams_app.codec import TEXT_MARK
 from streams_app.errors import ConfigurationError
 from streams_app.fold import RECORD_KEY, Fold
-from streams_app.folding.reading.addressing import Post
 from streams_app.folding.reading.by_functions import reader_of
-from streams_app.folding.reading.reader import EventReader, Reading
+from streams_app.folding.reading.reader import DecodedRange, EventReader
+from streams_app.folding.reading.replay_routing import Post
 from streams_app.journal.reading.entries import Entry, Gap
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.settings import JournalSettings, Settings
@@ -144,7 +144,7 @@ def _taken(app_id: str, folds: list[str], fold: Fold, reader: EventReader, entry
         return RawEvent(entry, (), f"too large to be kept: {entry.too_large:,} bytes")
     record_key = key if fold.group_key == RECORD_KEY else key[len(TEXT_MARK) :]
     record = _Record(entry.offset, entry.at_ms, record_key, entry.value, entry.headers)
-    reading = Reading()
+    reading = DecodedRange()
     mine, _ = Post(app_id, folds, [record], None).of(fold.name, reading)
     if not mine:
         return RawEvent(entry, (), "put back for another fold")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from streams_app.delivery.refused import NOT_KEPT
 from streams_app.events.headers import Headers, source_of
-from streams_app.folding.reading.addressing import address_of
+from streams_app.folding.reading.replay_routing import address_of
 from streams_app.reasons import FINISHED_LATE, RECORD_TOO_LARGE, Reason
 from streams_app.subscribers.original_position import RECEIVED_HEADER
 
@@ -22,7 +22,7 @@ _TOLD_IN_DETAIL: Final = re.compile(r"(value|key) of \d+ bytes not kept$")
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class ListedDeadLetter:
     """One dead letter.
 
     Attributes:
@@ -160,12 +160,12 @@ class Selection:
             if given
         ]  # fmt: skip
 
-    def concerns(self, letter: Letter) -> bool:
+    def concerns(self, letter: ListedDeadLetter) -> bool:
         """Whether a letter is of this fold at all."""
         headers = letter.headers
         return headers.get(self.kind) == self.fold and headers.get("app-id", self.app_id) == self.app_id
 
-    def takes(self, letter: Letter) -> bool:
+    def takes(self, letter: ListedDeadLetter) -> bool:
         """Whether a letter of this fold is one of those that were asked for."""
         return (
             (not self.reasons or letter.reason in self.reasons)

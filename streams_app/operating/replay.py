@@ -23,7 +23,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.producer import AckedProducer
 from streams_app.operating.dead_letters import LetterTopic, letter_topic
 from streams_app.operating.destinations import Destination
-from streams_app.operating.letters import RECEIPT_HEADER, Letter, Selection
+from streams_app.operating.letters import RECEIPT_HEADER, ListedDeadLetter, Selection
 from streams_app.operating.replay_lease import ReplayLease, replay_lease
 from streams_app.operating.replayed import Replayed
 from streams_app.settings import Settings
@@ -51,7 +51,7 @@ class Choice:
         self._before = frozenset(before)
         self._taken: set[str] = set()
 
-    def takes(self, letter: Letter, done: Replayed) -> bool:
+    def takes(self, letter: ListedDeadLetter, done: Replayed) -> bool:
         """Whether a letter goes back; if not, the reason is counted in ``done``."""
         if letter.is_late or not self._selection.concerns(letter):
             return False
@@ -67,7 +67,7 @@ class Choice:
             return self._passes(letter, done)
         return False
 
-    def _passes(self, letter: Letter, done: Replayed) -> bool:
+    def _passes(self, letter: ListedDeadLetter, done: Replayed) -> bool:
         if why := self._destination.obstacle(letter, self._partitions):
             done.left[why] += 1
             return False
@@ -76,7 +76,7 @@ class Choice:
         return not refused
 
 
-class Replay:
+class DeadLetterReplay:
     """One replay of the dead letters of a fold or a subscriber.
 
     Attributes:
@@ -175,11 +175,11 @@ class Replay:
                     self._destination.look(record)
         return found
 
-    async def _replay_page(self, choice: Choice, page: list[Letter], lease: ReplayLease | None) -> None:
+    async def _replay_page(self, choice: Choice, page: list[ListedDeadLetter], lease: ReplayLease | None) -> None:
         waiting = deque(page)
         while waiting and not self._is_over():
             room = len(waiting) if self._limit is None else self._limit - self.done.put_back
-            chosen: list[Letter] = []
+            chosen: list[ListedDeadLetter] = []
             while waiting and len(chosen) < room:
                 letter = waiting.popleft()
                 if choice.takes(letter, self.done):
@@ -190,7 +190,7 @@ class Replay:
                 await lease.require()
                 await self._put_back(chosen)
 
-    async def _put_back(self, letters: list[Letter]) -> None:
+    async def _put_back(self, letters: list[ListedDeadLetter]) -> None:
         """Sends events and then their receipt; an error of either ends the replay."""
         self.done.unknown += len(letters)  # until their fate is known; it stays so where this is cancelled
         gone, failed = await self._send(letters)
@@ -200,9 +200,9 @@ class Replay:
         if failed:
             raise TryAgainError(f"{self._destination.topic} does not acknowledge events: {failed[0]!r}") from failed[0]
 
-    async def _send(self, letters: list[Letter]) -> tuple[list[Letter], list[BaseException]]:
+    async def _send(self, letters: list[ListedDeadLetter]) -> tuple[list[ListedDeadLetter], list[BaseException]]:
         """Sends events; returns those that were acknowledged, and an error for each whose fate is not known."""
-        gone: list[Letter] = []
+        gone: list[ListedDeadLetter] = []
         failed: list[BaseException] = []
         for _ in range(ATTEMPTS):
             waiting, letters = letters, []
@@ -220,7 +220,7 @@ class Replay:
                 break
         return gone, failed + [TryAgainError(f"refused {ATTEMPTS} times")] * len(letters)
 
-    async def _remember(self, letters: list[Letter]) -> None:
+    async def _remember(self, letters: list[ListedDeadLetter]) -> None:
         to = self._destination
         by_partition: dict[int, list[str]] = defaultdict(list)
         for letter in letters:

@@ -19,9 +19,9 @@ from streams_app.delivery.scripts import RefusedError
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
-from streams_app.folding.agents.drained import former_fold
+from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.emission import Emitter
-from streams_app.folding.agents.parts import Parts
+from streams_app.folding.agents.retired_folds import former_fold
 from streams_app.folding.core.record import RecordShape
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
@@ -81,13 +81,13 @@ async def emit(settings: Settings, left: Mapping[TP, Fold], partitions: Mapping[
     try:
         async with redis_of(settings) as redis:
             clock = TrustedClock(SystemClock())
-            parts = Parts(settings, ScriptSet(redis), producer, clock, Metrics(settings), Status())
+            parts = FoldContext(settings, ScriptSet(redis), producer, clock, Metrics(settings), Status())
             return sum([await _emit_shard(parts, fold, tp, partitions[tp.topic]) for tp, fold in left.items()])
     finally:
         await producer.stop()
 
 
-async def _emit_shard(parts: Parts, fold: Fold, tp: TP, partitions: int) -> int:
+async def _emit_shard(parts: FoldContext, fold: Fold, tp: TP, partitions: int) -> int:
     shard = Shard(fold, tp, _store(parts.scripts, parts.settings, fold.name, tp))
     emitter = Emitter(shard, parts.producer, parts.dead_letters_of(fold, tp), parts.clock, parts.metrics)
     try:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from streams_app.clock import Clock
 from streams_app.metrics import Metrics
 from streams_app.operating.dead_letters import letter_topic
-from streams_app.operating.letters import Letter, Selection
+from streams_app.operating.letters import ListedDeadLetter, Selection
 from streams_app.operating.replayed import Replayed
 from streams_app.read_store.agents.letters import Record
 from streams_app.read_store.agents.sync import Sync, steps
@@ -95,7 +95,7 @@ class StoreReplay:
         finally:
             await self._sync.close()
 
-    async def _put_back(self, page: list[Letter]) -> None:
+    async def _put_back(self, page: list[ListedDeadLetter]) -> None:
         chosen: dict[tuple[str, bool], list[Record]] = defaultdict(list)
         for letter in page:
             if self._takes(letter):
@@ -109,7 +109,7 @@ class StoreReplay:
                 self.done.put_back += len(step) - len(refused)
                 self.done.refused.update(one.reason for one in refused)
 
-    def _takes(self, letter: Letter) -> bool:
+    def _takes(self, letter: ListedDeadLetter) -> bool:
         if not self._selection.concerns(letter):
             return False
         if letter.digest() in self._taken:
@@ -130,7 +130,7 @@ class StoreReplay:
             return True
         return False
 
-    def _is_former(self, letter: Letter) -> bool:
+    def _is_former(self, letter: ListedDeadLetter) -> bool:
         """Whether the record of a letter was folded before the last reset of its fold: it may be of another log."""
         failed_at_ms = letter.headers.get("failed-at-ms", "")
         return (int(failed_at_ms) if failed_at_ms.isdecimal() else 0) < self._resets[letter.headers["source-topic"]]

@@ -26,7 +26,7 @@ import orjson
 from streams_app.codec import canonical_bytes
 from streams_app.durations import milliseconds, parse_duration
 from streams_app.fold import Fold
-from streams_app.folding.core.chunks import Cutter
+from streams_app.folding.core.chunks import ChunkCutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.record import FoldedRecord, RecordShape, Sealed, render
@@ -217,7 +217,7 @@ class FoldTester:
         emitted: list[Record] = []
         time = RangeTime(self.now_ms, None if is_behind else self.now_ms)
         for event in reading.events:
-            cutter = Cutter([event], event.offset - 1, event.offset, self._shard.bounds, keeps_values=True)
+            cutter = ChunkCutter([event], event.offset - 1, event.offset, self._shard.bounds, keeps_values=True)
             chunk = cutter.next(time, self._clock.start_ms(time))
             after = self._clock.after(time, chunk.clock_ms, has_events=True)
             silent_from_ms = self._clock.silent_from_ms(time, after)

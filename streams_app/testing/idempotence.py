@@ -44,7 +44,7 @@ class State(NamedTuple):
     published: Mapping[str, tuple[str, Any]]
 
 
-class Cutter:
+class AttemptCutter:
     """Counts the places at which an attempt can be cut off, and cuts it off at one of them.
 
     Attributes:
@@ -70,7 +70,7 @@ class Cutter:
 class Recorder:
     """Takes what a function publishes; in the place of a publisher."""
 
-    def __init__(self, cutter: Cutter, published: dict[str, tuple[str, Any]], *, is_async: bool) -> None:
+    def __init__(self, cutter: AttemptCutter, published: dict[str, tuple[str, Any]], *, is_async: bool) -> None:
         """Adds to ``published`` what a function publishes that is ``async`` or not."""
         self._cutter = cutter
         self._published = published
@@ -120,14 +120,14 @@ def assert_idempotent(
         reset: Brings that back to the beginning; None: it stays as it is.
     """
 
-    def left(*cuts: int | None) -> tuple[State, Cutter]:
+    def left(*cuts: int | None) -> tuple[State, AttemptCutter]:
         """What attempts for one event leave behind, each cut off somewhere or not."""
         if reset is not None:
             reset()
         published: dict[str, tuple[str, Any]] = {}
-        cutter = Cutter(None)
+        cutter = AttemptCutter(None)
         for number, cut in enumerate(cuts, 1):
-            cutter = Cutter(cut)
+            cutter = AttemptCutter(cut)
             recorder = Recorder(cutter, published, is_async=subscriber.is_async)
             received = made_event(subscriber, data, number, now_ms(), recorder)
             with nullcontext() if cut is None else _cutting():
@@ -154,7 +154,7 @@ def _copied(observed: object) -> object:
     return copied if copied == observed else observed
 
 
-async def _attempt(function: Callable[[Any], Any], event: Any, cutter: Cutter, *, is_async: bool) -> None:
+async def _attempt(function: Callable[[Any], Any], event: Any, cutter: AttemptCutter, *, is_async: bool) -> None:
     """Calls a function once.
 
     Raises:
@@ -194,7 +194,7 @@ def _compare(subscriber: Subscriber[Any, Any, Any], expected: State, found: Stat
             raise AssertionError(f"{subscriber.name} is not idempotent: {when} it leaves {what}\n{told}")
 
 
-def _tracer(function: Callable[[Any], Any], cutter: Cutter) -> Callable[[FrameType, str, Any], Any]:
+def _tracer(function: Callable[[Any], Any], cutter: AttemptCutter) -> Callable[[FrameType, str, Any], Any]:
     """Passes each ``await`` in the module of a function."""
     module, codes = function.__globals__, dict[CodeType, bytes]()
 

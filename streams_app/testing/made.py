@@ -14,7 +14,7 @@ from streams_app.events.folded import FoldInfo
 from streams_app.events.headers import FOLD_ID, Envelope, headers_for
 from streams_app.events.parent import Publisher
 from streams_app.folding.core.record import FoldedRecord
-from streams_app.local.broker import Record
+from streams_app.local.broker import LocalRecord
 from streams_app.settings import Limits
 from streams_app.subscribers.declaration import Records, Subscriber
 from streams_app.subscribers.decoding import decode_of
@@ -65,12 +65,12 @@ def made_event(
     source = subscriber.source
     if isinstance(source, Records):
         folded = record_of(source, data, 0, now_ms, None, None)
-        record = Record(0, now_ms, folded.key, folded.value, ((FOLD_ID, folded.fold_id),))
+        record = LocalRecord(0, now_ms, folded.key, folded.value, ((FOLD_ID, folded.fold_id),))
         topic = source.fold
     else:
         key, value = encode(source, data, None, None)
         headers = headers_for(source.key, "made-by-the-test", "test", now_ms, Envelope("made-by-the-test"))
-        record, topic = Record(0, now_ms, key, value, headers), source.topic
+        record, topic = LocalRecord(0, now_ms, key, value, headers), source.topic
     decoded = decode_of(subscriber, Limits(), publisher)(TP(topic, 0), record, attempt)
     assert decoded is not None  # it is of the event that the subscriber takes
     found: Received[Any, Any] = msgspec.structs.replace(decoded.event, deadline_ms=now_ms + subscriber.timeout_ms)

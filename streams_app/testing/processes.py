@@ -11,7 +11,7 @@ from streams_app.delivery.outgoing import Outcomes, Outgoing
 from streams_app.events.codec import decoder_of
 from streams_app.events.declaration import Event
 from streams_app.events.publishing import Events
-from streams_app.local.broker import Broker, MemoryProducer
+from streams_app.local.broker import LocalBroker, MemoryProducer
 from streams_app.local.member import IN_TIMER, LocalMember
 from streams_app.local.process import LocalProcess
 from streams_app.settings import Settings
@@ -96,7 +96,7 @@ class VirtualEvents(Events):
 class DyingProducer(MemoryProducer):
     """A producer that sends nothing once its process is dead."""
 
-    def __init__(self, broker: Broker, process: Process) -> None:
+    def __init__(self, broker: LocalBroker, process: Process) -> None:
         """Belongs to a process."""
         super().__init__(broker)
         self._process = process
@@ -126,7 +126,7 @@ class Process:
         catalogue: Catalogue,
         subscriptions: Sequence[Subscription],
         *,
-        broker: Broker,
+        broker: LocalBroker,
         scripts: Scripts,
         time: VirtualTime,
         knows_all: bool,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from streams_app.local.broker import Record
+from streams_app.local.broker import LocalRecord
 from streams_app.subscribers.subscriber_metrics import Attempted
 
 
@@ -55,7 +55,7 @@ class Letter:
     value: bytes | None
 
     @classmethod
-    def of(cls, record: Record) -> Letter:
+    def of(cls, record: LocalRecord) -> Letter:
         """A dead letter as it stands in its topic; what the letter says itself stands before the headers of its event."""
         said = {name: (value or b"").decode(errors="replace") for name, value in reversed(record.headers)}
         texts = (said.get(name, "") for name in ("reason", "detail", "event-id", "attempts", "exception", "trace"))

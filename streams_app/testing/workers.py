@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from streams_app.delivery.batch import TP
-from streams_app.local.broker import Broker, MemoryProducer
+from streams_app.local.broker import LocalBroker, MemoryProducer
 from streams_app.local.scripts import MemoryScripts
 from streams_app.settings import Settings
 from streams_app.subscribers.catalogue import Catalogue
@@ -52,7 +52,7 @@ class Workers:
             knows_all: Whether an event that the catalogue does not name is refused, as in production.
         """
         self.time = VirtualTime(start_ms)
-        self.broker = Broker(self.time)
+        self.broker = LocalBroker(self.time)
         self.scripts = MemoryScripts(self.time.now_ms)
         self.events = VirtualEvents(settings, catalogue, MemoryProducer(self.broker), self.time, knows_all=knows_all)
         self.runs: defaultdict[str, list[Run]] = defaultdict(list)

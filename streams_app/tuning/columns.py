@@ -93,7 +93,7 @@ class Columns:
         """Adds events of a partition.
 
         A score is the running maximum of the record timestamps of the partition, never beyond ``now_ms``, as
-        :class:`streams_app.folding.core.chunks.Cutter` gives it to the events of a backlog with ``sessions``.
+        :class:`streams_app.folding.core.chunks.ChunkCutter` gives it to the events of a backlog with ``sessions``.
 
         Args:
             partition: Of the source.

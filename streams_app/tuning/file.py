@@ -15,7 +15,7 @@ from streams_app.codec import canonical_bytes, member_of
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
 from streams_app.folding.reading.by_functions import reader_of
-from streams_app.folding.reading.reader import Reading, decode_all
+from streams_app.folding.reading.reader import DecodedRange, decode_all
 from streams_app.moments import looks_like, moment_ms
 from streams_app.settings import Limits
 from streams_app.tuning.columns import Columns
@@ -170,7 +170,7 @@ class LineReader:
                 line.key = _key_of(_at(event, self._key_path))
             taken.append(line)
             decoded.append(value)
-        reading = Reading()
+        reading = DecodedRange()
         self._columns.add(0, self._reader.events(taken, decoded, reading))
         self._tally.refuse_all(reading.refused, lambda number: f"line {number:,}")
 

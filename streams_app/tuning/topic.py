@@ -10,9 +10,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from streams_app.delivery.batch import TP, Batch
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
-from streams_app.folding.reading.addressing import Post
 from streams_app.folding.reading.by_functions import reader_of
-from streams_app.folding.reading.reader import Reading, decode_all
+from streams_app.folding.reading.reader import DecodedRange, decode_all
+from streams_app.folding.reading.replay_routing import Post
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.settings import Settings
@@ -120,7 +120,7 @@ class _Part:
 
     def _add(self, tp: TP, records: list[Any]) -> None:
         decoded = decode_all(records, self._limits) if self._reader.needs_decoded else None
-        reading = Reading()
+        reading = DecodedRange()
         mine, values = Post(self._app_id, self._folds, records, decoded).of(self._fold.name, reading)
         self._columns.add(tp.partition, self._reader.events(mine, values, reading))
         self._tally.read += len(records)

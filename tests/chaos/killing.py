@@ -15,7 +15,7 @@ from streams_app.cli import main
 from streams_app.delivery.ownership import Ownership
 from streams_app.folding.shard.progress import FoldStep
 from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store.replies import Outcome
+from streams_app.folding.store.replies import FoldOutcome
 from streams_app.journal.agents.keeper import Keeper
 from streams_app.journal.agents.shard import Shard as JournalShard
 from streams_app.journal.store.journal_store import JournalStore, Segment
@@ -85,7 +85,7 @@ def _did_something(result: Any) -> bool:
     if isinstance(result, Segment):
         return result.part == 0
     if isinstance(result, FoldStep):
-        return result.outcome is not Outcome.FULL
+        return result.outcome is not FoldOutcome.FULL
     return bool(getattr(result, "sealed", True))
 
 

@@ -123,7 +123,7 @@ DELIVERY: Final = (
         "What bounds closed in that fold is never sent.",
         ("fragile:fold", "lossy:0.3"),
         (
-            Change(f"{SHARD}.fold_once", "if reply.outcome is Outcome.ALREADY:", "if False:"),
+            Change(f"{SHARD}.fold_once", "if reply.outcome is FoldOutcome.ALREADY:", "if False:"),
             Change(f"{SHARD}.finish", "await self._load_outbox()", "pass"),
             NOT_COMPARED,
         ),

@@ -28,7 +28,7 @@ HISTORY = ("history", "history fragile:fold crash")
 OWNERS = ("lossy crash:3 rebalance:3", "history lossy crash zombie rebalance")
 CLOSING = "shared/closing.lua"
 SHARD_CLOCK = "folding.core.shard_clock"
-CUTTER = "folding.core.chunks:Cutter.next"
+CUTTER = "folding.core.chunks:ChunkCutter.next"
 
 BACKLOG_STAYS_LATE: Final = Mutant(
     "lateness of a backlog stays what it was",

@@ -11,9 +11,9 @@ from unittest.mock import patch
 
 from streams_app.delivery.processor import Processors
 from streams_app.fold import Fold
-from streams_app.folding.agents.parts import Parts
+from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.processors import FoldProcessors
-from streams_app.folding.core import chunks, pace
+from streams_app.folding.core import chunks, script_sizing
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.store.codec import StoredGroup
 from streams_app.folding.store.keys import ShardKeys, shard_keys
@@ -87,7 +87,7 @@ class Folding:
     def limits(self, seed: int) -> Iterator[None]:
         """Scripts do as little at once as they can, in two schedules of three."""
         work, sent, runs = WORK[seed % 3], SENT[seed // 3 % 3], RUNS[seed // 9 % 2]
-        with patch.multiple(pace, FIRST=sent, MOST=sent, WORK=work), patch.object(chunks, "MOST_RUNS", runs):
+        with patch.multiple(script_sizing, FIRST=sent, MOST=sent, WORK=work), patch.object(chunks, "MOST_RUNS", runs):
             yield
 
     def processors(self, worker: Worker) -> Processors:
@@ -97,7 +97,7 @@ class Folding:
         for name, script in known.by_name.items():
             cast("Script", script.script).name = name
         sender = cast("Any", Sender(worker))
-        return FoldProcessors(Parts(settings, known, sender, worker.trusted, Metrics(settings), worker.status))
+        return FoldProcessors(FoldContext(settings, known, sender, worker.trusted, Metrics(settings), worker.status))
 
     def _folds_of_a_worker(self) -> tuple[Fold, ...]:
         world, folds = self._world, tuple(self.folds.values())
@@ -156,7 +156,7 @@ class Folding:
         mix = self._world.mix
         self.ledger.check_end()
         if not mix.dying and "settings" not in mix.faults:
-            self.ledger.check_limits(is_calm=mix.is_calm and pace.WORK == WORK[-1])
+            self.ledger.check_limits(is_calm=mix.is_calm and script_sizing.WORK == WORK[-1])
 
 
 def _keys(keys: ShardKeys) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from streams_app.journal.agents.processor import JournalContext, JournalProcesso
 from streams_app.journal.core.entry import UNKEYED
 from streams_app.journal.store.journal_store import ScriptSet
 from streams_app.journal.store.keys import journal_keys
-from streams_app.patience import Patience
+from streams_app.outage_reporter import OutageReporter
 from streams_app.settings import JournalSettings, Limits
 from tests.chaos.simulation import FAULTY_SECONDS
 from tests.chaos.simulation_faults import FUTURE_MS, HISTORY_MS
@@ -76,7 +76,7 @@ def _context(worker: Worker, journal: JournalSettings) -> JournalContext:
     for name, script in scripts.by_name.items():
         script.script.name = name
     return JournalContext(
-        worker.world.app_id, journal, Limits(), link, scripts, worker.trusted, Keeping(), Patience(f"journal {journal.name}")
+        worker.world.app_id, journal, Limits(), link, scripts, worker.trusted, Keeping(), OutageReporter(f"journal {journal.name}")
     )
 
 

@@ -16,7 +16,7 @@ from streams_app.delivery.commits import Committed
 from streams_app.delivery.processor import Processors
 from streams_app.errors import TryAgainError
 from streams_app.metrics import Metrics
-from streams_app.patience import Patience
+from streams_app.outage_reporter import OutageReporter
 from streams_app.read_store.agents.letters import Record
 from streams_app.read_store.agents.processor import StoreProcessors
 from streams_app.read_store.agents.sync import Sync, SyncResult, steps
@@ -169,7 +169,7 @@ class Reading:
         """As one process makes them, with its own wire to the store."""
         sync = _FoldedSync(self._settings, self._settings.read_store(NAME), Metrics(self._settings), worker.clock)
         sync._store._thread = _Wire(worker, self._connection, self.ledger)  # type: ignore[attr-defined]  # a store elsewhere
-        return StoreProcessors(sync, Patience("read store sync"))
+        return StoreProcessors(sync, OutageReporter("read store sync"))
 
     def token(self, args: Sequence[Any]) -> bytes:
         """No script is run."""

@@ -13,7 +13,7 @@ from streams_app.delivery.processor import Processor, Processors
 from streams_app.live.agents.processor import ViewContext, ViewProcessors
 from streams_app.live.store.keys import presence_keys, view_keys
 from streams_app.live.store.view_store import ScriptSet
-from streams_app.patience import Patience
+from streams_app.outage_reporter import OutageReporter
 from streams_app.settings import LiveView, Settings
 from tests.chaos.simulation import FAULTY_SECONDS
 from tests.chaos.simulation_hubs import Audience
@@ -61,7 +61,7 @@ def _context(worker: Worker, view: LiveView) -> ViewContext:
     return ViewContext(
         world.app_id, view, 1_000_000, scripts,
         lambda tp: DeadLetters(refuser, tp, Sender(worker), worker.trusted, lambda *_: None),
-        worker.trusted, Patience(f"live view {view.name}"),
+        worker.trusted, OutageReporter(f"live view {view.name}"),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.store.keys import shard_keys
-from streams_app.folding.store.replies import Folded
+from streams_app.folding.store.replies import FoldReply
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
@@ -35,7 +35,7 @@ async def step_by_step(redis: Redis, names: Names) -> ShardStore:
     return made
 
 
-async def step(store: ShardStore, cursor: bytes = b"", *, fence: int = -1, bounds: Bounds = BOUNDS) -> Folded:
+async def step(store: ShardStore, cursor: bytes = b"", *, fence: int = -1, bounds: Bounds = BOUNDS) -> FoldReply:
     """One script of the range, with all groups that are beyond the cursor."""
     beyond = replace(CHUNK, groups={group: runs for group, runs in CHUNK.groups.items() if group > cursor})
     return await send(store, fence, beyond, packed(beyond, bounds), bounds, cursor=cursor)

@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import Claim, Edges, Mark
-from streams_app.folding.agents.drained import DrainProcessor
+from streams_app.folding.agents.retired_folds import DrainProcessor
 from streams_app.folding.core.event import FoldEvent
 from tests.conftest import Names
 from tests.shards import claimed_shard, fold_some

@@ -15,7 +15,7 @@ from streams_app.fold import Fold
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
-from streams_app.folding.store.replies import Outcome
+from streams_app.folding.store.replies import FoldOutcome
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
@@ -82,7 +82,7 @@ async def test_nothing_is_folded_before_the_former_definition_has_left(redis_cli
     other = Fold(name="f", source="t", group_key=("a", "b"), changed="n", keep="last", quiet_period=timedelta(seconds=1))
     heir = Shard(other, TP("t", 0), former.store)
     await heir.claim(0, 1)
-    assert Outcome.FULL is await fold_some(heir, [FoldEvent(1, 1_000, b'j["a",1]', {"u": 1})])
+    assert FoldOutcome.FULL is await fold_some(heir, [FoldEvent(1, 1_000, b'j["a",1]', {"u": 1})])
     await emitter_of(heir, Answering()).emit_due_once()
     await fold_some(heir, [FoldEvent(1, 1_000, b'j["a",1]', {"u": 1})])
 

@@ -20,10 +20,10 @@ from streams_app.folding.agents.processor import FoldProcessor
 from streams_app.folding.core import chunks as chunks_module
 from streams_app.folding.core.chunks import MOST_EVENTS, MOST_NEAR_EVENTS, MOST_RUNS
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.core.pace import WORK
+from streams_app.folding.core.script_sizing import WORK
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
-from streams_app.folding.store.replies import Folded, Outcome
+from streams_app.folding.store.replies import FoldOutcome, FoldReply
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
@@ -34,12 +34,12 @@ SECOND_MS = 1_000
 
 
 @pytest.fixture
-def replies(monkeypatch: pytest.MonkeyPatch) -> list[Folded]:
+def replies(monkeypatch: pytest.MonkeyPatch) -> list[FoldReply]:
     """What scripts that fold have said, with or without effect."""
-    found: list[Folded] = []
+    found: list[FoldReply] = []
     original = ShardStore.fold
 
-    async def noted(self: ShardStore, *args: object, **kwargs: object) -> Folded:
+    async def noted(self: ShardStore, *args: object, **kwargs: object) -> FoldReply:
         found.append(await original(self, *args, **kwargs))  # type: ignore[arg-type]  # whatever it was called with
         return found[-1]
 
@@ -52,7 +52,7 @@ async def fold_range(shard: Shard, events: Sequence[FoldEvent], now_ms: int = 10
     sizes = []
     for chunk in shard.chunks(events, events[-1].offset, ReaderView(None, None), now_ms):
         progress = shard.begin(chunk, lambda: events)
-        while (await shard.fold_once(progress)).outcome is not Outcome.DONE:
+        while (await shard.fold_once(progress)).outcome is not FoldOutcome.DONE:
             pass
         sizes.append(chunk.events)
     return sizes
@@ -68,7 +68,7 @@ async def events_held(shard: Shard) -> int:
 
 @pytest.mark.parametrize("backlog", ["merge", "sessions"])
 async def test_no_script_does_much_more_than_its_share(
-    redis_client: Redis, names: Names, replies: list[Folded], backlog: Any
+    redis_client: Redis, names: Names, replies: list[FoldReply], backlog: Any
 ) -> None:
     shard = await claimed_shard(redis_client, names, backlog)
     events = [FoldEvent(at, 1_000, b"s%d" % at, {"u": 1}) for at in range(4_000)]
@@ -80,7 +80,7 @@ async def test_no_script_does_much_more_than_its_share(
     assert 8_000 == sum(reply.taken for reply in replies)
     assert max(reply.work for reply in replies) < WORK + 100
     assert len(replies) > 8
-    assert all(reply.cursor for reply in replies if reply.outcome is Outcome.MORE)
+    assert all(reply.cursor for reply in replies if reply.outcome is FoldOutcome.MORE)
 
 
 @pytest.mark.parametrize("max_events", [0, 3])
@@ -100,7 +100,9 @@ async def test_however_many_events_and_sessions_a_group_has_no_script_takes_them
     assert ({1} if gap_ms > 1 else {3} if max_events else set()) == set(left)
 
 
-async def test_groups_of_many_names_are_ended_by_several_scripts(redis_client: Redis, names: Names, replies: list[Folded]) -> None:
+async def test_groups_of_many_names_are_ended_by_several_scripts(
+    redis_client: Redis, names: Names, replies: list[FoldReply]
+) -> None:
     many, held = 40, {f"n{number}": 1 for number in range(400)}
     shard = await claimed_shard(redis_client, names, "sessions")
     await fold_some(shard, [FoldEvent(at, 1_000, b"s%d" % at, held) for at in range(many)])
@@ -116,7 +118,7 @@ async def test_groups_of_many_names_are_ended_by_several_scripts(redis_client: R
 
 
 async def test_groups_of_many_names_that_a_bound_closes_are_closed_by_several_scripts(
-    redis_client: Redis, names: Names, replies: list[Folded]
+    redis_client: Redis, names: Names, replies: list[FoldReply]
 ) -> None:
     many = 100
     shard = await claimed_shard(redis_client, names, "sessions")

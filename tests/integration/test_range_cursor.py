@@ -12,7 +12,7 @@ from streams_app.delivery.scripts import RefusedError
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.folding.shard import shard as sharding
-from streams_app.folding.store.replies import Outcome, UnderWay
+from streams_app.folding.store.replies import FoldOutcome, UnderWay
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
@@ -49,7 +49,7 @@ async def test_the_first_script_of_a_range_writes_where_it_ends_how_far_it_came_
     done = await step(store)
     after = await marks_of(store)
 
-    assert (Outcome.MORE, A, 1) == (done.outcome, done.cursor, done.taken)
+    assert (FoldOutcome.MORE, A, 1) == (done.outcome, done.cursor, done.taken)
     assert {"to": "9", "cursor": "sa", "cap": str(WALL), "arrived": "", "digest": ""} == {name: after[name] for name in RANGE_MARKS}
     assert before | {"log": ""} == {name: value for name, value in after.items() if name not in RANGE_MARKS}
 
@@ -73,7 +73,7 @@ async def test_a_script_without_room_in_the_outbox_writes_nothing(store: ShardSt
     rest = replace(chunk, groups={group: runs for group, runs in chunk.groups.items() if not begun or group > A})
     done = await send(store, 0, rest, packed(rest), cursor=A if begun else b"", outbox_limit=1)
 
-    assert (Outcome.FULL, before) == (done.outcome, await state_of(store))
+    assert (FoldOutcome.FULL, before) == (done.outcome, await state_of(store))
 
 
 async def test_a_shard_without_room_lets_go_of_its_lock_and_goes_on_once_records_have_left(
@@ -93,7 +93,7 @@ async def test_a_shard_without_room_lets_go_of_its_lock_and_goes_on_once_records
     await shard.finish(shard.outbox.first(2))
     outcomes.append((await shard.fold_once(progress)).outcome)
 
-    assert [Outcome.MORE] * 2 + [Outcome.FULL] + [Outcome.MORE, Outcome.FULL, Outcome.DONE] == outcomes
+    assert [FoldOutcome.MORE] * 2 + [FoldOutcome.FULL] + [FoldOutcome.MORE, FoldOutcome.FULL, FoldOutcome.DONE] == outcomes
     assert (False, TO) == (locked, shard.fence)
 
 
@@ -107,7 +107,7 @@ async def test_a_cursor_beyond_the_expected_one_is_told_as_already_there(store: 
     before = await state_of(store)
     told = await step(store, known)
 
-    assert (Outcome.ALREADY, B, 0, []) == (told.outcome, told.cursor, told.clock_ms, told.sealed)
+    assert (FoldOutcome.ALREADY, B, 0, []) == (told.outcome, told.cursor, told.clock_ms, told.sealed)
     assert (B, before) == (second.cursor, await state_of(store))
 
 
@@ -116,7 +116,7 @@ async def test_a_range_that_was_folded_to_its_end_is_told_as_already_there(store
     before = await state_of(store)
     told = await step(store, C)
 
-    assert (Outcome.ALREADY, b"", CHUNK.clock_ms, sealed) == (told.outcome, told.cursor, told.clock_ms, [])
+    assert (FoldOutcome.ALREADY, b"", CHUNK.clock_ms, sealed) == (told.outcome, told.cursor, told.clock_ms, [])
     assert before == await state_of(store)
 
 
@@ -167,7 +167,7 @@ async def test_an_owner_goes_on_from_where_the_lost_replies_had_come(
     at = progress.cursor
     done = await shard.fold_once(progress)
 
-    assert [(Outcome.MORE, C), (Outcome.DONE, C)] == [(already.outcome, at), (done.outcome, progress.cursor)]
+    assert [(FoldOutcome.MORE, C), (FoldOutcome.DONE, C)] == [(already.outcome, at), (done.outcome, progress.cursor)]
     assert ([0, 1, 2, 3], 7) == ([entry.first_offset for entry in shard.outbox], shard.fence)
 
 
@@ -227,6 +227,6 @@ async def test_the_first_chunk_of_the_next_owner_ends_where_the_range_does(redis
         (first.to, first.events, first.time.cap_ms),
         (groups.values[0::3], is_last),
     )
-    while (await heir.fold_once(progress)).outcome is not Outcome.DONE:
+    while (await heir.fold_once(progress)).outcome is not FoldOutcome.DONE:
         pass
     assert [(end, 99_000)] * (end > TO) == [(chunk.to, chunk.time.cap_ms) for chunk in chunks]

@@ -18,16 +18,16 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.core import chunks as chunks_module
-from streams_app.folding.core import pace
+from streams_app.folding.core import script_sizing
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import MemoryShard, OpenGroup
 from streams_app.folding.core.record import Sealed
-from streams_app.folding.shard.progress import Progress
+from streams_app.folding.shard.progress import ChunkProgress
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.arguments import Packing
 from streams_app.folding.store.codec import StoredGroup
-from streams_app.folding.store.replies import Outcome
+from streams_app.folding.store.replies import FoldOutcome
 from streams_app.folding.store.shard_store import ShardStore
 from tests.integration.shapes import RUNS, bounds_of_a_fold, placed, shapes
 from tests.scripts import (
@@ -119,16 +119,16 @@ async def fold_in_parts(
     mosts: Iterator[int],
 ) -> list[Sealed]:  # fmt: skip
     """Each script of another size; what they say that they sealed."""
-    progress, found = Progress(chunk, b"", lambda: events), []
-    outcome = Outcome.MORE
-    while outcome is not Outcome.DONE:
+    progress, found = ChunkProgress(chunk, b"", lambda: events), []
+    outcome = FoldOutcome.MORE
+    while outcome is not FoldOutcome.DONE:
         groups, is_last = progress.next_groups(next(mosts), packing, 0)
         reply = await send(next(stores), fence, chunk, groups, packing.bounds, cursor=progress.cursor, is_last=is_last)
         outcome = reply.outcome
         found += reply.sealed
-        if outcome is Outcome.DETAIL:
+        if outcome is FoldOutcome.DETAIL:
             progress.detail(reply.detail, packing.bounds)
-        elif outcome is Outcome.MORE:
+        elif outcome is FoldOutcome.MORE:
             assert reply.cursor > progress.cursor
             progress.moved_to(reply.cursor)
     return found
@@ -159,8 +159,8 @@ async def fold_range(shard: Shard, given: Range, *, most_steps: int = 10**6) -> 
     events = [event for event in given.events if event.offset > shard.fence]
     for chunk in shard.chunks(events, given.end, ReaderView(None, given.now_ms), given.now_ms):
         progress = shard.begin(chunk, lambda: events)
-        outcome = Outcome.MORE
-        while outcome is not Outcome.DONE:
+        outcome = FoldOutcome.MORE
+        while outcome is not FoldOutcome.DONE:
             if most_steps == 0:
                 return
             most_steps -= 1
@@ -191,7 +191,7 @@ async def test_two_owners_in_turn_leave_the_same_as_one_wherever_the_second_take
     # The next owner is further behind, or nearer, and its fetch brings more.
     third = Range([*events, *more], max(ends), now_ms + later_ms, is_live=False)
     found = []
-    with patch.multiple(pace, FIRST=2, MOST=3):
+    with patch.multiple(script_sizing, FIRST=2, MOST=3):
         for most_steps in (10**6, steps):
             store = new_store(redis)
             shard = await owner(BriefStore(store, work), declared)
@@ -230,13 +230,13 @@ async def test_a_bound_inside_a_run_has_it_taken_apart(redis: Redis, bounds: Bou
     model, expected, fence, asked = MemoryShard(bounds, PARTITIONS), [], -1, []
     history = [FoldEvent(0, 1_000, b"sa", {"n0": 0})] if is_open else []
     late = [FoldEvent(at, 1_000 + 11 * at, b"sb" if at % 4 == 3 else b"sa", {f"n{at % 5}": at}) for at in range(1, 12)]
-    original = Progress.detail
+    original = ChunkProgress.detail
 
-    def noted(self: Progress, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:
+    def noted(self: ChunkProgress, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:
         asked.append({group: held is not None for group, held in groups.items()})
         original(self, groups, bounds)
 
-    with patch.object(Progress, "detail", noted):
+    with patch.object(ChunkProgress, "detail", noted):
         for events in filter(None, (history, late)):
             await fold(store, fence, chunk_of(events, bounds, start_ms=1_000), bounds, events)
             fence = events[-1].offset

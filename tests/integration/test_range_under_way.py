@@ -16,7 +16,7 @@ from streams_app.fold import Fold
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import EVERYTHING, shard_keys
-from streams_app.folding.store.replies import Outcome, UnderWay
+from streams_app.folding.store.replies import FoldOutcome, UnderWay
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
@@ -76,7 +76,7 @@ async def test_a_log_that_begins_within_the_range_leaves_the_rest_of_it(store: S
 
     assert claimed is not None
     assert (1, UnderWay(TO, A, CHUNK.time)) == (claimed.fence, claimed.under_way)
-    assert (Outcome.DONE, [B]) == (done.outcome, list(await open_groups(store)))
+    assert (FoldOutcome.DONE, [B]) == (done.outcome, list(await open_groups(store)))
     assert str(TO) == (await marks_of(store))["fence"]
 
 
@@ -145,7 +145,7 @@ async def test_a_function_that_says_something_else_of_a_range_that_was_begun_los
     rest = await second.seal(10, known_ms=None, everything=True)
     assert rest is not None
 
-    assert [Outcome.MORE, Outcome.FULL, Outcome.DONE] == [begun.outcome, refused.outcome, again.outcome]
+    assert [FoldOutcome.MORE, FoldOutcome.FULL, FoldOutcome.DONE] == [begun.outcome, refused.outcome, again.outcome]
     assert [(0, 0), (0, 1)] == [(entry.first_offset, entry.last_offset) for entry in (*sealed.sealed, *rest.sealed)]
 
 
@@ -170,7 +170,7 @@ async def under_way(store: ShardStore, opened: Sequence[FoldEvent], taken: bytes
     await fold(store, -1, chunk_of(opened, end=0))
     events = [FoldEvent(1, 5_000, taken, {"v": 1}), FoldEvent(2, 5_000, b"z", {"v": 1})]
     chunk = chunk_of(events, end=TO)
-    assert Outcome.MORE is (await send(store, 0, chunk, packed(chunk))).outcome
+    assert FoldOutcome.MORE is (await send(store, 0, chunk, packed(chunk))).outcome
 
 
 async def test_time_stands_still_for_what_is_due_while_a_range_is_under_way(store: ShardStore) -> None:

@@ -23,7 +23,7 @@ from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
 from streams_app.operating.destinations import FoldDestination
 from streams_app.operating.letters import Selection
-from streams_app.operating.replay import Replay
+from streams_app.operating.replay import DeadLetterReplay
 from streams_app.operating.replayed import Replayed
 from streams_app.settings import Settings
 from tests.checker import event
@@ -75,12 +75,12 @@ class Desk:
     async def replay(self, *words: str) -> Ran:
         return await asyncio.to_thread(run, "dead-letters", "replay", "--fold", "one", *words, "--config", str(self.config))
 
-    def replay_that_stops(self, then: Callable[[], None]) -> Replay:
+    def replay_that_stops(self, then: Callable[[], None]) -> DeadLetterReplay:
         """A replay in this process, which does nothing for as long as ``then`` runs: after its first page with events."""
         settings = Settings.load(self.config, {})
         fold = settings.folds[0]
         to = FoldDestination(self.app_id, fold, settings.limits)
-        made = Replay(settings, to, Selection(self.app_id, fold.name), SystemClock())
+        made = DeadLetterReplay(settings, to, Selection(self.app_id, fold.name), SystemClock())
         stopped: list[int] = []
 
         def on_page(done: Replayed) -> None:

@@ -16,7 +16,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.record import Sealed
-from streams_app.folding.store.replies import Outcome
+from streams_app.folding.store.replies import FoldOutcome
 from tests.integration.shapes import bounds_of_a_fold
 from tests.scripts import BOUNDS, PARTITIONS, SESSIONS, chunk_of, chunks_of, fold, new_store, one, packed, seal, sealed_in, send
 
@@ -113,7 +113,7 @@ async def test_a_fold_whose_reply_was_lost_is_recognised(redis) -> None:
     await fold(store, -1, one(3), BOUNDS)
     reply = await send(store, -1, one(3), packed(one(3)))
 
-    assert (Outcome.ALREADY, b"", 1_000, []) == (reply.outcome, reply.cursor, reply.clock_ms, reply.sealed)
+    assert (FoldOutcome.ALREADY, b"", 1_000, []) == (reply.outcome, reply.cursor, reply.clock_ms, reply.sealed)
     assert await store.watermark() == 3
 
 
@@ -151,7 +151,7 @@ async def test_a_full_outbox_refuses_to_fold_and_changes_nothing(redis) -> None:
     before = await redis.hgetall(store.keys.meta)
     refused = await send(store, 0, one(1), packed(one(1), bounds), bounds, outbox_limit=1)
 
-    assert (Outcome.FULL, before) == (refused.outcome, await redis.hgetall(store.keys.meta))
+    assert (FoldOutcome.FULL, before) == (refused.outcome, await redis.hgetall(store.keys.meta))
     await store.finish("me", [(0, 0, 1)])
     await fold(store, 0, one(1), bounds, outbox_limit=1)
     assert await store.watermark() == 1

@@ -21,7 +21,7 @@ from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
-from streams_app.folding.store.replies import Outcome
+from streams_app.folding.store.replies import FoldOutcome
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.operating.groups import collect, places_of
@@ -69,7 +69,7 @@ async def _fold(shard: Shard, view: ReaderView, now_ms: int, given: Iterable[Eve
     events = [FoldEvent(shard.fence + 1 + place, stamp, group, {"x": 1}) for place, (stamp, group) in enumerate(pairs)]
     for chunk in shard.chunks(events, events[-1].offset, view, now_ms):
         progress = shard.begin(chunk, lambda: events)
-        while (await shard.fold_once(progress)).outcome is not Outcome.DONE:
+        while (await shard.fold_once(progress)).outcome is not FoldOutcome.DONE:
             pass
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.folding.reading.addressing import REPLAY_HEADER, Post, address_of
-from streams_app.folding.reading.reader import Reading
+from streams_app.folding.reading.reader import DecodedRange
+from streams_app.folding.reading.replay_routing import REPLAY_HEADER, Post, address_of
 from tests.records import Raw
 
 
@@ -34,7 +34,7 @@ def test_an_event_that_was_put_back_is_read_only_by_the_fold_of_the_application_
         f"{app_id} {fold}"
         for app_id in ("mirror", "social")
         for fold in ("a", "b")
-        if Post(app_id, ["a", "b"], records, None).of(fold, Reading())[0]
+        if Post(app_id, ["a", "b"], records, None).of(fold, DecodedRange())[0]
     ]
 
     assert folds == found
@@ -43,8 +43,8 @@ def test_an_event_that_was_put_back_is_read_only_by_the_fold_of_the_application_
 def test_every_fold_reads_an_event_that_names_nobody() -> None:
     records = [Raw(0, headers=(("trace", b"1"),)), Raw(1)]
 
-    assert (records, ["x", "y"]) == Post("social", ["a"], records, ["x", "y"]).of("a", Reading())
-    assert ([Raw(0)], ["x"]) == Post("social", ["a"], [Raw(0)], ["x"]).of("a", Reading())
+    assert (records, ["x", "y"]) == Post("social", ["a"], records, ["x", "y"]).of("a", DecodedRange())
+    assert ([Raw(0)], ["x"]) == Post("social", ["a"], [Raw(0)], ["x"]).of("a", DecodedRange())
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_an_event_put_back_for_a_fold_of_this_application_that_is_gone_is_a_dead
     target: bytes, addressees: list[str]
 ) -> None:
     records = [Raw(0), put_back(target)]
-    first, second = Reading(), Reading()
+    first, second = DecodedRange(), DecodedRange()
 
     Post("social", ["a", "b"], records, None).of("a", first)
     Post("social", ["a", "b"], records, None).of("b", second)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from streams_app.checking.finding import Level
-from streams_app.checking.logs import Reader, ReadSoFar, made_again, went_back
+from streams_app.checking.logs import ComparedReader, ReadSoFar, made_again, went_back
 from streams_app.delivery.batch import TP
 
 HERE = TP("orders", 1)
 
 
 def test_reader_that_would_be_refused_is_an_error_with_its_command() -> None:
-    (finding,) = made_again(Reader("subscriber ship", "reset it"), {HERE: ReadSoFar("old", 8)}, {"orders": "new"})
+    (finding,) = made_again(ComparedReader("subscriber ship", "reset it"), {HERE: ReadSoFar("old", 8)}, {"orders": "new"})
 
     assert (Level.ERROR, "reset it") == (finding.level, finding.advice)
     assert "orders-1 was deleted and made again: subscriber ship has read another log" in finding.text
 
 
 def test_reader_that_begins_by_itself_is_a_warning() -> None:
-    (finding,) = made_again(Reader("read store main"), {HERE: ReadSoFar("old", 8)}, {"orders": "new"})
+    (finding,) = made_again(ComparedReader("read store main"), {HERE: ReadSoFar("old", 8)}, {"orders": "new"})
 
     assert Level.WARNING is finding.level
 
@@ -25,11 +25,11 @@ def test_reader_that_begins_by_itself_is_a_warning() -> None:
 def test_same_log_and_one_of_which_nothing_is_kept_are_no_finding() -> None:
     read = {HERE: ReadSoFar("same", 8), TP("orders", 2): ReadSoFar("", 8)}
 
-    assert [] == list(made_again(Reader("fold sums", "reset it"), read, {"orders": "same"}))
+    assert [] == list(made_again(ComparedReader("fold sums", "reset it"), read, {"orders": "same"}))
 
 
 def test_log_that_went_back_is_said_with_what_was_lost() -> None:
-    finding = went_back(Reader("fold sums", "reset it"), HERE, 90, ReadSoFar("same", 100))
+    finding = went_back(ComparedReader("fold sums", "reset it"), HERE, 90, ReadSoFar("same", 100))
 
     assert Level.WARNING is finding.level
     assert "the broker has lost what fold sums had read from offset 90 to 99" in finding.text

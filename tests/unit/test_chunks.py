@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams_app.folding.core import chunks as chunks_module
-from streams_app.folding.core.chunks import Chunk, Run
+from streams_app.folding.core.chunks import Chunk, GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.core.parting import parted, scored_events
 from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.run_splitting import parted, scored_events
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.folding.shard.outbox import ranges_of
 from streams_app.folding.store.arguments import Packing
@@ -69,30 +69,30 @@ def scored(events: Sequence[FoldEvent], how: How) -> list[int]:
     return scores
 
 
-def naive(events: Sequence[FoldEvent], scores: Sequence[int], session_gap_ms: int | None) -> dict[bytes, list[Run]]:
+def naive(events: Sequence[FoldEvent], scores: Sequence[int], session_gap_ms: int | None) -> dict[bytes, list[GroupRun]]:
     """The dict model: one event at a time."""
-    folded: dict[bytes, list[Run]] = defaultdict(list)
+    folded: dict[bytes, list[GroupRun]] = defaultdict(list)
     for event, score in zip(events, scores, strict=True):
         stamp = event.timestamp_ms if event.timestamp_ms >= 0 else score
         runs = folded[event.group]
         if not runs or (session_gap_ms is not None and score - runs[-1].last_score > session_gap_ms):
-            runs.append(Run(event.offset, event.offset, 0, stamp, stamp, score, score, {}))
+            runs.append(GroupRun(event.offset, event.offset, 0, stamp, stamp, score, score, {}))
         run = runs[-1]
         run.last_offset, run.last_score, run.events = event.offset, score, run.events + 1
         run.low_ms, run.high_ms, run.names = min(run.low_ms, stamp), max(run.high_ms, stamp), {**run.changed, **event.changed}
     return folded
 
 
-def joined(chunks: Sequence[Chunk], session_gap_ms: int | None) -> dict[bytes, list[Run]]:
+def joined(chunks: Sequence[Chunk], session_gap_ms: int | None) -> dict[bytes, list[GroupRun]]:
     """What Redis holds after the chunks: a run joins the one before it unless there is a gap between them."""
-    folded: dict[bytes, list[Run]] = defaultdict(list)
+    folded: dict[bytes, list[GroupRun]] = defaultdict(list)
     for chunk in chunks:
         for group, runs in chunk.groups.items():
             for run in runs:
                 held = folded[group]
                 if held and (session_gap_ms is None or run.first_score - held[-1].last_score <= session_gap_ms):
                     last = held[-1]
-                    held[-1] = Run(
+                    held[-1] = GroupRun(
                         last.first_offset, run.last_offset, last.events + run.events, min(last.low_ms, run.low_ms),
                         max(last.high_ms, run.high_ms), last.first_score, run.last_score, {**last.changed, **run.changed},
                     )  # fmt: skip
@@ -186,7 +186,7 @@ def test_record_times_are_kept_as_they_are_beside_the_scores() -> None:
     events = [FoldEvent(offset, stamp, b"sa", {}) for offset, stamp in enumerate([100, 40, 170])]
     (chunk,) = cut(events, 2, How(cap_ms=120))
 
-    assert [Run(0, 2, 3, 40, 170, 100, 120, {})] == chunk.groups[b"sa"]
+    assert [GroupRun(0, 2, 3, 40, 170, 100, 120, {})] == chunk.groups[b"sa"]
 
 
 def sessions_of(events: Sequence[FoldEvent], session_gap_ms: int) -> set[tuple[Any, ...]]:
@@ -283,7 +283,7 @@ def opened(run: list[Any]) -> list[Any]:
     return [first, first + length, events, low_ms, low_ms + span, opened_ms, opened_ms + lasted, silent, count, names]
 
 
-def as_packed(run: Run, keep: bool, silent_from_ms: int) -> list[Any]:
+def as_packed(run: GroupRun, keep: bool, silent_from_ms: int) -> list[Any]:
     names = {name.encode(): orjson.dumps(value) if keep else b"" for name, value in run.changed.items()}
     return [
         run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, run.first_score, run.last_score,

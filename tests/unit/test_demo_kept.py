@@ -12,7 +12,7 @@ import pytest
 
 from streams_app.cli import run
 from streams_app.demo import kept
-from streams_app.demo.kept import FOLDER, Kept, with_time
+from streams_app.demo.kept import FOLDER, FirstEvents, with_time
 from streams_app.demo.load import Load, Update
 
 BEGAN_MS = 1_700_000_000_000
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def lines_of(folder: Path, updates: list[Update], **fields: str) -> list[str]:
-    one = Kept(folder, **({"group_key": "account_id", "changed": "metrics"} | fields))
+    one = FirstEvents(folder, **({"group_key": "account_id", "changed": "metrics"} | fields))
     for update in updates:
         one.add([update], BEGAN_MS)
     return one.lines()

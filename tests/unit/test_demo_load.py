@@ -15,7 +15,7 @@ import cramjam
 import pytest
 
 from streams_app.demo.load import HOT_ACCOUNTS, METRICS, Load, Update
-from streams_app.demo.replay import Replay, time_of
+from streams_app.demo.replay import EventReplay, time_of
 from streams_app.errors import ConfigurationError
 
 
@@ -118,10 +118,10 @@ def test_there_are_silences_in_which_no_burst_begins() -> None:
 # Replay
 
 
-def replay(tmp_path: Path, *lines: str | bytes, group_key: str = "user", rate: float = 10, speed: float = 1.0) -> Replay:
+def replay(tmp_path: Path, *lines: str | bytes, group_key: str = "user", rate: float = 10, speed: float = 1.0) -> EventReplay:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines))
-    return Replay(path, group_key=group_key, rate=rate, speed=speed)
+    return EventReplay(path, group_key=group_key, rate=rate, speed=speed)
 
 
 FOREVER = float("inf")
@@ -182,7 +182,9 @@ def test_a_file_is_read_as_tune_reads_it(tmp_path: Path, compress: Callable[[byt
     path = tmp_path / "events"
     path.write_bytes(bytes(compress(b'\xef\xbb\xbf{"user": 1}\r\n\r\n{"user": 2}')))
 
-    assert [b'{"user": 1}', b'{"user": 2}'] == [update.value for update in Replay(path, group_key="user", rate=1).until(FOREVER)]
+    assert [b'{"user": 1}', b'{"user": 2}'] == [
+        update.value for update in EventReplay(path, group_key="user", rate=1).until(FOREVER)
+    ]
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, cramjam.zstd.compress])
@@ -192,7 +194,7 @@ def test_what_can_be_read_of_a_broken_file_is_replayed_and_the_fault_is_kept(
     path = tmp_path / "events"
     whole = bytes(compress(b"".join(b'{"user": %d}\n' % (number**5 % 1_000_003) for number in range(30_000))))
     path.write_bytes(whole[: len(whole) // 2])
-    source = Replay(path, group_key="user", rate=1)
+    source = EventReplay(path, group_key="user", rate=1)
     events = len(source.until(FOREVER))
 
     assert 1_000 < events < 30_000
@@ -229,7 +231,7 @@ def test_the_record_key_is_the_group_key(tmp_path: Path, line: str, expected: by
 
 def test_a_file_that_is_not_there_is_a_fault_of_the_arguments(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"--replay.*nothing\.jsonl"):
-        Replay(tmp_path / "nothing.jsonl", group_key="user", rate=1)
+        EventReplay(tmp_path / "nothing.jsonl", group_key="user", rate=1)
 
 
 @pytest.mark.parametrize("event", [None, [], 7, {}, {"time": True}, {"time": "soon"}, {"time": None}, {"when": 1}])

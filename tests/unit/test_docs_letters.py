@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from streams_app import Event, Received, Retries, subscriber
-from streams_app.operating.letters import Letter, taken_apart
+from streams_app.operating.letters import ListedDeadLetter, taken_apart
 from streams_app.testing import SubscriberTester
 
 PAGE = (Path(__file__).parents[2] / "docs" / "subscribers.md").read_text("utf-8")
@@ -38,7 +38,7 @@ def row_of_a_letter() -> dict[str, Any]:
         kit.dead_letters(ship)
         (record,) = kit._workers.broker.records("order.paid.ship.dead")
     headers, received = taken_apart(record.headers)
-    return Letter(0, record.offset, record.key, record.value, record.timestamp, headers, received).row()
+    return ListedDeadLetter(0, record.offset, record.key, record.value, record.timestamp, headers, received).row()
 
 
 def test_the_letter_of_the_example_is_what_list_prints_as_json() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streams_app import Fold
 from streams_app.codec import keys_typed, member_of
 from streams_app.metrics import Metrics
-from streams_app.operating.explained import Found, describe, describe_none, opened_again
+from streams_app.operating.explained import FoundGroup, describe, describe_none, opened_again
 from streams_app.operating.folded_events import pointer_to_journal
 from streams_app.operating.groups import Place
 from streams_app.operating.text import shown_group
@@ -52,7 +52,7 @@ def laid_out(
 ) -> str:
     row = ROW | {key: options.pop(key) for key in list(options) if key in ROW}
     fold = Fold(**({"name": "f", "source": "s", "group_key": "g", "changed": "m", "quiet_period": "15m"} | options))
-    found = Found(Place("app", fold, 2, clock_ms, 10**9), b"sa", row, ("likes", "shares"), waiting)
+    found = FoundGroup(Place("app", fold, 2, clock_ms, 10**9), b"sa", row, ("likes", "shares"), waiting)
     return describe(found, fold, META, None if end is None else (end, end + hidden), AGAIN, now_ms, width)
 
 
@@ -115,7 +115,7 @@ def test_the_verdict_says_why(options: dict[str, Any], verdict: str) -> None:
 
 def test_what_waits_in_the_outbox_alone_has_a_verdict_and_five_lines_too() -> None:
     fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m", output="o")
-    found = Found(Place("app", fold, 2, NOW, 10**9), b"sa", None, (), 1)
+    found = FoundGroup(Place("app", fold, 2, NOW, 10**9), b"sa", None, (), 1)
     lines = describe(found, fold, META, (42, 42), AGAIN, NOW, 80).splitlines()
 
     assert "a of fold f is closed: the broker has not acknowledged its record yet." == lines[0]
@@ -231,7 +231,9 @@ def test_what_the_list_shows_is_found_when_it_is_typed(group: tuple[object, ...]
 @given(st.text(), st.lists(st.text(), min_size=1, max_size=3), st.binary())
 def test_every_line_is_printable_whatever_is_in_it(group: str, names: list[str], owner: bytes) -> None:
     fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m")
-    found = Found(Place("app", fold, 2, NOW, 10**9), member_of((group,)), ROW | {"group": group, "key": group}, tuple(names), 1)
+    found = FoundGroup(
+        Place("app", fold, 2, NOW, 10**9), member_of((group,)), ROW | {"group": group, "key": group}, tuple(names), 1
+    )
 
     assert all(line.isprintable() for line in describe(found, fold, META | {b"owner": owner}, (42, 42), AGAIN, NOW, 80).split("\n"))
 

@@ -9,8 +9,8 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import Mark
-from streams_app.operating.explained_event import Found, Searched, describe, describe_none, standing
-from streams_app.operating.letters import Letter
+from streams_app.operating.explained_event import EventFacts, Searched, describe, describe_none, standing
+from streams_app.operating.letters import ListedDeadLetter
 from streams_app.operating.worker_pages import Page
 from streams_app.settings import Settings
 from streams_app.subscribers.crash_isolation import WATCHED_MS
@@ -33,13 +33,13 @@ def ship() -> Subscription:
     return next(one for one in subscriptions_of(shop.catalogue, settings) if one.subscriber.name == "ship")
 
 
-def found(offset: int = 30, **what: Any) -> Found:
+def found(offset: int = 30, **what: Any) -> EventFacts:
     known = {"begin": 0, "end": 100, "mark": Mark(10), "note": NOTE, "event_id": "e1", "type": "order.paid"}
-    return Found(TP0, offset, **{**known, **what})
+    return EventFacts(TP0, offset, **{**known, **what})
 
 
-def letter(reason: str) -> Letter:
-    return Letter(0, 5, b"k", b"v", NOW_MS, {"reason": reason, "attempts": "8", "detail": "no such article"})
+def letter(reason: str) -> ListedDeadLetter:
+    return ListedDeadLetter(0, 5, b"k", b"v", NOW_MS, {"reason": reason, "attempts": "8", "detail": "no such article"})
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def letter(reason: str) -> Letter:
         (found(kept=AttemptEntry(1, 0, NOW_MS + 5_000), letters=(letter("failed"),)), "has failed 1 time"),
     ],
 )
-def test_the_verdict_is_what_is_known_best(event: Found, expected: str, ship: Subscription) -> None:
+def test_the_verdict_is_what_is_known_best(event: EventFacts, expected: str, ship: Subscription) -> None:
     verdict = " ".join(describe(event, ship, None, NOW_MS, 10_000).partition("\n  mark")[0].split())
 
     assert expected in verdict

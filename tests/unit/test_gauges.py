@@ -10,7 +10,7 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.folding.agents.gauges import observe
-from streams_app.folding.agents.known import LastKnown
+from streams_app.folding.agents.shard_snapshots import ShardSnapshots
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks
 from streams_app.folding.shard.shard import Shard
@@ -34,7 +34,7 @@ class Worker:
     def __init__(self, fold: Fold = FOLD) -> None:
         self.settings = Settings(app_id="a", folds=(fold,))
         self.metrics = Metrics(self.settings)
-        self.known = LastKnown()
+        self.known = ShardSnapshots()
         self.fold = fold
         self.assigned = {HERE}
         self.shard: Shard | None = None

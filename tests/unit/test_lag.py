@@ -10,7 +10,7 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
 from streams_app.fold import Fold
-from streams_app.folding.agents.lag import READ_MS, Ends, lags
+from streams_app.folding.agents.lag import READ_MS, PartitionEnds, lags
 
 A, B, OTHER = TP("t", 0), TP("t", 1), TP("u", 0)
 
@@ -55,7 +55,7 @@ def test_what_retention_has_removed_is_no_lag() -> None:
 
 def test_what_the_reader_saw_last_counts_after_its_partition_was_let_go() -> None:
     """The own connection is asked once a second, and waits for Redis: what the reader saw is ahead of it."""
-    ends = Ends()
+    ends = PartitionEnds()
     found = [
         ends.combined({A: 50}, {A: read}, now_ms, is_answering=is_answering)[A]
         for now_ms, read, is_answering in [

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.folding.agents.figures import Figures
-from streams_app.folding.core.chunks import Cutter
+from streams_app.folding.agents.window_statistics import WindowStatistics
+from streams_app.folding.core.chunks import ChunkCutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.shard_clock import RangeTime
@@ -30,8 +30,8 @@ BOUNDS_MS = [seconds * 1_000 for seconds in GAP_BUCKETS]
 def page_of(events: Sequence[Event]) -> str:
     """The page of a worker that has folded these."""
     metrics = Metrics(SETTINGS)
-    cutter = Cutter(events, -1, len(events) - 1, Bounds.of(SETTINGS.folds[0]), keeps_values=False)
-    Figures(SETTINGS.folds[0], metrics).folded(0, cutter.next(RangeTime(2 * NOW_MS, None), 0))
+    cutter = ChunkCutter(events, -1, len(events) - 1, Bounds.of(SETTINGS.folds[0]), keeps_values=False)
+    WindowStatistics(SETTINGS.folds[0], metrics).folded(0, cutter.next(RangeTime(2 * NOW_MS, None), 0))
     metrics.events_folded.labels(fold="f").inc(len(events))
     return metrics.exposition().decode()
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from streams_app.delivery.progress import SUSPENDED_MS
-from streams_app.outages import Answers, kafka_limit_ms
+from streams_app.dependency_health import DependencyHealth, kafka_limit_ms
 
 WALL_MS = 1_700_000_000_000
 STEP_MS = 500
 
 
-def looked(answers: Answers, begin_ms: int, end_ms: int) -> list[tuple[int, str]]:
+def looked(answers: DependencyHealth, begin_ms: int, end_ms: int) -> list[tuple[int, str]]:
     """Looks twice a second; what changed, and when."""
     times = range(begin_ms, end_ms + 1, STEP_MS)
     return [(at_ms, change) for at_ms in times if (change := answers.look(at_ms, WALL_MS + at_ms))]
 
 
-def asked_at(at_ms: int, limit_ms: int = 3_000) -> Answers:
+def asked_at(at_ms: int, limit_ms: int = 3_000) -> DependencyHealth:
     """Asked then, and not answered."""
-    answers = Answers("Redis at r", limit_ms)
+    answers = DependencyHealth("Redis at r", limit_ms)
     looked(answers, max(0, at_ms - STEP_MS), at_ms)
     answers.asked(at_ms, WALL_MS + at_ms)
     return answers

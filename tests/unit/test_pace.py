@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.folding.core.pace import FIRST, MOST, WORK, Pace
+from streams_app.folding.core.script_sizing import FIRST, MOST, WORK, ScriptSizing
 
 
-def paced(groups: int) -> Pace:
-    pace = Pace()
+def paced(groups: int) -> ScriptSizing:
+    pace = ScriptSizing()
     pace.groups = groups
     return pace
 

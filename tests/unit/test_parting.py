@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import MemoryShard, OpenGroup
-from streams_app.folding.core.parting import parted
+from streams_app.folding.core.run_splitting import parted
 
 bounds_of_a_fold = st.builds(
     Bounds,

@@ -7,8 +7,8 @@ from typing import Any, cast
 from streams_app.delivery.batch import TP
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
-from streams_app.folding.agents.parts import Parts
-from streams_app.folding.core.chunks import Chunk, Cutter
+from streams_app.folding.agents.context import FoldContext
+from streams_app.folding.core.chunks import Chunk, ChunkCutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.metrics import Metrics
@@ -23,13 +23,13 @@ SETTINGS = Settings(app_id="a", folds=(FOLD,))
 def chunk_at(offset: int) -> Chunk:
     """One event of one group."""
     bounds = Bounds(0, hold_ms=60_000, sessions=False)
-    cutter = Cutter([(offset, 1_000 + offset, b"sa", {"n": 1})], offset - 1, offset, bounds, keeps_values=False)
+    cutter = ChunkCutter([(offset, 1_000 + offset, b"sa", {"n": 1})], offset - 1, offset, bounds, keeps_values=False)
     return cutter.next(RangeTime(10_000, None), 0)
 
 
 def test_a_group_begins_anew_in_the_figures_once_its_partition_was_given_to_somebody_else() -> None:
     nothing = cast("Any", None)
-    parts = Parts(SETTINGS, nothing, nothing, TrustedClock(ManualClock()), Metrics(SETTINGS), Status())
+    parts = FoldContext(SETTINGS, nothing, nothing, TrustedClock(ManualClock()), Metrics(SETTINGS), Status())
     figures, begun = parts.figures_of(FOLD), []
     for offset, assigned in enumerate([{TP("t", 0)}, {TP("t", 0)}, {TP("t", 1), TP("other", 0)}]):
         figures.folded(0, chunk_at(2 * offset))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.patience import Patience
+from streams_app.outage_reporter import OutageReporter
 from tests.manual_clock import ManualClock
 
 
 def test_whether_it_works_is_told() -> None:
     told: list[bool] = []
-    patience = Patience("read store sync", told.append)
+    patience = OutageReporter("read store sync", told.append)
     patience.failed(TryAgainError("locked"))
     patience.succeeded()
 
@@ -19,7 +19,7 @@ def test_whether_it_works_is_told() -> None:
 
 
 def test_an_operator_is_waited_for_while_a_fault_is_one_that_no_waiting_mends() -> None:
-    patience = Patience("it")
+    patience = OutageReporter("it")
     told = []
     for error in (TryAgainError("locked"), ConfigurationError(["no commit"])):
         patience.failed(error)
@@ -30,7 +30,7 @@ def test_an_operator_is_waited_for_while_a_fault_is_one_that_no_waiting_mends() 
 
 
 def test_waits_double_up_to_ten_seconds_and_begin_anew_once_it_works() -> None:
-    patience = Patience("it")
+    patience = OutageReporter("it")
     waits = [patience.failed(TryAgainError("locked")) for _ in range(8)]
     patience.succeeded()
 
@@ -40,7 +40,7 @@ def test_waits_double_up_to_ten_seconds_and_begin_anew_once_it_works() -> None:
 
 def test_a_line_is_logged_when_the_fault_changes_and_one_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    patience = Patience("it")
+    patience = OutageReporter("it")
     for fault in ("locked", "locked", "gone"):
         patience.failed(TryAgainError(fault))
     patience.succeeded()
@@ -57,7 +57,7 @@ def test_a_line_is_logged_when_the_fault_changes_and_one_when_it_ends(caplog: py
 
 def test_a_fault_that_lasts_is_logged_every_ten_minutes_with_how_long_it_has_lasted(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    patience = Patience("it", clock=clock)
+    patience = OutageReporter("it", clock=clock)
     for _ in range(0, 3_600, 10):  # an hour
         patience.failed(TryAgainError("locked"))
         clock.advance_ms(10_000)
@@ -73,7 +73,7 @@ def test_a_fault_that_lasts_is_logged_every_ten_minutes_with_how_long_it_has_las
 
 def test_it_works_again_once_it_works_for_all_who_wait() -> None:
     told: list[bool] = []
-    patience = Patience("it", told.append)
+    patience = OutageReporter("it", told.append)
     for who in ("a", "b"):
         patience.failed(TryAgainError("locked"), who)
     patience.succeeded("a")

@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError, Produce
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.outgoing import Outcomes, Outgoing
-from streams_app.kafka.joining import JoiningProducer
+from streams_app.kafka.coalescing_producer import CoalescingProducer
 from streams_app.kafka.producer import AckedProducer
 
 LIMIT_SECONDS = 20
@@ -43,11 +43,11 @@ class Sends:
         """Nothing is open."""
 
 
-def joining(sends: Sends, seconds: float = LIMIT_SECONDS) -> JoiningProducer:
-    return JoiningProducer(cast("AckedProducer", sends), seconds)
+def joining(sends: Sends, seconds: float = LIMIT_SECONDS) -> CoalescingProducer:
+    return CoalescingProducer(cast("AckedProducer", sends), seconds)
 
 
-def sent(producer: JoiningProducer, value: bytes, partition: int = 0) -> asyncio.Task[Outcomes]:
+def sent(producer: CoalescingProducer, value: bytes, partition: int = 0) -> asyncio.Task[Outcomes]:
     return asyncio.create_task(producer.send([Outgoing("t", b"%d" % partition, value)]))
 
 

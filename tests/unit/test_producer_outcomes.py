@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError,
 from streams_app.delivery.outgoing import Outgoing
 from streams_app.kafka.fetching import stable_offset
 from streams_app.kafka.producer import AckedProducer
-from streams_app.kafka.topic_producer import Batch, Opened, TopicProducer
+from streams_app.kafka.topic_producer import Opened, ProducerBatch, TopicProducer
 from streams_app.settings.sections import KafkaSettings
 
 LATE, LARGE, GONE = KafkaTimeoutError(), MessageSizeTooLargeError(), KafkaError()
@@ -50,17 +50,19 @@ class Said(dict[str, str | None]):
         self[topic] = why
 
 
-def batches_of(places: list[tuple[int, list[int]]]) -> list[Batch]:
+def batches_of(places: list[tuple[int, list[int]]]) -> list[ProducerBatch]:
     """Batches, each with its partition and the positions of its records."""
     made = []
     for partition, positions in places:
-        batch = Batch(partition, f"batch {positions}")
+        batch = ProducerBatch(partition, f"batch {positions}")
         batch.positions = positions
         made.append(batch)
     return made
 
 
-async def send_all(broker: Broker, batches: list[Batch], count: int, said: Said | None = None) -> list[BaseException | None]:
+async def send_all(
+    broker: Broker, batches: list[ProducerBatch], count: int, said: Said | None = None
+) -> list[BaseException | None]:
     async def unopened() -> AIOKafkaProducer:
         raise AssertionError("nothing is opened")
 
@@ -123,7 +125,7 @@ async def test_a_broker_that_never_answers_fails_what_is_sent_and_keeps_what_is_
         return cast("AIOKafkaProducer", broker)
 
     class Packed(TopicProducer):
-        def _batches(self, *_: Any) -> list[Batch]:
+        def _batches(self, *_: Any) -> list[ProducerBatch]:
             return batches_of([(0, [0]), (1, [1])])
 
         def _end_unused(self, opened: Opened) -> None:

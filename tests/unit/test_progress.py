@@ -14,7 +14,7 @@ from streams_app.delivery.scripts import RefusedError
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import OpenGroup
-from streams_app.folding.shard.progress import Progress
+from streams_app.folding.shard.progress import ChunkProgress
 from streams_app.folding.store.arguments import Packing
 from streams_app.folding.store.codec import INFO_FIELD
 from tests.scripts import BOUNDS, EPOCH, PARTITIONS, SESSIONS, chunk_of
@@ -25,7 +25,7 @@ GROUPS = [b"sb", b"s\xff", b"j1", b"sa", b"s", b"sab"]
 IN_ORDER = [b"j1", b"s", b"sa", b"sab", b"sb", b"s\xff"]
 
 
-def progress_of(groups: Sequence[bytes], cursor: bytes = b"", asked: list[int] | None = None) -> Progress:
+def progress_of(groups: Sequence[bytes], cursor: bytes = b"", asked: list[int] | None = None) -> ChunkProgress:
     """Two events of each group; ``asked`` counts how often they are read again."""
     events = [FoldEvent(at, 1_000, group, {"u": at}) for at, group in enumerate([*groups, *groups])]
 
@@ -34,10 +34,10 @@ def progress_of(groups: Sequence[bytes], cursor: bytes = b"", asked: list[int] |
             asked.append(1)
         return events
 
-    return Progress(chunk_of(events), cursor, again)
+    return ChunkProgress(chunk_of(events), cursor, again)
 
 
-def members(progress: Progress, most: int = 100) -> tuple[list[bytes], bool]:
+def members(progress: ChunkProgress, most: int = 100) -> tuple[list[bytes], bool]:
     groups, is_last = progress.next_groups(most, PACKING, 0)
     return groups.values[0::3], is_last
 
@@ -91,7 +91,7 @@ MANY_NAMES = {f"n{number}": 1 for number in range(500)}
 def test_a_script_is_sent_fewer_groups_of_many_names_or_large_values(names: dict[str, Any], later_ms: int, expected: int) -> None:
     groups = [b"s%03d" % at for at in range(100)]
     events = [FoldEvent(at, 1_000, group, names) for at, group in enumerate(groups)]
-    progress = Progress(chunk_of(events, SESSIONS), b"", lambda: events)
+    progress = ChunkProgress(chunk_of(events, SESSIONS), b"", lambda: events)
     progress.chunk.clock_ms += later_ms
     sent, is_last = progress.next_groups(1_000, Packing(SESSIONS, EPOCH, PARTITIONS, keeps_values=True), 0)
 
@@ -147,7 +147,7 @@ def test_a_group_that_has_been_sealed_meanwhile_is_taken_apart_again() -> None:
     assert ([3, 9], [3]) == (before, rest_of(progress, b"sa", two))
 
 
-def rest_of(progress: Progress, group: bytes, bounds: Bounds) -> list[int]:
+def rest_of(progress: ChunkProgress, group: bytes, bounds: Bounds) -> list[int]:
     """First offsets of the runs that are sent of a group."""
     groups, _ = progress.next_groups(100, Packing(bounds, EPOCH, PARTITIONS, keeps_values=True), 0)
     return [run[0] for run in dict(zip(groups.values[0::3], groups.values[2::3], strict=True))[group]]

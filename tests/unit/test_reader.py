@@ -14,7 +14,7 @@ from streams_app.codec import canonical_bytes, member_of
 from streams_app.fold import Fold
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.reading.by_functions import reader_of
-from streams_app.folding.reading.reader import EventReader, RawRecord, Reading, decode_all
+from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
 from streams_app.settings import Limits
 from tests.records import Raw
 
@@ -25,15 +25,15 @@ def fold(**values: Any) -> Fold:
     return Fold(**({"name": "f", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m"} | values))
 
 
-def read(records: Sequence[RawRecord], declared: Fold | None = None, limits: Limits = LIMITS) -> Reading:
+def read(records: Sequence[RawRecord], declared: Fold | None = None, limits: Limits = LIMITS) -> DecodedRange:
     return EventReader(declared or fold(), limits).read(records, decode_all(records, limits))
 
 
-def read_value(value: bytes | None, key: bytes | None = b"a", **declared: Any) -> Reading:
+def read_value(value: bytes | None, key: bytes | None = b"a", **declared: Any) -> DecodedRange:
     return read([Raw(7, 1_000, key, value)], fold(**declared))
 
 
-def reasons(reading: Reading) -> list[str]:
+def reasons(reading: DecodedRange) -> list[str]:
     return [refused.reason for refused in reading.refused]
 
 
@@ -135,7 +135,7 @@ def test_the_changed_field_may_be_a_dotted_path(keep: str, by: str) -> None:
         {"payload.after": ["c"]},
     ]
     records = [Raw(number, 1_000, b"a", json.dumps({"id": "a", **value}).encode()) for number, value in enumerate(values)]
-    reading = Reading()
+    reading = DecodedRange()
     found = [event[3] for event in reader_of(declared, Limits()).events(records, decode_all(records, Limits()), reading)]
 
     assert [["a"], ["b"]] == [list(names) for names in found if isinstance(names, dict)]
@@ -223,7 +223,7 @@ def test_record_key_that_cannot_be_the_group_is_refused(key: bytes | None, reaso
 def test_tombstone_is_passed_over_where_the_fold_says_so(value: bytes | None) -> None:
     reading = read_value(value, tombstones="ignore")
 
-    assert Reading() == reading
+    assert DecodedRange() == reading
 
 
 def test_only_empty_values_are_ignored_as_tombstones() -> None:

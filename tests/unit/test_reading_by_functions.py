@@ -19,7 +19,7 @@ from streams_app.delivery.dead_letters import Refuser, letter_of
 from streams_app.fold import Fold
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.reading.by_functions import reader_of
-from streams_app.folding.reading.reader import Reading
+from streams_app.folding.reading.reader import DecodedRange
 from streams_app.folding.store.arguments import Packing
 from streams_app.folding.store.codec import pack
 from streams_app.settings import Limits
@@ -49,7 +49,7 @@ def fold(**options: Any) -> Fold:
     return Fold(**given)
 
 
-def passed_on(declared: Fold, reading: Reading) -> list[Any]:
+def passed_on(declared: Fold, reading: DecodedRange) -> list[Any]:
     """As a worker does it: events are packed for Redis, refused ones become letters."""
     keeps_values = declared.keep == "last"
     packing = Packing(BOUNDS, b"e", 1, keeps_values=keeps_values)
@@ -59,7 +59,7 @@ def passed_on(declared: Fold, reading: Reading) -> list[Any]:
     return [letter_of(refuser, TP("s", 0), refused, 0) for refused in reading.refused]
 
 
-def read(declared: Fold, *values: bytes, limits: Limits | None = None) -> Reading:
+def read(declared: Fold, *values: bytes, limits: Limits | None = None) -> DecodedRange:
     records = [Raw(at, 1, b"a", value) for at, value in enumerate(values)]
     reading = reader_of(declared, limits or Limits()).read(records)
     passed_on(declared, reading)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streams_app.fold import Fold
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.fast import KNOWN_GROUPS_MAX, FastReader, is_usual
-from streams_app.folding.reading.reader import EventReader, Reading, decode_all
+from streams_app.folding.reading.reader import DecodedRange, EventReader, decode_all
 from streams_app.settings import Limits
 from tests.records import Raw
 
@@ -24,7 +24,7 @@ def fold(**options: Any) -> Fold:
     return Fold(**({"name": "f", "source": "s", "group_key": "g", "changed": "m", "quiet_period": "1m"} | options))
 
 
-def told(reading: Reading) -> tuple[Any, ...]:
+def told(reading: DecodedRange) -> tuple[Any, ...]:
     events = [(event.offset, event.timestamp_ms, event.group, sorted(event.changed)) for event in reading.events]
     refused = [(refused.record.offset, refused.reason, refused.detail) for refused in reading.refused]
     return events, refused, reading.misrouted, reading.misrouted_example

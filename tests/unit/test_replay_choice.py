@@ -10,8 +10,8 @@ from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
 from streams_app.fold import Fold
 from streams_app.operating.destinations import FoldDestination
-from streams_app.operating.letters import Letter, Selection
-from streams_app.operating.replay import Choice, Replay
+from streams_app.operating.letters import ListedDeadLetter, Selection
+from streams_app.operating.replay import Choice, DeadLetterReplay
 from streams_app.operating.replayed import Replayed, summary
 from streams_app.settings import Limits, Settings
 from streams_app.settings.sections import KafkaSettings
@@ -27,17 +27,20 @@ def fold(**values: Any) -> Fold:
 
 def letter(
     offset: int = 7, *, key: bytes | None = b"a", value: bytes | None = GOOD, letter_offset: int = 0, **headers: str
-) -> Letter:
+) -> ListedDeadLetter:
     told = {
         "reason": "no-changed", "fold": "f", "app-id": "social", "source-topic": "s", "source-partition": "3",
         "source-offset": str(offset), "detail": "",
     } | {name.replace("_", "-"): text for name, text in headers.items()}  # fmt: skip
-    return Letter(0, letter_offset, key, value, 1, told)
+    return ListedDeadLetter(0, letter_offset, key, value, 1, told)
 
 
 def choose(
-    *letters: Letter, selection: Selection | None = None, before: tuple[Letter, ...] = (), declared: Fold | None = None
-) -> tuple[list[Letter], Replayed]:
+    *letters: ListedDeadLetter,
+    selection: Selection | None = None,
+    before: tuple[ListedDeadLetter, ...] = (),
+    declared: Fold | None = None,
+) -> tuple[list[ListedDeadLetter], Replayed]:
     done = Replayed()
     selection = selection or Selection("social", "f")
     destination = FoldDestination("social", declared or fold(), Limits())
@@ -188,7 +191,7 @@ def test_the_end_says_what_went_back_what_was_refused_again_and_what_became_of_t
 
 async def test_what_was_not_acknowledged_is_not_put_back() -> None:
     settings = Settings(app_id="social", kafka=KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_port()}"), folds=(fold(),))
-    replay = Replay(settings, FoldDestination("social", fold(), Limits()), Selection("social", "f"), ManualClock())
+    replay = DeadLetterReplay(settings, FoldDestination("social", fold(), Limits()), Selection("social", "f"), ManualClock())
 
     with pytest.raises(TryAgainError, match="s does not acknowledge events"):
         await replay._put_back([letter(1), letter(2)])

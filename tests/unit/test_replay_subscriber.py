@@ -9,7 +9,7 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.operating.destinations import Insistence, SubscriberDestination
-from streams_app.operating.letters import Letter, Selection, taken_apart
+from streams_app.operating.letters import ListedDeadLetter, Selection, taken_apart
 from streams_app.operating.replay import Choice
 from streams_app.operating.replayed import Replayed
 from streams_app.settings import EventsSettings, Settings
@@ -23,17 +23,17 @@ SETTINGS = Settings(app_id="social", folds=(FOLD,), events=EventsSettings(catalo
 SHIP = subscription_named(SETTINGS, "ship")
 
 
-def letter(offset: int = 7, *, value: bytes = GOOD, received: Any = EVENT, **headers: str) -> Letter:
+def letter(offset: int = 7, *, value: bytes = GOOD, received: Any = EVENT, **headers: str) -> ListedDeadLetter:
     told = {
         "reason": "failed", "subscriber": "ship", "app-id": "social", "source-topic": "orders", "source-partition": "3",
         "source-offset": str(offset), "source-timestamp-ms": "5", "event-id": "e1",
     } | {name.replace("_", "-"): text for name, text in headers.items()}  # fmt: skip
-    return Letter(0, offset, b"o1", value, 1, told, received)
+    return ListedDeadLetter(0, offset, b"o1", value, 1, told, received)
 
 
 def choose(
-    *letters: Letter, interrupted: bool = False, event_ids: tuple[str, ...] = (), event_sources: tuple[str, ...] = ()
-) -> tuple[list[Letter], Replayed]:
+    *letters: ListedDeadLetter, interrupted: bool = False, event_ids: tuple[str, ...] = (), event_sources: tuple[str, ...] = ()
+) -> tuple[list[ListedDeadLetter], Replayed]:
     done = Replayed()
     destination = SubscriberDestination(SETTINGS, SHIP, Insistence(interrupted, event_ids, bool(event_sources)))
     ids, sources = frozenset(event_ids), frozenset(event_sources)
@@ -43,7 +43,7 @@ def choose(
     return [one for one in letters if choice.takes(one, done)], done
 
 
-def put_back(one: Letter) -> Any:
+def put_back(one: ListedDeadLetter) -> Any:
     return SubscriberDestination(SETTINGS, SHIP, Insistence()).event(one)
 
 
@@ -116,7 +116,7 @@ def test_what_the_present_declaration_refuses_stays() -> None:
         (letter(received=(("ce_type", b"order.shipped"),)), "another event"),
     ],
 )
-def test_what_cannot_go_back_as_it_was_is_left_with_a_sentence(one: Letter, words: str) -> None:
+def test_what_cannot_go_back_as_it_was_is_left_with_a_sentence(one: ListedDeadLetter, words: str) -> None:
     chosen, done = choose(one)
 
     assert ([], 1) == (chosen, done.left.total())

@@ -14,7 +14,7 @@ from mode import Service
 
 from streams_app import Fold, Settings, create_app
 from streams_app.errors import TryAgainError
-from streams_app.leaving import stop_seconds
+from streams_app.process_exit import stop_seconds
 
 LIMIT_SECONDS = 60
 

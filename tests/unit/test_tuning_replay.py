@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streams_app.folding.core.chunks import Cutter
+from streams_app.folding.core.chunks import ChunkCutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import MemoryShard
@@ -64,7 +64,7 @@ def told_by_shards(events: list[Raw], bounds: Bounds) -> list[Told]:
         groups: dict[int, bytes] = {}
         sealed = []
         for row in rows:
-            cutter = Cutter([row], row.offset - 1, row.offset, bounds, keeps_values=True)
+            cutter = ChunkCutter([row], row.offset - 1, row.offset, bounds, keeps_values=True)
             clock = cutter.next(RangeTime(NOW_MS, None), clock).clock_ms
             scores[row.offset], groups[row.offset] = clock, row.group
             sealed += shard.seal(clock)

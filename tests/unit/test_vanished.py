@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.vanished import Vanished, gone_ms
+from streams_app.missing_topics import MissingTopics, gone_ms
 
 
 @pytest.mark.parametrize(("session_ms", "expected"), [(6_000, 30_000), (10_000, 30_000), (20_000, 60_000)])
@@ -13,14 +13,14 @@ def test_a_source_is_waited_for_half_a_minute_or_three_sessions(session_ms: int,
 
 
 def test_a_source_is_gone_once_it_was_missing_in_every_answer_for_so_long() -> None:
-    vanished = Vanished(1_000)
+    vanished = MissingTopics(1_000)
     found = [vanished.observe(now_ms, {"a"}) for now_ms in (0, 999, 1_000)]
 
     assert [([], []), ([], []), ([], ["a"])] == found
 
 
 def test_a_source_that_was_made_again_is_said_once_and_begins_anew() -> None:
-    vanished = Vanished(1_000)
+    vanished = MissingTopics(1_000)
     found = [vanished.observe(now_ms, missing) for now_ms, missing in ((0, {"a"}), (900, set()), (901, set()), (1_000, {"a"}))]
 
     assert [([], []), (["a"], []), ([], []), ([], [])] == found

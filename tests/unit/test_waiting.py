@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streams_app.delivery.batch import Batch
-from streams_app.folding.agents.waiting import Waiting
+from streams_app.folding.agents.batch_queue import BatchQueue
 from tests.ownership import batch
 
 
@@ -23,7 +23,7 @@ class Watched(list[Any]):
 
 
 def test_a_range_that_arrives_while_another_thread_counts_does_not_disturb_it() -> None:
-    waiting = Waiting()
+    waiting = BatchQueue()
     first: Batch = batch(10, 13)
     first.records = Watched(first.records, lambda: waiting.add(batch(15, 16)))
     waiting.add(first)

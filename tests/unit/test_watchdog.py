@@ -14,7 +14,7 @@ from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.progress import UNCLAIMED, Moves, Progress
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
-from streams_app.folding.agents.parts import Parts
+from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.pauses import explains_emission, explains_folding
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.metrics import Metrics
@@ -185,7 +185,7 @@ def watchdog(clock: ManualClock, status: Status, ended: list[str]) -> Watchdog:
 def look(clock: ManualClock, status: Status, watchdog: Watchdog) -> Callable[[int, int], Awaitable[None]]:
     """Looks at it for a while, so often."""
     trusted, nothing = TrustedClock(clock), cast("Any", None)
-    parts = Parts(SETTINGS, nothing, nothing, trusted, Metrics(SETTINGS), status)
+    parts = FoldContext(SETTINGS, nothing, nothing, trusted, Metrics(SETTINGS), status)
     around = Surroundings(trusted, status, nothing, nothing, session_ms=10_000, tick_seconds=1.0)
     ownership = Ownership(cast("Any", Unclaimed()), FoldProcessors(parts), around)
     watchdog.watch("folds", ownership, is_essential=True)

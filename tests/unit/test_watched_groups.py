@@ -9,13 +9,13 @@ import tracemalloc
 import pytest
 
 from streams_app.folding.core.event import Event
+from streams_app.folding.core.observed_groups import ObservedGroups
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.sample import MOST_GROUPS, GroupSample
-from streams_app.folding.core.seen import Seen
 from tests.sampled import BOUNDS_MS, DAY, GROUPS, LATE, MINUTE, SECOND, added, bounds, cut, log_of, recomputed
 
 
-def many(seed: int, groups: int, sample: GroupSample) -> tuple[list[Event], list[Seen]]:
+def many(seed: int, groups: int, sample: GroupSample) -> tuple[list[Event], list[ObservedGroups]]:
     """Six hours of groups some of which have one event and some two hundred, and what a sample saw of them."""
     chance = random.Random(seed)
     drawn: list[tuple[int, bytes]] = []

@@ -19,7 +19,7 @@ from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.refused import Refused
 from streams_app.delivery.scripts import RefusedError
 from streams_app.delivery.trusted_clock import TrustedClock
-from streams_app.folding.agents.figures import Figures
+from streams_app.folding.agents.window_statistics import WindowStatistics
 from streams_app.folding.core.record import Renderer, Sealed
 from streams_app.folding.shard.shard import Shard
 from streams_app.metrics import Metrics, observe_all
@@ -67,7 +67,7 @@ class Emitter:
     """What the last fetch said; nothing before the claim."""
     ticked: asyncio.Event = field(default_factory=asyncio.Event)
     """Wakes the emission; see :meth:`turn`."""
-    figures: Figures | None = None
+    figures: WindowStatistics | None = None
     """Where the records of a declared fold are told."""
     is_starved: bool = False
     """Whether Redis is full: nothing can be folded until groups have left. They leave by the wall clock then, although events wait:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from streams_app.folding.agents.known import LastKnown
+from streams_app.folding.agents.shard_snapshots import ShardSnapshots
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 
 
-def observe(known: LastKnown, settings: Settings, metrics: Metrics, monotonic_ms: int) -> None:
+def observe(known: ShardSnapshots, settings: Settings, metrics: Metrics, monotonic_ms: int) -> None:
     """Sets the gauges of every fold of this worker; none falls because Redis or Kafka is away."""
     metrics.look(monotonic_ms)
     for fold in settings.folds:

@@ -24,7 +24,7 @@ READ_MS: Final = 10_000
 
 
 @dataclass(slots=True)
-class Ends:
+class PartitionEnds:
     """The end of each partition, as the broker was asked for it, or as the reader has seen it since."""
 
     _read: dict[TP, tuple[int, int]] = field(default_factory=dict)

@@ -20,19 +20,19 @@ from streams_app.delivery.progress import Moves
 from streams_app.delivery.scripts import RefusedError
 from streams_app.delivery.tasks import ended, run
 from streams_app.errors import text_of
+from streams_app.folding.agents.batch_queue import BatchQueue
 from streams_app.folding.agents.claiming import beginning_of, check_log, fold_anew, go_on, lost_by_broker, tell_of_lost_state
+from streams_app.folding.agents.context import FoldContext
+from streams_app.folding.agents.decoded_batches import DecodedBatchCache
 from streams_app.folding.agents.emission import Emitter
-from streams_app.folding.agents.parts import Parts
 from streams_app.folding.agents.pauses import explains_emission
-from streams_app.folding.agents.posts import Posts
 from streams_app.folding.agents.refusals import count_misrouted
-from streams_app.folding.agents.waiting import Waiting
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.event import Event
-from streams_app.folding.reading.reader import Reading
+from streams_app.folding.reading.reader import DecodedRange
 from streams_app.folding.shard.progress import FoldStep
 from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store.replies import CAUSES, Outcome
+from streams_app.folding.store.replies import CAUSES, FoldOutcome
 from streams_app.redis_client import REDIS_ERRORS, trouble_text
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ ROOM_SECONDS = 1.0
 class FoldProcessor:
     """Folds one partition of a source for one fold, see :class:`streams_app.delivery.processor.Processor`."""
 
-    def __init__(self, shard: Shard, posts: Posts, parts: Parts) -> None:
+    def __init__(self, shard: Shard, posts: DecodedBatchCache, parts: FoldContext) -> None:
         """Claims nothing yet; ``posts`` are shared by the folds of the partition."""
         self.shard = shard
         self._figures = parts.figures_of(shard.fold)
@@ -57,7 +57,7 @@ class FoldProcessor:
         self._parts = parts
         self._tell_applied: Callable[[], None] = lambda: None
         self._note = ""
-        self._waiting = Waiting()
+        self._waiting = BatchQueue()
         self._tasks: list[asyncio.Task[None]] = []
 
     # ---- as the delivery sees it
@@ -150,7 +150,7 @@ class FoldProcessor:
             count_misrouted(shard.fold.name, reading, batch.tp, self._parts.metrics)
 
     async def _fold_all(
-        self, batch: Batch, chunks: Iterator[Chunk], reading: Reading, again: Callable[[Chunk], Iterable[Event]]
+        self, batch: Batch, chunks: Iterator[Chunk], reading: DecodedRange, again: Callable[[Chunk], Iterable[Event]]
     ) -> bool:
         """Folds the chunks of one range; returns whether the last of them had been waiting in the log."""
         was_waiting = False
@@ -166,8 +166,8 @@ class FoldProcessor:
     async def _fold_chunk(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> None:
         """Folds one chunk, script by script, for as long as it takes."""
         progress, backoff = self.shard.begin(chunk, events), _backoff()
-        outcome = Outcome.MORE
-        while outcome is not Outcome.DONE:
+        outcome = FoldOutcome.MORE
+        while outcome is not FoldOutcome.DONE:
             try:
                 step = await self.shard.fold_once(progress)
             except REDIS_ERRORS as error:
@@ -177,7 +177,7 @@ class FoldProcessor:
             if backoff.succeeded():
                 self._tell_of_recovery()
             outcome = step.outcome
-            if outcome is not Outcome.FULL:
+            if outcome is not FoldOutcome.FULL:
                 self._tell_applied()
             await self._make_room(chunk, step)
         self._parts.metrics.events_folded.labels(fold=self.shard.fold.name).inc(chunk.events)
@@ -185,7 +185,7 @@ class FoldProcessor:
 
     async def _make_room(self, chunk: Chunk, step: FoldStep) -> None:
         """Wakes the emission for what a step has sealed; where the outbox is full, waits until something has left it."""
-        if step.outcome is Outcome.FULL:
+        if step.outcome is FoldOutcome.FULL:
             self.tick()
             await self.shard.outbox.room(ROOM_SECONDS)
         elif step.sealed:
@@ -215,7 +215,7 @@ class FoldProcessor:
         if not self.shard.clock.is_backlog(chunk.time) or len(self.shard.outbox) >= WORTH_SENDING:
             self.tick()
 
-    async def _send_dead_letters(self, reading: Reading) -> None:
+    async def _send_dead_letters(self, reading: DecodedRange) -> None:
         """Produces refused events and waits for the broker, before the fence may pass them."""
         if reading.refused:
             await self.emitter.letters.send(reading.refused)

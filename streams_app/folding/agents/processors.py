@@ -9,11 +9,11 @@ from streams_app.delivery.processor import Processor
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.fold_count import too_long
-from streams_app.folding.agents.drained import DrainProcessor
-from streams_app.folding.agents.parts import Parts
+from streams_app.folding.agents.context import FoldContext
+from streams_app.folding.agents.decoded_batches import DecodedBatchCache
 from streams_app.folding.agents.pauses import explains_folding
-from streams_app.folding.agents.posts import Posts
 from streams_app.folding.agents.processor import FoldProcessor
+from streams_app.folding.agents.retired_folds import DrainProcessor
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
@@ -23,7 +23,7 @@ from streams_app.folding.store.shard_store import ShardStore
 class FoldProcessors:
     """A processor for each fold of a source, and one for each fold that is no longer declared."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: FoldContext) -> None:
         """Makes the readers of all folds once, for all partitions."""
         self._parts = parts
         self._folds: dict[str, list[Fold]] = {}
@@ -42,7 +42,7 @@ class FoldProcessors:
         gone = sorted(set(committed) - {fold.name for fold in folds})
         _check_size(tp, folds, gone)
         readers = {fold.name: self._readers[fold.name] for fold in folds}
-        posts = Posts(parts.settings.app_id, readers, parts.settings.limits)
+        posts = DecodedBatchCache(parts.settings.app_id, readers, parts.settings.limits)
         made: dict[str, Processor] = {}
         for fold in folds:
             shard = Shard(fold, tp, self._store(tp, fold.name))

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
-from streams_app.folding.reading.reader import Reading
+from streams_app.folding.reading.reader import DecodedRange
 from streams_app.metrics import Metrics
 from streams_app.words import counted
 
 logger = logging.getLogger(__name__)
 
 
-def count_misrouted(name: str, reading: Reading, tp: TP, metrics: Metrics) -> None:
+def count_misrouted(name: str, reading: DecodedRange, tp: TP, metrics: Metrics) -> None:
     """Counts the events of a fold that are keyed otherwise than they are grouped; warns at the first of them."""
     if metrics.is_first_misrouted(name):
         logger.warning(

@@ -45,7 +45,7 @@ PAUSE_MS: Final = 1_000
 """A longer gap within a run is remembered, for the histogram of gaps; all shorter ones fall into its first bucket."""
 
 
-class Run(msgspec.Struct, gc=False):
+class GroupRun(msgspec.Struct, gc=False):
     """What neighbouring events of one group add up to; times in ms."""
 
     first_offset: int
@@ -85,12 +85,12 @@ class Chunk:
     start_ms: int
     clock_ms: int
     events: int
-    groups: dict[bytes, list[Run]]
+    groups: dict[bytes, list[GroupRun]]
     pauses: list[int] = field(default_factory=list)
     paused: list[bytes] = field(default_factory=list)
 
 
-class Cutter:
+class ChunkCutter:
     """Makes chunks of the events of one fetched range: usually one."""
 
     def __init__(self, events: Iterable[Event], above: int, end: int, bounds: Bounds, *, keeps_values: bool) -> None:
@@ -121,7 +121,7 @@ class Cutter:
         own, pause = self._own, min(PAUSE_MS, gap)
         limits = min(MOST_EVENTS, MOST_NEAR_EVENTS), min(MOST_RUNS, MOST_WIDE_RUNS), MOST_NAMES
         most_events, most_runs, most_names = (math.inf,) * 3 if is_whole else limits
-        groups: dict[bytes, list[Run]] = {}
+        groups: dict[bytes, list[GroupRun]] = {}
         pauses: list[int] = []
         paused: list[bytes] = []
         count, to, is_wide = 0, self.end, False
@@ -133,7 +133,7 @@ class Cutter:
             runs = groups.get(member)
             if runs is None or (since := clock - runs[-1].last_score) > pause:
                 if runs is None or since > gap:
-                    run = Run(offset, offset, 1, stamp, stamp, clock, clock, names if isinstance(names, int) else own(names))
+                    run = GroupRun(offset, offset, 1, stamp, stamp, clock, clock, names if isinstance(names, int) else own(names))
                     if runs is None:
                         groups[member] = [run]
                         continue
@@ -163,7 +163,7 @@ class Cutter:
         self.above = to
         return chunk
 
-    def _more_events(self, run: Run) -> int:
+    def _more_events(self, run: GroupRun) -> int:
         """How many events a run may have from now on; 0: the chunk ends. Asked now and then: for each event it would be dear."""
         bounds, lasted_ms = self._bounds, run.last_score - run.first_score
         is_long = bounds.are_near or run.events >= MOST_EVENTS or lasted_ms >= MOST_HOLDS * bounds.hold_ms
@@ -171,7 +171,7 @@ class Cutter:
         return 0 if is_long else run.events + MOST_NEAR_EVENTS
 
 
-def _more_runs(runs: list[Run]) -> int:
+def _more_runs(runs: list[GroupRun]) -> int:
     """How many runs a group may have from now on; 0: the chunk ends."""
     is_long = len(runs) >= MOST_RUNS or sum(size_of(run.names) for run in runs) >= MOST_NAMES_OF_RUNS
     return 0 if is_long else len(runs) + MOST_WIDE_RUNS
@@ -193,7 +193,7 @@ def _masked(names: dict[str, Any]) -> dict[str, Any] | int:
     return dict(names) if mask is None else mask
 
 
-def _join(run: Run, names: dict[str, Any] | int) -> int:
+def _join(run: GroupRun, names: dict[str, Any] | int) -> int:
     """Adds names to a run, at least one of the two is a mapping; how many there are, 0 if all of them have a bit."""
     held = run.names
     mask = names if isinstance(names, int) else mask_of(names) if isinstance(held, int) else None

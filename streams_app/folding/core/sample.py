@@ -19,10 +19,10 @@ from zlib import crc32
 
 import msgspec
 
-from streams_app.folding.core.chunks import PAUSE_MS, Chunk, Run
+from streams_app.folding.core.chunks import PAUSE_MS, Chunk, GroupRun
 from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.observed_groups import ObservedGroups
 from streams_app.folding.core.record import Sealed
-from streams_app.folding.core.seen import Seen
 
 MOST_GROUPS: Final = 1_024
 """Groups remembered for one fold, 0.7 MB with keys of 20 bytes and 1.2 MB with the longest.
@@ -41,7 +41,7 @@ NEVER: Final = -1
 """Score and offset of a group of which only a record was seen."""
 
 
-class Known(msgspec.Struct, gc=False):
+class SampledGroup(msgspec.Struct, gc=False):
     """A group of the sample.
 
     Attributes:
@@ -76,7 +76,7 @@ class GroupSample:
     bounds_ms: Sequence[int]
     most_groups: int = MOST_GROUPS
     weight: int = 1
-    _groups: dict[int, dict[bytes, Known]] = field(default_factory=dict)
+    _groups: dict[int, dict[bytes, SampledGroup]] = field(default_factory=dict)
     _fences: dict[int, int] = field(default_factory=dict)
     _clocks: dict[int, int] = field(default_factory=dict)
     _records: float = 0.0
@@ -100,14 +100,14 @@ class GroupSample:
 
     # ---- events
 
-    def folded(self, partition: int, chunk: Chunk) -> Seen:
+    def folded(self, partition: int, chunk: Chunk) -> ObservedGroups:
         """Takes note of a chunk that has been folded.
 
         Where offsets were folded by somebody else since the last chunk, the groups of the partition are forgotten: the gaps that
         lie across are unknown. What is folded again, as Redis has lost it, is not counted again; of a chunk that was counted in
         part nothing is, and its partition begins anew behind it.
         """
-        seen = Seen.nothing(len(self.bounds_ms))
+        seen = ObservedGroups.nothing(len(self.bounds_ms))
         fence = self._fences.get(partition, chunk.above)
         groups = self._groups.setdefault(partition, {})
         if chunk.to <= fence:
@@ -120,12 +120,12 @@ class GroupSample:
         for member in self._watched(groups, chunk):
             known = groups.get(member)
             if known is None:  # forgotten to make room, as it had been silent for long
-                known = groups[member] = Known()
+                known = groups[member] = SampledGroup()
             self._add(seen, known, chunk.groups[member])
         self._add_pauses(seen, groups, chunk)
         return seen
 
-    def _watched(self, groups: dict[bytes, Known], chunk: Chunk) -> Iterable[bytes]:
+    def _watched(self, groups: dict[bytes, SampledGroup], chunk: Chunk) -> Iterable[bytes]:
         """The groups of a chunk that are in the sample; those that are new come in first, so that each counts for as many."""
         weight = self.weight
         watched = self._chosen(chunk.groups)
@@ -136,7 +136,7 @@ class GroupSample:
         limit = ALL // self.weight
         return members if limit == ALL else [member for member in members if crc32(member) < limit]
 
-    def _add(self, seen: Seen, known: Known, runs: Sequence[Run]) -> None:
+    def _add(self, seen: ObservedGroups, known: SampledGroup, runs: Sequence[GroupRun]) -> None:
         counts, weight, bounds_ms, quiet_ms = seen.gaps.counts, self.weight, self.bounds_ms, self.bounds.quiet_ms
         begin, events, records = known.last_score, 0, 0
         if begin == NEVER:
@@ -160,7 +160,7 @@ class GroupSample:
         known.last_offset, known.last_score = runs[-1].last_offset, last
         seen.gaps.total_ms += max(0, last - begin) * weight  # Redis may have gone back, and its clocks with it
 
-    def _add_pauses(self, seen: Seen, groups: dict[bytes, Known], chunk: Chunk) -> None:
+    def _add_pauses(self, seen: ObservedGroups, groups: dict[bytes, SampledGroup], chunk: Chunk) -> None:
         """The gaps within runs were counted as short ones; those that are not go where they belong."""
         pauses, paused = chunk.pauses, chunk.paused
         if self.weight > 1:
@@ -176,16 +176,16 @@ class GroupSample:
             for member, count in longer.items():
                 self._count_records(groups[member], count)
 
-    def _count_records(self, known: Known, more: int) -> None:
+    def _count_records(self, known: SampledGroup, more: int) -> None:
         self._squares += (2 * known.records + more) * more
         self._records += more
         known.records += more
 
     # ---- records
 
-    def emitted(self, partition: int, records: Sequence[Sealed], now_ms: int) -> Seen:
+    def emitted(self, partition: int, records: Sequence[Sealed], now_ms: int) -> ObservedGroups:
         """Takes note of records that the broker has acknowledged."""
-        seen = Seen.nothing(len(self.bounds_ms))
+        seen = ObservedGroups.nothing(len(self.bounds_ms))
         groups = self._groups.setdefault(partition, {})
         if self.weight > 1:
             limit = ALL // self.weight
@@ -204,7 +204,7 @@ class GroupSample:
             known.is_open_again = known.last_offset > record.last_offset
         return seen
 
-    def _opened(self, seen: Seen, known: Known, runs: Sequence[Run]) -> None:
+    def _opened(self, seen: ObservedGroups, known: SampledGroup, runs: Sequence[GroupRun]) -> None:
         """Judges a fold that follows the last record when its first event is seen, not only with its own record."""
         for run in runs:
             if run.first_offset > known.closed_offset:
@@ -214,7 +214,7 @@ class GroupSample:
                 known.is_open_again = True  # a bound falls inside a run: the next record tells when its fold began
                 return
 
-    def _judge(self, seen: Seen, known: Known, opened_ms: int) -> None:
+    def _judge(self, seen: ObservedGroups, known: SampledGroup, opened_ms: int) -> None:
         assert known.closed_ms is not None  # asked by the caller
         if opened_ms - known.closed_ms <= self.bounds.quiet_ms:
             seen.split += self.weight
@@ -230,10 +230,10 @@ class GroupSample:
         for gone in self._groups.keys() - set(partitions):
             del self._groups[gone]
 
-    def _admit(self, groups: dict[bytes, Known], members: Collection[bytes]) -> None:
+    def _admit(self, groups: dict[bytes, SampledGroup], members: Collection[bytes]) -> None:
         """Takes groups into the sample; where they are too many, only those that are below a lower limit."""
         if not members or len(self) + len(members) <= self.most_groups:
-            groups.update((member, Known()) for member in members)
+            groups.update((member, SampledGroup()) for member in members)
             return
         self._forget_silent()
         # Room for more than these, so that it is seldom made.
@@ -244,7 +244,7 @@ class GroupSample:
             members = self._chosen(members)
             for held in self._groups.values():
                 _keep(held, self._chosen(held))
-        groups.update((member, Known()) for member in members)
+        groups.update((member, SampledGroup()) for member in members)
 
     def _forget_silent(self) -> None:
         """Forgets groups that have been silent for longer than the last bucket says: should they come back they count as begun.
@@ -256,7 +256,7 @@ class GroupSample:
             _keep(held, [member for member, known in held.items() if known.last_score >= oldest])
 
 
-def _keep(groups: dict[bytes, Known], members: Iterable[bytes]) -> None:
+def _keep(groups: dict[bytes, SampledGroup], members: Iterable[bytes]) -> None:
     kept = {member: groups[member] for member in members}
     groups.clear()
     groups |= kept

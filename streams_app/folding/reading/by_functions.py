@@ -19,7 +19,7 @@ from streams_app.errors import BadEventError
 from streams_app.fold import Fold
 from streams_app.folding.core.event import Event, FoldEvent
 from streams_app.folding.reading.fast import FastReader, is_usual
-from streams_app.folding.reading.reader import EventReader, RawRecord, Reading, at_path, decode_all
+from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, at_path, decode_all
 from streams_app.settings import Limits
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ def reader_of(fold: Fold, limits: Limits) -> EventReader:
 class PythonReader(EventReader):
     """Reads events by ``Fold.decode``, ``source_filter``, ``group_key`` and ``changed``, as far as they are functions."""
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[Event]:
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
         """Reads a range; see :meth:`EventReader.events`.
 
         An event for which ``source_filter`` returns something false is neither folded nor a dead letter.

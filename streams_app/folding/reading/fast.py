@@ -19,7 +19,7 @@ from streams_app.errors import BadEventError
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.names import Cache, mask_of
-from streams_app.folding.reading.reader import EventReader, RawRecord, Reading, decode_all
+from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
 from streams_app.settings import Limits
 
 KNOWN_GROUPS_MAX: Final = 20_000
@@ -72,7 +72,7 @@ class FastReader(EventReader):
         self._members: dict[str, tuple[bytes, bytes]] = {}
         self._masks: Cache[tuple[str, ...], int] = Cache()
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[Event]:
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
         """Reads a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
         decode, members = self._decode, self._members
         member_of_known, mask_of_known = members.get, self._masks.get
@@ -135,6 +135,6 @@ class FastReader(EventReader):
         mask = mask_of(names)
         return dict.fromkeys(names) if mask is None else self._masks.add(tuple(names), names, mask)
 
-    def _read_slowly(self, record: RawRecord, reading: Reading) -> Iterator[Event]:
+    def _read_slowly(self, record: RawRecord, reading: DecodedRange) -> Iterator[Event]:
         """One event the exact way; a name seen for the first time comes here, too."""
         return super().events([record], decode_all([record], self._limits), reading)

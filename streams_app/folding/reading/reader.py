@@ -42,7 +42,7 @@ class RawRecord(Protocol):
 
 
 @dataclass(slots=True)
-class Reading:
+class DecodedRange:
     """What a fold found in a range.
 
     Attributes:
@@ -102,13 +102,13 @@ class EventReader:
         self._keeps_values = fold.keep == "last"
         self._known_names: set[str] = set()
 
-    def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> Reading:
+    def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> DecodedRange:
         """Reads a range at once; see :meth:`events`."""
-        reading = Reading()
+        reading = DecodedRange()
         reading.events = [FoldEvent(*event) for event in self.events(records, decoded, reading)]
         return reading
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[Event]:
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
         """Reads a range, one event after the other.
 
         Args:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from streams_app.delivery.partition_clock import ReaderView
-from streams_app.folding.core.chunks import Chunk, Cutter
+from streams_app.folding.core.chunks import Chunk, ChunkCutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.shard_clock import ShardClock
@@ -30,7 +30,7 @@ def chunks_of(
         now_ms: Wall clock.
         keeps_values: The last value of each name is wanted.
     """
-    cut = partial(Cutter, bounds=bounds, keeps_values=keeps_values)
+    cut = partial(ChunkCutter, bounds=bounds, keeps_values=keeps_values)
     if begun is not None:
         listed = list(events)
         first = cut((event for event in listed if event[0] <= begun.to), fence, begun.to)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from streams_app.delivery.scripts import RefusedError
-from streams_app.folding.core.chunks import Chunk, Run
+from streams_app.folding.core.chunks import Chunk, GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event, FoldEvent
 from streams_app.folding.core.model import OpenGroup
-from streams_app.folding.core.parting import parted, scored_events
+from streams_app.folding.core.run_splitting import parted, scored_events
 from streams_app.folding.store.arguments import Groups, Packing
-from streams_app.folding.store.replies import Outcome
+from streams_app.folding.store.replies import FoldOutcome
 
 
 class FoldStep(NamedTuple):
@@ -24,11 +24,11 @@ class FoldStep(NamedTuple):
         sealed: Records that went into the outbox.
     """
 
-    outcome: Outcome
+    outcome: FoldOutcome
     sealed: int = 0
 
 
-class Progress:
+class ChunkProgress:
     """A chunk that is folded part by part: its groups in the order of their bytes, those up to the cursor left out.
 
     Attributes:
@@ -53,7 +53,7 @@ class Progress:
         self._events = events
         self._at = bisect_right(self._members, cursor)
         self._scored: dict[bytes, list[tuple[FoldEvent, int]]] = {}
-        self._apart: dict[bytes, list[Run]] = {}
+        self._apart: dict[bytes, list[GroupRun]] = {}
 
     def next_groups(self, most: int, packing: Packing, silent_from_ms: int) -> tuple[Groups, bool]:
         """The next groups, packed, and whether they are the last ones.

@@ -20,7 +20,7 @@ from streams_app.delivery.fingerprints import Fingerprint, followed_by
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.scripts import RefusedError
 from streams_app.fold import Fold
-from streams_app.folding.core import pace
+from streams_app.folding.core import script_sizing
 from streams_app.folding.core.chunks import Chunk, digest_of
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
@@ -29,10 +29,10 @@ from streams_app.folding.core.shard_clock import ShardClock
 from streams_app.folding.shard.cutting import chunks_of
 from streams_app.folding.shard.definition import Definition
 from streams_app.folding.shard.outbox import Outbox
-from streams_app.folding.shard.progress import FoldStep, Progress
+from streams_app.folding.shard.progress import ChunkProgress, FoldStep
 from streams_app.folding.store.arguments import Packing
 from streams_app.folding.store.keys import owner_text
-from streams_app.folding.store.replies import Outcome, SealedGroups, UnderWay
+from streams_app.folding.store.replies import FoldOutcome, SealedGroups, UnderWay
 from streams_app.folding.store.shard_store import ShardStore
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Shard:
         self.is_claimed = False
         self.seen: SealedGroups | None = None
         self._packing = Packing(self.bounds, b"", 1, keeps_values=fold.keep == "last")
-        self._pace = pace.Pace()
+        self._pace = script_sizing.ScriptSizing()
 
     def __repr__(self) -> str:
         return f"<Shard fold={self.fold.name} source={self.tp} fence={self.fence}>"
@@ -155,7 +155,7 @@ class Shard:
         if record is not None:
             self.log = followed_by(self.log, record)
 
-    def begin(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> Progress:
+    def begin(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> ChunkProgress:
         """A chunk to be folded by :meth:`fold_once`.
 
         Args:
@@ -166,9 +166,9 @@ class Shard:
         begun = self.under_way or UnderWay(chunk.to, b"", chunk.time, digest)
         # Else what is left out, as it lies behind the cursor, might be in no record.
         self.definition.is_read_otherwise |= begun.digest != digest
-        return Progress(chunk, begun.cursor, events, digest)
+        return ChunkProgress(chunk, begun.cursor, events, digest)
 
-    async def fold_once(self, progress: Progress) -> FoldStep:
+    async def fold_once(self, progress: ChunkProgress) -> FoldStep:
         """Folds the next groups of a chunk: one script, and one more each time Redis finds runs that are to be taken apart.
 
         Raises:
@@ -178,7 +178,7 @@ class Shard:
         async with self.lock:
             self.check_owned()
             if len(self.outbox) >= OUTBOX_LIMIT or self.definition.is_former:
-                return FoldStep(Outcome.FULL)
+                return FoldStep(FoldOutcome.FULL)
             if self.under_way is None:
                 # It may have been dropped since the chunk was begun, with the former definition of the fold.
                 progress.begin_anew()
@@ -191,28 +191,28 @@ class Shard:
                 was_exact, self.outbox.is_exact = self.outbox.is_exact, False
                 reply = await self.store.fold(
                     self.token, self.fence, under_way, progress.cursor, groups, after, self.bounds,
-                    is_last=is_last, outbox_limit=OUTBOX_LIMIT, most_work=pace.WORK, partitions=self._packing.partitions,
+                    is_last=is_last, outbox_limit=OUTBOX_LIMIT, most_work=script_sizing.WORK, partitions=self._packing.partitions,
                     log=self.log,
                 )  # fmt: skip
                 self.outbox.is_exact = was_exact
-                if reply.outcome is not Outcome.DETAIL:
+                if reply.outcome is not FoldOutcome.DETAIL:
                     break
                 progress.detail(reply.detail, self.bounds)
-            if reply.outcome is Outcome.FULL:
+            if reply.outcome is FoldOutcome.FULL:
                 # The copy of it in this process is shorter than the outbox in Redis.
                 await self._load_outbox()
-                return FoldStep(Outcome.FULL)
-            if reply.outcome is Outcome.ALREADY:
+                return FoldStep(FoldOutcome.FULL)
+            if reply.outcome is FoldOutcome.ALREADY:
                 await self._load_outbox()
             self.outbox.extend(reply.sealed)
             self._pace.learn(reply.taken, reply.work)
             if reply.cursor:
                 progress.moved_to(reply.cursor)
                 self.under_way = replace(under_way, cursor=reply.cursor)
-                return FoldStep(Outcome.MORE, len(reply.sealed))
+                return FoldStep(FoldOutcome.MORE, len(reply.sealed))
             self.under_way, self.fence = None, chunk.to
             self.clock.stored = after._replace(clock_ms=max(after.clock_ms, reply.clock_ms))
-            return FoldStep(Outcome.DONE, len(reply.sealed))
+            return FoldStep(FoldOutcome.DONE, len(reply.sealed))
 
     # ---- emission
 

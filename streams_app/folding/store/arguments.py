@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from streams_app.folding.core.chunks import Chunk, Run
+from streams_app.folding.core.chunks import Chunk, GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.names import size_of
 from streams_app.folding.store.codec import Session, flat, packed_run, session_of
@@ -54,7 +54,7 @@ class Packing:
         self.keeps_values = keeps_values
 
     def groups(
-        self, chunk: Chunk, members: Iterable[bytes], clock_ms: int, silent_from_ms: int, apart: Mapping[bytes, list[Run]]
+        self, chunk: Chunk, members: Iterable[bytes], clock_ms: int, silent_from_ms: int, apart: Mapping[bytes, list[GroupRun]]
     ) -> Groups:
         """Packs groups of a chunk, as many as one script should unpack, at least one.
 
@@ -63,7 +63,7 @@ class Packing:
             members: Members of the groups, in the order of their bytes.
             clock_ms: Score of the last event of the chunk.
             silent_from_ms: The silence after its events is not counted from before.
-            apart: Runs of groups that were taken apart, see :mod:`streams_app.folding.core.parting`.
+            apart: Runs of groups that were taken apart, see :mod:`streams_app.folding.core.run_splitting`.
         """
         packed = Groups()
         epoch, keeps_values = self.epoch, self.keeps_values
@@ -92,7 +92,7 @@ class Packing:
                 parts += _bytes_of(sessions, rest) // BYTES_OF_A_PART
         return packed
 
-    def _is_plain(self, run: Run) -> bool:
+    def _is_plain(self, run: GroupRun) -> bool:
         """Whether no bound closes a group that opens with this run."""
         bounds = self.bounds
         return (
@@ -101,7 +101,7 @@ class Packing:
             and (not bounds.max_events or run.events < bounds.max_events)
         )
 
-    def _session_count(self, runs: Sequence[Run], clock_ms: int) -> int:
+    def _session_count(self, runs: Sequence[GroupRun], clock_ms: int) -> int:
         """How many of the runs are sessions by the clock of the chunk; 0 where another bound than silence may close one of them."""
         count = len(runs) - (clock_ms - runs[-1].last_score <= self.bounds.quiet_ms)
         return count if all(map(self._is_plain, runs[:count])) else 0

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 import orjson
 
-from streams_app.folding.core.chunks import Run
+from streams_app.folding.core.chunks import GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.core.names import NameSet, of_mask, without_values
@@ -90,7 +90,7 @@ def open_group_of(content: Sequence[bytes]) -> OpenGroup | None:
     )  # fmt: skip
 
 
-def packed_run(run: Run, epoch: bytes, silent_from_ms: int, *, keeps_values: bool) -> list[Any]:
+def packed_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: bool) -> list[Any]:
     """A run as ``fold.lua`` reads it: first offset, from when silence is counted, and the sidecar that it would open.
 
     Args:
@@ -111,12 +111,12 @@ def packed_run(run: Run, epoch: bytes, silent_from_ms: int, *, keeps_values: boo
     return [first, silent, INFO_FIELD, info, *(part for item in names.items() for part in item)]
 
 
-def values_of(run: Run) -> dict[str, bytes]:
+def values_of(run: GroupRun) -> dict[str, bytes]:
     """Changed name → last value of a run, as JSON."""
     return {name: orjson.dumps(value) for name, value in run.changed.items()}
 
 
-def names_of(run: Run) -> NameSet:
+def names_of(run: GroupRun) -> NameSet:
     """Changed names of a run, without values."""
     names = run.names
     return of_mask(names) if isinstance(names, int) else without_values(names)
@@ -138,7 +138,7 @@ class Session(NamedTuple):
     last_score: int
 
 
-def session_of(member: bytes, run: Run, bounds: Bounds, partitions: int, *, keeps_values: bool) -> Session:
+def session_of(member: bytes, run: GroupRun, bounds: Bounds, partitions: int, *, keeps_values: bool) -> Session:
     """The session that a run is, if its group was not open before."""
     names: dict[str, bytes] = values_of(run) if keeps_values else names_of(run)
     reason, due_ms = bounds.closed_by(run.first_score, run.last_score)

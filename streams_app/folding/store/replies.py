@@ -46,7 +46,7 @@ class UnderWay:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimReply:
     """What a claim found or created."""
 
     created: bool
@@ -61,7 +61,7 @@ class Claimed:
     lost: int = 0
 
 
-class Outcome(Enum):
+class FoldOutcome(Enum):
     """What became of a call of the script that folds."""
 
     DONE = "done"
@@ -77,7 +77,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class FoldReply:
     """The reply of one script.
 
     Attributes:
@@ -90,7 +90,7 @@ class Folded:
         detail: Groups whose runs are to be taken apart, each as it is stored; None: it is not open.
     """
 
-    outcome: Outcome
+    outcome: FoldOutcome
     cursor: bytes = b""
     clock_ms: int = 0
     sealed: list[Sealed] = field(default_factory=list)

@@ -20,7 +20,7 @@ from streams_app.folding.core.shard_clock import Clocks, RangeTime
 from streams_app.folding.store.arguments import Groups
 from streams_app.folding.store.codec import open_group_of
 from streams_app.folding.store.keys import ShardKeys
-from streams_app.folding.store.replies import Claimed, Folded, Outcome, SealedGroups, UnderWay
+from streams_app.folding.store.replies import ClaimReply, FoldOutcome, FoldReply, SealedGroups, UnderWay
 from streams_app.folding.store.scripts import ScriptSet
 
 FINISHED_RANGES: Final = 500
@@ -43,7 +43,7 @@ class ShardStore:
 
     async def claim(
         self, token: str, begin: int | None, epoch: bytes, definition: str, owner: str = "", topics: str = "", topic_id: str = ""
-    ) -> Claimed | None:
+    ) -> ClaimReply | None:
         """Makes whoever has ``token`` the owner.
 
         Args:
@@ -52,7 +52,7 @@ class ShardStore:
             epoch: Four random bytes for a state that is created.
             definition: Definition of the fold, for a state that is created.
             owner: The claimant, for people.
-            topics: Topics of records and dead letters, see :mod:`streams_app.folding.agents.drained`.
+            topics: Topics of records and dead letters, see :mod:`streams_app.folding.agents.retired_folds`.
             topic_id: Id of the source; "" where it is not known.
 
         Returns:
@@ -69,7 +69,7 @@ class ShardStore:
         to, cursor, cap, arrived, digest = range_under_way
         under_way = UnderWay(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None), digest) if to else None
         clocks = Clocks(int(clock), int(record_clock), int(late))
-        return Claimed(
+        return ClaimReply(
             created == b"new", int(fence), clocks, stored_epoch, stored_definition.decode(), groups, records, under_way,
             of_text(log.decode()), int(lost),
         )  # fmt: skip
@@ -77,7 +77,7 @@ class ShardStore:
     async def fold(
         self, token: str, fence: int, after: UnderWay, cursor: bytes, groups: Groups, clocks: Clocks, bounds: Bounds, *,
         is_last: bool, outbox_limit: int, most_work: int, partitions: int, log: Sequence[Fingerprint] = (),
-    ) -> Folded:  # fmt: skip
+    ) -> FoldReply:  # fmt: skip
         """Folds groups of the range that follows the fence; the rest is as in ``fold.lua``.
 
         Args:
@@ -90,7 +90,7 @@ class ShardStore:
             bounds: Bounds of the fold.
             is_last: Whether the groups reach the end of the range.
             outbox_limit: With so many records sealed and not yet acknowledged nothing is folded.
-            most_work: See :data:`streams_app.folding.core.pace.WORK`.
+            most_work: See :data:`streams_app.folding.core.script_sizing.WORK`.
             partitions: Partition count of the source.
             log: Fingerprints of what was folded, up to the end of the range.
 
@@ -105,15 +105,15 @@ class ShardStore:
             hold_ms=bounds.hold_ms, max_events=bounds.max_events, max_changed=bounds.max_changed, outbox_limit=outbox_limit,
             most_work=most_work, partitions=partitions, log=to_text(log), groups=groups.values,
         )  # fmt: skip
-        outcome = Outcome(reply[0].decode())
-        if outcome is Outcome.FULL:
-            return Folded(outcome)
-        if outcome is Outcome.DETAIL:
-            return Folded(outcome, detail=dict(zip(reply[1][::2], map(open_group_of, reply[1][1::2]), strict=True)))
-        if outcome is Outcome.ALREADY:
-            return Folded(outcome, reply[1], int(reply[2]))
+        outcome = FoldOutcome(reply[0].decode())
+        if outcome is FoldOutcome.FULL:
+            return FoldReply(outcome)
+        if outcome is FoldOutcome.DETAIL:
+            return FoldReply(outcome, detail=dict(zip(reply[1][::2], map(open_group_of, reply[1][1::2]), strict=True)))
+        if outcome is FoldOutcome.ALREADY:
+            return FoldReply(outcome, reply[1], int(reply[2]))
         _, new_cursor, clock, sealed, elsewhere, sessions, taken, work = reply
-        return Folded(outcome, new_cursor, int(clock), _sealed(groups, sealed, elsewhere, sessions), taken, work)
+        return FoldReply(outcome, new_cursor, int(clock), _sealed(groups, sealed, elsewhere, sessions), taken, work)
 
     async def seal(
         self, token: str, fence: int, clock_ms: int, bounds: Bounds, *, quiet: bool, limit: int, partitions: int,

@@ -24,7 +24,7 @@ from streams_app.journal.store.journal_store import Scripts, ScriptSet, Segment
 from streams_app.kafka.admin import require, topics_of_journals
 from streams_app.kafka.member import GroupMember, wait
 from streams_app.metrics import Metrics
-from streams_app.patience import Patience
+from streams_app.outage_reporter import OutageReporter
 from streams_app.settings import JournalSettings, Settings
 from streams_app.status import Status
 
@@ -70,8 +70,8 @@ class JournalAgent:
         keeping = replace(keeping, on_dropped=self._on_dropped, on_packed=self._on_packed, on_damaged=on_damaged)
         self._processors = JournalProcessors(
             JournalContext(
-                settings.app_id, journal, settings.limits, redis, scripts, clock, keeping, Patience(f"journal {journal.name}"),
-                self._on_filed, metrics.journal_gap_offsets.labels(journal=journal.name).inc,
+                settings.app_id, journal, settings.limits, redis, scripts, clock, keeping,
+                OutageReporter(f"journal {journal.name}"), self._on_filed, metrics.journal_gap_offsets.labels(journal=journal.name).inc,
             )
         )  # fmt: skip
         self._member = GroupMember(settings, journal.group, self._processors.topics, fetch_wait_ms=FETCH_WAIT_MS)

@@ -28,7 +28,7 @@ from streams_app.journal.agents.keeper import Keeper, Keeping
 from streams_app.journal.agents.shard import Filing, Shard
 from streams_app.journal.store.journal_store import JournalStore, Scripts
 from streams_app.journal.store.keys import journal_keys
-from streams_app.patience import Patience
+from streams_app.outage_reporter import OutageReporter
 from streams_app.redis_client import REDIS_ERRORS
 from streams_app.settings import JournalSettings, Limits
 
@@ -69,7 +69,7 @@ class JournalContext:
     scripts: Scripts
     clock: TrustedClock
     keeping: Keeping
-    patience: Patience
+    patience: OutageReporter
     on_filed: Callable[[Filing], None] = lambda filing: None
     on_lost: Callable[[int], None] = lambda offsets: None
 

@@ -24,7 +24,7 @@ from streams_app.live.agents.processor import ViewContext, ViewProcessors
 from streams_app.live.core.operations import Part
 from streams_app.live.store.view_store import Applied, Expired, Scripts, ScriptSet
 from streams_app.metrics import Metrics
-from streams_app.patience import Patience
+from streams_app.outage_reporter import OutageReporter
 from streams_app.settings import LiveView, Settings
 from streams_app.status import Status
 
@@ -63,7 +63,7 @@ class ViewAgent:
         def dead_letters_of(tp: TP) -> DeadLetters:
             return DeadLetters(refuser, tp, producer, clock, lambda name, reason: None)
 
-        patience = Patience(f"live view {view.name}")
+        patience = OutageReporter(f"live view {view.name}")
         self._processors = ViewProcessors(
             ViewContext(
                 settings.app_id, view, settings.limits.value_bytes, scripts, dead_letters_of, clock, patience,

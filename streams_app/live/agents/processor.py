@@ -28,7 +28,7 @@ from streams_app.live.core.decide import Decider, definition_of
 from streams_app.live.core.operations import Part, parts_of
 from streams_app.live.store.keys import view_keys
 from streams_app.live.store.view_store import Applied, Beginning, Claimed, Expired, Marks, Scripts, ViewStore
-from streams_app.patience import Patience
+from streams_app.outage_reporter import OutageReporter
 from streams_app.redis_client import REDIS_ERRORS
 from streams_app.settings.live import LiveView
 from streams_app.subscribers.faults import fault_of_letters
@@ -68,7 +68,7 @@ class ViewContext:
     scripts: Scripts
     dead_letters_of: Callable[[TP], DeadLetters]
     clock: TrustedClock
-    patience: Patience
+    patience: OutageReporter
     on_part: Callable[[Part, Applied], None] = lambda part, applied: None
     on_expired: Callable[[Expired], None] = lambda expired: None
 

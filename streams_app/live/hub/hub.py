@@ -24,7 +24,7 @@ from streams_app.live.hub.presence import Presence
 from streams_app.live.store.keys import presence_keys
 from streams_app.live.store.view_store import PresenceStore, ScriptSet
 from streams_app.metrics import Metrics
-from streams_app.patience import Patience
+from streams_app.outage_reporter import OutageReporter
 from streams_app.redis_client import REDIS_ERRORS, drop_idle_connections, trouble_text
 from streams_app.settings import Settings
 from streams_app.status import Status
@@ -77,7 +77,7 @@ class Hub:
             for view in settings.live
             if not view.is_of_topic
         }
-        self._patience = Patience("Redis", self._is_redis_there)
+        self._patience = OutageReporter("Redis", self._is_redis_there)
         self.connections: set[Connection] = set()
         self._open: dict[tuple[str, str], set[Connection]] = {}
         self._shown: dict[tuple[str, str], Message] = {}

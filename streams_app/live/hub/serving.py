@@ -17,12 +17,12 @@ from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.folding.store.keys import probe_key
 from streams_app.http import HttpServer
-from streams_app.leaving import leave_in_time
 from streams_app.live.hub.hub import Hub
 from streams_app.live.hub.server import ViewServer
 from streams_app.live.hub.sockets import ask_for_descriptors, descriptors_for
 from streams_app.live.hub.tokens import Tokens
 from streams_app.metrics import Metrics
+from streams_app.process_exit import leave_in_time
 from streams_app.redis_client import connect, require_access
 from streams_app.settings import RedisSettings, Settings
 from streams_app.status import Status

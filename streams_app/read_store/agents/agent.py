@@ -19,7 +19,7 @@ from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.kafka.member import GroupMember, wait
 from streams_app.metrics import Metrics
-from streams_app.patience import Patience
+from streams_app.outage_reporter import OutageReporter
 from streams_app.read_store.agents.processor import StoreProcessors
 from streams_app.read_store.agents.sync import Sync
 from streams_app.read_store.agents.waiting import Ends, age_ms
@@ -52,7 +52,7 @@ class ReadStoreAgent:
         self._ends: dict[TP, Ends] = defaultdict(Ends)
         self._waiting: dict[TP, int | None] = {}
         self._sync = Sync(settings, store, metrics, clock)
-        patience = Patience(f"read store {store.name}", metrics.up.labels(component=f"read_store.{store.name}").set, clock)
+        patience = OutageReporter(f"read store {store.name}", metrics.up.labels(component=f"read_store.{store.name}").set, clock)
         self._processors = processors = StoreProcessors(self._sync, patience)
         self._member = GroupMember(settings, store.group, processors.topics)
         self.ownership = Ownership(

@@ -17,7 +17,7 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.fingerprints import Fingerprint, followed_by, of_text, thinned, to_text, up_to
 from streams_app.delivery.processor import Claim, Mark, Processor, Processors
 from streams_app.delivery.tasks import ended, run
-from streams_app.patience import Patience
+from streams_app.outage_reporter import OutageReporter
 from streams_app.read_store.agents.letters import Record
 from streams_app.read_store.agents.sync import Sync, steps
 from streams_app.read_store.targets.port import ProgressError, Step, former_end_of
@@ -36,7 +36,7 @@ LOOK_SECONDS: Final = 10.0
 class StoreProcessors(Processors):
     """Makes the processors of all partitions; they take turns at one store and one source."""
 
-    def __init__(self, sync: Sync, patience: Patience) -> None:
+    def __init__(self, sync: Sync, patience: OutageReporter) -> None:
         """Asks nothing yet.
 
         Args:

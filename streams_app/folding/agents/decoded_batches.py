@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 from streams_app.delivery.batch import Batch
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.event import Event
-from streams_app.folding.reading.addressing import Post
-from streams_app.folding.reading.reader import EventReader, Reading, decode_all
+from streams_app.folding.reading.reader import DecodedRange, EventReader, decode_all
+from streams_app.folding.reading.replay_routing import Post
 from streams_app.settings import Limits
 
 _OFFSET = attrgetter("offset")
@@ -28,11 +28,11 @@ class ReadRange(NamedTuple):
     """
 
     events: Iterable[Event]
-    reading: Reading
+    reading: DecodedRange
     again: Callable[[Chunk], Iterable[Event]]
 
 
-class Posts:
+class DecodedBatchCache:
     """The decoded ranges that some fold of a partition has yet to read."""
 
     def __init__(self, app_id: str, readers: Mapping[str, EventReader], limits: Limits) -> None:
@@ -44,7 +44,7 @@ class Posts:
 
     def read(self, batch: Batch, fold: str) -> ReadRange:
         """Reads a range for a fold."""
-        reader, reading = self._readers[fold], Reading()
+        reader, reading = self._readers[fold], DecodedRange()
         records, decoded = self._of(batch).of(fold, reading)
         events = reader.events(records, decoded, reading)
         if reader.needs_decoded:
@@ -54,7 +54,7 @@ class Posts:
 
         def again(chunk: Chunk) -> Iterable[Event]:
             begin, end = (bisect_right(records, offset, key=_OFFSET) for offset in (chunk.above, chunk.to))
-            return reader.events(records[begin:end], decoded and decoded[begin:end], Reading())
+            return reader.events(records[begin:end], decoded and decoded[begin:end], DecodedRange())
 
         return ReadRange(events, reading, again)
 

@@ -24,7 +24,7 @@ _Line: TypeAlias = list[tuple[Outgoing, asyncio.Future[BaseException | None]]]
 """Records that wait for their request, each with what is to be told its outcome."""
 
 
-class JoiningProducer:
+class CoalescingProducer:
     """Sends as :class:`AckedProducer` does; each record has an outcome of its own, and no partition waits for another."""
 
     def __init__(self, producer: AckedProducer, send_seconds: float) -> None:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from streams_app.folding.core.chunks import Chunk, Run
+from streams_app.folding.core.chunks import Chunk, GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event, FoldEvent
 from streams_app.folding.core.model import MemoryShard, OpenGroup
@@ -33,7 +33,7 @@ def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tup
     return found
 
 
-def parted(events: Sequence[tuple[FoldEvent, int]], held: OpenGroup | None, bounds: Bounds) -> list[Run]:
+def parted(events: Sequence[tuple[FoldEvent, int]], held: OpenGroup | None, bounds: Bounds) -> list[GroupRun]:
     """The events of a group as runs with no bound inside.
 
     Names of a whole run do not tell which event they came with: one that closes its group by its names is a run of its own.
@@ -44,7 +44,7 @@ def parted(events: Sequence[tuple[FoldEvent, int]], held: OpenGroup | None, boun
             that died before its marks: they are a run of their own, which the next script skips.
         bounds: Bounds of the fold.
     """
-    model, runs = MemoryShard(bounds), list[Run]()
+    model, runs = MemoryShard(bounds), list[GroupRun]()
     behind, names = -1 if held is None else held.last_offset, dict[str, Any]()
     is_alone = False
     if held is not None:
@@ -69,5 +69,5 @@ def parted(events: Sequence[tuple[FoldEvent, int]], held: OpenGroup | None, boun
             names.update(event.changed)
         else:
             names = dict(event.changed)
-            runs.append(Run(event.offset, event.offset, 1, stamp, stamp, score, score, names))
+            runs.append(GroupRun(event.offset, event.offset, 1, stamp, stamp, score, score, names))
     return runs

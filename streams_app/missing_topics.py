@@ -16,7 +16,7 @@ def gone_ms(session_timeout_ms: int) -> int:
 
 
 @dataclass(slots=True)
-class Vanished:
+class MissingTopics:
     """Sources that brokers say do not exist.
 
     Attributes:

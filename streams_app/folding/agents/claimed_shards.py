@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 from streams_app.delivery.batch import TP
 from streams_app.folding.agents.emission import Emitter
-from streams_app.folding.agents.known import LastKnown
 from streams_app.folding.agents.lag import ShardKey
+from streams_app.folding.agents.shard_snapshots import ShardSnapshots
 from streams_app.folding.shard.shard import Shard
 
 
-class Held:
+class ClaimedShards:
     """The shards of this worker; written by the main loop, and read from any thread.
 
     Attributes:
@@ -20,7 +20,7 @@ class Held:
 
     def __init__(self) -> None:
         """Has no shard yet."""
-        self.known = LastKnown()
+        self.known = ShardSnapshots()
         self._emitters: dict[ShardKey, Emitter] = {}
         self._ever: set[ShardKey] = set()
 

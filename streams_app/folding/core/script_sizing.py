@@ -12,7 +12,7 @@ MOST: Final = 2_500
 """How many groups are sent at first, and at most: what a script does not take was sent in vain, and is sent again."""
 
 
-class Pace:
+class ScriptSizing:
     """Learns from scripts how many groups the next one can take.
 
     Attributes:

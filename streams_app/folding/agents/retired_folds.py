@@ -20,8 +20,8 @@ from streams_app.delivery.scripts import RefusedError
 from streams_app.delivery.tasks import run
 from streams_app.errors import text_of
 from streams_app.fold import RECORD_KEY, Fold
+from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.emission import Emitter
-from streams_app.folding.agents.parts import Parts
 from streams_app.folding.core.record import RecordShape
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import CAUSES
@@ -36,7 +36,7 @@ class DrainProcessor(Processor):
 
     held = 0
 
-    def __init__(self, store: ShardStore, parts: Parts) -> None:
+    def __init__(self, store: ShardStore, parts: FoldContext) -> None:
         """Claims nothing yet; ``store`` holds what is left of the fold."""
         self._store = store
         self._parts = parts

@@ -9,9 +9,9 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import DeadLetters, Refuser
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
-from streams_app.folding.agents.figures import Figures
+from streams_app.folding.agents.claimed_shards import ClaimedShards
 from streams_app.folding.agents.gauges import observe
-from streams_app.folding.agents.held import Held
+from streams_app.folding.agents.window_statistics import WindowStatistics
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
@@ -20,7 +20,7 @@ from streams_app.status import Status
 
 
 @dataclass(slots=True)
-class Parts:
+class FoldContext:
     """The clients, clocks and settings that every processor of a worker is given."""
 
     settings: Settings
@@ -29,8 +29,8 @@ class Parts:
     clock: TrustedClock
     metrics: Metrics
     status: Status
-    held: Held = field(default_factory=Held)
-    figures: dict[str, Figures] = field(default_factory=dict)
+    held: ClaimedShards = field(default_factory=ClaimedShards)
+    figures: dict[str, WindowStatistics] = field(default_factory=dict)
 
     def look_once(self, assigned: Collection[TP]) -> None:
         """Notes what is known of every shard for the watchdog, sets the gauges, and forgets in the samples what others fold now.
@@ -49,8 +49,8 @@ class Parts:
         refuser = Refuser("fold", fold.name, self.settings.app_id, fold.dead_letters)
         return DeadLetters(refuser, source, self.producer, self.clock, self.metrics.refused)
 
-    def figures_of(self, fold: Fold) -> Figures:
+    def figures_of(self, fold: Fold) -> WindowStatistics:
         """What this worker says about the window of a fold; one for all partitions."""
         if fold.name not in self.figures:
-            self.figures[fold.name] = Figures(fold, self.metrics)
+            self.figures[fold.name] = WindowStatistics(fold, self.metrics)
         return self.figures[fold.name]

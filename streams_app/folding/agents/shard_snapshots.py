@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ShardSnapshot:
     """One shard as it was last seen; times are of the monotonic clock unless they are partition clocks.
 
     Attributes:
@@ -66,7 +66,7 @@ class Known:
         return max(waits, clock_ms - self.due_clock_ms, 0)
 
 
-def look_at(shard: Shard, former: Known | None, acknowledged: int, now_ms: int, monotonic_ms: int) -> Known:
+def look_at(shard: Shard, former: ShardSnapshot | None, acknowledged: int, now_ms: int, monotonic_ms: int) -> ShardSnapshot:
     """What is known of a shard that is held.
 
     Args:
@@ -89,7 +89,7 @@ def look_at(shard: Shard, former: Known | None, acknowledged: int, now_ms: int, 
     due_ms = _due_clock_ms(shard, is_merging=is_merging)
     clock_ms = shard.clock.stored.clock_ms
     was_current = now_ms - clock_ms <= FRESH_MS
-    return Known(
+    return ShardSnapshot(
         shard.seen, monotonic_ms, due_ms, clock_ms, was_current, is_merging, outbox, head, head_since_ms, acknowledged,
         is_held=True,
     )  # fmt: skip
@@ -103,14 +103,14 @@ def _due_clock_ms(shard: Shard, *, is_merging: bool) -> int | None:
     return shard.seen.next_due_ms(hold_ms if is_merging else shard.bounds.quiet_ms, hold_ms)
 
 
-class LastKnown:
+class ShardSnapshots:
     """Every shard of the partitions the group has given to this worker.
 
     Written by the main loop; read from any thread, as each entry is replaced in one piece.
     """
 
     def __init__(self) -> None:
-        self._known: dict[ShardKey, Known] = {}
+        self._known: dict[ShardKey, ShardSnapshot] = {}
 
     def look(self, held: Collection[tuple[Shard, int]], assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
         """Notes what is known now.
@@ -131,7 +131,7 @@ class LastKnown:
             else:
                 del self._known[key]
 
-    def of(self, fold: str) -> Iterator[Known]:
+    def of(self, fold: str) -> Iterator[ShardSnapshot]:
         """The shards of one fold."""
         return (known for (name, _), known in self._known.copy().items() if name == fold)
 

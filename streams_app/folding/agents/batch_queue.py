@@ -13,7 +13,7 @@ from streams_app.delivery.batch import Batch
 _OFFSET = attrgetter("offset")
 
 
-class Waiting:
+class BatchQueue:
     """Delivered ranges in their order; the first one stays until it is folded."""
 
     def __init__(self) -> None:

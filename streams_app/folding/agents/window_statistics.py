@@ -8,14 +8,14 @@ from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.observed_groups import ObservedGroups
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.sample import GroupSample
-from streams_app.folding.core.seen import Seen
 from streams_app.metric_table import GAP_BUCKETS
 from streams_app.metrics import Metrics, observe_counts
 
 
-class Figures:
+class WindowStatistics:
     """The sample of one fold, shared by its partitions; nothing of it outlives the process, and nothing asks Redis."""
 
     def __init__(self, fold: Fold, metrics: Metrics) -> None:
@@ -39,7 +39,7 @@ class Figures:
         """Forgets what others fold now; these partitions are given to this worker."""
         self._sample.keep({tp.partition for tp in assigned if tp.topic == self._source})
 
-    def _tell(self, seen: Seen) -> None:
+    def _tell(self, seen: ObservedGroups) -> None:
         observe_counts(self._gaps, seen.gaps.counts, seen.gaps.total_ms / 1_000)
         observe_counts(self._waits, seen.waits.counts, seen.waits.total_ms / 1_000)
         self._begun.inc(seen.begun)

@@ -46,7 +46,7 @@ class Buckets:
 
 
 @dataclass(slots=True)
-class Seen:
+class ObservedGroups:
     """What is to be added to the figures; everything estimates what all groups would have said.
 
     Attributes:
@@ -62,7 +62,7 @@ class Seen:
     split: int = 0
 
     @classmethod
-    def nothing(cls, bounds: int) -> Seen:
+    def nothing(cls, bounds: int) -> ObservedGroups:
         """What is seen before anything is looked at; of a histogram with so many bounds."""
         empty = [0] * (bounds + 1)
         return cls(Buckets(empty), Buckets(empty.copy()))

@@ -20,7 +20,7 @@ REPEAT_AFTER_MS: Final = 600_000
 """How long a fault lasts until it is logged once more."""
 
 
-class Patience:
+class OutageReporter:
     """The patience of all who need one and the same thing, which works again once it works for everybody who had waited."""
 
     def __init__(self, what: str, tell: Callable[[bool], None] = lambda _: None, clock: Clock | None = None) -> None:

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from streams_app.delivery.refused import Refused
-from streams_app.folding.reading.reader import Reading
+from streams_app.folding.reading.reader import DecodedRange
 
 REPLAY_HEADER: Final = "streams-app-replay"
 
@@ -46,7 +46,7 @@ class Post:
         self._decoded = decoded
         self._has_headers = any(map(_HEADERS, records))
 
-    def of(self, fold: str, reading: Reading) -> tuple[list[Any], list[Any] | None]:
+    def of(self, fold: str, reading: DecodedRange) -> tuple[list[Any], list[Any] | None]:
         """What one fold has to read, and the same of what was decoded.
 
         Args:

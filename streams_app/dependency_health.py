@@ -25,7 +25,7 @@ def kafka_limit_ms(session_timeout_ms: int) -> int:
 
 
 @dataclass(slots=True)
-class Answers:
+class DependencyHealth:
     """Whether one thing outside answers.
 
     Attributes:
