@@ -23,12 +23,12 @@ from benchmarks.finding import Finding
 from streams_app.delivery.batch import TP
 from streams_app.demo.load import METRICS, Load
 from streams_app.read_store.agents.sync import MAX_RECORDS
-from streams_app.read_store.core.merge import Cell, Change, newest
+from streams_app.read_store.core.merge import Cell, CellChange, newest
 from streams_app.read_store.databases.opensearch_client import OpenSearchClient
 from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.opensearch_bulk import write
 from streams_app.read_store.targets.opensearch_shapes import Shape
-from streams_app.read_store.targets.port import Step
+from streams_app.read_store.targets.port import ProgressStep
 from streams_app.settings import ReadStoreSettings
 from tests.servers.opensearch import OpenSearch  # the tests are not installed with the package
 from tests.servers.postgresql import PostgreSQL
@@ -55,7 +55,7 @@ PLAIN: Final = (
     "CREATE TABLE plain (fold TEXT, group_key TEXT, name TEXT, value {}, version BIGINT, PRIMARY KEY (fold, group_key, name))"
 )
 
-Record = list[Change]
+Record = list[CellChange]
 """What one event or one folded record changes."""
 
 
@@ -74,12 +74,12 @@ def raw(events: int) -> Iterator[tuple[float, Record]]:
                 before = posts.get((account, post, name), 0)
                 posts[account, post, name] = level
                 sums[account, name] = sums.get((account, name), 0) + level - before
-            yield update.at_ms, [Change(Cell(FOLD, account, name), number, sums[account, name]) for name in event["metrics"]]
+            yield update.at_ms, [CellChange(Cell(FOLD, account, name), number, sums[account, name]) for name in event["metrics"]]
 
 
 def folded(events: Sequence[tuple[float, Record]]) -> list[Record]:
     """The folded records of events, in the order in which they are emitted (pure)."""
-    open_groups: dict[str, tuple[float, float, dict[Cell, Change]]] = {}
+    open_groups: dict[str, tuple[float, float, dict[Cell, CellChange]]] = {}
     closed: list[tuple[float, Record]] = []
     for at_ms, changes in events:
         group = changes[0].cell.group_key
@@ -96,7 +96,7 @@ def folded(events: Sequence[tuple[float, Record]]) -> list[Record]:
 def wide(records: int) -> list[Record]:
     """Records of many groups, two names each; every group comes again (pure)."""
     names = METRICS[:2]
-    return [[Change(Cell(FOLD, f"wide_{n % WIDE_GROUPS}", name), n, n) for name in names] for n in range(records)]
+    return [[CellChange(Cell(FOLD, f"wide_{n % WIDE_GROUPS}", name), n, n) for name in names] for n in range(records)]
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ class Rival(ABC):
         begin, told = time.perf_counter(), 0
         for at in range(0, len(records), size):
             changes = newest(change for record in records[at : at + size] for change in record)
-            counts = await store.apply(changes, Step(PARTITION, at or None, min(at + size, len(records))), 0)
+            counts = await store.apply(changes, ProgressStep(PARTITION, at or None, min(at + size, len(records))), 0)
             told += counts.written
         seconds = time.perf_counter() - begin
         await store.close()

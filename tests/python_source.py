@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.sources.port import ValueSource
 from streams_app.settings import ReadStoreSettings
 
-LIKES, SHARES = Change(Cell("f", "a", "likes"), 1), Change(Cell("f", "a", "shares"), 1)
+LIKES, SHARES = CellChange(Cell("f", "a", "likes"), 1), CellChange(Cell("f", "a", "shares"), 1)
 
 
 @asynccontextmanager

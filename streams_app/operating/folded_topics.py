@@ -14,7 +14,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.read_store.agents.sync import steps
-from streams_app.read_store.core.merge import FORMER, Change, newest
+from streams_app.read_store.core.merge import FORMER, CellChange, newest
 from streams_app.read_store.core.record import Expected, Rejected, parse
 from streams_app.settings import ReadStoreSettings, Settings
 
@@ -33,7 +33,7 @@ class Announced:
     """
 
     tp: TP
-    changes: list[Change]
+    changes: list[CellChange]
     begin: int
     end: int
     records: int
@@ -118,7 +118,7 @@ class FoldedTopics:
     def _announced(self, part: Batch, former_end: int) -> Announced:
         expected = self._expected[part.tp.topic]
         records = [one for one in part.records if one.offset >= former_end] if expected.carries_values else part.records
-        changes: list[Change] = []
+        changes: list[CellChange] = []
         rejected = 0
         for record in records:
             parsed = parse(record.key, record.value, expected)

@@ -20,7 +20,7 @@ from streams_app.operating.folded_topics import Announced, FoldedTopics
 from streams_app.operating.insisting import insisted
 from streams_app.operating.repairing import repaired
 from streams_app.operating.verify import PAGE, left_of
-from streams_app.read_store.core.merge import Cell, Change, Stored
+from streams_app.read_store.core.merge import Cell, CellChange, Stored
 from streams_app.read_store.databases.driver import OPENSEARCH
 from streams_app.read_store.sources.current_values import CurrentValues
 from streams_app.read_store.targets.batch_writer import BatchWriter
@@ -28,13 +28,13 @@ from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import (
     NotStorableError,
     ProgressError,
-    Step,
+    ProgressStep,
     former_end_of,
     former_ends,
     put_back_into,
     reset_of,
 )
-from streams_app.read_store.targets.reading_back import Repair
+from streams_app.read_store.targets.readable_store import Repair
 from streams_app.read_store.targets.rebuilding import FORMER, OvertakenError, open_rebuilding
 from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.words import counted
@@ -156,7 +156,7 @@ class Rebuild:
 
     async def _apply(self, part: Announced) -> None:
         changes = await self._possible(part.changes)
-        step = Step(part.tp, self._stands[part.tp], part.end)
+        step = ProgressStep(part.tp, self._stands[part.tp], part.end)
         try:
             while refused := await self._refused(changes, step):
                 self.done.refused += len(refused)
@@ -165,7 +165,7 @@ class Rebuild:
             raise TryAgainError(f"another rebuild of {self._declared.name} is under way: {error}") from error
         self._stands[part.tp] = part.end
 
-    async def _refused(self, changes: Sequence[Change], step: Step) -> Collection[Cell]:
+    async def _refused(self, changes: Sequence[CellChange], step: ProgressStep) -> Collection[Cell]:
         """Writes changes, unless the store finds out only now that it can never hold some of them: those."""
         try:
             await insisted(lambda: self._writer.apply(changes, step))
@@ -175,7 +175,7 @@ class Rebuild:
             return error.cells.keys()
         return ()
 
-    async def _possible(self, changes: Sequence[Change]) -> list[Change]:
+    async def _possible(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """Changes with values of now, without those the store can never hold."""
         current, _ = await insisted(lambda: self._source.of(changes))
         possible = [change for change in current if self._new.refusal(change) is None]
@@ -205,7 +205,7 @@ class Rebuild:
         found = await insisted(lambda: self._new.read(list(page)))
         is_carried = self._declared.source == "carried"
         kept = [cell for cell, stored in page.items() if is_kept(stored, found.get(cell), is_level=is_level, is_carried=is_carried)]
-        wanted = [Change(cell, page[cell].version, page[cell].value) for cell in kept]
+        wanted = [CellChange(cell, page[cell].version, page[cell].value) for cell in kept]
         versions = {cell: stored.version for cell, stored in found.items()}
         possible = await self._possible(wanted)  # without a value, too: its version keeps older ones from coming back
         repairs = [Repair(change, versions.get(change.cell)) for change in possible]

@@ -9,11 +9,11 @@ from streams_app.read_store.core.columns import RowKey, row_key
 from streams_app.read_store.core.failures import TooSlowError
 from streams_app.read_store.core.merge import Cell
 from streams_app.read_store.targets.port import NotStorableError
-from streams_app.read_store.targets.reading_back import ReadBack, Repair
+from streams_app.read_store.targets.readable_store import ReadableStore, Repair
 
 
 async def repaired(
-    store: ReadBack, repairs: Sequence[Repair], now_ms: Callable[[], int], *, is_trial: bool = False
+    store: ReadableStore, repairs: Sequence[Repair], now_ms: Callable[[], int], *, is_trial: bool = False
 ) -> tuple[int, dict[Cell, str]]:
     """Repairs all together, or each row for itself where something is refused, or each cell of the row that is.
 

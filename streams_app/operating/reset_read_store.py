@@ -23,7 +23,7 @@ from streams_app.metrics import Metrics
 from streams_app.operating.insisting import insisted
 from streams_app.read_store.agents.sync import Sync, steps
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import ReadStore, Step, former_end_of, reset_of
+from streams_app.read_store.targets.port import ProgressStep, ReadStore, former_end_of, reset_of
 from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.words import counted
 
@@ -157,7 +157,7 @@ async def _sync(
                 for records in steps(fetched):
                     end, rest = records[-1].offset + 1, records
                     while rest:
-                        done = await insisted(partial(sync.sync_once, Step(TP(*tp), stands[tp], end), rest))
+                        done = await insisted(partial(sync.sync_once, ProgressStep(TP(*tp), stands[tp], end), rest))
                         stands[tp], rest = done.next_offset, rest[done.records :]
     finally:
         await sync.close()

@@ -19,7 +19,7 @@ from streams_app.metrics import Metrics
 from streams_app.operating.dead_letters import letter_topic
 from streams_app.operating.letters import ListedDeadLetter, Selection
 from streams_app.operating.replayed import Replayed
-from streams_app.read_store.agents.letters import Record
+from streams_app.read_store.agents.letters import OutputRecord
 from streams_app.read_store.agents.sync import Sync, steps
 from streams_app.settings import ReadStoreSettings, Settings
 
@@ -96,7 +96,7 @@ class StoreReplay:
             await self._sync.close()
 
     async def _put_back(self, page: list[ListedDeadLetter]) -> None:
-        chosen: dict[tuple[str, bool], list[Record]] = defaultdict(list)
+        chosen: dict[tuple[str, bool], list[OutputRecord]] = defaultdict(list)
         for letter in page:
             if self._takes(letter):
                 record = _Record(letter.place[1] if letter.place else -1, None, letter.key, letter.value)

@@ -27,13 +27,13 @@ from streams_app.operating.insisting import insisted
 from streams_app.operating.repairing import repaired
 from streams_app.operating.still_open import open_groups
 from streams_app.operating.verified import Verified
-from streams_app.read_store.core.comparing import Difference, Kind, differences, stays
-from streams_app.read_store.core.merge import Cell, Change, Stored
+from streams_app.read_store.core.comparing import Difference, DifferenceKind, differences, stays
+from streams_app.read_store.core.merge import Cell, CellChange, Stored
 from streams_app.read_store.sources.current_values import CurrentValues
 from streams_app.read_store.sources.port import by_fold
 from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import NotStorableError, former_ends
-from streams_app.read_store.targets.reading_back import Repair
+from streams_app.read_store.targets.readable_store import Repair
 from streams_app.settings import ReadStoreSettings, Settings
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class Verify:
         self._store = open_store(declared)
         self._source = CurrentValues(declared, clock)
         self._may_write = True
-        self._suspects: dict[Cell, Change] = {}
+        self._suspects: dict[Cell, CellChange] = {}
         self._told: set[int] = set()
 
     async def run(self) -> Verified:
@@ -125,7 +125,7 @@ class Verify:
                     break
                 after = page[-1][0]
                 self.done.cells += len(page)
-                found = await self._look([Change(cell, stored.version) for cell, stored in page], dict(page))
+                found = await self._look([CellChange(cell, stored.version) for cell, stored in page], dict(page))
                 await self._suspect((one.change for one in found), topics)
                 self._on_progress(f"{self.done.cells:,} cells compared", self.done.cells, max(total, self.done.cells))
         await self._settle(topics)
@@ -151,27 +151,31 @@ class Verify:
             self._on_progress(f"{self.done.records:,} folded records compared", done, total)
         await self._settle(topics)
 
-    async def _look(self, changes: Sequence[Change], stored: Mapping[Cell, Stored] | None = None) -> list[Difference]:
+    async def _look(self, changes: Sequence[CellChange], stored: Mapping[Cell, Stored] | None = None) -> list[Difference]:
         """Asks the source, and the store unless it was asked before."""
         current, failed = await insisted(lambda: self._source.of(changes))
-        possible: list[Change] = []
+        possible: list[CellChange] = []
         if stored is None:
             stored = await self._read(changes)
         found = [
-            Difference(Kind.REFUSED, change, stored.get(change.cell), failed[change.cell])
+            Difference(DifferenceKind.REFUSED, change, stored.get(change.cell), failed[change.cell])
             for change in changes
             if change.cell in failed
         ]
         for change in current:
             if why := self._store.refusal(change):
-                found.append(Difference(Kind.REFUSED, change, stored.get(change.cell), why))
+                found.append(Difference(DifferenceKind.REFUSED, change, stored.get(change.cell), why))
             else:
                 possible.append(change)
         held, refused = await self._held(possible)
-        found += [Difference(Kind.REFUSED, one, stored.get(one.cell), refused[one.cell]) for one in possible if one.cell in refused]
+        found += [
+            Difference(DifferenceKind.REFUSED, one, stored.get(one.cell), refused[one.cell])
+            for one in possible
+            if one.cell in refused
+        ]
         return found + differences(held, stored, is_carried=self._source.carries_values)
 
-    async def _held(self, changes: Sequence[Change]) -> tuple[list[Change], dict[Cell, str]]:
+    async def _held(self, changes: Sequence[CellChange]) -> tuple[list[CellChange], dict[Cell, str]]:
         """Changes with values as the store would hold them; and those that it finds out only now it can never hold, with why."""
         refused: dict[Cell, str] = {}
         while True:
@@ -183,10 +187,10 @@ class Verify:
                     raise
                 refused |= error.cells
 
-    async def _read(self, changes: Sequence[Change]) -> dict[Cell, Stored]:
+    async def _read(self, changes: Sequence[CellChange]) -> dict[Cell, Stored]:
         return await insisted(lambda: self._store.read([change.cell for change in changes]))
 
-    async def _suspect(self, changes: Iterable[Change], topics: FoldedTopics) -> None:
+    async def _suspect(self, changes: Iterable[CellChange], topics: FoldedTopics) -> None:
         for change in changes:
             known = self._suspects.get(change.cell)
             if known is None or change.version > known.version:
@@ -204,9 +208,12 @@ class Verify:
         for chunk in _chunks(new, PAGE):
             refused: dict[Cell, str] = {}
             try:
-                refused = await self._repair([one for one in chunk if one.kind is not Kind.REFUSED])
+                refused = await self._repair([one for one in chunk if one.kind is not DifferenceKind.REFUSED])
             finally:  # what differs is told whatever becomes of the repair
-                self._tell(replace(one, kind=Kind.REFUSED, why=refused[one.cell]) if one.cell in refused else one for one in chunk)
+                self._tell(
+                    replace(one, kind=DifferenceKind.REFUSED, why=refused[one.cell]) if one.cell in refused else one
+                    for one in chunk
+                )
         self.done.is_cut = len(self._told) >= MOST_TOLD
 
     def _tell(self, found: Iterable[Difference]) -> None:
@@ -215,7 +222,7 @@ class Verify:
             self.done.differences += 1
             self._on_difference(one)
 
-    async def _look_at_all(self, changes: Sequence[Change]) -> dict[Cell, Difference]:
+    async def _look_at_all(self, changes: Sequence[CellChange]) -> dict[Cell, Difference]:
         return {one.cell: one for chunk in _chunks(changes, PAGE) for one in await self._look(chunk)}
 
     async def _again(self, before: Mapping[Cell, Difference], topics: FoldedTopics) -> dict[Cell, Difference]:
@@ -233,7 +240,7 @@ class Verify:
     async def _open(self, cells: Iterable[Cell]) -> set[tuple[str, str]]:
         """Fold and group of what is open."""
         found = set()
-        for changes in by_fold([Change(cell, 0) for cell in cells]):
+        for changes in by_fold([CellChange(cell, 0) for cell in cells]):
             fold, columns = changes[0].cell.fold, {change.cell.group_key for change in changes}
             try:
                 found |= {(fold, column) for column in await open_groups(self._settings, fold, columns)}

@@ -13,7 +13,7 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.errors import text_of
 from streams_app.metrics import Metrics
-from streams_app.read_store.agents.waiting import Ends
+from streams_app.read_store.agents.waiting import ObservedEnds
 from streams_app.reasons import FINISHED_LATE
 from streams_app.subscribers.declaration import Idempotent
 from streams_app.subscribers.dispatcher import Dispatcher
@@ -76,7 +76,7 @@ class SubscriberGauges:
         self._places = places
         self._clock = clock
         self._known: Mapping[TP, tuple[int, int]] = {}
-        self._ends: dict[TP, Ends] = defaultdict(Ends)
+        self._ends: dict[TP, ObservedEnds] = defaultdict(ObservedEnds)
         self._gauges = {
             "waiting": metrics.subscriber_waiting_events.labels(name),
             "running": metrics.subscriber_running_events.labels(name),

@@ -66,9 +66,9 @@ SYNCING: Final = (
         (
             Change(
                 "read_store.agents.processor:StoreProcessor._sync_batch",
-                "step = Step(self._tp, self._stored, next_offset)",
+                "step = ProgressStep(self._tp, self._stored, next_offset)",
                 "stored = (await self._processors.done(self, self._sync.progress)).get(self._tp)\n"
-                "step = Step(self._tp, stored, next_offset)",
+                "step = ProgressStep(self._tp, stored, next_offset)",
             ),
         ),
     ),

@@ -17,10 +17,10 @@ from streams_app.delivery.processor import Processors
 from streams_app.errors import TryAgainError
 from streams_app.metrics import Metrics
 from streams_app.outage_reporter import OutageReporter
-from streams_app.read_store.agents.letters import Record
+from streams_app.read_store.agents.letters import OutputRecord
 from streams_app.read_store.agents.processor import StoreProcessors
 from streams_app.read_store.agents.sync import Sync, SyncResult, steps
-from streams_app.read_store.targets.port import Step
+from streams_app.read_store.targets.port import ProgressStep
 from streams_app.read_store.targets.sqlite import SqliteStore
 from streams_app.settings import Settings
 from tests.chaos.simulation_ledger import marks_in
@@ -56,7 +56,7 @@ class Folded:
 class _FoldedSync(Sync):
     """Reads every event as a folded record."""
 
-    async def sync_once(self, step: Step, records: Sequence[Record]) -> SyncResult:
+    async def sync_once(self, step: ProgressStep, records: Sequence[OutputRecord]) -> SyncResult:
         return await super().sync_once(step, [Folded.of(record.offset) for record in records])
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams_app.read_store.core import merge as merging
-from streams_app.read_store.core.merge import Cell, Change, Stored
+from streams_app.read_store.core.merge import Cell, CellChange, Stored
 from tests.chaos import mutants, simulation_counting
 from tests.chaos.catching import first_catch
 from tests.chaos.mutants import Mutant
@@ -73,11 +73,11 @@ def test_a_mutant_is_gone_after_its_block_and_a_stale_one_is_refused() -> None:
 
 cells = st.builds(Cell, st.just("f"), st.sampled_from("ab"), st.sampled_from("xy"))
 logs = st.dictionaries(st.tuples(cells, st.integers(0, 6)), st.integers(0, 2), max_size=12).map(
-    lambda drawn: [Change(cell, version, value) for (cell, version), value in drawn.items()]
+    lambda drawn: [CellChange(cell, version, value) for (cell, version), value in drawn.items()]
 )
 
 
-def applied(store: dict[Cell, Stored], changes: Sequence[Change]) -> None:
+def applied(store: dict[Cell, Stored], changes: Sequence[CellChange]) -> None:
     merged = merging.merge(store, merging.newest(changes))
     for change in merged.written:
         store[change.cell] = Stored(change.version, change.value)
@@ -90,7 +90,7 @@ def converges() -> Callable[[], None]:
 
     @settings(max_examples=300, database=None, derandomize=True, deadline=None)
     @given(logs, st.randoms(use_true_random=False), st.integers(1, 4))
-    def check(log: list[Change], random, size: int) -> None:
+    def check(log: list[CellChange], random, size: int) -> None:
         delivered = log + random.sample(log, len(log) // 2)
         random.shuffle(delivered)
         store: dict[Cell, Stored] = {}

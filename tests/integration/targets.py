@@ -18,12 +18,12 @@ import asyncpg
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import TryAgainError
-from streams_app.read_store.agents.letters import Record
+from streams_app.read_store.agents.letters import OutputRecord
 from streams_app.read_store.agents.sync import Sync, SyncResult
-from streams_app.read_store.core.merge import Change
+from streams_app.read_store.core.merge import CellChange
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import Counts, ReadStore, Step
-from streams_app.read_store.targets.reading_back import ReadBack
+from streams_app.read_store.targets.port import Counts, ProgressStep, ReadStore
+from streams_app.read_store.targets.readable_store import ReadableStore
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -40,10 +40,10 @@ PATIENT = "30s"
 """How long a store waits for its database: longer than a machine that has a lot to do takes for a connection and a transaction."""
 
 
-async def write(store: ReadStore, changes: Sequence[Change], to: int | None = None, now_ms: int = 0, tp: TP = P0) -> Counts:
+async def write(store: ReadStore, changes: Sequence[CellChange], to: int | None = None, now_ms: int = 0, tp: TP = P0) -> Counts:
     """One transaction that goes on where the store stands; it stays there unless it is told where to go."""
     stands = (await store.progress()).get(tp)
-    return await store.apply(changes, Step(tp, stands, (stands or 0) if to is None else to), now_ms)
+    return await store.apply(changes, ProgressStep(tp, stands, (stands or 0) if to is None else to), now_ms)
 
 
 async def patiently(call: Callable[[], Awaitable[T]]) -> T:
@@ -56,9 +56,9 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
                 raise
 
 
-async def sync_on(sync: Sync, records: Sequence[Record], to: int, tp: TP = P0) -> SyncResult:
+async def sync_on(sync: Sync, records: Sequence[OutputRecord], to: int, tp: TP = P0) -> SyncResult:
     """One pass that goes on where the store stands."""
-    return await sync.sync_once(Step(tp, (await sync.progress()).get(tp), to), records)
+    return await sync.sync_once(ProgressStep(tp, (await sync.progress()).get(tp), to), records)
 
 
 class Target(ABC):
@@ -72,7 +72,7 @@ class Target(ABC):
         self.settings = ReadStoreSettings.model_validate(
             {"name": "dashboard", "url": url, "folds": ["f"], "source": "carried", "shape": shape, **given}
         )
-        self.opened: list[ReadBack] = []
+        self.opened: list[ReadableStore] = []
         self.store = self.another()
 
     @property
@@ -80,12 +80,12 @@ class Target(ABC):
         """Whether all cells of a group stand in one row or document."""
         return self.shape == "groups"
 
-    def another(self) -> ReadBack:
+    def another(self) -> ReadableStore:
         """A store of another process on the same tables or indices."""
         self.opened.append(open_store(self.settings))
         return self.opened[-1]
 
-    def impatient(self) -> ReadBack:
+    def impatient(self) -> ReadableStore:
         """Another store, which gives up soon where it waits for a lock."""
         return self.another()
 
@@ -119,7 +119,7 @@ class SqlTarget(Target):
         self.columns = dict(columns) if shape == "groups" else {}
         super().__init__(url, shape, table="cells", timeout=PATIENT, columns=self.columns)
 
-    def impatient(self) -> ReadBack:
+    def impatient(self) -> ReadableStore:
         """See :meth:`Target.impatient`."""
         self.opened.append(open_store(self.settings.model_copy(update={"timeout": timedelta(seconds=2)})))
         return self.opened[-1]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from streams_app.errors import TryAgainError
-from streams_app.read_store.core.merge import Cell, Change, JsonText
-from streams_app.read_store.targets.port import Counts, Step
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText
+from streams_app.read_store.targets.port import Counts, ProgressStep
 from tests.integration.targets import ODD_NAME, P0, P1, Target, held, patiently, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
@@ -25,12 +25,12 @@ async def test_two_workers_initialise_at_once(bare: Target) -> None:
     await asyncio.gather(bare.store.initialise(), bare.another().initialise())
 
     assert [] == await bare.store.missing()
-    assert Counts(written=1) == await write(bare.store, [Change(LIKES, 1, 7)], 2, 5)
+    assert Counts(written=1) == await write(bare.store, [CellChange(LIKES, 1, 7)], 2, 5)
     await bare.close()
 
 
 async def test_initialising_again_changes_nothing(target: Target) -> None:
-    await write(target.store, [Change(LIKES, 1, 7)], 2, 5)
+    await write(target.store, [CellChange(LIKES, 1, 7)], 2, 5)
     said = await target.store.initialise()
 
     assert [] == [line for line in said if "is there already" not in line]
@@ -41,13 +41,13 @@ async def test_initialising_again_changes_nothing(target: Target) -> None:
 async def test_a_store_that_nobody_has_initialised_says_what_to_do_and_works_once_it_is_done(bare: Target, tmp_path: Path) -> None:
     (tmp_path / "read.db").touch()
     with pytest.raises(TryAgainError, match="run `streams-app read-store init --store dashboard`"):
-        await bare.store.apply([Change(LIKES, 1, 7)], Step(P0, None, 2), 5)
+        await bare.store.apply([CellChange(LIKES, 1, 7)], ProgressStep(P0, None, 2), 5)
 
     assert [] != await bare.store.missing()
 
     await bare.store.initialise()
 
-    assert Counts(written=1) == await bare.store.apply([Change(LIKES, 1, 7)], Step(P0, None, 2), 5)
+    assert Counts(written=1) == await bare.store.apply([CellChange(LIKES, 1, 7)], ProgressStep(P0, None, 2), 5)
     await bare.close()
 
 
@@ -56,11 +56,11 @@ async def test_a_store_that_nobody_has_initialised_says_what_to_do_and_works_onc
 
 async def test_changes_and_progress_are_written_and_counted(target: Target) -> None:
     store = target.store
-    first = await write(store, [Change(LIKES, 5, 1), Change(SHARES, 5, 2)], 6, 100)
+    first = await write(store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 5, 2)], 6, 100)
     await write(store, [], 3, 150, P1)
-    second = await write(store, [Change(LIKES, 4, 9), Change(SHARES, 7, 2)], 8, 200)
-    third = await write(store, [Change(SHARES, 6, 9), Change(LIKES, 8, None)], 9, 300)
-    again = await write(store, [Change(SHARES, 7, 2), Change(LIKES, 8, 3)], 9, 400)
+    second = await write(store, [CellChange(LIKES, 4, 9), CellChange(SHARES, 7, 2)], 8, 200)
+    third = await write(store, [CellChange(SHARES, 6, 9), CellChange(LIKES, 8, None)], 9, 300)
+    again = await write(store, [CellChange(SHARES, 7, 2), CellChange(LIKES, 8, 3)], 9, 400)
 
     assert [Counts(written=2), Counts(stale=1, unchanged=1), Counts(written=1, stale=1), Counts(stale=1, unchanged=1)] == [
         first, second, third, again,
@@ -71,7 +71,7 @@ async def test_changes_and_progress_are_written_and_counted(target: Target) -> N
 
 async def test_values_of_two_types_are_two_values(target: Target) -> None:
     values: list[Any] = [1, 1.0, 1, "1", None, "a", JsonText('{"a":1}'), 5]
-    counts = [await write(target.store, [Change(LIKES, version, value)]) for version, value in enumerate(values)]
+    counts = [await write(target.store, [CellChange(LIKES, version, value)]) for version, value in enumerate(values)]
 
     assert [Counts(written=1)] * len(values) == counts
 
@@ -79,7 +79,7 @@ async def test_values_of_two_types_are_two_values(target: Target) -> None:
 async def test_group_and_name_of_any_characters_are_one_cell(target: Target) -> None:
     odd = Cell("f", "{}'\";--\n$1ä漢\t\\", ODD_NAME)
 
-    assert [Counts(written=1), Counts(unchanged=1)] == [await write(target.store, [Change(odd, 1, 1)]) for _ in range(2)]
+    assert [Counts(written=1), Counts(unchanged=1)] == [await write(target.store, [CellChange(odd, 1, 1)]) for _ in range(2)]
     assert [(odd.group_key, odd.name, held(target, 1), 1, 0)] == await target.rows()
 
 
@@ -90,12 +90,12 @@ async def test_a_locked_store_is_tried_again_and_works_later(target: Target) -> 
     store = target.impatient()
     async with target.locked():
         with pytest.raises(TryAgainError, match="lock"):
-            await write(store, [Change(LIKES, 1, 7)], 2, 5)
+            await write(store, [CellChange(LIKES, 1, 7)], 2, 5)
         with pytest.raises(TryAgainError, match="lock"):
             await store.probe()
 
     assert {} == await target.store.progress()
-    assert Counts(written=1) == await write(target.store, [Change(LIKES, 1, 7)], 2, 5)
+    assert Counts(written=1) == await write(target.store, [CellChange(LIKES, 1, 7)], 2, 5)
 
 
 async def test_a_probe_leaves_nothing(target: Target) -> None:
@@ -106,7 +106,7 @@ async def test_a_probe_leaves_nothing(target: Target) -> None:
 
 
 async def test_a_store_that_was_closed_is_opened_again(target: Target) -> None:
-    await write(target.store, [Change(LIKES, 1, 7)], 2, 5)
+    await write(target.store, [CellChange(LIKES, 1, 7)], 2, 5)
     await target.store.close()
 
     assert {P0: 2} == await target.store.progress()
@@ -114,11 +114,11 @@ async def test_a_store_that_was_closed_is_opened_again(target: Target) -> None:
 
 async def test_a_lowered_guard_lets_lower_versions_through_and_keeps_the_values(target: Target) -> None:
     other = Cell("g", "a", "likes")
-    await write(target.store, [Change(LIKES, 9, 7), Change(SHARES, 8, 1), Change(other, 9, 7)], 2, 5)
+    await write(target.store, [CellChange(LIKES, 9, 7), CellChange(SHARES, 8, 1), CellChange(other, 9, 7)], 2, 5)
     before = await target.store.guarded("f")
     await target.store.lower("f")
     after = await target.store.guarded("f"), await target.store.guarded("g")
-    counts = await write(target.store, [Change(LIKES, 1, 2), Change(other, 1, 2)], now_ms=6)
+    counts = await write(target.store, [CellChange(LIKES, 1, 2), CellChange(other, 1, 2)], now_ms=6)
 
     assert (2, (0, 1), Counts(written=1, stale=1)) == (before, after, counts)
     assert [
@@ -164,7 +164,7 @@ async def test_process_killed_while_it_writes_leaves_whole_batches_up_to_the_pro
     writer.kill()
     await writer.wait()
     # The server may still be doing what the process asked for last: a statement of the store comes after it.
-    await write(target.store, [Change(Cell("f", "a", "name-0"), 0, 0)], 0, 0, P1)
+    await write(target.store, [CellChange(Cell("f", "a", "name-0"), 0, 0)], 0, 0, P1)
     progress, rows = (await target.store.progress())[P0], await target.rows()
     whole = {(held(target, progress - 1), progress - 1)}
     begun = set() if target.has_transactions else {(progress, progress)}
@@ -180,7 +180,7 @@ async def test_two_workers_on_the_same_cells_lose_nothing(target: Target) -> Non
     async def fill(first: int) -> None:
         store = target.another()
         for version in range(first, 20, 2):
-            changes = [Change(cell, version, version) for cell in cells]
+            changes = [CellChange(cell, version, version) for cell in cells]
             await patiently(partial(write, store, changes, tp=(P0, P1)[first]))
 
     await asyncio.gather(fill(0), fill(1))

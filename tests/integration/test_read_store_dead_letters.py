@@ -19,8 +19,8 @@ from streams_app.metrics import Metrics
 from streams_app.operating.reset_read_store import follow
 from streams_app.read_store.agents.letters import StoreLetters
 from streams_app.read_store.agents.sync import Sync
-from streams_app.read_store.core.merge import FORMER, Cell, Change
-from streams_app.read_store.targets.port import Counts, NotStorableError, Step
+from streams_app.read_store.core.merge import FORMER, Cell, CellChange
+from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressStep
 from streams_app.settings import Settings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, produce, read_topic, wait_until
@@ -123,7 +123,7 @@ async def test_a_letter_is_not_written_again_while_the_store_is_waited_for(lette
     settings = letters.settings()
     sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     records = [Record(0, b"g", b"no record")]
-    step = Step(P0._replace(topic=letters.topic), None, 1)
+    step = ProgressStep(P0._replace(topic=letters.topic), None, 1)
     for _ in range(3):
         with pytest.raises(TryAgainError, match="read-store init"):
             await sync.sync_once(step, records)
@@ -141,14 +141,14 @@ async def test_what_a_store_finds_out_while_writing_becomes_a_letter_and_the_res
     await sync._store.initialise()
     apply = sync._store.apply
 
-    async def picky(changes: list[Change], step: Step, now_ms: int) -> Counts:
+    async def picky(changes: list[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         if wrong := {change.cell: "is a text" for change in changes if isinstance(change.value, str)}:
             raise NotStorableError(wrong)
         return await apply(changes, step, now_ms)
 
     sync._store.apply = picky  # type: ignore[method-assign,assignment]  # a column that takes numbers only
     record = Record(0, b"g", folded({"likes": 1, "shares": "x"}))
-    result = await sync.sync_once(Step(P0._replace(topic=letters.topic), None, 1), [record])
+    result = await sync.sync_once(ProgressStep(P0._replace(topic=letters.topic), None, 1), [record])
     await sync.close()
     (letter,) = await letters.kept(1)
 
@@ -163,7 +163,7 @@ async def test_of_two_values_of_a_cell_in_one_batch_the_older_is_written_where_t
     await target.store.initialise()
     sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     records = [Record(at, b"g", folded({"likes": value}, at + 1)) for at, value in enumerate([1, 2, "\0", "0\0"])]
-    result = await sync.sync_once(Step(P0._replace(topic=letters.topic), None, 4), records)
+    result = await sync.sync_once(ProgressStep(P0._replace(topic=letters.topic), None, 4), records)
     await sync.close()
     rows = await target.rows()
     await target.close()
@@ -194,9 +194,9 @@ async def test_letters_are_listed_and_written_into_the_store_alone_after_a_fix(l
     settings = letters.settings()
     sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     tp = P0._replace(topic=letters.topic)
-    await sync.sync_once(Step(tp, None, 1), [Record(0, b"g", folded({"likes": "\0", "old": "\0"}, 3))])
-    await sync.sync_once(Step(tp, 1, 2), [Record(1, b"g", b"no record")])
-    await target.store.apply([Change(Cell("f", "g", "old"), 9, 90)], Step(tp, 2, 2), 0)
+    await sync.sync_once(ProgressStep(tp, None, 1), [Record(0, b"g", folded({"likes": "\0", "old": "\0"}, 3))])
+    await sync.sync_once(ProgressStep(tp, 1, 2), [Record(1, b"g", b"no record")])
+    await target.store.apply([CellChange(Cell("f", "g", "old"), 9, 90)], ProgressStep(tp, 2, 2), 0)
     await sync.close()
     letters.path.touch()
     config = config_file(letters, "SELECT 'g', 'likes', 7 UNION ALL SELECT 'g', 'old', 8")
@@ -251,7 +251,7 @@ async def test_a_letter_from_before_a_reset_takes_the_place_of_nothing_that_was_
     await target.store.initialise()
     await keep(letters, Record(0, b"g", folded({"likes": 1, "shares": 2}, 2**50)), 50)
     await reset(letters)
-    await target.store.apply([Change(Cell("f", "g", "likes"), 9, 90)], Step(P0, None, 1), 0)
+    await target.store.apply([CellChange(Cell("f", "g", "likes"), 9, 90)], ProgressStep(P0, None, 1), 0)
     await keep(letters, Record(1, b"g", folded({"after": 3}, 9)), LATER_MS)
     letters.path.touch()
     current = {"likes": 11, "shares": 22, "after": 33}

@@ -9,7 +9,7 @@ import pytest
 
 from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
-from streams_app.read_store.core.merge import Cell, Change, JsonText
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import Counts, NotStorableError
 from streams_app.settings import ReadStoreSettings
@@ -53,7 +53,7 @@ async def test_of_several_servers_the_one_that_can_be_written_to_is_used(postgre
     host = postgresql_url.partition("@")[2].partition("/")[0]
     url = postgresql_url.replace(host, f"127.0.0.1:{free_port()},{host}")
     store = open_store(at(target, f"{url}?target_session_attrs=read-write"))
-    counts = await write(store, [Change(LIKES, 1, 1)], 1)
+    counts = await write(store, [CellChange(LIKES, 1, 1)], 1)
     await store.close()
     progress = await target.store.progress()
     await target.close()
@@ -70,7 +70,7 @@ async def test_a_server_that_is_demoted_while_it_runs_is_left_for_the_one_that_c
         store = open_store(at(first, f"{url}?target_session_attrs=read-write"))
         for target in (first, second):
             await target.store.initialise()
-        await write(store, [Change(LIKES, 1, 1)], 1)
+        await write(store, [CellChange(LIKES, 1, 1)], 1)
         async with first.connected() as connection:
             await connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
             await connection.execute("SELECT pg_reload_conf()")
@@ -83,7 +83,7 @@ async def test_a_server_that_is_demoted_while_it_runs_is_left_for_the_one_that_c
             return False
 
         await wait_until(is_refused, 60, "the server is read-only")
-        counts = await write(store, [Change(LIKES, 2, 2)], 2)
+        counts = await write(store, [CellChange(LIKES, 2, 2)], 2)
         rows, progress = await second.rows(), await second.store.progress()
         for each in (store, first, second):
             await each.close()
@@ -107,9 +107,9 @@ async def test_what_a_server_adds_of_a_row_to_its_message_is_not_told(postgresql
 async def test_a_number_beyond_what_the_server_holds_is_named_and_nothing_is_written(postgresql_url: str) -> None:
     target = Postgres(postgresql_url)
     await target.store.initialise()
-    changes = [Change(Cell("f", "a", f"n{number}"), 1, number) for number in range(50)]
+    changes = [CellChange(Cell("f", "a", f"n{number}"), 1, number) for number in range(50)]
     huge, deep = Cell("f", "a", "huge"), Cell("f", "b", "deep")
-    changes[7:7] = [Change(huge, 1, Decimal("1e200000")), Change(deep, 1, JsonText('{"a":1e200000}'))]
+    changes[7:7] = [CellChange(huge, 1, Decimal("1e200000")), CellChange(deep, 1, JsonText('{"a":1e200000}'))]
     with pytest.raises(NotStorableError) as caught:
         await write(target.store, changes, 5)
     before = await target.store.progress(), await target.rows()

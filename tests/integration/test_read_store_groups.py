@@ -9,7 +9,7 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.targets.port import Counts
 from streams_app.read_store.targets.postgresql_groups import PostgresGroups
 from tests.integration.conftest import of_groups
@@ -23,8 +23,10 @@ LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
 @of_groups
 async def test_a_stale_name_does_not_hold_up_a_newer_one_of_its_row(target: SqlTarget) -> None:
-    await write(target.store, [Change(LIKES, 5, 1), Change(SHARES, 5, 2)], now_ms=1)
-    counts = await write(target.store, [Change(LIKES, 4, 9), Change(SHARES, 6, 3), Change(Cell("f", "a", "n1"), 4, 4)], now_ms=2)
+    await write(target.store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 5, 2)], now_ms=1)
+    counts = await write(
+        target.store, [CellChange(LIKES, 4, 9), CellChange(SHARES, 6, 3), CellChange(Cell("f", "a", "n1"), 4, 4)], now_ms=2
+    )
 
     assert Counts(written=2, stale=1) == counts
     assert [("likes", held(target, 1), 5), ("n1", held(target, 4), 4), ("shares", held(target, 3), 6)] == [
@@ -34,9 +36,9 @@ async def test_a_stale_name_does_not_hold_up_a_newer_one_of_its_row(target: SqlT
 
 @of_groups
 async def test_a_name_that_is_gone_is_null_and_an_older_record_does_not_bring_it_back(target: SqlTarget) -> None:
-    await write(target.store, [Change(LIKES, 5, 1), Change(SHARES, 5, 2)])
-    await write(target.store, [Change(LIKES, 7, None)])
-    counts = await write(target.store, [Change(LIKES, 6, 1)])
+    await write(target.store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 5, 2)])
+    await write(target.store, [CellChange(LIKES, 7, None)])
+    counts = await write(target.store, [CellChange(LIKES, 6, 1)])
 
     assert Counts(stale=1) == counts
     assert [("a",)] == await target.run('SELECT group_key FROM cells WHERE likes IS NULL AND "Shares" IS NOT NULL')
@@ -44,9 +46,9 @@ async def test_a_name_that_is_gone_is_null_and_an_older_record_does_not_bring_it
 
 @of_groups
 async def test_a_newer_record_with_the_same_values_moves_the_versions_and_not_the_time(target: SqlTarget) -> None:
-    await write(target.store, [Change(LIKES, 5, 1), Change(SHARES, 5, 2)], now_ms=1)
-    counts = await write(target.store, [Change(LIKES, 8, 1)], now_ms=2)
-    late = await write(target.store, [Change(LIKES, 7, 3)], now_ms=3)
+    await write(target.store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 5, 2)], now_ms=1)
+    counts = await write(target.store, [CellChange(LIKES, 8, 1)], now_ms=2)
+    late = await write(target.store, [CellChange(LIKES, 7, 3)], now_ms=3)
 
     assert (Counts(unchanged=1), Counts(stale=1)) == (counts, late)
     assert [("likes", held(target, 1), 8, 1), ("shares", held(target, 2), 5, 1)] == [row[1:] for row in await target.rows()]
@@ -54,7 +56,10 @@ async def test_a_newer_record_with_the_same_values_moves_the_versions_and_not_th
 
 @of_groups
 async def test_several_folds_have_a_row_each_for_the_same_group(target: SqlTarget) -> None:
-    await write(target.store, [Change(LIKES, 5, 1), Change(Cell("g", "a", "likes"), 3, 2), Change(Cell("g", "b", "likes"), 3, 2)])
+    await write(
+        target.store,
+        [CellChange(LIKES, 5, 1), CellChange(Cell("g", "a", "likes"), 3, 2), CellChange(Cell("g", "b", "likes"), 3, 2)],
+    )
 
     assert [("f", "a"), ("g", "a"), ("g", "b")] == sorted(await target.run("SELECT fold, group_key FROM cells"))
 
@@ -67,7 +72,10 @@ async def test_workers_that_write_names_of_one_row_at_once_lose_nothing(target: 
             done = False
             while not done:
                 try:
-                    changes = [Change(Cell("f", "a", f"n{number}"), version, version), Change(LIKES, version * 4 + number, number)]
+                    changes = [
+                        CellChange(Cell("f", "a", f"n{number}"), version, version),
+                        CellChange(LIKES, version * 4 + number, number),
+                    ]
                     done = bool(await write(store, changes, tp=TP("s.f", number)))
                 except TryAgainError:  # SQLite lets one at a time, and its patience is short
                     await asyncio.sleep(0)  # the turn of another
@@ -81,15 +89,15 @@ async def test_workers_that_write_names_of_one_row_at_once_lose_nothing(target: 
 
 @of_groups
 async def test_a_name_without_a_column_is_refused(target: SqlTarget) -> None:
-    assert "the name 'other' has no column" == target.store.refusal(Change(Cell("f", "a", "other"), 1, 1))
-    assert None is target.store.refusal(Change(LIKES, 1, 1))
+    assert "the name 'other' has no column" == target.store.refusal(CellChange(Cell("f", "a", "other"), 1, 1))
+    assert None is target.store.refusal(CellChange(LIKES, 1, 1))
 
 
 async def test_a_name_without_letters_is_guarded_as_others_are(made: Callable[..., SqlTarget]) -> None:
     target = made(**{"": "nameless"})
     await target.store.initialise()
     nameless = Cell("f", "a", "")
-    counts = [await write(target.store, [Change(nameless, version, version)]) for version in (5, 4)]
+    counts = [await write(target.store, [CellChange(nameless, version, version)]) for version in (5, 4)]
     await target.close()
 
     assert [Counts(written=1), Counts(stale=1)] == counts
@@ -105,7 +113,7 @@ async def test_values_that_were_there_before_are_kept_until_a_record_names_them(
     await target.run(f"CREATE TABLE cells ({own(target)}, likes bigint, shares bigint, {KEY})")
     await target.run("INSERT INTO cells (fold, group_key, likes, shares) VALUES ('f', 'a', 10, 20)")
     await target.store.initialise()
-    counts = await write(target.store, [Change(SHARES, 0, 21)])
+    counts = await write(target.store, [CellChange(SHARES, 0, 21)])
     await target.close()
 
     assert Counts(written=1) == counts
@@ -120,9 +128,9 @@ async def test_columns_of_groups_fields_are_made_by_the_database_of_the_group_ke
         f"seen text DEFAULT 'never' NOT NULL, note text, {KEY})"
     )
     await target.store.initialise()
-    await write(target.store, [Change(Cell("f", "17", "likes"), 1, 3)])
+    await write(target.store, [CellChange(Cell("f", "17", "likes"), 1, 3)])
     await target.run("UPDATE cells SET note = 'mine'")
-    await write(target.store, [Change(Cell("f", "17", "likes"), 2, 4)])
+    await write(target.store, [CellChange(Cell("f", "17", "likes"), 2, 4)])
     await target.close()
 
     assert [(17, 4, "never", "mine")] == await target.run("SELECT account_id, likes, seen, note FROM cells")
@@ -149,7 +157,7 @@ async def test_what_is_wrong_with_a_table_is_told_and_the_table_is_left(
     await target.run(f"CREATE TABLE cells ({', '.join(filter(None, (own(target), columns, key)))})")
     if fault is None:
         await target.store.initialise()
-        assert Counts(written=1) == await write(target.store, [Change(LIKES, 1, 1)])
+        assert Counts(written=1) == await write(target.store, [CellChange(LIKES, 1, 1)])
         await target.close()
         return
     told = []
@@ -158,7 +166,7 @@ async def test_what_is_wrong_with_a_table_is_told_and_the_table_is_left(
             await call()
         told += caught.value.faults
     with pytest.raises(TryAgainError, match=r"read store dashboard .*: read_stores\.dashboard\.table: cells"):
-        await write(target.store, [Change(LIKES, 1, 1)])
+        await write(target.store, [CellChange(LIKES, 1, 1)])
     await target.close()
 
     assert 2 == len(told)
@@ -193,7 +201,7 @@ async def test_a_table_that_is_made_right_is_taken_without_a_restart(made: Calla
     await target.run("ALTER TABLE cells ADD COLUMN likes bigint")
     await target.store.initialise()
 
-    assert Counts(written=1) == await write(target.store, [Change(LIKES, 1, 1)])
+    assert Counts(written=1) == await write(target.store, [CellChange(LIKES, 1, 1)])
     await target.close()
 
 
@@ -203,11 +211,11 @@ async def test_a_table_that_is_made_right_is_taken_without_a_restart(made: Calla
 async def test_what_is_repeated_writes_nothing_at_all(postgresql_url: str) -> None:
     target = Postgres(postgresql_url, "groups")
     await target.store.initialise()
-    changes = [Change(LIKES, 5, 1), Change(Cell("f", "b", "likes"), 5, "x")]
+    changes = [CellChange(LIKES, 5, 1), CellChange(Cell("f", "b", "likes"), 5, "x")]
     await write(target.store, changes)
     before = await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
     await write(target.store, changes)
-    await write(target.store, [Change(LIKES, 4, 9)])
+    await write(target.store, [CellChange(LIKES, 4, 9)])
     await target.close()
 
     assert before == await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
@@ -221,7 +229,7 @@ async def test_a_row_is_found_by_its_key_whatever_the_size_of_the_table(postgres
     await target.store.progress()
     store = target.store
     assert isinstance(store, PostgresGroups)
-    rows = store._rows([Change(Cell("f", f"g{n}", "likes"), 2, n) for n in range(500)])
+    rows = store._rows([CellChange(Cell("f", f"g{n}", "likes"), 2, n) for n in range(500)])
     async with target.connected() as connection:
         plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {store._apply}", rows, 0, "s.f", None, 0, 1))
     await target.close()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.merge import Cell, Change
-from streams_app.read_store.targets.port import Counts, Step
+from streams_app.read_store.core.merge import Cell, CellChange
+from streams_app.read_store.targets.port import Counts, ProgressStep
 from tests.integration.searching import Search
 from tests.integration.targets import P0, write
 
@@ -19,7 +19,7 @@ LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 async def test_initialising_makes_everything_once(bare_search: Search) -> None:
     missing = [line for line in await bare_search.store.missing() if "script" not in line]
     first = await bare_search.store.initialise()
-    await write(bare_search.store, [Change(LIKES, 1, 7)], 2)
+    await write(bare_search.store, [CellChange(LIKES, 1, 7)], 2)
     again = await bare_search.another().initialise()
     table = bare_search.table
     aliases = [f"alias {table}{part}" for part in ("", "-progress", f"-{bare_search.shape}")]
@@ -66,8 +66,8 @@ async def test_what_is_missing_is_said_with_what_to_do_and_works_once_it_is_ther
             "alias": f"/{table}-000001/_alias/*", "script": f"/_scripts/{script}",
         }[gone],
     )  # fmt: skip
-    step = Step(P0, None, 2)
-    for call in (search.store.probe(), search.store.apply([Change(LIKES, 1, 7)], step, 0)):
+    step = ProgressStep(P0, None, 2)
+    for call in (search.store.probe(), search.store.apply([CellChange(LIKES, 1, 7)], step, 0)):
         with pytest.raises(TryAgainError, match="run `streams-app read-store init --store dashboard`"):
             await call
 
@@ -78,24 +78,24 @@ async def test_what_is_missing_is_said_with_what_to_do_and_works_once_it_is_ther
     await search.store.initialise()
     await search.store.probe()
 
-    assert Counts(written=1) == await search.store.apply([Change(LIKES, 1, 7)], step, 0)
+    assert Counts(written=1) == await search.store.apply([CellChange(LIKES, 1, 7)], step, 0)
 
 
 # Documents
 
 
 async def test_repeated_and_stale_records_write_no_document(search: Search) -> None:
-    await write(search.store, [Change(LIKES, 5, 1), Change(SHARES, 5, 2)], 6)
+    await write(search.store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 5, 2)], 6)
     before = search.written()
-    await write(search.store, [Change(LIKES, 5, 1), Change(SHARES, 4, 9)], 7)
+    await write(search.store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 4, 9)], 7)
 
     assert before == search.written()
 
 
 async def test_a_name_that_is_gone_is_found_by_no_query(search: Search) -> None:
     query = {"exists": {"field": "likes" if search.shape == "groups" else "number"}}
-    await write(search.store, [Change(LIKES, 5, 1)])
+    await write(search.store, [CellChange(LIKES, 5, 1)])
     before = search.searched(query)
-    await write(search.store, [Change(LIKES, 7, None)])
+    await write(search.store, [CellChange(LIKES, 7, None)])
 
     assert (["a"], []) == (before, search.searched(query))

@@ -15,10 +15,10 @@ import pytest
 from streams_app.embedded.ports import free_port
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.operating.repairing import repaired
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.targets.opensearch_shapes import document_id
-from streams_app.read_store.targets.port import Counts, NotStorableError, ReadStore, Step
-from streams_app.read_store.targets.reading_back import Repair
+from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressStep, ReadStore
+from streams_app.read_store.targets.readable_store import Repair
 from tests.helpers import wait_until
 from tests.integration.conftest import searching
 from tests.integration.searching import Search
@@ -55,7 +55,7 @@ def small(opensearch: OpenSearch) -> Iterator[Small]:
     made.running.stop()
 
 
-async def until_taken(store: ReadStore, changes: list[Change], step: Step) -> tuple[Counts, int]:
+async def until_taken(store: ReadStore, changes: list[CellChange], step: ProgressStep) -> tuple[Counts, int]:
     """As the processor does it, without waiting; and how often it was refused."""
     failures = 0
     while True:
@@ -76,8 +76,8 @@ async def test_a_server_killed_in_the_middle_is_gone_on_with_and_nothing_is_miss
 
     async def sync() -> None:
         for number in range(total):
-            changes = [Change(Cell("f", f"g{group}", f"n{number % 7}"), number, number) for group in range(40)]
-            await until_taken(search.store, changes, Step(P0, number or None, number + 1))
+            changes = [CellChange(Cell("f", f"g{group}", f"n{number % 7}"), number, number) for group in range(40)]
+            await until_taken(search.store, changes, ProgressStep(P0, number or None, number + 1))
             written.append(number)
 
     syncing = asyncio.create_task(sync())
@@ -138,7 +138,7 @@ async def test_tls_with_a_password_of_a_file_that_may_change(search: Search, tmp
     async with http_front(search.port, authority.sign("search"), "u", password) as port:
         given = {"url": f"opensearch+https://u@localhost:{port}", "password_file": file, "ssl_cafile": authority.certificate}
         store = Search(search.port, search.table, search.shape, **given).store
-        assert Counts(written=1) == await write(store, [Change(LIKES, 1, 7)], 2)
+        assert Counts(written=1) == await write(store, [CellChange(LIKES, 1, 7)], 2)
 
         password[0] = "changed"
         with pytest.raises(TryAgainError, match="Unauthorized") as caught:
@@ -168,8 +168,8 @@ async def test_a_full_queue_is_tried_again_until_everything_is_taken_and_counted
 
     async def sync(partition: int) -> tuple[Counts, int]:
         cells = [Cell("f", f"g{partition}", f"n{number}") for number in range(500)]
-        step = Step(P0._replace(partition=partition), None, 9)
-        return await until_taken(search.another(), [Change(cell, 1, 1) for cell in cells], step)
+        step = ProgressStep(P0._replace(partition=partition), None, 9)
+        return await until_taken(search.another(), [CellChange(cell, 1, 1) for cell in cells], step)
 
     outcomes = await asyncio.gather(*(sync(partition) for partition in range(8)))
     rows = len(search.cells())
@@ -182,10 +182,10 @@ async def test_a_full_queue_is_tried_again_until_everything_is_taken_and_counted
 async def test_an_alias_of_two_indices_is_the_fault_of_nobody_s_document(search: Search) -> None:
     search.ask("PUT", f"/{search.table}-000002", {"aliases": {f"{search.table}-{search.shape}": {}}})
     with pytest.raises(TryAgainError, match="no write index is defined"):
-        await write(search.store, [Change(LIKES, 1, 7)])
+        await write(search.store, [CellChange(LIKES, 1, 7)])
     search.ask("DELETE", f"/{search.table}-000002")
 
-    assert Counts(written=1) == await write(search.store, [Change(LIKES, 1, 7)])
+    assert Counts(written=1) == await write(search.store, [CellChange(LIKES, 1, 7)])
 
 
 # Never
@@ -200,21 +200,21 @@ async def test_a_document_somebody_else_has_spoilt_is_named_and_the_others_are_w
     answer = search.ask(
         "PUT", f"/{search.table}/_doc/{quoted}", {**spoilt, **({"version": 0, "guarded": 2} if search.shape == "groups" else {})}
     )
-    other = Change(Cell("f", "b", "likes"), 1, 2)
-    step = Step(P0, None, 2)
+    other = CellChange(Cell("f", "b", "likes"), 1, 2)
+    step = ProgressStep(P0, None, 2)
     if search.shape == "cells":
         # The type of the field keeps such a version out: what is spoilt there is the text of a number.
         assert 400 == answer["status"]
         spoilt["version"] = "7"
         search.ask("PUT", f"/{search.table}/_doc/{quoted}", spoilt)
     with pytest.raises(NotStorableError) as caught:
-        await search.store.apply([Change(LIKES, 1, 7), Change(SHARES, 1, 7), other], step, 0)
+        await search.store.apply([CellChange(LIKES, 1, 7), CellChange(SHARES, 1, 7), other], step, 0)
 
     assert {LIKES} == caught.value.cells.keys()
     assert "failed to execute script" in caught.value.cells[LIKES]
     assert {} == await search.store.progress()
 
-    counts = await search.store.apply([Change(SHARES, 1, 7), other], step, 0)
+    counts = await search.store.apply([CellChange(SHARES, 1, 7), other], step, 0)
 
     assert (Counts(written=2), {P0: 2}) == (counts, await search.store.progress())
 
@@ -225,10 +225,10 @@ async def test_a_value_beyond_what_the_server_takes_is_named_and_the_others_are_
         search = small.table(shape)
         await search.store.initialise()
         # Together they are too large for one request, too, which is then cut.
-        good = [Change(Cell("f", f"g{number}", "n"), 1, "x" * 300_000) for number in range(7)]
+        good = [CellChange(Cell("f", f"g{number}", "n"), 1, "x" * 300_000) for number in range(7)]
         with pytest.raises(NotStorableError, match="Entity Too Large") as caught:
-            await search.store.apply([Change(LIKES, 1, "x" * 1_100_000), *good], Step(P0, None, 2), 0)
-        counts = await search.store.apply(good, Step(P0, None, 2), 0)
+            await search.store.apply([CellChange(LIKES, 1, "x" * 1_100_000), *good], ProgressStep(P0, None, 2), 0)
+        counts = await search.store.apply(good, ProgressStep(P0, None, 2), 0)
         found = search.cells()
         await search.close()
 
@@ -240,9 +240,9 @@ async def test_what_the_server_refuses_of_a_repair_is_told_and_the_rest_is_repai
     for shape in ("cells", "groups"):
         search = small.table(shape)
         await search.store.initialise()
-        await write(search.store, [Change(LIKES, 1, 1), Change(SHARES, 1, 1)])
+        await write(search.store, [CellChange(LIKES, 1, 1), CellChange(SHARES, 1, 1)])
         good = [Cell("f", f"g{number}", "n") for number in range(3)]
-        repairs = [Repair(Change(LIKES, 1, "x" * 1_100_000), 1), *(Repair(Change(cell, 1, 2), None) for cell in good)]
+        repairs = [Repair(CellChange(LIKES, 1, "x" * 1_100_000), 1), *(Repair(CellChange(cell, 1, 2), None) for cell in good)]
         written, refused = await repaired(search.store, repairs, lambda: 0)
         found = search.cells()
         await search.close()
@@ -259,7 +259,7 @@ async def test_a_name_the_index_has_no_field_for_is_held_beside_the_fields(opens
         search.settled(**{"index.mapping.total_fields.limit": 25})
     else:
         search.ask("PUT", f"/{search.table}/_mapping", {"properties": {"n1": {"type": "date"}}})
-    changes = [Change(Cell("f", "a", f"n{number}"), 1, f"x{number}") for number in range(40)]
+    changes = [CellChange(Cell("f", "a", f"n{number}"), 1, f"x{number}") for number in range(40)]
     counts = await write(search.store, changes)
     again = await write(search.store, changes)
     (document,) = search.documents()
@@ -277,7 +277,7 @@ async def test_a_repair_of_a_name_the_index_has_no_field_for_is_held_beside_the_
     search = searching(opensearch, "groups")
     await search.store.initialise()
     search.ask("PUT", f"/{search.table}/_mapping", {"properties": {"likes": {"type": "date"}}})
-    repairs = [Repair(Change(LIKES, 1, "many"), None), Repair(Change(SHARES, 1, 2), None)]
+    repairs = [Repair(CellChange(LIKES, 1, "many"), None), Repair(CellChange(SHARES, 1, 2), None)]
     done = await repaired(search.store, repairs, lambda: 0)
     (document,) = search.documents()
     await search.close()

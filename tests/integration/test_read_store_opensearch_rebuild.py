@@ -17,11 +17,11 @@ import pytest
 from aiohttp import web
 
 from streams_app.errors import TryAgainError
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.databases.opensearch_client import OpenSearchClient
 from streams_app.read_store.targets.opensearch import SWITCH_MS
 from streams_app.read_store.targets.opensearch_block import WriteBlock
-from streams_app.read_store.targets.port import Counts, ProgressError, Step
+from streams_app.read_store.targets.port import Counts, ProgressError, ProgressStep
 from streams_app.read_store.targets.rebuilding import OvertakenError, open_rebuilding
 from tests.helpers import produce, wait_until
 from tests.integration.commands import run
@@ -73,31 +73,31 @@ def folded(group: str, version: int, names: Any) -> tuple[bytes, bytes]:
 @pytest.mark.long
 async def test_the_alias_moves_in_one_step_and_what_is_behind_is_not_switched(search: Search) -> None:
     rebuilding, new = open_rebuilding(search.settings)
-    await write(search.store, [Change(LIKES, 1, 1)], 5)
+    await write(search.store, [CellChange(LIKES, 1, 1)], 5)
     for _ in range(2):
         left = await rebuilding.prepare()
     await new.begin(P0, 3, 0)
     behind = await rebuilding.switch(())
-    await new.apply([Change(LIKES, 2, 2)], Step(P0, 3, 6), 0)
+    await new.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 3, 6), 0)
     before = search.cells()
     switched = await rebuilding.switch(())
     again = await rebuilding.switch(())
     with pytest.raises(ProgressError, match="at 6, not at 5"):
-        await search.store.apply([Change(LIKES, 3, 3)], Step(P0, 5, 7), 0)
+        await search.store.apply([CellChange(LIKES, 3, 3)], ProgressStep(P0, 5, 7), 0)
     await rebuilding.close()
     await new.close()
 
     assert [f"removed index {search.table}{part}-000002, which a former rebuild has left" for part in ("", "-progress")] == left
     assert ({P0}, set(), set()) == (set(behind), switched, again)
     assert ({("a", "likes"): (1, 1)}, {("a", "likes"): (2, 2)}) == (before, search.cells())
-    assert Counts(written=1) == await write(search.store, [Change(LIKES, 3, 3)], 7)
+    assert Counts(written=1) == await write(search.store, [CellChange(LIKES, 3, 3)], 7)
 
 
 @pytest.mark.long
 async def test_of_two_at_once_the_one_whose_index_was_removed_switches_nothing(search: Search) -> None:
     first, first_new = open_rebuilding(search.settings)
     second, second_new = open_rebuilding(search.settings)
-    await write(search.store, [Change(LIKES, 1, 1)], 5)
+    await write(search.store, [CellChange(LIKES, 1, 1)], 5)
     await first.prepare()
     await first_new.begin(P0, 5, 0)
     left = await second.prepare()
@@ -141,10 +141,10 @@ async def test_a_batch_under_way_at_the_switch_does_not_move_the_progress_of_the
     await rebuilding.prepare()
     await new.begin(P0, 5, 0)
     store: Any = search.store
-    index, condition, _ = await store._place(Step(P0, 5, 9))
+    index, condition, _ = await store._place(ProgressStep(P0, 5, 9))
     await rebuilding.switch(())
     with pytest.raises(TryAgainError, match="blocked"):
-        await store._note(Step(P0, 5, 9), index, condition, 0)
+        await store._note(ProgressStep(P0, 5, 9), index, condition, 0)
 
     assert {P0: 5} == await search.store.progress()
     await rebuilding.close()
@@ -158,11 +158,11 @@ async def test_a_block_that_a_killed_rebuild_has_left_is_lifted(search: Search, 
     await WriteBlock(client, search.table).put()
     for now_ms in (1_000, 1_000 + SWITCH_MS - 1):
         with pytest.raises(TryAgainError, match="blocked"):
-            await write(search.store, [Change(LIKES, 1, 1)], now_ms=now_ms)
+            await write(search.store, [CellChange(LIKES, 1, 1)], now_ms=now_ms)
     match who:
         case "a worker":
             with pytest.raises(TryAgainError, match="blocked"):
-                await write(search.store, [Change(LIKES, 1, 1)], now_ms=1_000 + SWITCH_MS)
+                await write(search.store, [CellChange(LIKES, 1, 1)], now_ms=1_000 + SWITCH_MS)
         case "init":
             assert "lifted the block of a rebuild that did not end" in await search.another().initialise()
         case _:
@@ -172,7 +172,7 @@ async def test_a_block_that_a_killed_rebuild_has_left_is_lifted(search: Search, 
             await new.close()
     await client.close()
 
-    assert Counts(written=1) == await write(search.store, [Change(LIKES, 1, 1)])
+    assert Counts(written=1) == await write(search.store, [CellChange(LIKES, 1, 1)])
     assert 404 == search.ask("GET", f"/_alias/{search.table}_switching")["status"]
 
 
@@ -181,10 +181,10 @@ async def test_a_block_that_is_no_rebuild_s_is_left_alone(search: Search) -> Non
     async with search.locked():
         for now_ms in (0, SWITCH_MS):
             with pytest.raises(TryAgainError, match="blocked"):
-                await write(search.store, [Change(LIKES, 1, 1)], now_ms=now_ms)
+                await write(search.store, [CellChange(LIKES, 1, 1)], now_ms=now_ms)
         await search.another().initialise()
         with pytest.raises(TryAgainError, match="blocked"):
-            await write(search.store, [Change(LIKES, 1, 1)], now_ms=SWITCH_MS)
+            await write(search.store, [CellChange(LIKES, 1, 1)], now_ms=SWITCH_MS)
 
 
 @pytest.mark.long
@@ -206,26 +206,26 @@ async def test_a_rebuild_that_is_frozen_until_its_block_is_lifted_has_to_switch_
     await client.close()
 
     assert [f"{search.table}-000001"] == before
-    assert Counts(written=1) == await write(search.store, [Change(LIKES, 1, 1)])
+    assert Counts(written=1) == await write(search.store, [CellChange(LIKES, 1, 1)])
 
 
 @pytest.mark.long
 async def test_a_rebuild_of_another_shape_leaves_the_index_in_use_as_it_is_until_it_switches(search: Search) -> None:
-    await write(search.store, [Change(LIKES, 1, 1)], 5)
+    await write(search.store, [CellChange(LIKES, 1, 1)], 5)
     before = search.ask("GET", f"/{search.table}/_mapping")
     other = Search(search.port, search.table, {"cells": "groups", "groups": "cells"}[search.shape])
     rebuilding, new = open_rebuilding(other.settings)
     told = await rebuilding.prepare()
     during = search.ask("GET", f"/{search.table}/_mapping")
-    await write(search.store, [Change(LIKES, 2, 2)], 6)
+    await write(search.store, [CellChange(LIKES, 2, 2)], 6)
     with pytest.raises(TryAgainError, match=f"no such index .{search.table}-{other.shape}."):
-        await other.store.apply([Change(LIKES, 3, 3)], Step(P0, 6, 7), 0)
+        await other.store.apply([CellChange(LIKES, 3, 3)], ProgressStep(P0, 6, 7), 0)
     await new.begin(P0, 6, 0)
-    await new.apply([Change(LIKES, 2, 2)], Step(P0, 6, 6), 0)
+    await new.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 6, 6), 0)
     switched = await rebuilding.switch(())
     with pytest.raises(TryAgainError, match=f"no such index .{search.table}-{search.shape}."):
-        await search.store.apply([Change(LIKES, 3, 3)], Step(P0, 6, 7), 0)
-    written = await write(other.store, [Change(LIKES, 3, 3)], 7)
+        await search.store.apply([CellChange(LIKES, 3, 3)], ProgressStep(P0, 6, 7), 0)
+    written = await write(other.store, [CellChange(LIKES, 3, 3)], 7)
     missing = await other.store.missing()
     fields = search.ask("GET", f"/{search.table}/_mapping")[f"{search.table}-000002"]["mappings"]["properties"]
     for each in (rebuilding, new, other.store):
@@ -260,8 +260,8 @@ async def test_a_rebuild_killed_in_its_switch_leaves_a_block_that_is_lifted_and_
         await wait_until(lambda: bool(killed), LIMIT_SECONDS, "the rebuild is killed in its switch")
     for now_ms in (0, SWITCH_MS):
         with pytest.raises(TryAgainError, match="blocked"):
-            await write(search.store, [Change(LIKES, 2, 2)], 5, now_ms)
-    written, found = await write(search.store, [Change(LIKES, 2, 2)], 5, SWITCH_MS), search.cells()
+            await write(search.store, [CellChange(LIKES, 2, 2)], 5, now_ms)
+    written, found = await write(search.store, [CellChange(LIKES, 2, 2)], 5, SWITCH_MS), search.cells()
     await search.close()
 
     assert ([-signal.SIGKILL], Counts(written=1), {("a", "likes"): (2, 2)}) == (killed, written, found)

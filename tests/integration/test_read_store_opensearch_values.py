@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streams_app.read_store.core.merge import Cell, Change, JsonText
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.targets.port import Counts
 from tests.integration.searching import Search
 from tests.integration.targets import write
@@ -36,7 +36,7 @@ async def test_every_value_is_held_as_it_is_whatever_the_name_held_before(search
     counts, found = [], []
     for version, value in enumerate(values):
         given = JsonText(json.dumps(value, separators=(",", ":"))) if isinstance(value, (dict, list)) else value
-        counts += [await write(search.store, [Change(LIKES, 2 * version + each, given)]) for each in range(2)]
+        counts += [await write(search.store, [CellChange(LIKES, 2 * version + each, given)]) for each in range(2)]
         found.append(search.cells()["a", "likes"][0])
 
     assert [(type(value), value) for value in values] == [(type(value), value) for value in found]
@@ -45,7 +45,7 @@ async def test_every_value_is_held_as_it_is_whatever_the_name_held_before(search
 
 async def test_a_text_is_another_value_than_what_it_spells(search: Search) -> None:
     values: list[Any] = [True, "true", JsonText("[1]"), '{"a":1}', JsonText('{"a":1}')]
-    counts = [await write(search.store, [Change(LIKES, version, value)]) for version, value in enumerate(values)]
+    counts = [await write(search.store, [CellChange(LIKES, version, value)]) for version, value in enumerate(values)]
 
     assert [Counts(written=1)] * len(values) == counts
 
@@ -53,7 +53,7 @@ async def test_a_text_is_another_value_than_what_it_spells(search: Search) -> No
 async def test_a_decimal_is_the_nearest_double_and_bytes_are_text(search: Search) -> None:
     values: list[Any] = [Decimal("0.10"), Decimal("12345678901234567890.123456789"), Decimal(2**70), b"\x00\xff"]
     cells = [Cell("f", str(number), "n") for number in range(len(values))]
-    await write(search.store, [Change(cell, 1, value) for cell, value in zip(cells, values, strict=True)])
+    await write(search.store, [CellChange(cell, 1, value) for cell, value in zip(cells, values, strict=True)])
 
     assert [0.1, 12345678901234567890.123456789, 2**70, "\\x00ff"] == [value for value, _ in search.cells().values()]
 
@@ -63,8 +63,8 @@ async def test_a_decimal_is_the_nearest_double_and_bytes_are_text(search: Search
 )
 async def test_group_and_name_of_any_characters_are_one_cell(search: Search, name: str) -> None:
     cell = Cell("f", "{}'\";--\n$1ä漢\t\\", name)
-    plain = Change(Cell("f", cell.group_key, "a"), 1, 2)
-    counts = [await write(search.store, [Change(cell, version, version), plain]) for version in (1, 1, 2)]
+    plain = CellChange(Cell("f", cell.group_key, "a"), 1, 2)
+    counts = [await write(search.store, [CellChange(cell, version, version), plain]) for version in (1, 1, 2)]
 
     assert [Counts(written=2), Counts(unchanged=2), Counts(written=1, unchanged=1)] == counts
     found = search.documents()
@@ -74,7 +74,7 @@ async def test_group_and_name_of_any_characters_are_one_cell(search: Search, nam
 
 async def test_long_groups_and_names_have_documents_of_their_own(search: Search) -> None:
     cells = [Cell("f", "g" * 3_000 + str(number), "n" * 2_000) for number in range(3)]
-    await write(search.store, [Change(cell, 1, number) for number, cell in enumerate(cells)])
+    await write(search.store, [CellChange(cell, 1, number) for number, cell in enumerate(cells)])
 
     assert [0, 1, 2] == [value for value, _ in search.cells().values()]
 
@@ -89,7 +89,7 @@ async def test_long_groups_and_names_have_documents_of_their_own(search: Search)
     ],
 )  # fmt: skip
 def test_what_no_document_can_hold_is_said(cell: Cell, value: Any, expected: str | None) -> None:
-    assert expected == Search(9200, "t", "cells").store.refusal(Change(cell, 1, value))
+    assert expected == Search(9200, "t", "cells").store.refusal(CellChange(cell, 1, value))
 
 
 async def test_people_find_what_they_look_for(search: Search) -> None:
@@ -99,7 +99,7 @@ async def test_people_find_what_they_look_for(search: Search) -> None:
         ("c", "likes", JsonText("[12]")),
         ("d", "title", "Green apples"),
     ]
-    await write(search.store, [Change(Cell("f", group, name), 1, value) for group, name, value in rows])
+    await write(search.store, [CellChange(Cell("f", group, name), 1, value) for group, name, value in rows])
     number, text = ("number", "text") if search.shape == "cells" else ("likes", "title")
 
     assert ["b"] == search.searched({"range": {number: {"gt": 5}}})

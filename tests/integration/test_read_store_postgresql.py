@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.targets.port import Counts
 from streams_app.read_store.targets.postgresql import MOST_KEY_BYTES, PostgresStore
 from streams_app.settings import ReadStoreSettings
@@ -83,12 +83,12 @@ async def test_a_server_killed_during_a_sync_ends_in_the_right_state(
 async def test_a_store_goes_on_once_its_server_is_back_and_a_batch_is_one_statement(server: PostgreSQL) -> None:
     target = Postgres(server.url)
     await target.store.initialise()
-    await write(target.store, [Change(LIKES, 1, 1)], 1, 0)
+    await write(target.store, [CellChange(LIKES, 1, 1)], 1, 0)
     server.kill()
     with pytest.raises(TryAgainError, match=r"read store dashboard postgresql://127\.0\.0\.1"):
-        await write(target.store, [Change(LIKES, 2, 2)], 2, 0)
+        await write(target.store, [CellChange(LIKES, 2, 2)], 2, 0)
     again = await asyncio.to_thread(server.again)
-    counts = await write(target.store, [Change(Cell("f", "a", f"n{number}"), 2, number) for number in range(500)], 2, 0)
+    counts = await write(target.store, [CellChange(Cell("f", "a", f"n{number}"), 2, number) for number in range(500)], 2, 0)
     progress = await target.store.progress()
     await target.close()
     log = (server.directory / "server.log").read_text("utf-8")
@@ -104,11 +104,11 @@ async def test_a_store_goes_on_once_its_server_is_back_and_a_batch_is_one_statem
 
 
 async def test_what_is_repeated_writes_nothing_at_all(target: Postgres) -> None:
-    changes = [Change(LIKES, 5, 1), Change(Cell("f", "b", "likes"), 5, "x")]
+    changes = [CellChange(LIKES, 5, 1), CellChange(Cell("f", "b", "likes"), 5, "x")]
     await write(target.store, changes, 6, 100)
     before = await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
     await write(target.store, changes, 6, 200)
-    await write(target.store, [Change(LIKES, 4, 9)], 6, 300)
+    await write(target.store, [CellChange(LIKES, 4, 9)], 6, 300)
 
     assert before == await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
 
@@ -116,7 +116,7 @@ async def test_what_is_repeated_writes_nothing_at_all(target: Postgres) -> None:
 async def test_the_server_counts_as_many_writes_as_there_are_news_and_none_of_them_touches_an_index(target: Postgres) -> None:
     cells = [Cell("f", f"g{number}", "likes") for number in range(3)]
     for version, values in ((1, (1, 1, 1)), (1, (1, 1, 1)), (5, (2, 2, 1)), (4, (9, 9, 9))):
-        await write(target.store, [Change(cell, version, value) for cell, value in zip(cells, values, strict=True)])
+        await write(target.store, [CellChange(cell, version, value) for cell, value in zip(cells, values, strict=True)])
     await target.store.close()  # the server counts what a session has done when it ends, at the latest
 
     async def counted() -> list[tuple[int, ...]]:
@@ -174,16 +174,16 @@ async def test_a_column_of_another_type_is_refused(postgresql_url: str, kind: st
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (Change(Cell("f", "a\0", "n"), 1, 1), "group or name holds U+0000"),
-        (Change(Cell("f", "a", "n\0"), 1, 1), "group or name holds U+0000"),
-        (Change(LIKES, 1, "\0"), "the value holds U+0000"),
-        (Change(LIKES, 1, float("inf")), "the value is not a finite number"),
-        (Change(Cell("f", "g" * MOST_KEY_BYTES, "n"), 1, 1), f"group and name have {MOST_KEY_BYTES + 2} bytes"),
-        (Change(LIKES, 1, "fine"), None),
+        (CellChange(Cell("f", "a\0", "n"), 1, 1), "group or name holds U+0000"),
+        (CellChange(Cell("f", "a", "n\0"), 1, 1), "group or name holds U+0000"),
+        (CellChange(LIKES, 1, "\0"), "the value holds U+0000"),
+        (CellChange(LIKES, 1, float("inf")), "the value is not a finite number"),
+        (CellChange(Cell("f", "g" * MOST_KEY_BYTES, "n"), 1, 1), f"group and name have {MOST_KEY_BYTES + 2} bytes"),
+        (CellChange(LIKES, 1, "fine"), None),
     ],
 )
 async def test_what_postgresql_can_never_hold_is_refused_before_it_is_sent(
-    target: Postgres, change: Change, expected: str | None
+    target: Postgres, change: CellChange, expected: str | None
 ) -> None:
     found = target.store.refusal(change)
 
@@ -194,7 +194,7 @@ async def test_what_postgresql_can_never_hold_is_refused_before_it_is_sent(
 async def test_the_longest_group_and_name_fit_into_the_index(target: Postgres) -> None:
     # Random text: what repeats itself is compressed.
     cell = Cell("f", os.urandom(MOST_KEY_BYTES // 2 - 2).hex(), "na")
-    change = Change(cell, 1, 1)
+    change = CellChange(cell, 1, 1)
 
     assert None is target.store.refusal(change)
     assert Counts(written=1) == await write(target.store, [change])

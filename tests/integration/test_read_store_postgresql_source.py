@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from streams_app.errors import TryAgainError
-from streams_app.read_store.core.merge import Cell, Change, JsonText
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.sources.choice import open_source
 from streams_app.settings import ReadStoreSettings
 
@@ -48,7 +48,7 @@ class Source:
     async def current(self, sql: str, *wanted: Cell, timeout: str = "5s") -> list[Any]:
         source = open_source(self.settings(sql, timeout))
         try:
-            return [change.value for change in await source.current([Change(cell, 1) for cell in wanted])]
+            return [change.value for change in await source.current([CellChange(cell, 1) for cell in wanted])]
         finally:
             await source.close()
 

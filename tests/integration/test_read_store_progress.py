@@ -6,17 +6,17 @@ import asyncio
 
 import pytest
 
-from streams_app.read_store.core.merge import Cell, Change
-from streams_app.read_store.targets.port import Counts, ProgressError, Step
+from streams_app.read_store.core.merge import Cell, CellChange
+from streams_app.read_store.targets.port import Counts, ProgressError, ProgressStep
 from tests.integration.targets import P0, P1, Target, held, write
 
 LIKES = Cell("f", "a", "likes")
 
 
 async def test_transaction_that_goes_on_where_the_store_stands_is_written(target: Target) -> None:
-    await target.store.apply([Change(LIKES, 1, 1)], Step(P0, None, 3), 0)
-    await target.store.apply([Change(LIKES, 2, 2)], Step(P0, 3, 5), 0)
-    await target.store.apply([], Step(P1, None, 7), 0)
+    await target.store.apply([CellChange(LIKES, 1, 1)], ProgressStep(P0, None, 3), 0)
+    await target.store.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 3, 5), 0)
+    await target.store.apply([], ProgressStep(P1, None, 7), 0)
 
     assert {P0: 5, P1: 7} == await target.store.progress()
     assert [("a", "likes", held(target, 2), 2, 0)] == await target.rows()
@@ -24,9 +24,9 @@ async def test_transaction_that_goes_on_where_the_store_stands_is_written(target
 
 @pytest.mark.parametrize("after", [None, 2, 4])
 async def test_store_that_stands_elsewhere_takes_nothing_and_says_where_it_is(target: Target, after: int | None) -> None:
-    await write(target.store, [Change(LIKES, 1, 1)], 3)
+    await write(target.store, [CellChange(LIKES, 1, 1)], 3)
     with pytest.raises(ProgressError, match=rf"goes on with .*s\.f.* at 3, not at {after} where it was left"):
-        await target.store.apply([Change(LIKES, 2, 2)], Step(P0, after, 9), 0)
+        await target.store.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, after, 9), 0)
 
     assert {P0: 3} == await target.store.progress()
     assert [("a", "likes", held(target, 1), 1, 0)] == await target.rows()
@@ -34,13 +34,13 @@ async def test_store_that_stands_elsewhere_takes_nothing_and_says_where_it_is(ta
 
 async def test_store_that_has_lost_its_progress_takes_nothing(target: Target) -> None:
     with pytest.raises(ProgressError, match="at None, not at 3"):
-        await target.store.apply([Change(LIKES, 2, 2)], Step(P0, 3, 9), 0)
+        await target.store.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 3, 9), 0)
 
     assert ({}, []) == (await target.store.progress(), await target.rows())
 
 
 async def test_transaction_whose_reply_was_lost_is_repeated_without_harm(target: Target) -> None:
-    counts = [await target.store.apply([Change(LIKES, 2, 2)], Step(P0, None, 9), 0) for _ in range(2)]
+    counts = [await target.store.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, None, 9), 0) for _ in range(2)]
 
     assert [Counts(written=1), Counts(unchanged=1)] == counts
     assert {P0: 9} == await target.store.progress()
@@ -51,7 +51,7 @@ async def test_partition_is_begun_anywhere_whatever_its_progress(target: Target)
     await target.store.begin(P0, 4, 0)
 
     assert {P0: 4} == await target.store.progress()
-    assert Counts(written=1) == await target.store.apply([Change(LIKES, 2, 2)], Step(P0, 4, 9), 0)
+    assert Counts(written=1) == await target.store.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 4, 9), 0)
 
 
 async def test_of_owners_that_go_on_from_one_place_only_one_moves_the_progress(target: Target) -> None:
@@ -59,7 +59,7 @@ async def test_of_owners_that_go_on_from_one_place_only_one_moves_the_progress(t
 
     async def go_on(number: int) -> int | None:
         try:
-            await target.another().apply([Change(Cell("f", f"g{number}", "likes"), 1, 1)], Step(P0, 3, 10 + number), 0)
+            await target.another().apply([CellChange(Cell("f", f"g{number}", "likes"), 1, 1)], ProgressStep(P0, 3, 10 + number), 0)
         except ProgressError:
             return None
         return 10 + number

@@ -10,9 +10,9 @@ import pytest
 
 from streams_app.operating.repairing import repaired
 from streams_app.read_store.core.comparing import differences
-from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored, Value
 from streams_app.read_store.targets.port import Counts
-from streams_app.read_store.targets.reading_back import Repair
+from streams_app.read_store.targets.readable_store import Repair
 from tests.integration.conftest import of_groups
 from tests.integration.targets import ODD_NAME, Postgres, SqlTarget, Target, own, write
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 async def fill(target: Target, *cells: tuple[Cell, int, Value]) -> None:
-    written = await target.store.repair([Repair(Change(*cell), None) for cell in cells], 100)
+    written = await target.store.repair([Repair(CellChange(*cell), None) for cell in cells], 100)
     assert len(cells) == written
 
 
@@ -50,7 +50,7 @@ async def test_whatever_a_group_or_a_name_is_a_store_can_be_asked_for_it(target:
     """It has it, or says that it can never have it; then nothing is there."""
     await fill(target, (LIKES, 3, 1))
     group, name = Cell("f", text, "likes"), Cell("f", "a", text)
-    held = [cell for cell in (group, name) if target.store.refusal(Change(cell, 4, 1)) is None]
+    held = [cell for cell in (group, name) if target.store.refusal(CellChange(cell, 4, 1)) is None]
     await fill(target, *((cell, 4, 1) for cell in held))
     found = await target.store.read([LIKES, group, name])
 
@@ -66,7 +66,7 @@ async def test_whatever_a_group_or_a_name_is_a_store_can_be_asked_for_it(target:
 )  # fmt: skip
 async def test_a_value_that_was_written_is_the_one_it_was_made_of(target: Target, value: Any) -> None:
     await fill(target, (LIKES, 1, value))
-    held = await target.store.held([Change(LIKES, 1, value)])
+    held = await target.store.held([CellChange(LIKES, 1, value)])
 
     assert [] == differences(held, await target.store.read([LIKES]), is_carried=False)
 
@@ -75,10 +75,10 @@ async def test_a_repair_is_written_where_the_cell_is_as_it_was_found(target: Tar
     await fill(target, (LIKES, 5, 1), (SHARES, 5, 1), (OTHER, 5, 1))
     missing = Cell("f", "b", "likes")
     repairs = [
-        Repair(Change(LIKES, 5, 2), 5),
-        Repair(Change(SHARES, 4, 2), 4),
-        Repair(Change(OTHER, 5, 2), None),
-        Repair(Change(missing, 7, 2), None),
+        Repair(CellChange(LIKES, 5, 2), 5),
+        Repair(CellChange(SHARES, 4, 2), 4),
+        Repair(CellChange(OTHER, 5, 2), None),
+        Repair(CellChange(missing, 7, 2), None),
     ]
     written = await target.store.repair(repairs, 200)
     read = await target.store.read([LIKES, SHARES, OTHER, missing])
@@ -104,7 +104,7 @@ async def test_a_row_of_somebody_else_does_not_end_the_pages(target: SqlTarget) 
 async def test_a_repair_may_give_a_value_back_and_take_it_away(target: Target) -> None:
     await fill(target, (LIKES, 5, 1), (SHARES, 5, None))
 
-    assert 2 == await target.store.repair([Repair(Change(LIKES, 5, None), 5), Repair(Change(SHARES, 5, 1), 5)], 200)
+    assert 2 == await target.store.repair([Repair(CellChange(LIKES, 5, None), 5), Repair(CellChange(SHARES, 5, 1), 5)], 200)
     assert {LIKES} == {cell for cell, one in (await target.store.read([LIKES, SHARES])).items() if one.value is None}
 
 
@@ -124,13 +124,13 @@ async def test_a_value_of_a_typed_column_can_be_repaired_and_written_again_as_it
     await target.run(f"CREATE TABLE cells ({own(target)}, likes {told}, PRIMARY KEY (fold, group_key))")
     store = target.store
     await store.initialise()
-    await write(store, [Change(LIKES, 5, another)])
+    await write(store, [CellChange(LIKES, 5, another)])
     expected = await target.run("SELECT likes::text FROM cells")
-    await write(store, [Change(LIKES, 6, value)])
-    held = await store.held([Change(LIKES, 7, another)])
+    await write(store, [CellChange(LIKES, 6, value)])
+    held = await store.held([CellChange(LIKES, 7, another)])
     repaired = await store.repair([Repair(held[0], 6)], 200)
     ((cell, stored),) = await store.cells("f", None, 9)
-    again = Change(cell, 8, stored.value)
+    again = CellChange(cell, 8, stored.value)
     refusal = store.refusal(again)
     kept = await store.repair([Repair(again, 7)], 300)
     found = await target.run("SELECT likes::text FROM cells")
@@ -147,9 +147,9 @@ async def test_what_a_constraint_refuses_leaves_the_rest_of_a_page_repaired(
     await target.run(f"CREATE TABLE cells ({own(target)}, likes bigint CHECK (likes < 5), shares bigint, {key})")
     store = target.store
     await store.initialise()
-    await write(store, [Change(LIKES, 5, 1)])
+    await write(store, [CellChange(LIKES, 5, 1)])
     good = Cell("f", "b", "likes")
-    repairs = [Repair(Change(LIKES, 6, 9), 5), Repair(Change(SHARES, 6, 2), None), Repair(Change(good, 6, 2), None)]
+    repairs = [Repair(CellChange(LIKES, 6, 9), 5), Repair(CellChange(SHARES, 6, 2), None), Repair(CellChange(good, 6, 2), None)]
     done, refused = await repaired(store, repairs, lambda: 200)
     read = await store.read([LIKES, SHARES, good])
     await target.close()
@@ -161,7 +161,7 @@ async def test_what_a_constraint_refuses_leaves_the_rest_of_a_page_repaired(
 
 async def test_a_repair_may_lower_a_version_and_records_are_judged_by_that_one(target: Target) -> None:
     await fill(target, (LIKES, 5, 1))
-    await target.store.repair([Repair(Change(LIKES, 3, None), 5)], 200)
+    await target.store.repair([Repair(CellChange(LIKES, 3, None), 5)], 200)
 
     assert {LIKES: Stored(3, None)} == await target.store.read([LIKES])
-    assert Counts(written=1) == await write(target.store, [Change(LIKES, 4, 9)])
+    assert Counts(written=1) == await write(target.store, [CellChange(LIKES, 4, 9)])

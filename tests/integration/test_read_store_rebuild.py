@@ -17,7 +17,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.operating.rebuild import ALONE, Rebuilt, is_kept, told
 from streams_app.read_store.core.merge import Stored
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import ProgressError, Step
+from streams_app.read_store.targets.port import ProgressError, ProgressStep
 from streams_app.read_store.targets.rebuilding import behind, open_rebuilding
 from streams_app.settings import ReadStoreSettings
 from tests.helpers import wait_until
@@ -289,7 +289,7 @@ async def test_while_it_catches_up_for_the_last_time_workers_wait_and_readers_do
     tasks = []
 
     async def catch_up() -> list[Any]:
-        tasks.append(asyncio.create_task(store.apply([], Step(P0, 3, 5), 0)))
+        tasks.append(asyncio.create_task(store.apply([], ProgressStep(P0, 3, 5), 0)))
         await wait_until(lambda: compared.rows("SELECT 1 FROM pg_locks WHERE NOT granted"), LIMIT_SECONDS, "a worker waits")
         seen = await compared.rows("SELECT topic FROM folded_values_progress")
         assert not await rebuilding.switch(())

@@ -17,9 +17,9 @@ from streams_app.metrics import Metrics
 from streams_app.operating.folded_topics import FoldedTopics
 from streams_app.operating.rebuild import Rebuild
 from streams_app.read_store.agents.sync import Sync
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import NotStorableError, Step, put_back_into, reset_of
+from streams_app.read_store.targets.port import NotStorableError, ProgressStep, put_back_into, reset_of
 from streams_app.read_store.targets.rebuilding import OvertakenError, open_rebuilding
 from streams_app.settings.loading import load
 from tests.integration.compared import Compared, folded
@@ -39,7 +39,7 @@ class Record:
     timestamp: int | None = None
 
 
-LIKES = Change(Cell("account-metrics", "a", "likes"), 5, 1)
+LIKES = CellChange(Cell("account-metrics", "a", "likes"), 5, 1)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -53,16 +53,16 @@ async def test_of_two_at_once_the_one_whose_table_was_removed_switches_nothing(c
     store = open_store(compared.declared)
     first, first_new = open_rebuilding(compared.declared)
     second, second_new = open_rebuilding(compared.declared)
-    await store.apply([LIKES], Step(P0, None, 10), 1)
+    await store.apply([LIKES], ProgressStep(P0, None, 10), 1)
     await first.prepare()
     await first_new.begin(P0, 0, 1)
-    await first_new.apply([LIKES], Step(P0, 0, 10), 1)
+    await first_new.apply([LIKES], ProgressStep(P0, 0, 10), 1)
     await second.prepare()
     with pytest.raises(OvertakenError, match="folded_values_new is not the table that this one has filled"):
         await first.switch(())
     left = await compared.rows(VALUES.format("folded_values"))
     await second_new.begin(P0, 0, 1)
-    await second_new.apply([LIKES], Step(P0, 0, 10), 1)
+    await second_new.apply([LIKES], ProgressStep(P0, 0, 10), 1)
     done = [await second.switch(()) for _ in range(2)]
     with pytest.raises(OvertakenError):
         await first.switch(())
@@ -139,7 +139,7 @@ async def test_letters_that_are_put_back_meanwhile_and_a_reset_are_in_the_new_ta
     await compared.prepare()
     settings, clock = load(compared.config, {}), SystemClock()
     store, topic = open_store(compared.declared), compared.stage.output
-    await store.apply([LIKES, Change(Cell("account-metrics", "b", "likes"), 5, 1)], Step(P0, None, 10), 1)
+    await store.apply([LIKES, CellChange(Cell("account-metrics", "b", "likes"), 5, 1)], ProgressStep(P0, None, 10), 1)
     sync = Sync(settings, compared.declared, Metrics(settings), clock)
     rebuild = Rebuild(settings, compared.declared, clock)
     try_to_switch = rebuild._try_to_switch

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streams_app.read_store.core.merge import Cell, Change, Merged, Stored, merge, newest
+from streams_app.read_store.core.merge import Cell, CellChange, Merged, Stored, merge, newest
 from streams_app.read_store.targets import postgresql_groups_sql, sqlite_groups
 from tests.integration.conftest import of_groups
 from tests.integration.targets import Target, held, write
@@ -22,13 +22,13 @@ GONE = 3
 """What stands for a name that the source does not know."""
 
 changes = st.builds(
-    lambda group, name, version, value: Change(Cell("f", group, name), version, None if value == GONE else value),
+    lambda group, name, version, value: CellChange(Cell("f", group, name), version, None if value == GONE else value),
     st.sampled_from(["a", "b", "c"]), st.sampled_from(["likes", "shares", "n1"]), st.integers(0, 30), st.integers(0, GONE),
 )  # fmt: skip
 
 
 @st.composite
-def topics(draw: st.DrawFn) -> list[list[Change]]:
+def topics(draw: st.DrawFn) -> list[list[CellChange]]:
     """Batches of what was emitted, with parts of it again and in any order."""
     emitted = draw(st.lists(changes, max_size=40, unique_by=lambda change: (change.cell, change.version)))
     again = draw(st.lists(st.sampled_from(emitted), max_size=20)) if emitted else []
@@ -37,9 +37,9 @@ def topics(draw: st.DrawFn) -> list[list[Change]]:
     return [arrived[begin:end] for begin, end in itertools.pairwise([0, *cuts, len(arrived)])]
 
 
-def expected(batches: Sequence[Sequence[Change]]) -> dict[tuple[str, str], tuple[Any, int]]:
+def expected(batches: Sequence[Sequence[CellChange]]) -> dict[tuple[str, str], tuple[Any, int]]:
     """By brute force: what the newest record says of each cell."""
-    found: dict[tuple[str, str], Change] = {}
+    found: dict[tuple[str, str], CellChange] = {}
     for change in itertools.chain.from_iterable(batches):
         known = found.setdefault(change.cell[1:], change)
         if change.version > known.version:
@@ -47,7 +47,7 @@ def expected(batches: Sequence[Sequence[Change]]) -> dict[tuple[str, str], tuple
     return {cell: (change.value, change.version) for cell, change in found.items()}
 
 
-async def state(target: Target, batches: Iterable[Sequence[Change]]) -> dict[tuple[str, str], tuple[Any, int]]:
+async def state(target: Target, batches: Iterable[Sequence[CellChange]]) -> dict[tuple[str, str], tuple[Any, int]]:
     """What the store then holds; every call has a fold of its own."""
     fold = f"f{next(FOLDS)}"
     for batch in batches:
@@ -55,7 +55,7 @@ async def state(target: Target, batches: Iterable[Sequence[Change]]) -> dict[tup
     return {(group, name): (value, version) for group, name, value, version, _ in await target.rows(fold)}
 
 
-def shown(target: Target, batches: Sequence[Sequence[Change]]) -> dict[tuple[str, str], tuple[Any, int]]:
+def shown(target: Target, batches: Sequence[Sequence[CellChange]]) -> dict[tuple[str, str], tuple[Any, int]]:
     """What :func:`expected` says, as :meth:`Target.rows` shows it."""
     return {cell: (None if value is None else held(target, value), version) for cell, (value, version) in expected(batches).items()}
 
@@ -63,7 +63,7 @@ def shown(target: Target, batches: Sequence[Sequence[Change]]) -> dict[tuple[str
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=topics())
 async def test_shuffled_duplicated_and_replayed_batches_end_in_the_state_of_brute_force(
-    target: Target, batches: list[list[Change]]
+    target: Target, batches: list[list[CellChange]]
 ) -> None:
     assert shown(target, batches) == await state(target, [*batches, *batches])
 
@@ -71,11 +71,11 @@ async def test_shuffled_duplicated_and_replayed_batches_end_in_the_state_of_brut
 # Guards that are broken
 
 
-def merged_without_a_guard(stored: Mapping[Cell, Stored], changes: Iterable[Change]) -> Merged:
+def merged_without_a_guard(stored: Mapping[Cell, Stored], changes: Iterable[CellChange]) -> Merged:
     return Merged(written=list(changes))
 
 
-def merged_by_the_version_of_the_group(stored: Mapping[Cell, Stored], changes: Iterable[Change]) -> Merged:
+def merged_by_the_version_of_the_group(stored: Mapping[Cell, Stored], changes: Iterable[CellChange]) -> Merged:
     newest_of = {cell[:2]: max(other.version for held, other in stored.items() if held[:2] == cell[:2]) for cell in stored}
     changes = list(changes)
     return merge(
@@ -103,12 +103,12 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 @of_groups
 async def test_a_guard_that_is_broken_is_seen(broken: None, target: Target) -> None:
-    out_of_order = [[Change(LIKES, 5, 1)], [Change(SHARES, 3, 2)], [Change(LIKES, 4, 0)]]
+    out_of_order = [[CellChange(LIKES, 5, 1)], [CellChange(SHARES, 3, 2)], [CellChange(LIKES, 4, 0)]]
 
     assert shown(target, out_of_order) != await state(target, out_of_order)
 
 
 def test_the_state_of_brute_force_is_that_of_the_newest_versions() -> None:
-    batches = [[Change(LIKES, 5, 1)], [Change(SHARES, 3, 2), Change(LIKES, 4, 0)]]
+    batches = [[CellChange(LIKES, 5, 1)], [CellChange(SHARES, 3, 2), CellChange(LIKES, 4, 0)]]
 
     assert {("a", "likes"): (1, 5), ("a", "shares"): (2, 3)} == expected(batches)

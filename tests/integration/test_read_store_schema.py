@@ -6,9 +6,9 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import TryAgainError
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import Step
+from streams_app.read_store.targets.port import ProgressStep
 from tests.integration.compared import FOLD, Compared, folded
 from tests.integration.site import Stage
 
@@ -56,10 +56,10 @@ async def test_a_table_that_was_renamed_away_is_missing_and_it_is_said_how_to_ma
     await compared.prepare()
     store = open_store(compared.declared)
     tp = TP(stage.output, 0)
-    await store.apply([Change(Cell(FOLD, "a", "likes"), 1, 1)], Step(tp, None, 1), 0)
+    await store.apply([CellChange(Cell(FOLD, "a", "likes"), 1, 1)], ProgressStep(tp, None, 1), 0)
     await compared.execute("ALTER TABLE met RENAME TO away")
     with pytest.raises(TryAgainError, match=r"met.* run `streams-app read-store init --store dashboard`") as failed:
-        await store.apply([Change(Cell(FOLD, "a", "likes"), 2, 2)], Step(tp, 1, 2), 0)
+        await store.apply([CellChange(Cell(FOLD, "a", "likes"), 2, 2)], ProgressStep(tp, 1, 2), 0)
     await store.close()
 
     assert 'type "met"' not in str(failed.value)

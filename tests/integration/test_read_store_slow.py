@@ -16,7 +16,7 @@ from aiohttp import web
 from streams_app.embedded.ports import LOOPBACK
 from streams_app.errors import TryAgainError
 from streams_app.read_store.agents.sync import Sync
-from streams_app.read_store.targets.port import Step
+from streams_app.read_store.targets.port import ProgressStep
 from tests.integration.conftest import CELLS, OPENSEARCH
 from tests.integration.targets import P0, Postgres, Sqlite, SqlTarget, Target
 from tests.integration.test_read_store_folded import Record, folded, sync_of
@@ -92,7 +92,7 @@ async def advance(sync: Sync, records: Sequence[Record], to: int) -> int:
                 stands = (await sync.progress()).get(P0)
                 if stands == to:
                     return failures
-                await sync.sync_once(Step(P0, stands, to), [one for one in records if one.offset >= (stands or 0)])
+                await sync.sync_once(ProgressStep(P0, stands, to), [one for one in records if one.offset >= (stands or 0)])
             except TryAgainError:
                 failures += 1
 

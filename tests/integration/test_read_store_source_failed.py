@@ -17,7 +17,7 @@ import pytest
 from streams_app.errors import TryAgainError
 from streams_app.metrics import Metrics
 from streams_app.read_store.agents.sync import Sync
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.sources.current_values import CurrentValues
 from streams_app.settings import ReadStoreSettings, Settings
 from tests.conftest import KafkaServer, Names
@@ -130,8 +130,8 @@ async def test_records_of_groups_that_the_source_fails_for_are_dead_letters_and_
     assert all(one["error"].startswith("its source fails: ") for one in headers)
 
 
-def changes(*groups: str) -> list[Change]:
-    return [Change(Cell("f", group, "likes"), 1) for group in groups]
+def changes(*groups: str) -> list[CellChange]:
+    return [CellChange(Cell("f", group, "likes"), 1) for group in groups]
 
 
 async def test_a_source_that_fails_for_everything_is_waited_for_once_it_has_answered(faulty: Faulty) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.merge import Cell, Change, JsonText
-from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressError, Step
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText
+from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressError, ProgressStep
 from tests.integration.conftest import CELLS, of_sql
 from tests.integration.targets import P0, Postgres, Sqlite, SqlTarget, held, patiently, write
 
@@ -24,7 +24,7 @@ LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
 @of_sql
 async def test_initialising_creates_only_the_table_that_is_missing(target: SqlTarget) -> None:
-    await write(target.store, [Change(LIKES, 1, 7)], 2, 5)
+    await write(target.store, [CellChange(LIKES, 1, 7)], 2, 5)
     await target.run("DROP TABLE cells_progress")
 
     assert ["table cells_progress"] == await target.store.missing()
@@ -51,7 +51,7 @@ async def test_table_with_other_columns_is_refused_and_left_as_it_is(bare: SqlTa
 
     assert ["table cells", "table cells_progress"] == await bare.store.missing()
     with pytest.raises(TryAgainError, match="run `streams-app read-store init --store dashboard`"):
-        await write(bare.store, [Change(LIKES, 1, 7)], 2, 5)
+        await write(bare.store, [CellChange(LIKES, 1, 7)], 2, 5)
     await bare.close()
     assert [] == await bare.run("SELECT * FROM cells")
 
@@ -89,7 +89,7 @@ async def test_a_table_without_the_key_is_refused_and_left_as_it_is(bare: SqlTar
 async def test_value_is_held_as_the_database_can_and_is_the_same_again(
     target: SqlTarget, value: Any, in_sqlite: Any, in_postgresql: Any
 ) -> None:
-    counts = [await write(target.store, [Change(LIKES, version, value)]) for version in (1, 2)]
+    counts = [await write(target.store, [CellChange(LIKES, version, value)]) for version in (1, 2)]
     expected = in_postgresql if isinstance(target, Postgres) else in_sqlite
     ((_, _, found, version, _),) = await target.rows()
 
@@ -105,8 +105,8 @@ async def test_value_is_held_as_the_database_can_and_is_the_same_again(
 async def test_failure_in_the_middle_leaves_neither_changes_nor_progress(target: SqlTarget, table: str) -> None:
     if isinstance(target, Sqlite) and table == "cells":
         pytest.skip("SQLite has triggers for rows alone, and those are taken for a matter of the values")
-    batch = [Change(SHARES, 3, 1), Change(LIKES, 3, 9)]
-    await write(target.store, [Change(LIKES, 1, 7)], 2, 5)
+    batch = [CellChange(SHARES, 3, 1), CellChange(LIKES, 3, 9)]
+    await write(target.store, [CellChange(LIKES, 1, 7)], 2, 5)
     await target.refuse(table)
     with pytest.raises(TryAgainError, match="the disk is full"):
         await write(target.store, batch, 4, 6)
@@ -127,9 +127,9 @@ async def test_of_owners_that_go_on_from_one_place_only_one_is_taken(target: Sql
     await write(target.store, [], 3)
 
     async def go_on(number: int) -> str:
-        changes = [Change(Cell("f", f"{number}-{n}", "likes"), 1, 1) for n in range(200)]
+        changes = [CellChange(Cell("f", f"{number}-{n}", "likes"), 1, 1) for n in range(200)]
         try:
-            await patiently(partial(target.another().apply, changes, Step(P0, 3, 10 + number), 0))
+            await patiently(partial(target.another().apply, changes, ProgressStep(P0, 3, 10 + number), 0))
         except ProgressError:
             return "refused"
         return "taken"
@@ -147,7 +147,7 @@ async def test_two_workers_on_the_same_cells_never_wait_for_each_other_in_a_circ
     async def fill(partition: int, step: int) -> None:
         store = target.another()
         for version in range(8):
-            changes = [Change(cell, version, version) for cell in cells[::step]]
+            changes = [CellChange(cell, version, version) for cell in cells[::step]]
             await patiently(partial(write, store, changes, tp=TP("s.f", partition)))
 
     await asyncio.gather(fill(0, 1), fill(1, -1), fill(2, 1))
@@ -184,9 +184,9 @@ async def test_what_a_constraint_or_a_trigger_refuses_is_found_and_the_rest_can_
         pytest.skip("a constraint is added to a table of PostgreSQL alone")
     await forbid(target, '"likes"' if target.is_groups else "value", by_trigger=how != "constraint", is_late=how == "late trigger")
     cells = [Cell("f", f"g{number}", "likes") for number in range(20)]
-    batch = [Change(cell, 1, 9 if number in (7, 13) else 1) for number, cell in enumerate(cells)]
+    batch = [CellChange(cell, 1, 9 if number in (7, 13) else 1) for number, cell in enumerate(cells)]
     with pytest.raises(NotStorableError) as caught:
-        await write(target.store, [*batch, Change(SHARES, 1, 1)], 5)
+        await write(target.store, [*batch, CellChange(SHARES, 1, 1)], 5)
     left = await target.rows(), await target.store.progress()
     counts = await write(target.store, [change for change in batch if change.cell not in caught.value.cells], 5)
 

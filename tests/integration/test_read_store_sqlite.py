@@ -16,7 +16,7 @@ import pytest
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.metrics import Metrics
 from streams_app.read_store.agents.sync import Sync, SyncResult
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.targets.port import Counts
 from streams_app.read_store.targets.sqlite import SqliteStore
 from streams_app.settings import Settings
@@ -91,7 +91,7 @@ async def test_missing_file_is_waited_for_and_never_created_by_reading(path: Pat
 async def test_group_and_name_of_any_characters_are_one_cell(store: SqliteStore) -> None:
     odd = Cell("f", "{}'\";--\n\x00ä", "')\x00%s")
 
-    assert [Counts(written=1), Counts(unchanged=1)] == [await write(store, [Change(odd, 1, 1)]) for _ in range(2)]
+    assert [Counts(written=1), Counts(unchanged=1)] == [await write(store, [CellChange(odd, 1, 1)]) for _ in range(2)]
 
 
 async def test_file_that_is_no_database_is_waited_for_until_it_is_replaced(path: Path) -> None:
@@ -112,12 +112,12 @@ async def test_a_file_that_takes_the_place_of_the_open_one_is_gone_on_with_and_g
     other = path.with_name("other.db")
     prepared = SqliteStore(f"sqlite:///{other}", "cells", "dashboard")
     await prepared.initialise()
-    await write(prepared, [Change(SHARES, 3, 3)], 7)
+    await write(prepared, [CellChange(SHARES, 3, 3)], 7)
     await prepared.close()
-    await write(store, [Change(LIKES, 9, 9)], 5)
+    await write(store, [CellChange(LIKES, 9, 9)], 5)
     await asyncio.to_thread(other.replace, path)
     progress = await store.progress()
-    counts = await write(store, [Change(LIKES, 4, 4)], 8)
+    counts = await write(store, [CellChange(LIKES, 4, 4)], 8)
     await store.close()
 
     assert ({P0: 7}, Counts(written=1)) == (progress, counts)
@@ -126,15 +126,15 @@ async def test_a_file_that_takes_the_place_of_the_open_one_is_gone_on_with_and_g
 
 
 async def test_a_file_that_was_removed_is_waited_for(store: SqliteStore, path: Path) -> None:
-    await write(store, [Change(LIKES, 1, 1)], 5)
+    await write(store, [CellChange(LIKES, 1, 1)], 5)
     await asyncio.to_thread(path.unlink)
     with pytest.raises(TryAgainError, match="there is no such file"):
-        await write(store, [Change(LIKES, 2, 2)], 6)
+        await write(store, [CellChange(LIKES, 2, 2)], 6)
 
 
 async def test_closing_leaves_nothing_beside_the_file(store: SqliteStore, path: Path) -> None:
     for number in range(20):
-        await write(store, [Change(LIKES, number, number)], number)
+        await write(store, [CellChange(LIKES, number, number)], number)
         await store.close()
 
         assert not path.with_name(f"{path.name}-wal").exists()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from streams_app.read_store.core.merge import Cell, Change, JsonText
-from streams_app.read_store.targets.port import Counts, NotStorableError, Step
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText
+from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressStep
 from tests.integration.targets import P0, Postgres, Sqlite, SqlTarget, own, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
@@ -39,7 +39,9 @@ async def test_value_is_held_in_the_type_of_its_column_and_is_the_same_again(
     made: Callable[..., SqlTarget], kind: str, value: Any, in_postgresql: str, in_sqlite: Any
 ) -> None:
     target = await typed(made(**NAMES), f"likes {kind}, shares {kind}")
-    counts = [await write(target.store, [Change(LIKES, version, value), Change(SHARES, version, None)]) for version in (1, 2)]
+    counts = [
+        await write(target.store, [CellChange(LIKES, version, value), CellChange(SHARES, version, None)]) for version in (1, 2)
+    ]
     expected = in_postgresql if isinstance(target, Postgres) else in_sqlite
     ((found, nothing),) = await target.run(f"SELECT {target.shown('likes')}, shares FROM cells")
     await target.close()
@@ -59,7 +61,7 @@ async def test_value_is_held_in_the_type_of_its_column_and_is_the_same_again(
 )  # fmt: skip
 async def test_types_that_postgresql_alone_has(postgresql_url: str, kind: str, value: Any, expected: str) -> None:
     target = await typed(Postgres(postgresql_url, "groups", NAMES), f"likes {kind}, shares {kind}")
-    counts = [await write(target.store, [Change(LIKES, version, value)]) for version in (1, 2)]
+    counts = [await write(target.store, [CellChange(LIKES, version, value)]) for version in (1, 2)]
     ((found,),) = await target.run("SELECT likes::text FROM cells")
     await target.close()
 
@@ -68,9 +70,9 @@ async def test_types_that_postgresql_alone_has(postgresql_url: str, kind: str, v
 
 async def test_a_value_that_does_not_fit_is_refused_alone_before_it_is_written(made: Callable[..., SqlTarget]) -> None:
     target = await typed(made(**NAMES), "likes bigint, shares text")
-    told = [target.store.refusal(Change(cell, 1, value)) for cell, value in ((LIKES, "many"), (LIKES, 1.5), (SHARES, "many"))]
+    told = [target.store.refusal(CellChange(cell, 1, value)) for cell, value in ((LIKES, "many"), (LIKES, 1.5), (SHARES, "many"))]
     with pytest.raises(NotStorableError) as caught:
-        await write(target.store, [Change(LIKES, 1, "many"), Change(SHARES, 1, "many")])
+        await write(target.store, [CellChange(LIKES, 1, "many"), CellChange(SHARES, 1, "many")])
     found = await target.run("SELECT * FROM cells")
     await target.close()
 
@@ -81,9 +83,9 @@ async def test_a_value_that_does_not_fit_is_refused_alone_before_it_is_written(m
 async def test_values_that_a_constraint_refuses_are_found_and_nothing_is_written(made: Callable[..., SqlTarget]) -> None:
     target = await typed(made(**NAMES), "likes bigint CHECK (likes >= 0), shares bigint")
     cells = [Cell("f", f"g{number}", "likes") for number in range(40)]
-    batch = [Change(cell, 1, -1 if number in (7, 30) else number) for number, cell in enumerate(cells)]
+    batch = [CellChange(cell, 1, -1 if number in (7, 30) else number) for number, cell in enumerate(cells)]
     with pytest.raises(NotStorableError) as caught:
-        await target.store.apply([*batch, Change(SHARES, 1, 1)], Step(P0, None, 5), 0)
+        await target.store.apply([*batch, CellChange(SHARES, 1, 1)], ProgressStep(P0, None, 5), 0)
     left = await target.run("SELECT * FROM cells"), await target.store.progress()
     counts = await write(target.store, [change for change in batch if change.cell not in caught.value.cells], 5)
     await target.close()
@@ -97,7 +99,7 @@ async def test_values_that_a_constraint_refuses_are_found_and_nothing_is_written
 async def test_values_that_a_constraint_refuses_together_are_refused_together(made: Callable[..., SqlTarget]) -> None:
     target = await typed(made(**NAMES), "likes bigint, shares bigint, CHECK (likes >= shares)")
     with pytest.raises(NotStorableError) as caught:
-        await write(target.store, [Change(LIKES, 1, 1), Change(SHARES, 1, 2), Change(Cell("f", "b", "likes"), 1, 1)])
+        await write(target.store, [CellChange(LIKES, 1, 1), CellChange(SHARES, 1, 2), CellChange(Cell("f", "b", "likes"), 1, 1)])
     await target.close()
 
     assert {LIKES, SHARES} == caught.value.cells.keys()
@@ -107,9 +109,9 @@ async def test_a_row_that_is_too_large_for_a_page_is_refused_and_the_others_are_
     columns = {f"c{number}": f"c{number}" for number in range(600)}
     target = Postgres(postgresql_url, "groups", columns)
     await target.store.initialise()
-    large = [Change(Cell("f", "a", name), 1, "x" * 18) for name in columns]
+    large = [CellChange(Cell("f", "a", name), 1, "x" * 18) for name in columns]
     with pytest.raises(NotStorableError) as caught:
-        await write(target.store, [*large, Change(Cell("f", "b", "c0"), 1, 1)])
+        await write(target.store, [*large, CellChange(Cell("f", "b", "c0"), 1, 1)])
     await target.close()
 
     assert {"a"} == {cell.group_key for cell in caught.value.cells}
@@ -121,7 +123,7 @@ async def test_a_decimal_beyond_what_sqlite_can_hold_exactly_is_the_nearest_floa
     if not isinstance(target, Sqlite):
         pytest.skip("PostgreSQL holds every decimal")
     await typed(target, "likes numeric, shares real")
-    changes = [Change(LIKES, 1, Decimal("12345678901234567890.5")), Change(SHARES, 1, 2)]
+    changes = [CellChange(LIKES, 1, Decimal("12345678901234567890.5")), CellChange(SHARES, 1, 2)]
     counts = [await write(target.store, changes), await write(target.store, changes)]
     found = await target.run("SELECT likes, shares FROM cells")
     await target.close()
@@ -137,7 +139,7 @@ async def test_the_tables_of_the_docs_are_taken(postgresql_url: str, table: str)
     target = Postgres(postgresql_url, "groups", NAMES)
     await target.run(table.replace("account_metrics", "cells"))
     await target.store.initialise()
-    counts = await write(target.store, [Change(Cell("f", "17", name), 1, 7) for name in NAMES])
+    counts = await write(target.store, [CellChange(Cell("f", "17", name), 1, 7) for name in NAMES])
     await target.close()
 
     assert Counts(written=2) == counts

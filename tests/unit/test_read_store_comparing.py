@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from streams_app.delivery.batch import TP
 from streams_app.operating.verified import Verified, behind_text, told
 from streams_app.operating.verify import left_of
-from streams_app.read_store.core.comparing import Difference, Kind, difference, differences, stays
-from streams_app.read_store.core.merge import Cell, Change, Stored, Value, merge
+from streams_app.read_store.core.comparing import Difference, DifferenceKind, difference, differences, stays
+from streams_app.read_store.core.merge import Cell, CellChange, Stored, Value, merge
 
 LIKES = Cell("f", "a", "likes")
 P0, P1 = TP("t", 0), TP("t", 1)
@@ -25,14 +25,15 @@ values = st.sampled_from([None, 0, 1, 1.0, "1"])
     ("value", "stored", "expected"),
     [
         (7, Stored(1, 7), None), (None, Stored(1, None), None), (None, None, None),
-        (7, None, Kind.MISSING), (7, Stored(9, 8), Kind.WRONG), (7, Stored(9, None), Kind.WRONG),
-        (None, Stored(9, 8), Kind.GONE), (1, Stored(1, 1.0), Kind.WRONG), (1, Stored(-1, 2), Kind.WRONG),
+        (7, None, DifferenceKind.MISSING), (7, Stored(9, 8), DifferenceKind.WRONG), (7, Stored(9, None), DifferenceKind.WRONG),
+        (None, Stored(9, 8), DifferenceKind.GONE), (1, Stored(1, 1.0), DifferenceKind.WRONG),
+        (1, Stored(-1, 2), DifferenceKind.WRONG),
     ],
 )  # fmt: skip
 def test_a_cell_is_compared_with_the_source_whatever_its_version(
-    value: Value, stored: Stored | None, expected: Kind | None
+    value: Value, stored: Stored | None, expected: DifferenceKind | None
 ) -> None:
-    found = difference(Change(LIKES, 5, value), stored, is_carried=False)
+    found = difference(CellChange(LIKES, 5, value), stored, is_carried=False)
 
     assert expected == (found and found.kind)
 
@@ -40,12 +41,15 @@ def test_a_cell_is_compared_with_the_source_whatever_its_version(
 @pytest.mark.parametrize(
     ("stored", "expected"),
     [
-        (None, Kind.MISSING), (Stored(5, 7), None), (Stored(4, 7), None), (Stored(5, 8), Kind.WRONG), (Stored(4, 8), Kind.WRONG),
+        (None, DifferenceKind.MISSING), (Stored(5, 7), None), (Stored(4, 7), None), (Stored(5, 8), DifferenceKind.WRONG),
+        (Stored(4, 8), DifferenceKind.WRONG),
         (Stored(6, 8), None), (Stored(-1, 8), None),
     ],
 )  # fmt: skip
-def test_a_record_is_compared_with_a_cell_that_is_not_newer_and_has_a_guard(stored: Stored | None, expected: Kind | None) -> None:
-    found = difference(Change(LIKES, 5, 7), stored, is_carried=True)
+def test_a_record_is_compared_with_a_cell_that_is_not_newer_and_has_a_guard(
+    stored: Stored | None, expected: DifferenceKind | None
+) -> None:
+    found = difference(CellChange(LIKES, 5, 7), stored, is_carried=True)
 
     assert expected == (found and found.kind)
 
@@ -54,7 +58,7 @@ def test_a_record_is_compared_with_a_cell_that_is_not_newer_and_has_a_guard(stor
 def test_of_a_store_synced_in_any_order_only_what_was_spoilt_differs(
     announced: list[tuple[Cell, Value]], data: st.DataObject
 ) -> None:
-    records = [Change(cell, version, value) for version, (cell, value) in enumerate(announced)]
+    records = [CellChange(cell, version, value) for version, (cell, value) in enumerate(announced)]
     shuffled = data.draw(st.permutations(records + records[: len(records) // 2]))
     store: dict[Cell, Stored] = {}
     for record in shuffled:
@@ -81,12 +85,12 @@ def test_of_a_store_synced_in_any_order_only_what_was_spoilt_differs(
 
 
 def test_a_difference_stays_only_if_neither_side_has_moved() -> None:
-    before = Difference(Kind.WRONG, Change(LIKES, 5, 7), Stored(5, 8))
+    before = Difference(DifferenceKind.WRONG, CellChange(LIKES, 5, 7), Stored(5, 8))
 
-    assert stays(before, replace(before, change=Change(LIKES, 6, 7)))
-    assert not stays(before, replace(before, change=Change(LIKES, 5, 7.0)))
+    assert stays(before, replace(before, change=CellChange(LIKES, 6, 7)))
+    assert not stays(before, replace(before, change=CellChange(LIKES, 5, 7.0)))
     assert not stays(before, replace(before, stored=Stored(6, 8)))
-    assert not stays(before, replace(before, kind=Kind.GONE))
+    assert not stays(before, replace(before, kind=DifferenceKind.GONE))
 
 
 def test_what_a_store_has_not_taken_is_counted_from_where_the_log_begins() -> None:

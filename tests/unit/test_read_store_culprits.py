@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from streams_app.read_store.core.culprits import search
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.bisecting import search
+from streams_app.read_store.core.merge import Cell, CellChange
 
-CHANGES = [Change(Cell("f", f"g{number // 5:03}", f"n{number % 5}"), 1, number) for number in range(500)]
+CHANGES = [CellChange(Cell("f", f"g{number // 5:03}", f"n{number % 5}"), 1, number) for number in range(500)]
 """A hundred rows of five."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streams_app.read_store.core.fitting import POSTGRESQL, SQLITE, Kind, Misfit, fitted, type_of
+from streams_app.read_store.core.fitting import POSTGRESQL, SQLITE, ColumnKind, Misfit, fitted, type_of
 from streams_app.read_store.core.merge import JsonText
 
 
@@ -87,12 +87,13 @@ def test_value_that_can_never_be_held_is_told_without_being_shown(told: str, val
 @pytest.mark.parametrize(
     ("told", "kind", "size", "scale"),
     [
-        ("bigint", Kind.INTEGER, 64, 0), ("integer", Kind.INTEGER, 32, 0), ("numeric", Kind.NUMERIC, 0, 0),
-        ("numeric(12,2)", Kind.NUMERIC, 12, 2), ("numeric(3,-1)", Kind.NUMERIC, 3, -1), ("character varying", Kind.TEXT, 0, 0),
-        ("character varying(9)", Kind.TEXT, 9, 0),
+        ("bigint", ColumnKind.INTEGER, 64, 0), ("integer", ColumnKind.INTEGER, 32, 0), ("numeric", ColumnKind.NUMERIC, 0, 0),
+        ("numeric(12,2)", ColumnKind.NUMERIC, 12, 2), ("numeric(3,-1)", ColumnKind.NUMERIC, 3, -1),
+        ("character varying", ColumnKind.TEXT, 0, 0),
+        ("character varying(9)", ColumnKind.TEXT, 9, 0),
     ],
 )  # fmt: skip
-def test_type_is_read_as_the_database_tells_it(told: str, kind: Kind, size: int, scale: int) -> None:
+def test_type_is_read_as_the_database_tells_it(told: str, kind: ColumnKind, size: int, scale: int) -> None:
     assert (told, kind, size, scale) == type_of(told, POSTGRESQL)
 
 
@@ -105,9 +106,15 @@ def test_type_that_no_value_is_written_into_is_none(told: str) -> None:
 
 @pytest.mark.parametrize(
     ("told", "kind"),
-    [("", Kind.ANY), ("BIGINT", Kind.INTEGER), ("REAL", Kind.DOUBLE), ("TEXT", Kind.TEXT), ("BOOLEAN", Kind.BOOLEAN)],
+    [
+        ("", ColumnKind.ANY),
+        ("BIGINT", ColumnKind.INTEGER),
+        ("REAL", ColumnKind.DOUBLE),
+        ("TEXT", ColumnKind.TEXT),
+        ("BOOLEAN", ColumnKind.BOOLEAN),
+    ],
 )
-def test_declared_type_of_sqlite_is_one_whose_meaning_nobody_can_mistake(told: str, kind: Kind) -> None:
+def test_declared_type_of_sqlite_is_one_whose_meaning_nobody_can_mistake(told: str, kind: ColumnKind) -> None:
     found = type_of(told, SQLITE)
 
     assert found is not None

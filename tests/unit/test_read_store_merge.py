@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.read_store.core.merge import Cell, Change, Stored, Value, Verdict, decide, is_same, merge, newest
+from streams_app.read_store.core.merge import Cell, CellChange, Stored, Value, Verdict, decide, is_same, merge, newest
 
 CELL = Cell("f", "a", "likes")
 OTHER = Cell("f", "a", "shares")
 
 cells = st.builds(Cell, st.sampled_from("fg"), st.sampled_from("ab"), st.sampled_from("xy"))
 logs = st.dictionaries(st.tuples(cells, st.integers(0, 6)), st.integers(0, 2), max_size=30).map(
-    lambda drawn: [Change(cell, version, value) for (cell, version), value in drawn.items()]
+    lambda drawn: [CellChange(cell, version, value) for (cell, version), value in drawn.items()]
 )
 
 
-def applied(store: dict[Cell, Stored], changes: Sequence[Change]) -> None:
+def applied(store: dict[Cell, Stored], changes: Sequence[CellChange]) -> None:
     """One batch, as a store carries it out."""
     merged = merge(store, newest(changes))
     for change in merged.written:
@@ -29,7 +29,7 @@ def applied(store: dict[Cell, Stored], changes: Sequence[Change]) -> None:
 
 
 @given(logs, st.data())
-def test_any_order_and_duplication_leaves_the_value_of_the_highest_version(log: list[Change], data: st.DataObject) -> None:
+def test_any_order_and_duplication_leaves_the_value_of_the_highest_version(log: list[CellChange], data: st.DataObject) -> None:
     again = data.draw(st.lists(st.sampled_from(log), max_size=10) if log else st.just([]))
     delivered = data.draw(st.permutations(log + again))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(delivered)), max_size=5)))
@@ -44,7 +44,7 @@ def test_any_order_and_duplication_leaves_the_value_of_the_highest_version(log: 
 
 
 @given(st.lists(logs, max_size=6))
-def test_no_version_in_the_store_ever_goes_back(batches: list[list[Change]]) -> None:
+def test_no_version_in_the_store_ever_goes_back(batches: list[list[CellChange]]) -> None:
     store: dict[Cell, Stored] = {}
     for batch in batches:
         before = dict(store)
@@ -56,7 +56,7 @@ def test_no_version_in_the_store_ever_goes_back(batches: list[list[Change]]) -> 
 
 
 @given(logs, logs)
-def test_every_change_is_counted_once(before: list[Change], batch: list[Change]) -> None:
+def test_every_change_is_counted_once(before: list[CellChange], batch: list[CellChange]) -> None:
     store: dict[Cell, Stored] = {}
     applied(store, before)
     changes = newest(batch)
@@ -69,56 +69,62 @@ def test_every_change_is_counted_once(before: list[Change], batch: list[Change])
 @pytest.mark.parametrize(
     ("change", "stored", "expected"),
     [
-        pytest.param(Change(CELL, 5, 1), None, Verdict.WRITTEN, id="a cell never seen"),
-        pytest.param(Change(CELL, 0, None), None, Verdict.WRITTEN, id="a cell never seen, of which the source knows nothing"),
-        pytest.param(Change(CELL, 5, 2), Stored(4, 1), Verdict.WRITTEN, id="newer, another value"),
-        pytest.param(Change(CELL, 5, None), Stored(4, 1), Verdict.WRITTEN, id="newer, the value is gone"),
-        pytest.param(Change(CELL, 5, 1), Stored(4, 1), Verdict.UNCHANGED, id="newer, the same value"),
-        pytest.param(Change(CELL, 5, 1), Stored(5, 1), Verdict.UNCHANGED, id="the same record again"),
-        pytest.param(Change(CELL, 5, 2), Stored(5, 1), Verdict.STALE, id="the same record, read later or earlier"),
-        pytest.param(Change(CELL, 4, 2), Stored(5, 1), Verdict.STALE, id="older, another value"),
-        pytest.param(Change(CELL, 4, 1), Stored(5, 1), Verdict.STALE, id="older, the same value"),
-        pytest.param(Change(CELL, 5, 1), Stored(4, "1"), Verdict.WRITTEN, id="the text is not the number"),
-        pytest.param(Change(CELL, 5, 1.0), Stored(4, 1), Verdict.WRITTEN, id="the fraction is not the integer"),
-        pytest.param(Change(CELL, 5, None), Stored(4, None), Verdict.UNCHANGED, id="still gone"),
+        pytest.param(CellChange(CELL, 5, 1), None, Verdict.WRITTEN, id="a cell never seen"),
+        pytest.param(CellChange(CELL, 0, None), None, Verdict.WRITTEN, id="a cell never seen, of which the source knows nothing"),
+        pytest.param(CellChange(CELL, 5, 2), Stored(4, 1), Verdict.WRITTEN, id="newer, another value"),
+        pytest.param(CellChange(CELL, 5, None), Stored(4, 1), Verdict.WRITTEN, id="newer, the value is gone"),
+        pytest.param(CellChange(CELL, 5, 1), Stored(4, 1), Verdict.UNCHANGED, id="newer, the same value"),
+        pytest.param(CellChange(CELL, 5, 1), Stored(5, 1), Verdict.UNCHANGED, id="the same record again"),
+        pytest.param(CellChange(CELL, 5, 2), Stored(5, 1), Verdict.STALE, id="the same record, read later or earlier"),
+        pytest.param(CellChange(CELL, 4, 2), Stored(5, 1), Verdict.STALE, id="older, another value"),
+        pytest.param(CellChange(CELL, 4, 1), Stored(5, 1), Verdict.STALE, id="older, the same value"),
+        pytest.param(CellChange(CELL, 5, 1), Stored(4, "1"), Verdict.WRITTEN, id="the text is not the number"),
+        pytest.param(CellChange(CELL, 5, 1.0), Stored(4, 1), Verdict.WRITTEN, id="the fraction is not the integer"),
+        pytest.param(CellChange(CELL, 5, None), Stored(4, None), Verdict.UNCHANGED, id="still gone"),
     ],
 )
-def test_verdict_follows_from_version_and_value(change: Change, stored: Stored | None, expected: Verdict) -> None:
+def test_verdict_follows_from_version_and_value(change: CellChange, stored: Stored | None, expected: Verdict) -> None:
     assert expected == decide(change, stored)
 
 
 def test_version_is_kept_for_each_name_and_not_for_the_group() -> None:
     store: dict[Cell, Stored] = {}
-    applied(store, [Change(OTHER, 9, 90)])
-    applied(store, [Change(CELL, 5, 50), Change(OTHER, 5, 50)])
+    applied(store, [CellChange(OTHER, 9, 90)])
+    applied(store, [CellChange(CELL, 5, 50), CellChange(OTHER, 5, 50)])
 
     assert {OTHER: Stored(9, 90), CELL: Stored(5, 50)} == store
 
 
 def test_newer_version_of_an_equal_value_is_confirmed_so_that_none_between_gets_through() -> None:
-    merged = merge({CELL: Stored(4, 1)}, [Change(CELL, 8, 1)])
+    merged = merge({CELL: Stored(4, 1)}, [CellChange(CELL, 8, 1)])
     store = {CELL: Stored(4, 1)}
-    for change in (Change(CELL, 8, 1), Change(CELL, 6, 2)):
+    for change in (CellChange(CELL, 8, 1), CellChange(CELL, 6, 2)):
         applied(store, [change])
 
-    assert ([], [Change(CELL, 8, 1)], 1) == (merged.written, merged.confirmed, merged.unchanged)
+    assert ([], [CellChange(CELL, 8, 1)], 1) == (merged.written, merged.confirmed, merged.unchanged)
     assert {CELL: Stored(8, 1)} == store
 
 
 def test_same_version_again_confirms_nothing() -> None:
-    merged = merge({CELL: Stored(4, 1)}, [Change(CELL, 4, 1)])
+    merged = merge({CELL: Stored(4, 1)}, [CellChange(CELL, 4, 1)])
 
     assert ([], [], 0, 1) == (merged.written, merged.confirmed, merged.stale, merged.unchanged)
 
 
 def test_newest_keeps_the_highest_version_of_a_cell_and_the_order_of_the_cells() -> None:
-    changes = [Change(OTHER, 1, 1), Change(CELL, 5, 5), Change(OTHER, 3, 3), Change(CELL, 4, 4), Change(OTHER, 2, 2)]
+    changes = [
+        CellChange(OTHER, 1, 1),
+        CellChange(CELL, 5, 5),
+        CellChange(OTHER, 3, 3),
+        CellChange(CELL, 4, 4),
+        CellChange(OTHER, 2, 2),
+    ]
 
-    assert [Change(OTHER, 3, 3), Change(CELL, 5, 5)] == newest(changes)
+    assert [CellChange(OTHER, 3, 3), CellChange(CELL, 5, 5)] == newest(changes)
 
 
 def test_newest_of_equal_versions_is_the_first() -> None:
-    assert [Change(CELL, 5, "first")] == newest([Change(CELL, 5, "first"), Change(CELL, 5, "second")])
+    assert [CellChange(CELL, 5, "first")] == newest([CellChange(CELL, 5, "first"), CellChange(CELL, 5, "second")])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from streams_app.errors import ConfigurationError
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.databases.opensearch_client import Fault
 from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.opensearch_bulk import parts
@@ -37,7 +37,7 @@ def test_what_is_no_url_is_refused_without_showing_it(url: str) -> None:
 
 
 def test_an_integer_that_python_does_not_write_is_refused() -> None:
-    refusal = open_store(settings()).refusal(Change(Cell("f", "a", "likes"), 1, 10**5000))
+    refusal = open_store(settings()).refusal(CellChange(Cell("f", "a", "likes"), 1, 10**5000))
 
     assert "the value is an integer of more than 4000 digits" == refusal
 
@@ -84,7 +84,7 @@ def test_a_name_is_a_field_where_a_document_can_have_it(name: str, expected: boo
 
 
 def test_a_batch_is_one_request_and_is_cut_only_by_bytes() -> None:
-    items = Shape("cells", {}).items([Change(Cell("f", "a", f"n{n}"), 1, "x" * 300) for n in range(100)], 0)
+    items = Shape("cells", {}).items([CellChange(Cell("f", "a", f"n{n}"), 1, "x" * 300) for n in range(100)], 0)
     size = len(items[0].body)
 
     assert [items] == list(parts(items))
@@ -93,7 +93,7 @@ def test_a_batch_is_one_request_and_is_cut_only_by_bytes() -> None:
 
 
 def test_a_group_is_one_item_whatever_number_of_names_it_has() -> None:
-    changes = [Change(Cell("f", group, name), 1, 1) for name in ("x", "y", "z") for group in ("a", "b")]
+    changes = [CellChange(Cell("f", group, name), 1, 1) for name in ("x", "y", "z") for group in ("a", "b")]
     items = Shape("groups", {}).items(changes, 0)
 
     assert [("a", 3), ("b", 3)] == [(item.changes[0].cell.group_key, len(item.changes)) for item in items]
@@ -101,10 +101,10 @@ def test_a_group_is_one_item_whatever_number_of_names_it_has() -> None:
 
 def test_where_columns_are_named_a_name_has_the_field_of_its_column_or_none() -> None:
     shape = Shape("groups", {"click-rate": "click_rate"})
-    (item,) = shape.items([Change(Cell("f", "a", "click-rate"), 1, 7)], 0)
+    (item,) = shape.items([CellChange(Cell("f", "a", "click-rate"), 1, 7)], 0)
 
     assert [1, 7, "click_rate", True] == parameters(item.body)["names"]["click-rate"]
-    assert "the name has no column" == shape.refusal(Change(Cell("f", "a", "likes"), 1, 7))
+    assert "the name has no column" == shape.refusal(CellChange(Cell("f", "a", "likes"), 1, 7))
 
 
 def test_another_script_has_another_name() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from streams_app.delivery.processor import Mark
 from streams_app.read_store.agents.sync import MAX_RECORDS
-from streams_app.read_store.targets.port import Step
+from streams_app.read_store.targets.port import ProgressStep
 from tests.helpers import wait_until
 from tests.store_processor import LIMIT_SECONDS, P0, P1, Store, batch_of, claim_of, opened
 
@@ -45,7 +45,7 @@ async def test_a_step_notes_the_first_offset_it_has_not_taken(store: Store) -> N
     seen: list[int] = []
     apply = store.sync._store.apply
 
-    async def noted(changes: object, step: Step, now_ms: int) -> object:
+    async def noted(changes: object, step: ProgressStep, now_ms: int) -> object:
         seen.append(step.to)
         return await apply(changes, step, now_ms)  # type: ignore[arg-type]  # passed on
 
@@ -99,7 +99,7 @@ async def test_records_the_store_cannot_take_hold_up_their_partition_only(store:
     good, bad = store.processor(), store.processor(P1)
     sync_once = store.sync.sync_once
 
-    async def picky(step: Step, *rest: object) -> object:
+    async def picky(step: ProgressStep, *rest: object) -> object:
         if step.tp == P1:
             raise RuntimeError("not these")
         return await sync_once(step, *rest)  # type: ignore[arg-type]  # passed on

@@ -17,7 +17,7 @@ from examples import served
 from streams_app.codec import member_of
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.asking import calls_for, group_of, with_answer
-from streams_app.read_store.core.merge import Cell, Change, JsonText
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.record import group_column
 from streams_app.read_store.sources.choice import open_source
 from streams_app.settings import ReadStoreSettings, Settings
@@ -26,7 +26,7 @@ from tests.python_source import LIKES, SHARES, opened
 pytestmark = pytest.mark.timeout(60)
 
 
-async def values(function: Callable[..., Any], *changes: Change) -> list[Any]:
+async def values(function: Callable[..., Any], *changes: CellChange) -> list[Any]:
     async with opened(function) as source:
         return [change.value for change in await source.current(changes)]
 
@@ -41,7 +41,7 @@ async def test_one_call_is_made_for_all_groups_and_names_of_a_fold() -> None:
         calls.append((fold, pairs))
         return {pair: len(calls) for pair in pairs}
 
-    other = Change(Cell("g", "b", "likes"), 1)
+    other = CellChange(Cell("g", "b", "likes"), 1)
 
     assert [1, 1, 2] == await values(current, LIKES, other, SHARES)
     assert [("f", [("a", "likes"), ("a", "shares")]), ("g", [("b", "likes")])] == calls
@@ -56,7 +56,7 @@ async def test_a_pair_that_is_not_returned_is_gone() -> None:
 
 
 async def test_a_pair_without_a_name_says_that_the_group_is_gone() -> None:
-    other = Change(Cell("f", "b", "likes"), 1)
+    other = CellChange(Cell("f", "b", "likes"), 1)
     async with opened(lambda fold, pairs: {("a", None): None, ("b", "likes"): 2}) as source:
         found = await source.current([LIKES, SHARES, other])
 
@@ -68,7 +68,7 @@ async def test_of_groups_that_python_takes_for_the_same_only_the_one_that_is_nam
         return {(group, None) if group is True else (group, name): None if group is True else 1 for group, name in pairs}
 
     async with opened(current) as source:
-        found = await source.current([Change(Cell("f", "1", "likes"), 1), Change(Cell("f", "true", "shares"), 1)])
+        found = await source.current([CellChange(Cell("f", "1", "likes"), 1), CellChange(Cell("f", "true", "shares"), 1)])
 
     assert [(1, False), (None, True)] == [(change.value, change.is_group_gone) for change in found]
 
@@ -88,7 +88,7 @@ scalars = st.text(max_size=3) | st.integers(-3, 3) | st.booleans() | st.sampled_
 @given(st.lists(st.tuples(st.lists(scalars, min_size=1, max_size=2), st.sampled_from(["likes", "1"])), max_size=12))
 def test_whatever_the_groups_each_cell_gets_its_own_value(pairs: list[tuple[list[Any], str]]) -> None:
     cells = list(dict.fromkeys(Cell("f", group_column(member_of(tuple(group))), name) for group, name in pairs))
-    changes = [Change(cell, number) for number, cell in enumerate(cells)]
+    changes = [CellChange(cell, number) for number, cell in enumerate(cells)]
     calls = calls_for(changes)
     answered = [one for asked in calls for one in with_answer(asked, {pair: asked[pair].version for pair in asked})]
 
@@ -227,5 +227,5 @@ async def test_the_example_tells_the_values_of_what_is_there() -> None:
     source = open_source(store)
     wanted = [Cell("account-metrics", "account_1", "shares"), Cell("account-metrics", "account_2", "shares")]
 
-    assert [3, None] == [change.value for change in await source.current([Change(cell, 1) for cell in wanted])]
+    assert [3, None] == [change.value for change in await source.current([CellChange(cell, 1) for cell in wanted])]
     await source.close()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streams_app.codec import canonical_bytes, member_of
 from streams_app.folding.core.record import RecordShape, Sealed, render
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.record import Expected, Rejected, group_column, group_text, parse
 
 NAMES = Expected("f", "metrics", ("account_id",), carries_values=False)
@@ -25,13 +25,13 @@ def record(metrics: Any = ("likes",), fold: Any = None, group: Any = "a") -> byt
 
 
 def test_array_of_names_is_a_change_each_in_its_order() -> None:
-    expected = [Change(Cell("f", "a", "shares"), 7), Change(Cell("f", "a", "likes"), 7)]
+    expected = [CellChange(Cell("f", "a", "shares"), 7), CellChange(Cell("f", "a", "likes"), 7)]
 
     assert expected == parse(b"a", record(["shares", "likes"]), NAMES)
 
 
 def test_object_carries_the_values() -> None:
-    expected = [Change(Cell("f", "a", "likes"), 7, 3), Change(Cell("f", "a", "shares"), 7, None)]
+    expected = [CellChange(Cell("f", "a", "likes"), 7, 3), CellChange(Cell("f", "a", "shares"), 7, None)]
 
     assert expected == parse(b"a", record({"likes": 3, "shares": None}), VALUES)
 
@@ -77,7 +77,7 @@ def test_names_without_values_are_rejected_where_values_are_expected() -> None:
 
 @pytest.mark.parametrize("version", [0, 4_398_046_512_181, 2**53 - 1, 2**63 - 1])
 def test_version_is_taken_exactly(version: int) -> None:
-    assert [Change(Cell("f", "a", "likes"), version)] == parse(b"a", record(fold={"name": "f", "version": version}), NAMES)
+    assert [CellChange(Cell("f", "a", "likes"), version)] == parse(b"a", record(fold={"name": "f", "version": version}), NAMES)
 
 
 @pytest.mark.parametrize(
@@ -140,5 +140,5 @@ def test_every_name_of_a_record_we_render_is_a_change(names: dict[str, int], kee
     group = canonical_bytes(member).decode()
 
     assert [
-        Change(Cell("f", group, name), sealed.version, names[name] if keep == "last" else None) for name in sorted(names)
+        CellChange(Cell("f", group, name), sealed.version, names[name] if keep == "last" else None) for name in sorted(names)
     ] == changes

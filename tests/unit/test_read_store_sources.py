@@ -13,7 +13,7 @@ import pytest
 
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.agents.sync import steps
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.sources.carried import CarriedSource
 from streams_app.read_store.sources.sqlite import SqliteSource
 from streams_app.read_store.targets.sqlite import SqliteStore
@@ -40,11 +40,11 @@ def write_db(tmp_path: Path) -> Path:
     return file
 
 
-async def changes_of(file: Path, sql: str, *wanted: Cell) -> list[Change]:
+async def changes_of(file: Path, sql: str, *wanted: Cell) -> list[CellChange]:
     settings = ReadStoreSettings(name="dashboard", url="sqlite:///read.db", folds=("f",), source_url=f"sqlite:///{file}", sql=sql)
     source = SqliteSource(f"sqlite:///{file}", sql, settings)
     try:
-        return await source.current([Change(cell, 1) for cell in wanted])
+        return await source.current([CellChange(cell, 1) for cell in wanted])
     finally:
         await source.close()
 
@@ -128,7 +128,7 @@ async def test_each_fold_is_asked_for_its_own_changes(write_db: Path) -> None:
 
 
 async def test_carried_values_are_as_they_are() -> None:
-    changes = [Change(LIKES, 3, 7), Change(SHARES, 3, None)]
+    changes = [CellChange(LIKES, 3, 7), CellChange(SHARES, 3, None)]
 
     assert changes == await CarriedSource().current(changes)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streams_app.read_store.core.merge import Cell, Change, JsonText
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.targets.choice import open_store
 from streams_app.settings import ReadStoreSettings
 
@@ -17,16 +17,16 @@ HALF = "\ud83d"
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (Change(Cell("f", "a", "likes"), 1, HALF), "the value holds an unpaired surrogate"),
-        (Change(Cell("f", "a", "likes"), 1, JsonText(f'["{HALF}"]')), "the value holds an unpaired surrogate"),
-        (Change(Cell("f", HALF, "likes"), 1, 1), "group or name holds an unpaired surrogate"),
-        (Change(Cell("f", "a", HALF), 1, 1), "group or name holds an unpaired surrogate"),
-        (Change(Cell("f", "a\0", "likes"), 1, "a\0"), None),
-        (Change(Cell("f", "a", "likes"), 1, JsonText('["\\ud83d"]')), None),
+        (CellChange(Cell("f", "a", "likes"), 1, HALF), "the value holds an unpaired surrogate"),
+        (CellChange(Cell("f", "a", "likes"), 1, JsonText(f'["{HALF}"]')), "the value holds an unpaired surrogate"),
+        (CellChange(Cell("f", HALF, "likes"), 1, 1), "group or name holds an unpaired surrogate"),
+        (CellChange(Cell("f", "a", HALF), 1, 1), "group or name holds an unpaired surrogate"),
+        (CellChange(Cell("f", "a\0", "likes"), 1, "a\0"), None),
+        (CellChange(Cell("f", "a", "likes"), 1, JsonText('["\\ud83d"]')), None),
     ],
 )
 def test_what_is_no_text_of_unicode_is_refused_in_either_shape(
-    tmp_path: Path, given: dict[str, object], change: Change, expected: str | None
+    tmp_path: Path, given: dict[str, object], change: CellChange, expected: str | None
 ) -> None:
     fields = {"name": "dashboard", "url": f"sqlite:///{tmp_path}/read.db", "folds": ["f"], "source": "carried", **given}
     store = open_store(ReadStoreSettings.model_validate(fields))

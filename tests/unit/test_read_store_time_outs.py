@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streams_app.errors import TryAgainError
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.sources.port import ValueSource
 from streams_app.settings import ReadStoreSettings
@@ -110,7 +110,7 @@ async def test_a_query_of_sqlite_that_takes_too_long_ends_at_its_time_out_and_th
     source = open_source(ReadStoreSettings.model_validate({**given, "source_url": f"sqlite:///{tmp_path}/write.db"}))
     began = time.monotonic()
     with pytest.raises(TryAgainError, match=r"read_stores\.dashboard\.sql has not come back within 0\.2 s"):
-        await source.current([Change(Cell("f", "a", "slow"), 1)])
+        await source.current([CellChange(Cell("f", "a", "slow"), 1)])
 
     assert time.monotonic() - began < 30  # it would take for ever
     assert 1 == await value_of(source)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.read_store.agents.waiting import MOST_SEEN, Ends, age_ms
+from streams_app.read_store.agents.waiting import MOST_SEEN, ObservedEnds, age_ms
 
 
-def seen(*ends: tuple[int, int]) -> Ends:
-    made = Ends()
+def seen(*ends: tuple[int, int]) -> ObservedEnds:
+    made = ObservedEnds()
     for end, now_ms in ends:
         made.saw(end, now_ms)
     return made

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from streams_app.cli.verifying import _line, columns_of
-from streams_app.read_store.core.comparing import Difference, Kind
-from streams_app.read_store.core.merge import Cell, Change, Stored, Value
+from streams_app.read_store.core.comparing import Difference, DifferenceKind
+from streams_app.read_store.core.merge import Cell, CellChange, Stored, Value
 
 LONG = 10**5_000
 
 
 def difference(stored: Value, value: Value) -> Difference:
-    change = Change(Cell("f", "a\0b", "n\0"), 1, value)
-    return Difference(Kind.REFUSED, change, None if stored is None else Stored(1, stored), "")
+    change = CellChange(Cell("f", "a\0b", "n\0"), 1, value)
+    return Difference(DifferenceKind.REFUSED, change, None if stored is None else Stored(1, stored), "")
 
 
 VALUES: list[tuple[Any, Any, str]] = [

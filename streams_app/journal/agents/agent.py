@@ -71,7 +71,8 @@ class JournalAgent:
         self._processors = JournalProcessors(
             JournalContext(
                 settings.app_id, journal, settings.limits, redis, scripts, clock, keeping,
-                OutageReporter(f"journal {journal.name}"), self._on_filed, metrics.journal_gap_offsets.labels(journal=journal.name).inc,
+                OutageReporter(f"journal {journal.name}"), self._on_filed,
+                metrics.journal_gap_offsets.labels(journal=journal.name).inc,
             )
         )  # fmt: skip
         self._member = GroupMember(settings, journal.group, self._processors.topics, fetch_wait_ms=FETCH_WAIT_MS)

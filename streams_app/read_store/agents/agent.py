@@ -22,7 +22,7 @@ from streams_app.metrics import Metrics
 from streams_app.outage_reporter import OutageReporter
 from streams_app.read_store.agents.processor import StoreProcessors
 from streams_app.read_store.agents.sync import Sync
-from streams_app.read_store.agents.waiting import Ends, age_ms
+from streams_app.read_store.agents.waiting import ObservedEnds, age_ms
 from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.status import Status
 
@@ -49,7 +49,7 @@ class ReadStoreAgent:
         self._clock = clock
         self._lag = metrics.read_store_lag_records.labels(store.name)
         self._age = metrics.read_store_oldest_unsynced_seconds.labels(store.name)
-        self._ends: dict[TP, Ends] = defaultdict(Ends)
+        self._ends: dict[TP, ObservedEnds] = defaultdict(ObservedEnds)
         self._waiting: dict[TP, int | None] = {}
         self._sync = Sync(settings, store, metrics, clock)
         patience = OutageReporter(f"read store {store.name}", metrics.up.labels(component=f"read_store.{store.name}").set, clock)

@@ -19,7 +19,7 @@ from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import TryAgainError
 from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.reasons import Reason
 from streams_app.settings import ReadStoreSettings, Settings
 
@@ -27,7 +27,7 @@ SEND_SECONDS: Final = 5.0
 ERROR_BYTES: Final = 500
 
 
-class Record(Protocol):
+class OutputRecord(Protocol):
     """What is used of a record of an output topic; ``timestamp`` in milliseconds, below 0 or None where it has none."""
 
     offset: int
@@ -40,11 +40,11 @@ class Record(Protocol):
 class Read:
     """A record with the changes that it announces."""
 
-    record: Record
-    changes: Sequence[Change]
+    record: OutputRecord
+    changes: Sequence[CellChange]
 
 
-def not_a_record(record: Record, why: str) -> Refused:
+def not_a_record(record: OutputRecord, why: str) -> Refused:
     """A record that is no folded record of the fold of its topic."""
     return Refused(record, "not-a-record", why, headers=_error(why))
 

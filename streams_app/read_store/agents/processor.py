@@ -18,9 +18,9 @@ from streams_app.delivery.fingerprints import Fingerprint, followed_by, of_text,
 from streams_app.delivery.processor import Claim, Mark, Processor, Processors
 from streams_app.delivery.tasks import ended, run
 from streams_app.outage_reporter import OutageReporter
-from streams_app.read_store.agents.letters import Record
+from streams_app.read_store.agents.letters import OutputRecord
 from streams_app.read_store.agents.sync import Sync, steps
-from streams_app.read_store.targets.port import ProgressError, Step, former_end_of
+from streams_app.read_store.targets.port import ProgressError, ProgressStep, former_end_of
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class StoreProcessors(Processors):
         """Partition → timestamp of the oldest record that was delivered and is not in the store yet."""
         return dict(self._busy)
 
-    def syncing(self, tp: TP, oldest: Record | None) -> None:
+    def syncing(self, tp: TP, oldest: OutputRecord | None) -> None:
         """Notes which record of a partition comes next; None: there is none."""
         if oldest is None or oldest.timestamp is None or oldest.timestamp < 0:
             self._busy.pop(tp, None)
@@ -206,7 +206,7 @@ class StoreProcessor(Processor):
             left = records
             while self._stored != next_offset:
                 self._processors.syncing(self._tp, left[0] if left else None)
-                step = Step(self._tp, self._stored, next_offset)
+                step = ProgressStep(self._tp, self._stored, next_offset)
                 done = await self._processors.done(self, partial(self._sync.sync_once, step, left))
                 self._next = self._stored = done.next_offset
                 self.held -= done.records
@@ -268,7 +268,7 @@ def beginning(stored: int | None, claim: Claim) -> int:
     return begin if is_other else max(stored, begin)
 
 
-def _steps(batch: Batch) -> Iterator[tuple[list[Record], int]]:
+def _steps(batch: Batch) -> Iterator[tuple[list[OutputRecord], int]]:
     """The records of a batch by transactions, each with what the store goes on with."""
     taken = list(steps(batch.records))
     for at, records in enumerate(taken):

@@ -14,13 +14,13 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.refused import Refused
 from streams_app.metrics import STORE_RESULTS, Metrics
-from streams_app.read_store.agents.letters import Read, Record, StoreLetters, not_a_record, not_storable
-from streams_app.read_store.core.merge import FORMER, Cell, Change, newest, with_the_rest
+from streams_app.read_store.agents.letters import OutputRecord, Read, StoreLetters, not_a_record, not_storable
+from streams_app.read_store.core.merge import FORMER, Cell, CellChange, newest, with_the_rest
 from streams_app.read_store.core.record import Expected, Rejected, parse
 from streams_app.read_store.sources.current_values import CurrentValues
 from streams_app.read_store.targets.batch_writer import BatchWriter
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import Counts, NotStorableError, Step, former_end_of, put_back_into, reset_of
+from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressStep, former_end_of, put_back_into, reset_of
 from streams_app.settings import ReadStoreSettings, Settings
 
 logger = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class Sync:
         """Counts records that retention has removed before the store had them."""
         self._metrics.read_store_known_loss_records.labels(self.store_name).inc(records)
 
-    async def sync_once(self, step: Step, records: Sequence[Record]) -> SyncResult:
+    async def sync_once(self, step: ProgressStep, records: Sequence[OutputRecord]) -> SyncResult:
         """One batch, or as much of it as source and store do in their time; can be repeated.
 
         The source is read after the records, so its values are at least as new as the versions they are written under.
@@ -159,7 +159,7 @@ class Sync:
         )  # fmt: skip
 
     async def put_back(
-        self, topic: str, records: Sequence[Record], *, is_former: bool = False, dry_run: bool = False
+        self, topic: str, records: Sequence[OutputRecord], *, is_former: bool = False, dry_run: bool = False
     ) -> list[Refused]:
         """Writes what records announce that became dead letters, beside the progress of their partitions.
 
@@ -198,7 +198,7 @@ class Sync:
             if stands is None:
                 stands = 0
                 await self._store.begin(here, stands, self._clock.now_ms())
-            await self._apply(Step(here, stands, stands + 1), read, current, failed, keep)
+            await self._apply(ProgressStep(here, stands, stands + 1), read, current, failed, keep)
         return [*rejected, *kept]
 
     async def resets(self) -> dict[str, int]:
@@ -230,7 +230,7 @@ class Sync:
         """Cells that source and store can do in their time; None: as many as there are."""
         return min((most for most in (self._source.size.most, self._writer.size.most) if most is not None), default=None)
 
-    def _within_size(self, topic: str, records: Sequence[Record]) -> Sequence[Record]:
+    def _within_size(self, topic: str, records: Sequence[OutputRecord]) -> Sequence[OutputRecord]:
         """The first records that have no more cells than are done at once; one of them at least."""
         if self._most is None:
             return records
@@ -242,7 +242,7 @@ class Sync:
                 return records[:number]
         return records
 
-    async def _current(self, read: Sequence[Read]) -> tuple[list[Change], dict[tuple[Cell, int], str]]:
+    async def _current(self, read: Sequence[Read]) -> tuple[list[CellChange], dict[tuple[Cell, int], str]]:
         """What may be written: every value that is carried; or the source's of each cell, under its newest version.
 
         Of a group that is gone it is also the other names, which the records do not tell.
@@ -260,7 +260,7 @@ class Sync:
             current = with_the_rest(current, [cell for cell in await self._store.names(gone) if cell not in failed])
         return current, {change.place: failed[change.cell] for change in asked if change.cell in failed}
 
-    def _storable(self, current: Sequence[Change], refused: dict[tuple[Cell, int], str]) -> list[Change]:
+    def _storable(self, current: Sequence[CellChange], refused: dict[tuple[Cell, int], str]) -> list[CellChange]:
         """The newest change of each cell that the store can hold, as far as it can tell; those that it cannot are noted."""
         while True:
             newest_left = newest(change for change in current if change.place not in refused)
@@ -271,9 +271,9 @@ class Sync:
 
     async def _apply(
         self,
-        step: Step,
+        step: ProgressStep,
         read: Sequence[Read],
-        current: Sequence[Change],
+        current: Sequence[CellChange],
         failed: Mapping[tuple[Cell, int], str],
         keep: Callable[[list[Refused]], Awaitable[None]],
     ) -> tuple[Counts, dict[tuple[Cell, int], str]]:
@@ -294,7 +294,7 @@ class Sync:
                     self._metrics.read_store_writes.labels(self.store_name, result).inc(getattr(counts, result))
                 return counts, refused
 
-    def _parsed(self, topic: str, records: Sequence[Record]) -> tuple[list[Read], list[Refused]]:
+    def _parsed(self, topic: str, records: Sequence[OutputRecord]) -> tuple[list[Read], list[Refused]]:
         read: list[Read] = []
         rejected: list[Refused] = []
         for record in records:
@@ -316,7 +316,9 @@ class Sync:
         )  # fmt: skip
 
 
-def steps(records: Sequence[Record], max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES) -> Iterator[list[Record]]:
+def steps(
+    records: Sequence[OutputRecord], max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES
+) -> Iterator[list[OutputRecord]]:
     """Cuts what was fetched into batches, in order; none is empty.
 
     Args:
@@ -324,7 +326,7 @@ def steps(records: Sequence[Record], max_records: int = MAX_RECORDS, max_bytes: 
         max_records: Number of records in one batch, at most.
         max_bytes: Values of one batch; a larger record is a batch of its own.
     """
-    step: list[Record] = []
+    step: list[OutputRecord] = []
     used_bytes = 0
     for record in records:
         size = len(record.value or b"")

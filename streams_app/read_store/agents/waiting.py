@@ -12,7 +12,7 @@ MOST_SEEN: Final = 128
 """Ends remembered of a partition. Beyond that every second one is forgotten: the age is then a little too low, never too high."""
 
 
-class Ends:
+class ObservedEnds:
     """The ends of one partition as they were seen, each with the time of the first look."""
 
     def __init__(self) -> None:

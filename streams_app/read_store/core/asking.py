@@ -17,7 +17,7 @@ from uuid import UUID
 
 import orjson
 
-from streams_app.read_store.core.merge import Change
+from streams_app.read_store.core.merge import CellChange
 from streams_app.read_store.core.values import value_of
 
 Scalar: TypeAlias = str | int | float | bool
@@ -46,9 +46,9 @@ def group_of(column: str) -> Group:
     return tuple(value) if type(value) is list else value
 
 
-def calls_for(changes: Sequence[Change]) -> list[dict[Pair, Change]]:
+def calls_for(changes: Sequence[CellChange]) -> list[dict[Pair, CellChange]]:
     """What is asked for the changes of one fold in one call, in several where groups are equal in Python, as ``1`` and ``True``."""
-    calls: list[dict[Pair, Change]] = []
+    calls: list[dict[Pair, CellChange]] = []
     columns: list[dict[Group, str]] = []
     for change in changes:
         column = change.cell.group_key
@@ -62,7 +62,7 @@ def calls_for(changes: Sequence[Change]) -> list[dict[Pair, Change]]:
     return calls
 
 
-def with_answer(asked: Mapping[Pair, Change], answer: object) -> list[Change]:
+def with_answer(asked: Mapping[Pair, CellChange], answer: object) -> list[CellChange]:
     """The changes that were asked for with the values of the answer; a pair without one is gone, its value is None.
 
     A pair ``(group, None)`` says that the whole group is gone.
@@ -82,7 +82,7 @@ def with_answer(asked: Mapping[Pair, Change], answer: object) -> list[Change]:
     return [replace(change, value=_value(answer.get(pair)), is_group_gone=pair[0] in gone) for pair, change in asked.items()]
 
 
-def _gone(asked: Mapping[Pair, Change], answer: Mapping[Any, Any]) -> dict[Group, tuple[Group, None]]:
+def _gone(asked: Mapping[Pair, CellChange], answer: Mapping[Any, Any]) -> dict[Group, tuple[Group, None]]:
     """Groups among those asked for that are gone, with the pairs that say so.
 
     Raises:

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from streams_app.read_store.core.fitting import ColumnType, Kind, Misfit, fitted, type_of
-from streams_app.read_store.core.merge import Cell, Change, Value
+from streams_app.read_store.core.fitting import ColumnKind, ColumnType, Misfit, fitted, type_of
+from streams_app.read_store.core.merge import Cell, CellChange, Value
 
 KEY: Final = ("fold", "group_key")
 
@@ -24,7 +24,7 @@ class RowKey(NamedTuple):
 
 
 @dataclass(slots=True)
-class Row:
+class RowState:
     """What is known of a row, or said about it.
 
     Attributes:
@@ -43,7 +43,7 @@ class Row:
         self.versions[column] = version
 
 
-class Found(NamedTuple):
+class ExistingColumn(NamedTuple):
     """A column of a table that is there.
 
     Attributes:
@@ -59,25 +59,25 @@ class Found(NamedTuple):
     is_computed: bool = False
 
 
-def row_key(change: Change) -> RowKey:
+def row_key(change: CellChange) -> RowKey:
     """The row that a change belongs to."""
     return RowKey(change.cell.fold, change.cell.group_key)
 
 
-def rows_of(changes: Iterable[Change], columns: Mapping[str, str]) -> dict[RowKey, Row]:
+def rows_of(changes: Iterable[CellChange], columns: Mapping[str, str]) -> dict[RowKey, RowState]:
     """Changes by row, each of a name that has a column.
 
     Args:
         changes: At most one a cell.
         columns: Name → column.
     """
-    rows: dict[RowKey, Row] = {}
+    rows: dict[RowKey, RowState] = {}
     for change in changes:
-        rows.setdefault(row_key(change), Row()).take(columns[change.cell.name], change.value, change.version)
+        rows.setdefault(row_key(change), RowState()).take(columns[change.cell.name], change.value, change.version)
     return rows
 
 
-def refusal_of(change: Change, columns: Mapping[str, str], types: Mapping[str, ColumnType]) -> str | None:
+def refusal_of(change: CellChange, columns: Mapping[str, str], types: Mapping[str, ColumnType]) -> str | None:
     """Why a row can never hold a change, as far as types are known; None: it can.
 
     Args:
@@ -93,8 +93,8 @@ def refusal_of(change: Change, columns: Mapping[str, str], types: Mapping[str, C
 
 
 def held_by(
-    changes: Iterable[Change], columns: Mapping[str, str], types: Mapping[str, ColumnType]
-) -> tuple[list[Change], dict[Cell, str]]:
+    changes: Iterable[CellChange], columns: Mapping[str, str], types: Mapping[str, ColumnType]
+) -> tuple[list[CellChange], dict[Cell, str]]:
     """Changes with their values as their columns hold them; and those that cannot be held, with the reason."""
     held, refused = [], {}
     for change in changes:
@@ -118,17 +118,17 @@ class Wanted(NamedTuple):
 
     own: Mapping[str, str]
     names: Collection[str]
-    known: Mapping[str, Kind]
+    known: Mapping[str, ColumnKind]
     example: str
 
 
-def types_of(found: Mapping[str, Found], wanted: Wanted) -> dict[str, ColumnType]:
+def types_of(found: Mapping[str, ExistingColumn], wanted: Wanted) -> dict[str, ColumnType]:
     """Column of a name → its type; the table is as it should be."""
     types = {column: type_of(found[column].told, wanted.known) for column in wanted.names if column in found}
     return {column: known for column, known in types.items() if known is not None}
 
 
-def table_faults(found: Mapping[str, Found], keys: Collection[frozenset[str]], wanted: Wanted) -> list[str]:
+def table_faults(found: Mapping[str, ExistingColumn], keys: Collection[frozenset[str]], wanted: Wanted) -> list[str]:
     """What keeps a table that is there from holding groups, all of it at once.
 
     Args:
@@ -142,7 +142,7 @@ def table_faults(found: Mapping[str, Found], keys: Collection[frozenset[str]], w
     return faults
 
 
-def _missing(found: Mapping[str, Found], wanted: Wanted) -> Iterator[str]:
+def _missing(found: Mapping[str, ExistingColumn], wanted: Wanted) -> Iterator[str]:
     by_case = {column.lower(): column for column in found}
     declared = {**dict.fromkeys(wanted.names, wanted.example), **wanted.own}
     for column in (*wanted.own, *wanted.names):
@@ -152,14 +152,14 @@ def _missing(found: Mapping[str, Found], wanted: Wanted) -> Iterator[str]:
             yield f"it has no column {column}: {told}"
 
 
-def _own_faults(found: Mapping[str, Found], own: Mapping[str, str]) -> Iterator[str]:
+def _own_faults(found: Mapping[str, ExistingColumn], own: Mapping[str, str]) -> Iterator[str]:
     for column, declared in own.items():
         there = found.get(column)
         if there is not None and (there.told != declared.partition(" ")[0] or not there.is_required):
             yield f"its column {column} is {there.told}{' NOT NULL' if there.is_required else ''}; expected {declared}"
 
 
-def _name_faults(found: Mapping[str, Found], wanted: Wanted) -> Iterator[str]:
+def _name_faults(found: Mapping[str, ExistingColumn], wanted: Wanted) -> Iterator[str]:
     for column, there in found.items():
         if column in wanted.names:
             if type_of(there.told, wanted.known) is None:

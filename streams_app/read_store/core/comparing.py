@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from streams_app.read_store.core.merge import Cell, Change, Stored, is_same
+from streams_app.read_store.core.merge import Cell, CellChange, Stored, is_same
 
 
-class Kind(StrEnum):
+class DifferenceKind(StrEnum):
     """What is wrong with a cell."""
 
     WRONG = "wrong"
@@ -33,8 +33,8 @@ class Difference:
         why: Of a refused value, the reason in words.
     """
 
-    kind: Kind
-    change: Change
+    kind: DifferenceKind
+    change: CellChange
     stored: Stored | None
     why: str = ""
 
@@ -44,7 +44,7 @@ class Difference:
         return self.change.cell
 
 
-def difference(change: Change, stored: Stored | None, *, is_carried: bool) -> Difference | None:
+def difference(change: CellChange, stored: Stored | None, *, is_carried: bool) -> Difference | None:
     """What is wrong with one cell; None: nothing.
 
     A cell that is not there is as good as one without a value.
@@ -56,13 +56,13 @@ def difference(change: Change, stored: Stored | None, *, is_carried: bool) -> Di
             (a version below 0) holds values of records that nobody can tell from older ones any more; it is right, too.
     """
     if stored is None:
-        return None if change.value is None else Difference(Kind.MISSING, change, None)
+        return None if change.value is None else Difference(DifferenceKind.MISSING, change, None)
     if is_same(change.value, stored.value) or (is_carried and not 0 <= stored.version <= change.version):
         return None
-    return Difference(Kind.GONE if change.value is None else Kind.WRONG, change, stored)
+    return Difference(DifferenceKind.GONE if change.value is None else DifferenceKind.WRONG, change, stored)
 
 
-def differences(changes: Iterable[Change], stored: Mapping[Cell, Stored], *, is_carried: bool) -> list[Difference]:
+def differences(changes: Iterable[CellChange], stored: Mapping[Cell, Stored], *, is_carried: bool) -> list[Difference]:
     """What is wrong with several cells, see :func:`difference`."""
     found = (difference(change, stored.get(change.cell), is_carried=is_carried) for change in changes)
     return [one for one in found if one is not None]

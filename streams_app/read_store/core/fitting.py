@@ -19,7 +19,7 @@ from streams_app.read_store.core.merge import JsonText, Value
 from streams_app.read_store.core.values import integer_fault, json_fault, json_text, text_fault
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     """What a column holds."""
 
     JSON = "any JSON"
@@ -43,7 +43,7 @@ class ColumnType(NamedTuple):
     """
 
     told: str
-    kind: Kind
+    kind: ColumnKind
     size: int = 0
     scale: int = 0
 
@@ -60,12 +60,15 @@ class Misfit:
 
 
 POSTGRESQL: Final = {
-    "jsonb": Kind.JSON, "bigint": Kind.INTEGER, "integer": Kind.INTEGER, "numeric": Kind.NUMERIC, "double precision": Kind.DOUBLE,
-    "text": Kind.TEXT, "character varying": Kind.TEXT, "boolean": Kind.BOOLEAN, "timestamp with time zone": Kind.MOMENT,
+    "jsonb": ColumnKind.JSON, "bigint": ColumnKind.INTEGER, "integer": ColumnKind.INTEGER, "numeric": ColumnKind.NUMERIC,
+    "double precision": ColumnKind.DOUBLE,
+    "text": ColumnKind.TEXT, "character varying": ColumnKind.TEXT, "boolean": ColumnKind.BOOLEAN,
+    "timestamp with time zone": ColumnKind.MOMENT,
 }  # fmt: skip
 SQLITE: Final = {
-    "": Kind.ANY, "ANY": Kind.ANY, "INTEGER": Kind.INTEGER, "INT": Kind.INTEGER, "BIGINT": Kind.INTEGER, "NUMERIC": Kind.NUMERIC,
-    "REAL": Kind.DOUBLE, "DOUBLE PRECISION": Kind.DOUBLE, "TEXT": Kind.TEXT, "BOOLEAN": Kind.BOOLEAN,
+    "": ColumnKind.ANY, "ANY": ColumnKind.ANY, "INTEGER": ColumnKind.INTEGER, "INT": ColumnKind.INTEGER,
+    "BIGINT": ColumnKind.INTEGER, "NUMERIC": ColumnKind.NUMERIC,
+    "REAL": ColumnKind.DOUBLE, "DOUBLE PRECISION": ColumnKind.DOUBLE, "TEXT": ColumnKind.TEXT, "BOOLEAN": ColumnKind.BOOLEAN,
 }  # fmt: skip
 """Declared type → what is held. What SQLite would take for a number by the letters of its type, JSON or DATE, is not among them."""
 
@@ -79,7 +82,7 @@ BITS: Final = {"integer": 32}
 MOST_BITS: Final = 64
 
 
-def type_of(told: str, known: Mapping[str, Kind]) -> ColumnType | None:
+def type_of(told: str, known: Mapping[str, ColumnKind]) -> ColumnType | None:
     """The type of a column; None: no value is written into such a one.
 
     Args:
@@ -90,7 +93,7 @@ def type_of(told: str, known: Mapping[str, Kind]) -> ColumnType | None:
     kind = known.get(parts[1]) if parts else None
     if parts is None or kind is None or (known is SQLITE and parts[2]):
         return None
-    if kind is Kind.INTEGER:
+    if kind is ColumnKind.INTEGER:
         return ColumnType(told, kind, BITS.get(parts[1], MOST_BITS))
     return ColumnType(told, kind, int(parts[2] or 0), int(parts[3] or 0))
 
@@ -176,7 +179,8 @@ def _number(value: Value) -> Decimal | Misfit:
     return number if number.is_finite() else Misfit("is not a finite number")
 
 
-FITTING: Final[Mapping[Kind, Callable[[Value, ColumnType], Value | Misfit]]] = {
-    Kind.JSON: _json, Kind.ANY: _any, Kind.INTEGER: _integer, Kind.NUMERIC: _numeric, Kind.DOUBLE: _double, Kind.TEXT: _text,
-    Kind.BOOLEAN: _boolean, Kind.MOMENT: _moment,
+FITTING: Final[Mapping[ColumnKind, Callable[[Value, ColumnType], Value | Misfit]]] = {
+    ColumnKind.JSON: _json, ColumnKind.ANY: _any, ColumnKind.INTEGER: _integer, ColumnKind.NUMERIC: _numeric,
+    ColumnKind.DOUBLE: _double, ColumnKind.TEXT: _text,
+    ColumnKind.BOOLEAN: _boolean, ColumnKind.MOMENT: _moment,
 }  # fmt: skip

@@ -38,7 +38,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CellChange:
     """A cell that some folded record says has changed.
 
     Attributes:
@@ -92,13 +92,13 @@ class Merged:
         unchanged: How many brought the value that is stored, ``confirmed`` among them.
     """
 
-    written: list[Change] = field(default_factory=list)
-    confirmed: list[Change] = field(default_factory=list)
+    written: list[CellChange] = field(default_factory=list)
+    confirmed: list[CellChange] = field(default_factory=list)
     stale: int = 0
     unchanged: int = 0
 
 
-def newest(changes: Iterable[Change]) -> list[Change]:
+def newest(changes: Iterable[CellChange]) -> list[CellChange]:
     """One change a cell: the one of the highest version, of equals the first.
 
     Args:
@@ -107,7 +107,7 @@ def newest(changes: Iterable[Change]) -> list[Change]:
     Returns:
         In the order in which the cells were first seen.
     """
-    best: dict[Cell, Change] = {}
+    best: dict[Cell, CellChange] = {}
     for change in changes:
         known = best.get(change.cell)
         if known is None or change.version > known.version:
@@ -115,7 +115,7 @@ def newest(changes: Iterable[Change]) -> list[Change]:
     return list(best.values())
 
 
-def with_the_rest(changes: Sequence[Change], known: Iterable[Cell]) -> list[Change]:
+def with_the_rest(changes: Sequence[CellChange], known: Iterable[Cell]) -> list[CellChange]:
     """The changes, and one for each other name of the groups that are gone.
 
     Args:
@@ -131,7 +131,7 @@ def with_the_rest(changes: Sequence[Change], known: Iterable[Cell]) -> list[Chan
             group = change.cell[:2]
             versions[group] = max(change.version, versions.get(group, change.version))
     named = {change.cell for change in changes}
-    return [*changes, *(Change(cell, versions[cell[:2]]) for cell in known if cell not in named)]
+    return [*changes, *(CellChange(cell, versions[cell[:2]]) for cell in known if cell not in named)]
 
 
 def is_same(left: Value, right: Value) -> bool:
@@ -139,7 +139,7 @@ def is_same(left: Value, right: Value) -> bool:
     return type(left) is type(right) and left == right
 
 
-def decide(change: Change, stored: Stored | None) -> Verdict:
+def decide(change: CellChange, stored: Stored | None) -> Verdict:
     """Whether one change may be written.
 
     An equal version with another value is stale: it is the same record seen twice, and the second reading of the source may be
@@ -155,7 +155,7 @@ def decide(change: Change, stored: Stored | None) -> Verdict:
     return Verdict.STALE if change.version == stored.version else Verdict.WRITTEN
 
 
-def merge(stored: Mapping[Cell, Stored], changes: Iterable[Change]) -> Merged:
+def merge(stored: Mapping[Cell, Stored], changes: Iterable[CellChange]) -> Merged:
     """Decides about a batch.
 
     Args:

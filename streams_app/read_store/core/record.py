@@ -13,7 +13,7 @@ import orjson
 
 from streams_app.codec import TEXT_MARK, canonical_bytes, member_of
 from streams_app.errors import BadEventError
-from streams_app.read_store.core.merge import Cell, Change, Value
+from streams_app.read_store.core.merge import Cell, CellChange, Value
 from streams_app.read_store.core.values import value_of
 
 MAX_VERSION: Final = 2**63 - 1
@@ -47,7 +47,7 @@ class Rejected:
     why: str
 
 
-def parse(key: bytes | None, value: bytes | None, expected: Expected) -> list[Change] | Rejected:
+def parse(key: bytes | None, value: bytes | None, expected: Expected) -> list[CellChange] | Rejected:
     """The changes one record announces.
 
     Args:
@@ -69,7 +69,7 @@ def parse(key: bytes | None, value: bytes | None, expected: Expected) -> list[Ch
     return _changes(record, version, expected)
 
 
-def _changes(record: Mapping[str, Any], version: int, expected: Expected) -> list[Change] | Rejected:
+def _changes(record: Mapping[str, Any], version: int, expected: Expected) -> list[CellChange] | Rejected:
     group_key = _group_key(record, expected)
     if isinstance(group_key, Rejected):
         return group_key
@@ -79,7 +79,7 @@ def _changes(record: Mapping[str, Any], version: int, expected: Expected) -> lis
         return Rejected("a value is nested too deeply")
     if isinstance(names, Rejected):
         return names
-    return [Change(Cell(expected.fold, group_key, name), version, carried) for name, carried in names.items()]
+    return [CellChange(Cell(expected.fold, group_key, name), version, carried) for name, carried in names.items()]
 
 
 def _object(value: bytes) -> dict[str, Any] | Rejected:

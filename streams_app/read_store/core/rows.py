@@ -12,30 +12,30 @@ import orjson
 from streams_app.codec import MAX_SAFE_INTEGER, TEXT_MARK
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.failures import SourceFailedError
-from streams_app.read_store.core.merge import Change, JsonText, Value
+from streams_app.read_store.core.merge import CellChange, JsonText, Value
 from streams_app.read_store.core.record import group_column, group_of_column, group_text
 from streams_app.read_store.core.values import value_of
 
 COLUMNS: Final = 3
 
 
-def typed_groups(changes: Sequence[Change]) -> list[Any]:
+def typed_groups(changes: Sequence[CellChange]) -> list[Any]:
     """Groups for a database that tells numbers from text within a list: of a number the number and its text."""
     columns = dict.fromkeys(change.cell.group_key for change in changes)
     return [group for column in columns for group in _typed(column)]
 
 
-def plain_groups(changes: Sequence[Change]) -> list[str]:
+def plain_groups(changes: Sequence[CellChange]) -> list[str]:
     """Groups as they read, whatever their type, each once."""
     return list(dict.fromkeys(_plain(change.cell.group_key) for change in changes))
 
 
-def names_of(changes: Sequence[Change]) -> list[str]:
+def names_of(changes: Sequence[CellChange]) -> list[str]:
     """Changed names, each once."""
     return list(dict.fromkeys(change.cell.name for change in changes))
 
 
-def with_values(changes: Sequence[Change], rows: Iterable[Sequence[Any]], setting: str) -> list[Change]:
+def with_values(changes: Sequence[CellChange], rows: Iterable[Sequence[Any]], setting: str) -> list[CellChange]:
     """The same changes with the values of the rows; a pair without a row is gone, its value is None.
 
     Args:

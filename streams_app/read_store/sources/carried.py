@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streams_app.read_store.core.merge import Change
+from streams_app.read_store.core.merge import CellChange
 
 
 class CarriedSource:
@@ -12,7 +12,7 @@ class CarriedSource:
 
     carries_values = True
 
-    async def current(self, changes: Sequence[Change]) -> list[Change]:
+    async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """As they are."""
         return list(changes)
 

@@ -14,10 +14,10 @@ from typing import Final
 
 from streams_app.clock import Clock
 from streams_app.read_store.core.batch_size import BatchSize
+from streams_app.read_store.core.bisecting import search
 from streams_app.read_store.core.columns import RowKey, row_key
-from streams_app.read_store.core.culprits import search
 from streams_app.read_store.core.failures import SourceFailedError, TooSlowError
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.sources.choice import open_source
 from streams_app.settings import ReadStoreSettings
 
@@ -47,11 +47,11 @@ class CurrentValues:
         self._source = open_source(declared)
         self._clock = clock
         self._section = declared.section
-        self._answered: dict[str, deque[Change]] = {}
+        self._answered: dict[str, deque[CellChange]] = {}
         self.carries_values = self._source.carries_values
         self.size = BatchSize(declared.timeout_ms)
 
-    async def of(self, changes: Sequence[Change]) -> tuple[list[Change], dict[Cell, str]]:
+    async def of(self, changes: Sequence[CellChange]) -> tuple[list[CellChange], dict[Cell, str]]:
         """Ask for the values of changes of one fold, at most one a cell.
 
         Returns:
@@ -63,7 +63,7 @@ class CurrentValues:
         """
         if self.carries_values or not changes:
             return list(changes), {}
-        found: list[Change] = []
+        found: list[CellChange] = []
         failed: dict[Cell, str] = {}
         for part in self.size.parts(changes):
             left = part
@@ -84,7 +84,7 @@ class CurrentValues:
         """Interrupt what runs and let go of the source."""
         await self._source.close()
 
-    async def _asked(self, changes: Sequence[Change]) -> list[Change]:
+    async def _asked(self, changes: Sequence[CellChange]) -> list[CellChange]:
         began_ms = self._clock.monotonic_ms()
         try:
             found = await self._source.current(changes)
@@ -102,7 +102,7 @@ class CurrentValues:
             answered.append(changes[0])
         return found
 
-    async def _culprits(self, changes: Sequence[Change], error: SourceFailedError) -> dict[Cell, str]:
+    async def _culprits(self, changes: Sequence[CellChange], error: SourceFailedError) -> dict[Cell, str]:
         """Find the cells that make the source fail, with the reason of each.
 
         Raises:
@@ -120,13 +120,13 @@ class CurrentValues:
             raise error
         return {cell: f"its source fails: {why}" for cell, why in found.items()}
 
-    async def _control(self, changes: Sequence[Change], error: SourceFailedError) -> list[Change]:
+    async def _control(self, changes: Sequence[CellChange], error: SourceFailedError) -> list[CellChange]:
         """What the source answers while it fails for a batch: a group, or no group at all.
 
         Raises:
             SourceFailedError: It answers nothing.
         """
-        groups: dict[RowKey, Change] = {}
+        groups: dict[RowKey, CellChange] = {}
         for change in changes:
             groups.setdefault(row_key(change), change)
         known = [one for one in self._answered.get(changes[0].cell.fold, ()) if row_key(one) not in groups]
@@ -138,7 +138,7 @@ class CurrentValues:
             return []
         raise error
 
-    async def _fault(self, changes: Sequence[Change]) -> str | None:
+    async def _fault(self, changes: Sequence[CellChange]) -> str | None:
         """Why the source fails for changes, or for none; None: it does not."""
         try:
             await (self._source.current(changes) if changes else self._source.check())

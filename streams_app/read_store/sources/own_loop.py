@@ -24,14 +24,14 @@ GRACE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallOutcome:
     """What became of a call: handed over as a value, as an exception of the user's would be taken for one of ours."""
 
     result: Any = None
     error: BaseException | None = None
 
 
-class OwnLoop:
+class FunctionLoop:
     """Calls functions one after the other, each for a limited time."""
 
     def __init__(self, what: str, seconds: float) -> None:
@@ -46,7 +46,7 @@ class OwnLoop:
         self._running: tuple[threading.Thread, asyncio.AbstractEventLoop] | None = None
         self._stuck: list[threading.Thread] = []
 
-    async def call(self, function: Callable[..., Any], *arguments: Any) -> Outcome:
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> CallOutcome:
         """Calls a function, and awaits what it returns if that can be awaited.
 
         Raises:
@@ -83,7 +83,7 @@ class OwnLoop:
             self._running = thread, loop
         return self._running
 
-    async def _cancelled(self, call: asyncio.Future[Outcome], loop: asyncio.AbstractEventLoop) -> None:
+    async def _cancelled(self, call: asyncio.Future[CallOutcome], loop: asyncio.AbstractEventLoop) -> None:
         """Cancels a call; a thread that cannot even take that is left behind, and the next call has a new one."""
         call.cancel()
         answer = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop))
@@ -93,14 +93,14 @@ class OwnLoop:
             await self.close()
 
 
-async def _outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
+async def _outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> CallOutcome:
     try:
         result = function(*arguments)
         if inspect.isawaitable(result):
             result = await _awaited(result)
     except BaseException as error:  # noqa: BLE001  # SystemExit would end the loop, and a CancelledError may be the user's own
-        return Outcome(error=error)
-    return Outcome(result)
+        return CallOutcome(error=error)
+    return CallOutcome(result)
 
 
 async def _awaited(result: Awaitable[Any]) -> Any:

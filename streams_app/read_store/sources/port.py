@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from streams_app.read_store.core.merge import Change
+from streams_app.read_store.core.merge import CellChange
 
 
 class ValueSource(Protocol):
@@ -31,7 +31,7 @@ class ValueSource(Protocol):
     carries_values: bool
     """The records must carry the values."""
 
-    async def current(self, changes: Sequence[Change]) -> list[Change]:
+    async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """The same changes with current values, at least as new as the records that announced them."""
 
     async def check(self) -> None:
@@ -41,9 +41,9 @@ class ValueSource(Protocol):
         """Interrupts what is under way and lets go."""
 
 
-def by_fold(changes: Sequence[Change]) -> list[list[Change]]:
+def by_fold(changes: Sequence[CellChange]) -> list[list[CellChange]]:
     """Changes of each fold, in their order."""
-    found: dict[str, list[Change]] = {}
+    found: dict[str, list[CellChange]] = {}
     for change in changes:
         found.setdefault(change.cell.fold, []).append(change)
     return list(found.values())

@@ -9,7 +9,7 @@ import asyncpg
 
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.failures import SourceFailedError
-from streams_app.read_store.core.merge import Change
+from streams_app.read_store.core.merge import CellChange
 from streams_app.read_store.core.named_parameters import numbered
 from streams_app.read_store.core.rows import check_columns, names_of, plain_groups, with_values
 from streams_app.read_store.core.values import value_of
@@ -39,7 +39,7 @@ class PostgresSource:
         self._pool = PostgresPool(url, settings, f"{settings.section} source", is_source=True)
         self._is_checked = False
 
-    async def current(self, changes: Sequence[Change]) -> list[Change]:
+    async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """Asks once for each fold among the changes.
 
         Raises:

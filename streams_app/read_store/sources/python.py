@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from streams_app.read_store.core.asking import BadAnswerError, BadValueError, Pair, calls_for, with_answer
 from streams_app.read_store.core.failures import SourceFailedError
-from streams_app.read_store.core.merge import Change
-from streams_app.read_store.sources.own_loop import OwnLoop
+from streams_app.read_store.core.merge import CellChange
+from streams_app.read_store.sources.own_loop import FunctionLoop
 from streams_app.read_store.sources.port import by_fold
 from streams_app.settings import ReadStoreSettings
 
@@ -31,18 +31,18 @@ class PythonSource:
         self._function = function
         self._folds = settings.folds
         self._what = f"{settings.section}.current ({getattr(function, '__qualname__', type(function).__name__)})"
-        self._loop = OwnLoop(self._what, settings.timeout_ms / 1000)
+        self._loop = FunctionLoop(self._what, settings.timeout_ms / 1000)
 
-    async def current(self, changes: Sequence[Change]) -> list[Change]:
+    async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """Asks once for each fold among the changes.
 
         Raises:
             TooSlowError: The function does not come back in time.
             SourceFailedError: The function raises, or returns something else.
         """
-        found: list[Change] = []
+        found: list[CellChange] = []
         for mentioned in by_fold(changes):
-            values: dict[Change, Change] = {}
+            values: dict[CellChange, CellChange] = {}
             for asked in calls_for(mentioned):
                 answered = await self._answer(mentioned[0].cell.fold, asked)
                 values.update(zip(asked.values(), answered, strict=True))
@@ -62,7 +62,7 @@ class PythonSource:
         """Leaves a call that is under way, and ends the loop of the function."""
         await self._loop.close()
 
-    async def _answer(self, fold: str, asked: Mapping[Pair, Change]) -> list[Change]:
+    async def _answer(self, fold: str, asked: Mapping[Pair, CellChange]) -> list[CellChange]:
         outcome = await self._loop.call(self._function, fold, list(asked))
         if outcome.error is not None:
             why = f"raised {_told(outcome.error)}"

@@ -11,7 +11,7 @@ import orjson
 
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.failures import SourceFailedError, TooSlowError
-from streams_app.read_store.core.merge import Change
+from streams_app.read_store.core.merge import CellChange
 from streams_app.read_store.core.record import group_text
 from streams_app.read_store.core.rows import check_columns, names_of, typed_groups, with_values
 from streams_app.read_store.databases.sqlite_thread import SqliteThread, sqlite_path
@@ -39,7 +39,7 @@ class SqliteSource:
         path = sqlite_path(url, f"{settings.section}.source_url")
         self._thread = SqliteThread(path, f"{settings.section} source", prepare=_prepare)
 
-    async def current(self, changes: Sequence[Change]) -> list[Change]:
+    async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """Asks once for each fold among the changes.
 
         Raises:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from streams_app.clock import Clock
 from streams_app.read_store.core.batch_size import BatchSize
 from streams_app.read_store.core.failures import TooSlowError
-from streams_app.read_store.core.merge import Change
-from streams_app.read_store.targets.port import Counts, ReadStore, Step
+from streams_app.read_store.core.merge import CellChange
+from streams_app.read_store.targets.port import Counts, ProgressStep, ReadStore
 from streams_app.settings import ReadStoreSettings
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class BatchWriter:
         self._clock = clock
         self.size = BatchSize(declared.timeout_ms)
 
-    async def apply(self, changes: Sequence[Change], step: Step) -> Counts:
+    async def apply(self, changes: Sequence[CellChange], step: ProgressStep) -> Counts:
         """Write changes; the progress moves with the last of them.
 
         Several transactions need a progress that each of them leaves as it is: a step without one is a single transaction.
@@ -46,7 +46,7 @@ class BatchWriter:
         done.append(await self._write(last, step))
         return Counts(sum(one.written for one in done), sum(one.stale for one in done), sum(one.unchanged for one in done))
 
-    async def _write(self, changes: Sequence[Change], step: Step) -> Counts:
+    async def _write(self, changes: Sequence[CellChange], step: ProgressStep) -> Counts:
         began_ms = self._clock.monotonic_ms()
         try:
             counts = await self._store.apply(changes, step, self._clock.now_ms())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from streams_app.errors import ConfigurationError
 from streams_app.read_store.databases.driver import OPENSEARCH, POSTGRESQL, needing
-from streams_app.read_store.targets.reading_back import ReadBack
+from streams_app.read_store.targets.readable_store import ReadableStore
 from streams_app.settings import ReadStoreSettings
 
 
-def open_store(settings: ReadStoreSettings) -> ReadBack:
+def open_store(settings: ReadStoreSettings) -> ReadableStore:
     """The store of ``url``; nothing is opened yet.
 
     Raises:

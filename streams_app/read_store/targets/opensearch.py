@@ -18,13 +18,13 @@ from urllib.parse import quote
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.databases.opensearch_client import LONG_SECONDS, Fault, FaultError, OpenSearchClient
 from streams_app.read_store.targets.opensearch_block import WriteBlock
-from streams_app.read_store.targets.opensearch_bulk import Outcome, write
+from streams_app.read_store.targets.opensearch_bulk import BulkOutcome, write
 from streams_app.read_store.targets.opensearch_index import Indices, write_alias
-from streams_app.read_store.targets.opensearch_shapes import Item, Shape, document_id
-from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressError, Step
+from streams_app.read_store.targets.opensearch_shapes import DocumentRequest, Shape, document_id
+from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressError, ProgressStep
 from streams_app.settings import ReadStoreSettings
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class OpenSearchStore:
         self._indices = Indices(self._client, settings.table, self._shape, settings.section)
         self._block = WriteBlock(self._client, settings.table)
         self._blocked_since_ms: int | None = None
-        self._tried: tuple[Step | None, Counter[str]] = (None, Counter())
+        self._tried: tuple[ProgressStep | None, Counter[str]] = (None, Counter())
 
     async def initialise(self) -> list[str]:
         """Creates script, template and indices where they are missing.
@@ -103,7 +103,7 @@ class OpenSearchStore:
         rows = [hit["_source"] for hit in found["hits"]["hits"]]
         return {TP(row["topic"], row["partition"]): row["next_offset"] for row in rows}
 
-    async def apply(self, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
+    async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         """Merges changes, then notes the progress.
 
         Documents are written before the progress is: what is sent again after a fault in between changes nothing. A block that
@@ -118,7 +118,7 @@ class OpenSearchStore:
         self._blocked_since_ms = None
         return counts
 
-    async def _applied(self, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
+    async def _applied(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         index, condition, found = await self._place(step)
         outcome = await self._write(self._shape.items(changes, now_ms))
         if outcome.refused:
@@ -137,7 +137,7 @@ class OpenSearchStore:
         """Sets the progress of a partition whatever it is."""
         await self._ask("PUT", _document(self._progress, tp), _progress(tp, offset, now_ms), _ALIAS)
 
-    def refusal(self, change: Change) -> str | None:
+    def refusal(self, change: CellChange) -> str | None:
         """Text that is no Unicode, what is no number, groups and names that are too long."""
         return self._shape.refusal(change)
 
@@ -165,7 +165,7 @@ class OpenSearchStore:
         """Ends all connections."""
         await self._client.close()
 
-    async def _place(self, step: Step) -> tuple[str, dict[str, str | int], int | None]:
+    async def _place(self, step: ProgressStep) -> tuple[str, dict[str, str | int], int | None]:
         """The index of the progress of a partition, what must be true of its document when it is written, and where it stands.
 
         The progress is written to the index that it was read from, not to the alias: another index may have taken its place
@@ -188,7 +188,7 @@ class OpenSearchStore:
             return self._progress, {"require_alias": "true", "op_type": "create"}, offset
         return found["_index"], {"if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}, offset
 
-    async def _note(self, step: Step, index: str, condition: Mapping[str, str | int], now_ms: int) -> None:
+    async def _note(self, step: ProgressStep, index: str, condition: Mapping[str, str | int], now_ms: int) -> None:
         body = _progress(step.tp, step.to, now_ms)
         try:
             await self._ask("PUT", _document(index, step.tp), body, condition)
@@ -203,13 +203,13 @@ class OpenSearchStore:
         if now_ms - self._blocked_since_ms >= SWITCH_MS and await self._block.lift():
             logger.warning("lifted the block of a rebuild that did not end store=%s table=%s", self._name, self._table)
 
-    async def _write(self, items: Sequence[Item]) -> Outcome:
+    async def _write(self, items: Sequence[DocumentRequest]) -> BulkOutcome:
         try:
             return await write(self._client, self._written, items)
         except FaultError as error:
             raise self._away(error.fault) from error
 
-    async def _look_again(self, outcome: Outcome, now_ms: int) -> None:
+    async def _look_again(self, outcome: BulkOutcome, now_ms: int) -> None:
         """Finds out whether the store or the documents are at fault, and keeps of the latter what can be kept.
 
         Without its script or with an alias of two indices the server says of every document that it is a bad request. A name that
@@ -226,7 +226,7 @@ class OpenSearchStore:
             outcome.refused = again.refused
             outcome.delayed += again.delayed
 
-    def _counted(self, step: Step, outcome: Outcome) -> Counts:
+    def _counted(self, step: ProgressStep, outcome: BulkOutcome) -> Counts:
         """What was written; what a try before this one has written of the same step is found unchanged now."""
         tried, before = self._tried
         noted = Counter(before if tried == step else {})
@@ -263,7 +263,7 @@ class OpenSearchStore:
         return self._client.fault_error(replace(fault, text=f"{fault.text}{init}"))
 
 
-def refused_cells(outcome: Outcome) -> dict[Cell, str]:
+def refused_cells(outcome: BulkOutcome) -> dict[Cell, str]:
     """Cells that can never be held, with the reason (pure)."""
     return {change.cell: fault.text for item, fault in outcome.refused for change in item.changes}
 

@@ -1,4 +1,4 @@
-"""What a store in OpenSearch holds, and how it is repaired; see :class:`streams_app.read_store.targets.reading_back.ReadBack`.
+"""What a store in OpenSearch holds, and how it is repaired, see :mod:`streams_app.read_store.targets.readable_store`.
 
 Values are compared as what their JSON says: lists and objects as its text with sorted names, as the server keeps no order of them.
 """
@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from streams_app.errors import TryAgainError
-from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored, Value
 from streams_app.read_store.core.values import possible, surrogate_fault
 from streams_app.read_store.targets.opensearch import OpenSearchStore, refused_cells
 from streams_app.read_store.targets.opensearch_shapes import value_json
 from streams_app.read_store.targets.port import NotStorableError
-from streams_app.read_store.targets.reading_back import Repair
+from streams_app.read_store.targets.readable_store import Repair
 
 CELLS_A_GROUP: Final = 50
 """A page has fewer groups than cells: a document of a group has several."""
@@ -77,7 +77,7 @@ class OpenSearchBack(OpenSearchStore):
         hits: list[dict[str, Any]] = found["hits"]["hits"]
         return hits
 
-    async def held(self, changes: Sequence[Change]) -> list[Change]:
+    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """The same changes with values as the server would hold them."""
         return [replace(change, value=_value(json.loads(value_json(change.value)))) for change in changes]
 

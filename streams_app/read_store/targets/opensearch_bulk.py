@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from streams_app.read_store.databases.opensearch_client import Fault, FaultError, OpenSearchClient
-from streams_app.read_store.targets.opensearch_shapes import Item
+from streams_app.read_store.targets.opensearch_shapes import DocumentRequest
 
 MOST_BYTES: Final = 5_000_000
 """Of one request. A server takes 100 MB by default, hosted ones sometimes 10; a larger item is a request of its own."""
@@ -20,7 +20,7 @@ _WANTED: Final = "items.*.status,items.*.error,items.*.get._source"
 
 
 @dataclass(slots=True)
-class Outcome:
+class BulkOutcome:
     """What became of the items of a batch.
 
     Attributes:
@@ -29,11 +29,11 @@ class Outcome:
         delayed: Not now.
     """
 
-    taken: list[tuple[Item, Sequence[int]]] = field(default_factory=list)
-    refused: list[tuple[Item, Fault]] = field(default_factory=list)
-    delayed: list[tuple[Item, Fault]] = field(default_factory=list)
+    taken: list[tuple[DocumentRequest, Sequence[int]]] = field(default_factory=list)
+    refused: list[tuple[DocumentRequest, Fault]] = field(default_factory=list)
+    delayed: list[tuple[DocumentRequest, Fault]] = field(default_factory=list)
 
-    def note(self, item: Item, result: Any) -> None:
+    def note(self, item: DocumentRequest, result: Any) -> None:
         """Adds what the server said of one item."""
         if "error" not in result:
             # Of a document that is not there and was not made, nothing is told.
@@ -43,19 +43,19 @@ class Outcome:
         (self.refused if fault.status in NEVER else self.delayed).append((item, fault))
 
 
-async def write(client: OpenSearchClient, alias: str, items: Sequence[Item]) -> Outcome:
+async def write(client: OpenSearchClient, alias: str, items: Sequence[DocumentRequest]) -> BulkOutcome:
     """Sends a batch.
 
     Raises:
         TryAgainError: A request was not answered; it may have been done or not.
     """
-    outcome = Outcome()
+    outcome = BulkOutcome()
     for part in parts(items):
         await _write_part(client, alias, part, outcome)
     return outcome
 
 
-async def _write_part(client: OpenSearchClient, alias: str, items: Sequence[Item], outcome: Outcome) -> None:
+async def _write_part(client: OpenSearchClient, alias: str, items: Sequence[DocumentRequest], outcome: BulkOutcome) -> None:
     body = b"".join(item.body for item in items)
     try:
         # Without "require_alias" an index of that name would be made by the first document, where nobody has prepared one.
@@ -74,9 +74,9 @@ async def _write_part(client: OpenSearchClient, alias: str, items: Sequence[Item
         outcome.note(item, result["update"])
 
 
-def parts(items: Sequence[Item], most_bytes: int = MOST_BYTES) -> Iterator[list[Item]]:
+def parts(items: Sequence[DocumentRequest], most_bytes: int = MOST_BYTES) -> Iterator[list[DocumentRequest]]:
     """Cuts a batch into requests (pure); none is empty."""
-    part: list[Item] = []
+    part: list[DocumentRequest] = []
     size = 0
     for item in items:
         if part and size + len(item.body) > most_bytes:

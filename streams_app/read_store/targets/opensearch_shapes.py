@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import orjson
 
-from streams_app.read_store.core.merge import Cell, Change, JsonText, Value
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Value
 from streams_app.read_store.core.values import integer_fault, json_text, surrogate_fault
-from streams_app.read_store.targets.reading_back import Repair
+from streams_app.read_store.targets.readable_store import Repair
 
 MOST_ID_BYTES: Final = 512
 MOST_KEY_BYTES: Final = 32_766
@@ -60,7 +60,7 @@ PROGRESS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class DocumentRequest:
     """What is asked of one document.
 
     Attributes:
@@ -71,7 +71,7 @@ class Item:
     """
 
     id: str
-    changes: tuple[Change, ...]
+    changes: tuple[CellChange, ...]
     body: bytes
     more: Mapping[str, Any]
 
@@ -109,26 +109,26 @@ class Shape:
         """It tells the text, so that workers of two releases do not take each other's script away."""
         return _script_name(self.name)
 
-    def items(self, changes: Sequence[Change], now_ms: int) -> list[Item]:
+    def items(self, changes: Sequence[CellChange], now_ms: int) -> list[DocumentRequest]:
         """A batch, an item for each document."""
         if self.name == "cells":
             return [self._cell(change, now_ms) for change in changes]
-        groups: dict[tuple[str, str], list[Change]] = {}
+        groups: dict[tuple[str, str], list[CellChange]] = {}
         for change in changes:
             groups.setdefault((change.cell.fold, change.cell.group_key), []).append(change)
         return [self._group(each, now_ms) for each in groups.values()]
 
-    def apart(self, items: Sequence[Item], now_ms: int) -> list[Item]:
+    def apart(self, items: Sequence[DocumentRequest], now_ms: int) -> list[DocumentRequest]:
         """The same, a name at a time and no value in a field of its own; empty: these documents know no such fields."""
         if self.name == "cells":
             return []
         return [self._group([change], now_ms, item.more, is_apart=True) for item in items for change in item.changes]
 
-    def probe(self) -> Item:
+    def probe(self) -> DocumentRequest:
         """An update that does nothing to a document that is never there."""
         return self._item("probe", (), {"names": {}})
 
-    def refusal(self, change: Change) -> str | None:
+    def refusal(self, change: CellChange) -> str | None:
         """Why no document can hold a change; None: one can."""
         for text in change.cell:
             if fault := surrogate_fault(text):
@@ -143,7 +143,7 @@ class Shape:
         fault = surrogate_fault(value) if isinstance(value, str) else integer_fault(value)
         return f"the value {fault}" if fault else None
 
-    def repairs(self, repairs: Sequence[Repair], now_ms: int) -> list[Item]:
+    def repairs(self, repairs: Sequence[Repair], now_ms: int) -> list[DocumentRequest]:
         """What is to be written where a cell is as it was found, whatever its version."""
         if self.name == "cells":
             return [self._cell(change, now_ms, {"found": found}) for change, found in repairs]
@@ -165,7 +165,7 @@ class Shape:
         """The field of a name; None: it can have none."""
         return self.columns.get(name) or (name if is_field(name) else None)
 
-    def _cell(self, change: Change, now_ms: int, more: Mapping[str, Any] = MappingProxyType({})) -> Item:
+    def _cell(self, change: CellChange, now_ms: int, more: Mapping[str, Any] = MappingProxyType({})) -> DocumentRequest:
         cell, value = change.cell, change.value
         text = _json(value)
         is_number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
@@ -178,8 +178,8 @@ class Shape:
         return self._item(self.document(cell), (change,), given, more)
 
     def _group(
-        self, changes: Sequence[Change], now_ms: int, more: Mapping[str, Any] = MappingProxyType({}), *, is_apart: bool = False
-    ) -> Item:
+        self, changes: Sequence[CellChange], now_ms: int, more: Mapping[str, Any] = MappingProxyType({}), *, is_apart: bool = False
+    ) -> DocumentRequest:
         fold, group_key, _ = changes[0].cell
         names = {}
         for change in changes:
@@ -191,12 +191,16 @@ class Shape:
         return self._item(self.document(changes[0].cell), tuple(changes), given, more)
 
     def _item(
-        self, document: str, changes: tuple[Change, ...], given: Mapping[str, Any], more: Mapping[str, Any] = MappingProxyType({})
-    ) -> Item:
+        self,
+        document: str,
+        changes: tuple[CellChange, ...],
+        given: Mapping[str, Any],
+        more: Mapping[str, Any] = MappingProxyType({}),
+    ) -> DocumentRequest:
         update = {"update": {"_id": document, "retry_on_conflict": 5}}
         script = {"id": self.script_name, "params": {**given, **more}}
         body = {"scripted_upsert": True, "upsert": {}, "script": script, "_source": ["counts"]}
-        return Item(document, changes, orjson.dumps(update) + b"\n" + orjson.dumps(body) + b"\n", more)
+        return DocumentRequest(document, changes, orjson.dumps(update) + b"\n" + orjson.dumps(body) + b"\n", more)
 
 
 def document_id(parts: Sequence[str | int]) -> str:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import StreamsAppError, TryAgainError
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 
 TABLE_NAME: Final = re.compile(r"(?!sqlite_)[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
 """Becomes part of SQL text, within quotes. Short enough for the name of the table beside it, which a server would cut."""
@@ -24,7 +24,7 @@ class Counts:
     unchanged: int = 0
 
 
-class Step(NamedTuple):
+class ProgressStep(NamedTuple):
     """How far one transaction takes a partition.
 
     Attributes:
@@ -104,7 +104,7 @@ class ReadStore(Protocol):
     async def progress(self) -> dict[TP, int]:
         """The offset to go on with, for each partition ever synced."""
 
-    async def apply(self, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
+    async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         """Merges changes and notes the progress, both or neither.
 
         The transactions of a partition are a chain: each goes on where the one before it ended. A server that has lost its last
@@ -125,7 +125,7 @@ class ReadStore(Protocol):
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
         """Sets the progress of a partition whatever it is, also downwards: its topic was made again."""
 
-    def refusal(self, change: Change) -> str | None:
+    def refusal(self, change: CellChange) -> str | None:
         """Why the store can never hold a change, in words that go behind "it"; None: it can. Such a change is not to be applied."""
 
     async def guarded(self, fold: str) -> int | None:

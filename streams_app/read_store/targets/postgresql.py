@@ -13,10 +13,10 @@ import asyncpg
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.merge import Change
+from streams_app.read_store.core.merge import CellChange
 from streams_app.read_store.core.values import json_fault, json_text, text_fault
 from streams_app.read_store.databases.postgresql_pool import LONG_SECONDS, Connection, PostgresPool
-from streams_app.read_store.targets.port import TABLE_NAME, Counts, ProgressError, Step
+from streams_app.read_store.targets.port import TABLE_NAME, Counts, ProgressError, ProgressStep
 from streams_app.read_store.targets.postgresql_back import PostgresBack
 from streams_app.read_store.targets.postgresql_refusals import accepted
 from streams_app.settings import ReadStoreSettings
@@ -93,7 +93,7 @@ INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms) VAL
 ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
 """
 PROGRESS: Final = "SELECT topic, partition, next_offset FROM {progress}"
-NOWHERE: Final = Step(TP("", -1), None, 0)
+NOWHERE: Final = ProgressStep(TP("", -1), None, 0)
 GUARDED: Final = "SELECT count(*) FROM {table} WHERE fold = $1 AND version >= 0"
 LOWER: Final = "UPDATE {table} SET version = -1 WHERE fold = $1 AND version >= 0"
 LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('streams_app'), hashtext($1))"
@@ -149,7 +149,7 @@ class PostgresStore(PostgresBack):
 
         return await self._with_tables(read)
 
-    async def apply(self, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
+    async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         """Merges changes and notes the progress in one statement.
 
         A reply that is lost leaves the outcome unknown; repeated, the statement changes nothing.
@@ -166,7 +166,7 @@ class PostgresStore(PostgresBack):
         sql = BEGIN.format(**self._names)
         await self._with_tables(lambda connection: connection.execute(sql, *tp, offset, now_ms))
 
-    def refusal(self, change: Change) -> str | None:
+    def refusal(self, change: CellChange) -> str | None:
         """Text and JSON of PostgreSQL hold no U+0000, and an index has a longest entry."""
         if fault := key_fault(change.cell):
             return fault
@@ -189,7 +189,7 @@ class PostgresStore(PostgresBack):
         """Ends all connections."""
         await self._pool.close()
 
-    async def _try(self, changes: Sequence[Change]) -> None:
+    async def _try(self, changes: Sequence[CellChange]) -> None:
         """Writes changes and takes them back, of a partition that does not exist."""
 
         async def run(connection: Connection) -> None:
@@ -220,8 +220,8 @@ class PostgresStore(PostgresBack):
                     done.append(f"table {table} is there already")
         return done
 
-    async def _written(self, connection: Connection, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
-        async def run(part: Sequence[Change]) -> Counts:
+    async def _written(self, connection: Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
+        async def run(part: Sequence[CellChange]) -> Counts:
             row = await connection.fetchrow(self._apply, *self._arguments(part, step, now_ms))
             assert row is not None  # counts are always one row
             if not row["is_noted"]:
@@ -230,7 +230,7 @@ class PostgresStore(PostgresBack):
 
         return await accepted(connection, changes, run)
 
-    def _arguments(self, changes: Sequence[Change], step: Step, now_ms: int) -> tuple[Any, ...]:
+    def _arguments(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> tuple[Any, ...]:
         """What the statement is given."""
         return (
             [change.cell.fold for change in changes],

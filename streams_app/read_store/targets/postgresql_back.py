@@ -1,4 +1,4 @@
-"""What a store in PostgreSQL holds, and how it is repaired; see :class:`streams_app.read_store.targets.reading_back.ReadBack`.
+"""What a store in PostgreSQL holds, and how it is repaired, see :mod:`streams_app.read_store.targets.readable_store`.
 
 Values are compared as the text of their ``jsonb``, which the server itself makes of both: it sorts names and keeps the digits of
 numbers.
@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored
 from streams_app.read_store.core.values import json_text, possible, text_fault
 from streams_app.read_store.databases.postgresql_pool import Connection, PostgresPool
 from streams_app.read_store.targets.postgresql_refusals import accepted, ending, refused_together
-from streams_app.read_store.targets.reading_back import Repair
+from streams_app.read_store.targets.readable_store import Repair
 
 PAGE: Final = """
 SELECT group_key, name, version, value::text FROM {table} WHERE fold = $1 {beyond} ORDER BY group_key, name LIMIT $2
@@ -74,7 +74,7 @@ class PostgresBack:
         given = [fold for fold, _ in asked], [group_key for _, group_key in asked]
         return [Cell(*row) for row in await self._pool.call(lambda connection: connection.fetch(sql, *given))]
 
-    async def held(self, changes: Sequence[Change]) -> list[Change]:
+    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """The same changes with values as the server would hold them, of which it is asked."""
 
         async def run(connection: Connection) -> list[Any]:

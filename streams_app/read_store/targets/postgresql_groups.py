@@ -14,9 +14,9 @@ import orjson
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.columns import (
-    Found,
-    Row,
+    ExistingColumn,
     RowKey,
+    RowState,
     Wanted,
     held_by,
     refusal_of,
@@ -26,10 +26,10 @@ from streams_app.read_store.core.columns import (
     types_of,
 )
 from streams_app.read_store.core.fitting import POSTGRESQL, ColumnType
-from streams_app.read_store.core.merge import Change
+from streams_app.read_store.core.merge import CellChange
 from streams_app.read_store.core.values import json_text
 from streams_app.read_store.databases.postgresql_pool import Connection
-from streams_app.read_store.targets.port import Counts, NotStorableError, Step
+from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressStep
 from streams_app.read_store.targets.postgresql import KEYS, LOCK, PROGRESS_COLUMNS, PostgresStore, key_fault
 from streams_app.read_store.targets.postgresql_groups_sql import (
     FOUND,
@@ -81,7 +81,7 @@ class PostgresGroups(PostgresStore):
         await self._with_tables(self._known)
         return await super().progress()
 
-    def refusal(self, change: Change) -> str | None:
+    def refusal(self, change: CellChange) -> str | None:
         """A name needs a column, and a value one of its type, as far as the types are known."""
         return refusal_of(change, self._columns, self._types) or key_fault(row_key(change))
 
@@ -107,7 +107,7 @@ class PostgresGroups(PostgresStore):
             ConfigurationError: The table cannot hold groups.
         """
         table = self._names["table"]
-        found = {name: Found(*rest) for name, *rest in await connection.fetch(FOUND, table)}
+        found = {name: ExistingColumn(*rest) for name, *rest in await connection.fetch(FOUND, table)}
         keys = {frozenset(columns) for (columns,) in await connection.fetch(KEYS, table)}
         faults = table_faults(found, keys, self._wanted) if found else []
         if faults:
@@ -132,7 +132,7 @@ class PostgresGroups(PostgresStore):
         self._types = types
         return types
 
-    async def _written(self, connection: Connection, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
+    async def _written(self, connection: Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         held, refused = held_by(changes, self._columns, self._types or await self._known(connection))
         if refused:
             raise NotStorableError(refused)  # the types were not known when the store was asked
@@ -142,16 +142,16 @@ class PostgresGroups(PostgresStore):
             self._types = {}  # somebody may have changed them
             raise
 
-    def _arguments(self, changes: Sequence[Change], step: Step, now_ms: int) -> tuple[Any, ...]:
+    def _arguments(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> tuple[Any, ...]:
         """What the statement is given."""
         return self._rows(changes), now_ms, step.tp.topic, step.after, step.tp.partition, step.to
 
-    def _rows(self, held: Sequence[Change]) -> str:
+    def _rows(self, held: Sequence[CellChange]) -> str:
         """A batch as JSON, as the statement takes it."""
         return orjson.dumps([_object(key, row) for key, row in rows_of(held, self._columns).items()]).decode()
 
 
-def _object(key: RowKey, row: Row) -> dict[str, Any]:
+def _object(key: RowKey, row: RowState) -> dict[str, Any]:
     """A value that is gone is left out; the JSON of nothing would be a value."""
     texts = {column: json_text(value) for column, value in row.values.items()}
     given = {column: orjson.Fragment(text.encode()) for column, text in texts.items() if text is not None}

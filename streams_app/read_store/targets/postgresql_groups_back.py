@@ -13,14 +13,14 @@ from typing import Any, Final
 import orjson
 
 from streams_app.read_store.core.columns import RowKey, held_by, row_key
-from streams_app.read_store.core.fitting import Kind
+from streams_app.read_store.core.fitting import ColumnKind
 from streams_app.read_store.core.json_values import json_value
-from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored, Value
 from streams_app.read_store.core.values import possible, text_fault
 from streams_app.read_store.databases.postgresql_pool import Connection
 from streams_app.read_store.targets.postgresql_groups import PostgresGroups
 from streams_app.read_store.targets.postgresql_refusals import accepted, ending, refused_together
-from streams_app.read_store.targets.reading_back import Repair
+from streams_app.read_store.targets.readable_store import Repair
 
 PAGE: Final = """
 SELECT group_key, versions::text, {values} FROM {table} WHERE fold = $1 {beyond} ORDER BY group_key LIMIT $2
@@ -70,10 +70,10 @@ class PostgresGroupsBack(PostgresGroups):
         """The cells of some groups."""
         return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
 
-    async def held(self, changes: Sequence[Change]) -> list[Change]:
+    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """The same changes with values as their columns would hold them, of which the server is asked."""
 
-        async def run(connection: Connection) -> list[Change]:
+        async def run(connection: Connection) -> list[CellChange]:
             fitting, _ = held_by(changes, self._columns, await self._known(connection))
             sql = self._sql(HELD)
             rows = await accepted(connection, fitting, lambda part: connection.fetch(sql, self._rows(part)))
@@ -129,8 +129,8 @@ class PostgresGroupsBack(PostgresGroups):
         )
 
 
-def _value(text: str | None, kind: Kind) -> Value:
+def _value(text: str | None, kind: ColumnKind) -> Value:
     """What a column holds, as the server tells it in JSON: a column of JSON takes the text as it is, no other one does."""
     if text is None:
         return None
-    return JsonText(text) if kind is Kind.JSON else json_value(text)
+    return JsonText(text) if kind is ColumnKind.JSON else json_value(text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from streams_app.read_store.core.fitting import ColumnType, Kind
+from streams_app.read_store.core.fitting import ColumnKind, ColumnType
 
 OWN: Final = {
     "fold": "text NOT NULL", "group_key": "text NOT NULL", "versions": "jsonb NOT NULL DEFAULT '{}'",
@@ -124,5 +124,5 @@ def _is_changed(column: str, known: ColumnType) -> str:
 
 def _is_same(column: str, known: ColumnType, left: str, right: str) -> str:
     """Of JSON and decimals as text: 1 and 1.0 are equal numbers and two values."""
-    cast = "::text" if known.kind in (Kind.JSON, Kind.NUMERIC) else ""
+    cast = "::text" if known.kind in (ColumnKind.JSON, ColumnKind.NUMERIC) else ""
     return f'{left}."{column}"{cast} IS NOT DISTINCT FROM {right}."{column}"{cast}'

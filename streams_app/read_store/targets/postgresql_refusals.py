@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 
 import asyncpg
 
-from streams_app.read_store.core.culprits import search
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.bisecting import search
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.databases.postgresql_pool import Connection
 from streams_app.read_store.targets.port import NotStorableError
 
@@ -21,7 +21,7 @@ REFUSALS: Final = (
 """What is said to a value that is never taken: a type, a constraint, a trigger of somebody's, a row beyond a page."""
 
 
-async def accepted(connection: Connection, changes: Sequence[Change], run: Callable[[Sequence[Change]], Awaitable[T]]) -> T:
+async def accepted(connection: Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], Awaitable[T]]) -> T:
     """What a statement returns for a batch.
 
     Args:
@@ -43,7 +43,7 @@ async def accepted(connection: Connection, changes: Sequence[Change], run: Calla
 
 
 @contextmanager
-def refused_together(changes: Iterable[Change]) -> Iterator[None]:
+def refused_together(changes: Iterable[CellChange]) -> Iterator[None]:
     """Says of all changes that they are refused where a statement is refused for what it writes; nobody looks for which.
 
     Raises:
@@ -71,11 +71,11 @@ async def ending(connection: Connection, *, is_trial: bool) -> AsyncIterator[Non
 
 
 async def _refused(
-    connection: Connection, changes: Sequence[Change], run: Callable[[Sequence[Change]], Awaitable[object]]
+    connection: Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], Awaitable[object]]
 ) -> dict[Cell, str]:
     """Cell → why; empty: it is not for the changes."""
 
-    async def fault(part: Sequence[Change]) -> str | None:
+    async def fault(part: Sequence[CellChange]) -> str | None:
         transaction = connection.transaction()
         await transaction.start()
         try:

@@ -11,7 +11,7 @@ from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.read_store.databases.driver import OPENSEARCH, POSTGRESQL
 from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import ReadStore
-from streams_app.read_store.targets.reading_back import ReadBack
+from streams_app.read_store.targets.readable_store import ReadableStore
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -152,7 +152,7 @@ def left_behind(declared: ReadStoreSettings, columns: Collection[str]) -> list[s
     return [f"the store does not write {', '.join(added)}: what is there will be in {declared.table}{FORMER} alone"]
 
 
-def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadBack]:
+def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadableStore]:
     """What switches the store of the settings, and the new one to be filled; nothing is opened yet.
 
     Raises:

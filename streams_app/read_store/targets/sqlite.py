@@ -16,10 +16,10 @@ from typing import Final
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.failures import TooSlowError
-from streams_app.read_store.core.merge import Cell, Change, Stored, merge
+from streams_app.read_store.core.merge import Cell, CellChange, Stored, merge
 from streams_app.read_store.core.values import sqlite_value, surrogate_fault
 from streams_app.read_store.databases.sqlite_thread import SqliteThread, sqlite_path
-from streams_app.read_store.targets.port import TABLE_NAME, Counts, ProgressError, Step
+from streams_app.read_store.targets.port import TABLE_NAME, Counts, ProgressError, ProgressStep
 from streams_app.read_store.targets.sqlite_back import SqliteBack
 from streams_app.read_store.targets.sqlite_refusals import accepted
 
@@ -123,7 +123,7 @@ class SqliteStore(SqliteBack):
         """The offset to go on with, for each partition ever synced."""
         return await self._thread.call(self._read_progress)
 
-    async def apply(self, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
+    async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         """Merges changes and notes the progress in one transaction.
 
         Raises:
@@ -152,7 +152,7 @@ class SqliteStore(SqliteBack):
         """Sets the progress of a partition whatever it is."""
         await self._thread.call(lambda connection: self._begin(connection, tp, offset, now_ms))
 
-    def refusal(self, change: Change) -> str | None:
+    def refusal(self, change: CellChange) -> str | None:
         """SQLite holds whatever there is; a text goes there as UTF-8, which has no half of a surrogate pair."""
         if fault := next(filter(None, map(surrogate_fault, change.cell)), None):
             return f"group or name {fault}"
@@ -220,7 +220,7 @@ class SqliteStore(SqliteBack):
         self._require_tables(connection)
         connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), (*tp, offset, now_ms))
 
-    def _apply(self, connection: sqlite3.Connection, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
+    def _apply(self, connection: sqlite3.Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         # IMMEDIATE: the lock is taken before the read, or another writer could slip between our reading and our writing.
         connection.execute("BEGIN IMMEDIATE")
         found = self._read_progress(connection).get(step.tp)
@@ -231,11 +231,11 @@ class SqliteStore(SqliteBack):
         connection.execute("COMMIT")
         return counts
 
-    def _write(self, connection: sqlite3.Connection, changes: Sequence[Change], now_ms: int) -> Counts:
+    def _write(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
         held = [replace(change, value=sqlite_value(change.value)) for change in changes]
         return accepted(connection, held, lambda part: self._merge(connection, part, now_ms))
 
-    def _merge(self, connection: sqlite3.Connection, changes: Sequence[Change], now_ms: int) -> Counts:
+    def _merge(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
         merged = merge(self._stored(connection, (change.cell for change in changes)), changes)
         connection.executemany(
             self._sql(UPSERT, self._table),

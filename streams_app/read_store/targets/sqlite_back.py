@@ -1,4 +1,4 @@
-"""What a store in SQLite holds, and how it is repaired; see :class:`streams_app.read_store.targets.reading_back.ReadBack`."""
+"""What a store in SQLite holds, and how it is repaired, see :mod:`streams_app.read_store.targets.readable_store`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from streams_app.read_store.core.merge import Cell, Change, Stored
+from streams_app.read_store.core.merge import Cell, CellChange, Stored
 from streams_app.read_store.core.values import possible, sqlite_value, surrogate_fault
 from streams_app.read_store.databases.sqlite_thread import SqliteThread
-from streams_app.read_store.targets.reading_back import Repair
+from streams_app.read_store.targets.readable_store import Repair
 from streams_app.read_store.targets.sqlite_refusals import refused_together
 
 PAGE: Final = """
@@ -60,7 +60,7 @@ class SqliteBack:
 
         return await self._thread.call(run)
 
-    async def held(self, changes: Sequence[Change]) -> list[Change]:
+    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """The same changes with values as SQLite would hold them."""
         return [replace(change, value=sqlite_value(change.value)) for change in changes]
 

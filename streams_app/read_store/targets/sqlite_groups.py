@@ -17,9 +17,9 @@ import orjson
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.columns import (
     KEY,
-    Found,
-    Row,
+    ExistingColumn,
     RowKey,
+    RowState,
     Wanted,
     held_by,
     refusal_of,
@@ -28,7 +28,7 @@ from streams_app.read_store.core.columns import (
     types_of,
 )
 from streams_app.read_store.core.fitting import SQLITE, ColumnType
-from streams_app.read_store.core.merge import Cell, Change, Stored, Value, merge
+from streams_app.read_store.core.merge import Cell, CellChange, Stored, Value, merge
 from streams_app.read_store.core.values import sqlite_value, value_of
 from streams_app.read_store.targets.port import Counts, NotStorableError
 from streams_app.read_store.targets.sqlite import CREATE_PROGRESS, KEYS, PROGRESS_COLUMNS, PROGRESS_KEY, SqliteStore
@@ -87,7 +87,7 @@ class SqliteGroups(SqliteStore):
         self._wanted = Wanted(OWN, self._names, SQLITE, "")
         self._types: dict[str, ColumnType] = {}
 
-    def refusal(self, change: Change) -> str | None:
+    def refusal(self, change: CellChange) -> str | None:
         """A name needs a column, and a value one of its type, as far as the types are known."""
         return refusal_of(change, self._columns, self._types) or super().refusal(change)
 
@@ -117,7 +117,7 @@ class SqliteGroups(SqliteStore):
 
     def _look(self, connection: sqlite3.Connection) -> dict[str, ColumnType]:
         """Types of the columns of names; empty: there is no table."""
-        found = {name: Found(*rest) for name, *rest in connection.execute(FOUND, (self._table,))}
+        found = {name: ExistingColumn(*rest) for name, *rest in connection.execute(FOUND, (self._table,))}
         keys = {frozenset(columns.split(",")) for (columns,) in connection.execute(KEYS, (self._table,))}
         faults = table_faults(found, keys, self._wanted) if found else []
         if faults:
@@ -126,18 +126,18 @@ class SqliteGroups(SqliteStore):
             )
         return types_of(found, self._wanted)
 
-    def _write(self, connection: sqlite3.Connection, changes: Sequence[Change], now_ms: int) -> Counts:
+    def _write(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
         fitting, refused = held_by(changes, self._columns, self._types)
         if refused:
             raise NotStorableError(refused)  # the types were not known when the store was asked
         held = [replace(change, value=as_held(change.value)) for change in fitting]
         return accepted(connection, held, lambda part: self._merge(connection, part, now_ms))
 
-    def _merge(self, connection: sqlite3.Connection, changes: Sequence[Change], now_ms: int) -> Counts:
+    def _merge(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
         rows = self._read(connection, list(dict.fromkeys(row_key(change) for change in changes)))
         merged = merge({cell: stored for key, row in rows.items() for cell, stored in self._stored_in(key, row)}, changes)
         for change in merged.written + merged.confirmed:
-            rows.setdefault(row_key(change), Row()).take(self._columns[change.cell.name], change.value, change.version)
+            rows.setdefault(row_key(change), RowState()).take(self._columns[change.cell.name], change.value, change.version)
         for key in {row_key(change) for change in merged.written}:
             rows[key].updated_ms = now_ms
         touched = dict.fromkeys(row_key(change) for change in merged.written + merged.confirmed)
@@ -145,16 +145,16 @@ class SqliteGroups(SqliteStore):
             self._upsert(connection, {key: rows[key] for key in some})
         return Counts(len(merged.written), merged.stale, merged.unchanged)
 
-    def _read(self, connection: sqlite3.Connection, keys: Sequence[RowKey]) -> dict[RowKey, Row]:
+    def _read(self, connection: sqlite3.Connection, keys: Sequence[RowKey]) -> dict[RowKey, RowState]:
         found = {}
         for some in _parts(keys, _most(connection, len(KEY))):
             sql = SELECT.format(keys=_values(some), columns=self._told(), table=f'"{self._table}"')
             for fold, group_key, updated_ms, versions, *values in connection.execute(sql, [text for key in some for text in key]):
-                row = Row(dict(zip(self._names, values, strict=True)), orjson.loads(versions), updated_ms)
+                row = RowState(dict(zip(self._names, values, strict=True)), orjson.loads(versions), updated_ms)
                 found[RowKey(fold, group_key)] = row
         return found
 
-    def _upsert(self, connection: sqlite3.Connection, rows: Mapping[RowKey, Row]) -> None:
+    def _upsert(self, connection: sqlite3.Connection, rows: Mapping[RowKey, RowState]) -> None:
         given = [
             (*key, row.updated_ms, orjson.dumps(row.versions).decode(), *(row.values.get(column) for column in self._names))
             for key, row in rows.items()
@@ -163,7 +163,7 @@ class SqliteGroups(SqliteStore):
         sql = UPSERT.format(table=f'"{self._table}"', columns=self._told(), rows=_values(given), assignments=assignments)
         connection.execute(sql, [value for row in given for value in row])
 
-    def _stored_in(self, key: RowKey, row: Row) -> Iterator[tuple[Cell, Stored]]:
+    def _stored_in(self, key: RowKey, row: RowState) -> Iterator[tuple[Cell, Stored]]:
         for column, version in row.versions.items():
             if column in self._names:
                 yield Cell(*key, self._names[column]), Stored(version, row.values[column])

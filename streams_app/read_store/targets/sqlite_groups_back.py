@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from streams_app.read_store.core.columns import Row, RowKey, held_by, row_key
-from streams_app.read_store.core.merge import Cell, Change, Stored, Value
+from streams_app.read_store.core.columns import RowKey, RowState, held_by, row_key
+from streams_app.read_store.core.merge import Cell, CellChange, Stored, Value
 from streams_app.read_store.core.values import possible, surrogate_fault
-from streams_app.read_store.targets.reading_back import Repair
+from streams_app.read_store.targets.readable_store import Repair
 from streams_app.read_store.targets.sqlite_groups import SqliteGroups, as_held
 from streams_app.read_store.targets.sqlite_refusals import refused_together
 
@@ -55,7 +55,7 @@ class SqliteGroupsBack(SqliteGroups):
         """The cells of some groups."""
         return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
 
-    async def held(self, changes: Sequence[Change]) -> list[Change]:
+    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """The same changes with values as their columns would hold them."""
         await self._thread.call(self._require_tables)
         held, _ = held_by(changes, self._columns, self._types)
@@ -68,11 +68,11 @@ class SqliteGroupsBack(SqliteGroups):
             connection.execute("BEGIN IMMEDIATE")
             self._require_tables(connection)
             rows = self._read(connection, list(dict.fromkeys(row_key(repair.change) for repair in repairs)))
-            touched: dict[RowKey, Row] = {}
+            touched: dict[RowKey, RowState] = {}
             written = 0
             for (change, found), value in zip(repairs, self._values_of(repairs), strict=True):
                 key, column = row_key(change), self._columns[change.cell.name]
-                row = rows.setdefault(key, Row())
+                row = rows.setdefault(key, RowState())
                 if row.versions.get(column) == found:
                     row.take(column, value, change.version)
                     row.updated_ms = now_ms

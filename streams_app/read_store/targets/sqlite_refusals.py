@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from streams_app.read_store.core.culprits import search
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.bisecting import search
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.targets.port import NotStorableError
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ REFUSALS: Final = (sqlite3.IntegrityError, sqlite3.DataError)
 """What is said to a value that is never taken: a constraint, a trigger of somebody's, a text that is too long."""
 
 
-def accepted(connection: sqlite3.Connection, changes: Sequence[Change], run: Callable[[Sequence[Change]], T]) -> T:
+def accepted(connection: sqlite3.Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], T]) -> T:
     """What ``run`` returns for a batch.
 
     Args:
@@ -35,7 +35,7 @@ def accepted(connection: sqlite3.Connection, changes: Sequence[Change], run: Cal
 
 
 @contextmanager
-def refused_together(changes: Iterable[Change]) -> Iterator[None]:
+def refused_together(changes: Iterable[CellChange]) -> Iterator[None]:
     """Says of all changes that they are refused where a table refuses one of them; nobody looks which.
 
     Raises:
@@ -48,11 +48,11 @@ def refused_together(changes: Iterable[Change]) -> Iterator[None]:
 
 
 def _refused(
-    connection: sqlite3.Connection, changes: Sequence[Change], run: Callable[[Sequence[Change]], object]
+    connection: sqlite3.Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], object]
 ) -> dict[Cell, str]:
     """Cell → why."""
 
-    def fault(part: Sequence[Change]) -> str | None:
+    def fault(part: Sequence[CellChange]) -> str | None:
         connection.execute("SAVEPOINT trial")
         try:
             run(part)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from streams_app.read_store.core.merge import Cell, Change, Stored
+from streams_app.read_store.core.merge import Cell, CellChange, Stored
 from streams_app.read_store.targets.port import ReadStore
 
 
@@ -20,11 +20,11 @@ class Repair(NamedTuple):
         found: Version of what it held when it was read; None: nothing was there. If that has changed, the cell is left alone.
     """
 
-    change: Change
+    change: CellChange
     found: int | None
 
 
-class ReadBack(ReadStore, Protocol):
+class ReadableStore(ReadStore, Protocol):
     """A store whose cells can be read.
 
     Values are as the store holds them: two of them are the same if :func:`.is_same` says so. Every method raises
@@ -47,7 +47,7 @@ class ReadBack(ReadStore, Protocol):
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
         """The cells that the store has of some groups, each a fold and a group key."""
 
-    async def held(self, changes: Sequence[Change]) -> list[Change]:
+    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """The same changes with values as the store would hold them. None of them is one that :meth:`refusal` refuses.
 
         Raises:

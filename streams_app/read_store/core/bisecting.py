@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from streams_app.read_store.core.columns import row_key
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 
 
-def search(changes: Sequence[Change]) -> Generator[Sequence[Change], str | None, dict[Cell, str]]:
+def search(changes: Sequence[CellChange]) -> Generator[Sequence[CellChange], str | None, dict[Cell, str]]:
     """Divides a batch until what is refused stands alone: first into rows, which are refused each for itself, then a row.
 
     Args:
@@ -34,7 +34,7 @@ def search(changes: Sequence[Change]) -> Generator[Sequence[Change], str | None,
     return found or {change.cell: fault for change in changes}
 
 
-def _middle(changes: Sequence[Change]) -> int:
+def _middle(changes: Sequence[CellChange]) -> int:
     """Where to divide: between two rows, or in the middle of one; 0: nowhere."""
     half = len(changes) // 2
     bounds = [place for place in range(1, len(changes)) if row_key(changes[place - 1]) != row_key(changes[place])]
