@@ -1,7 +1,7 @@
 """A fetched range, carried through Faust as if it were one record.
 
 Faust delivers one message at a time and one event at a time would cost it 80 us each. Its ``ConsumerScheduler`` is the
-official place to change what is delivered: here it yields one :class:`Carrier` a partition and fetch.
+official place to change what is delivered: here it yields one :class:`BatchMessage` a partition and fetch.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ async def repaired(
         store: What is repaired.
         repairs: What is to be written.
         now_ms: Wall clock.
-        is_trial: Whether it is only tried, see :meth:`.ReadBack.repair`.
+        is_trial: Whether it is only tried, see :meth:`.ReadableStore.repair`.
 
     Returns:
         How many were written; and what the store can never hold, with the reason.

@@ -85,17 +85,17 @@ class AsyncExecutor(Executor):
 
     @property
     def hanging(self) -> int:
-        """See :attr:`Runner.hanging`."""
+        """See :attr:`Executor.hanging`."""
         return len(self._left)
 
     def put(self, calls: Iterable[Attempt]) -> None:
-        """See :meth:`Runner.put`."""
+        """See :meth:`Executor.put`."""
         self._queue.extend(calls)
         if self._idle:
             self._loop.call_soon_threadsafe(self._wake)
 
     def cancel(self, calls: Iterable[Attempt]) -> None:
-        """See :meth:`Runner.cancel`."""
+        """See :meth:`Executor.cancel`."""
         taken = list(calls)
         for call in taken:
             call.is_dropped = True
@@ -107,7 +107,7 @@ class AsyncExecutor(Executor):
         return task in self._tasks
 
     async def stop(self) -> None:
-        """See :meth:`Runner.stop`."""
+        """See :meth:`Executor.stop`."""
         ended = self._home.create_future()
         self._loop.call_soon_threadsafe(self._finish, ended)
         await ended

@@ -120,7 +120,7 @@ class Executor(ABC):
         """Takes calls back: each has an outcome soon, also where its function cannot be stopped."""
 
     def recall(self, calls: Iterable[Attempt]) -> None:
-        """Takes calls back that have not begun: each is :attr:`Outcome.CANCELLED` soon. One that has begun goes on."""
+        """Takes calls back that have not begun: each is :attr:`AttemptOutcome.CANCELLED` soon. One that has begun goes on."""
         for call in calls:
             call.is_dropped = True
 

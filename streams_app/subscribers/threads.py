@@ -29,11 +29,11 @@ class ThreadExecutor(Executor):
 
     @property
     def hanging(self) -> int:
-        """See :attr:`Runner.hanging`."""
+        """See :attr:`Executor.hanging`."""
         return max(0, len(self._held) - len(self.running))
 
     def put(self, calls: Iterable[Attempt]) -> None:
-        """See :meth:`Runner.put`."""
+        """See :meth:`Executor.put`."""
         for call in calls:
             if call.is_dropped:
                 # Taken back while its begin was being noted.
@@ -43,21 +43,21 @@ class ThreadExecutor(Executor):
             self._queue.put(call)
 
     def cancel(self, calls: Iterable[Attempt]) -> None:
-        """See :meth:`Runner.cancel`."""
+        """See :meth:`Executor.cancel`."""
         taken = list(calls)
         self.recall(taken)
         for call in taken:
             self._give_up(call, AttemptOutcome.CANCELLED)
 
     def recall(self, calls: Iterable[Attempt]) -> None:
-        """See :meth:`Runner.recall`; at once, as slots that hang come to nothing that waits for one."""
+        """See :meth:`Executor.recall`; at once, as slots that hang come to nothing that waits for one."""
         for call in calls:
             call.is_dropped = True
             if self._is_next(call):
                 self._end(call, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
 
     async def stop(self) -> None:
-        """See :meth:`Runner.stop`."""
+        """See :meth:`Executor.stop`."""
         self._sweeping.cancel()
         for _ in self._threads:
             self._queue.put(None)

@@ -1,4 +1,4 @@
-"""What a store in PostgreSQL with a row a group holds, and how it is repaired; see :class:`.reading_back.ReadBack`.
+"""What a store in PostgreSQL with a row a group holds, and how it is repaired; see :class:`.readable_store.ReadableStore`.
 
 Values are read as the JSON that the server makes of them, whatever the type of their column. What a typed column holds becomes
 the number or text that it stands for, so that it can be written into such a column again.

@@ -1,4 +1,4 @@
-"""What a store in SQLite with a row a group holds, and how it is repaired; see :class:`.reading_back.ReadBack`."""
+"""What a store in SQLite with a row a group holds, and how it is repaired; see :class:`.readable_store.ReadableStore`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
 -- full_us   number: time after which no more are added
 -- gone_ms   number: a worker that has not asked for so long has no share any more
 --
--- streams_app/subscribers/rate.py does the same sums. Nothing is given back: a lease whose reply was lost is lost with it.
+-- streams_app/subscribers/token_bucket.py does the same sums. Nothing is given back: a lease whose reply was lost is lost with it.
 --
 -- Returns {"ok", leases, us until there is another one, number of workers that ask}. Repeating it leases more.
 -- Cost    O(workers): about 10 us.
