@@ -19,13 +19,13 @@ COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 @click.command(name="check", short_help="Look whether a worker can run with these settings.")
 @with_settings
 def command(settings: Settings) -> int:
-    """Look whether a worker can run with these settings; nothing is left changed.
+    """Check whether a worker can run with these settings; nothing is changed.
 
-    Kafka, topics, rights on topics and groups, retention against max_hold, Redis version, eviction policy, memory and persistence,
-    clock skew, topics that were made again, read store; of subscribers their topics, retention against retries and patience, keys,
-    fields of folded records and their types, commits, and the memory of ids; of journals retention against keep, and room for
-    max_bytes. Redis and the read store are tried by a write that is
-    taken back. Each finding says what to do. Exit code 1 if there is an error.
+    It checks Kafka, topics, rights on topics and groups, retention against max_hold, Redis version, eviction policy, memory and
+    persistence, clock skew, recreated topics, and read stores; for subscribers, their topics, retention against retries and
+    patience, keys, fields of folded records and their types, commits, and the memory of ids; for journals, retention against keep,
+    and room for max_bytes. Redis and the read store are tested by a write that is rolled back. Each finding says what to do. The
+    exit code is 1 if there is an error.
     """
     from streams_app.checking import findings
     from streams_app.clock import SystemClock

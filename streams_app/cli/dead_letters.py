@@ -57,7 +57,8 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--reason", "reasons", multiple=True, type=click.Choice(tuple(REASONS)), help="Only with this reason; may be repeated."
         ),
-        click.option("--refused-by", metavar="NAME", help="What it was called when it refused them; default: as now."),
+        click.option("--refused-by", metavar="NAME",
+            help="Former name of the fold, store or subscriber that rejected them; default: the present name."),
         click.option(
             "--event-id", "event_ids", multiple=True, metavar="ID",
             help="With --subscriber: only the event with this id; may be repeated.",
@@ -68,12 +69,12 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--since", type=MomentType(), metavar="WHEN",
-            help="Only letters that are not older: so long ago (24h), an ISO time, or ms since 1970.",
+            help="Only dead letters since this time: a duration ago (24h), an ISO time, or ms since 1970.",
         ),
-        click.option("--view", metavar="NAME", help="Refused by this one of [live.NAME], and not by a fold."),
-        click.option("--subscriber", metavar="NAME", help="Refused by this subscriber, and not by a fold."),
-        click.option("--store", metavar="NAME", help="Refused by this one of [read_stores.NAME], and not by a fold."),
-        click.option("--fold", metavar="NAME", help="Refused by this fold; may be left out where there is only one."),
+        click.option("--view", metavar="NAME", help="Rejected by this one of [live.NAME] instead of a fold."),
+        click.option("--subscriber", metavar="NAME", help="Rejected by this subscriber instead of a fold."),
+        click.option("--store", metavar="NAME", help="Rejected by this one of [read_stores.NAME] instead of a fold."),
+        click.option("--fold", metavar="NAME", help="Rejected by this fold; optional if there is only one."),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -169,20 +170,23 @@ def _replay(
 
 @click.group(name="dead-letters")
 def command() -> None:
-    """List refused events, put them back after a fix."""
+    """List rejected events, replay them after a fix."""
 
 
 @command.command(name="list")
 @with_settings
 @_selects
-@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Letters at most, oldest first.")
+@click.option(
+    "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Maximum number of dead letters, oldest first."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
 def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool, **chosen: Any) -> None:
-    """List what was refused, why, and whether it was put back since.
+    """List rejected events, the reasons, and whether they were replayed.
 
-    Of a subscriber each letter has the id of its event and the number of attempts. --json shows all that is known: the whole value,
-    the trace of the last error, the headers of the event. `interrupted` is what had begun and was cut off: it may have happened.
-    `interrupted, finished-late`, or `timed-out, finished-late`, has happened: its function ended well after all, too late to count.
+    Each dead letter of a subscriber has the id of its event and the number of attempts. --json shows everything: the whole value,
+    the trace of the last error, the headers of the event. `interrupted`: the process died or lost the partition during the attempt,
+    so the event may have been handled. `interrupted, finished-late`, or `timed-out, finished-late`: the function completed after
+    all, so the event was handled.
     """
     topic, selection = _letters(settings, fold, chosen)
     listed = asyncio.run(_listed(settings, topic, selection, limit))
@@ -245,14 +249,14 @@ def _attempts(row: dict[str, Any]) -> str:
 @command.command(name="replay", short_help="Put refused events back, for whom has refused them.")
 @with_settings
 @_selects
-@click.option("--limit", type=click.IntRange(1), help="Put back at most so many, oldest first.")
-@click.option("--again", is_flag=True, help="Also what was put back before: those events may be handled twice.")
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of events to replay, oldest first.")
+@click.option("--again", is_flag=True, help="Also replay events that were replayed before: they may be handled twice.")
 @click.option(
     "--interrupted",
     is_flag=True,
-    help="With --subscriber: also what was interrupted and may have happened; not what finished late.",
+    help="With --subscriber: also replay interrupted events, which may have been handled; not those that finished late.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say how many would pass now, and how many would be refused again.")
+@click.option("--dry-run", is_flag=True, help="Only show how many would pass now, and how many would be rejected again.")
 def replay_letters(
     settings: Settings,
     fold: str | None,
@@ -262,25 +266,26 @@ def replay_letters(
     dry_run: bool,
     **chosen: Any,
 ) -> int:
-    """Put refused events back, for the fold, read store or subscriber that refused them and no other.
+    """Replay rejected events, only for the fold, read store or subscriber that rejected them.
 
-    After the fix: of the settings, of the producer's schema, of a function in Python; start the workers with it first. What the
-    definition this command is given would refuse again stays where it is, and is counted. Each event goes back once, of a fold
-    into the partition of the source it came from; receipts in the dead-letter topic remember which. What was not chosen or could
-    not go back can be put back later.
+    Run it after the fix (of the settings, the schema of the producer, a function in Python), and restart the workers first. Events
+    that the present definition would reject again stay, and are counted. Each event is replayed once; for a fold, into the
+    partition of the source from which it came. Receipts in the dead-letter topic record this. Events that were not selected, or
+    could not be replayed, can be replayed later.
 
-    The replay ends where the topic ended when it began. Ctrl-C ends it after the page under way. One runs at a time for each fold
-    and each subscriber: another one is told who runs it, and ends with exit code 75. One that was killed is over 30 s later.
+    The replay ends at the end offsets of its start. Ctrl-C ends it after the page in progress. Only one runs at a time for each
+    fold and each subscriber: a second one names the first, and ends with exit code 75. After a replay was killed, the next one can
+    begin 30 s later.
 
-    After a fold was renamed: --fold NEW --refused-by OLD; a subscriber likewise. With start = "earliest" the new one reads the
-    events by itself.
+    After a fold was renamed, use --fold NEW --refused-by OLD; likewise for a subscriber. With start = "earliest" the new one reads
+    the events anyway.
 
-    With --store, folded records go into that read store itself and nowhere else, with the values that its source has now. What the
-    store has a newer version of stays as it is, so that a record may be put back again at any time.
+    With --store, folded records are written into that read store only, with the current values of its source. Values of which the
+    store has a newer version stay, so a record may be replayed at any time.
 
-    With --subscriber, events go into the topic APP_ID.again, which all subscribers of the application read and nobody else, and
-    that one alone handles them, also where it has seen their ids. What was interrupted stays where it is, unless --interrupted or
-    --event-id says that it is to be done again.
+    With --subscriber, events go into the topic APP_ID.again, which only the subscribers of the application read. Only the given
+    subscriber handles them, even if it has seen their ids. Interrupted events are skipped, unless --interrupted or --event-id
+    selects them.
     """
     from streams_app.cli.replaying import run
     from streams_app.operating.audit import audit

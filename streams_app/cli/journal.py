@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streams_app.operating.journal import JournalStatus
 
 journal_option = click.option(
-    "--journal", "name", metavar="NAME", help="Which one of [journals.NAME]; may be left out where there is only one."
+    "--journal", "name", metavar="NAME", help="Which one of [journals.NAME]; optional if there is only one."
 )
 
 
@@ -39,9 +39,9 @@ def command() -> None:
     show_default=True,
     help="Behind a cursor, as in 3-1041; earliest; latest; so long ago, as in -24h; a day, as in 2026-08-20, or an ISO time.",
 )
-@click.option("--from-floor", is_flag=True, help="Where the journal has removed what follows, go on at its floor.")
+@click.option("--from-floor", is_flag=True, help="If the journal has removed the following events, continue at its floor.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Entries at most. Default: all.")
-@click.option("--follow", is_flag=True, help="Go on with what is still to come, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Continue with new events until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
 @click.option("--fold", "fold_id", metavar="ID", help="Only the raw events of this folded record, and what each changed.")
 @click.option("--unkeyed", is_flag=True, help="Events without a key instead of those of KEY.")
@@ -60,9 +60,9 @@ def read(
 ) -> int:
     """Print the events of KEY, in their order, across days.
 
-    KEY as it is in the events: account_7, 17, ["de",7]. In quotes it is a text: '"17"'; without them both are meant.
-    Only Redis is asked. Each line has the time of the record, its partition and offset, and its value; a line that begins with --
-    says which offsets are not kept, and why.
+    KEY as it is in the events: account_7, 17, ["de",7]. In quotes it is a text: '"17"'; without quotes it is both. Only Redis is
+    asked. Each line has the time of the record, its partition and offset, and its value; a line that begins with -- says which
+    offsets are not kept, and why.
 
     \b
         streams-app journal read account_7 --from -24h
@@ -176,10 +176,10 @@ async def _print_folded(
 @with_settings
 @journal_option
 @click.option("--top", is_flag=True, help="The keys with most bytes instead, by the ten largest ones of each segment.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Days or keys at most.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Maximum number of days or keys.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each segment, for programs.")
 def list_segments(settings: Settings, name: str | None, top: bool, limit: int, as_json: bool) -> None:
-    """List what journals hold: days, events, bytes received and kept.
+    """List the contents of journals: days, events, bytes received and kept.
 
     Reads Redis; it works while no worker runs.
     """
@@ -267,13 +267,13 @@ def verify(settings: Settings, name: str | None) -> int:
 @with_settings
 @journal_option
 @click.option("--before", "day", required=True, metavar="DAY", help="A UTC day, as in 2026-08-20: it and what follows stays.")
-@click.option("--dry-run", is_flag=True, help="Say what would be removed; the default.")
-@click.option("--yes", is_flag=True, help="Remove it; without this nothing is removed.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed; the default.")
+@click.option("--yes", is_flag=True, help="Remove the days; without this option nothing is removed.")
 def drop(settings: Settings, name: str | None, day: str, dry_run: bool, yes: bool) -> None:
     """Remove the oldest days of a journal from Redis.
 
-    Readers that have not come so far learn it. A worker that is running has to take its partitions back, which it does by itself
-    within seconds.
+    Readers that have not read these days yet are told. A running worker has to claim its partitions again, which it does
+    automatically within seconds.
     """
     from streams_app.operating.audit import audit
     from streams_app.operating.journal import check_day, drop_segments, journal_status, segments_before, size_text

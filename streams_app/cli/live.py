@@ -24,11 +24,11 @@ def command() -> None:
 @command.command(name="show")
 @with_settings
 @click.option("--view", "views", multiple=True, metavar="NAME", help="Only this view; may be repeated.")
-@click.option("--limit", type=click.IntRange(0, 1_000), default=10, show_default=True, help="Items of each view at most.")
+@click.option("--limit", type=click.IntRange(0, 1_000), default=10, show_default=True, help="Maximum number of items of each view.")
 @click.option("--json", "as_json", is_flag=True, help="The messages that a page is sent, one a line, for programs.")
 @click.argument("page")
 def show(settings: Settings, views: tuple[str, ...], limit: int, as_json: bool, page: str) -> None:
-    """What does PAGE show now, and why?
+    """Show the current contents of PAGE, and explain the state of its views.
 
     PAGE as it is in the events: 7, spring-sale. Reads Redis, as a hub does; it works while no worker runs. Of each view its state,
     how many items it has, the newest with their times, and when the next one leaves. A view that is not `ok` says why.
@@ -74,13 +74,13 @@ def serve(settings: Settings, has_page: bool, log_level: str, log_format: str) -
 @command.command(name="import")
 @with_settings
 @click.option("--dry-run", is_flag=True, help="Check the file and the topic, and say what would be sent; the default.")
-@click.option("--yes", is_flag=True, help="Send it; without this nothing is sent.")
+@click.option("--yes", is_flag=True, help="Send the events; without this option nothing is sent.")
 @click.argument("view")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def import_(settings: Settings, dry_run: bool, yes: bool, view: str, file: Path) -> None:
-    """Produce what happened before to the source of VIEW.
+    """Produce older events to the source of VIEW.
 
-    Records have the timestamps at which it happened.
+    Records have the original timestamps of the events.
 
     FILE has a JSON object a line: `key` of the record, a string or null; `time`, ms since 1970 or an ISO time; `value`, the event;
     and `headers` where the view looks at @type. Nothing is sent before every line is right; one that is not ends with exit

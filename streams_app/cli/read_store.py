@@ -20,11 +20,11 @@ def command() -> None:
 
 @command.command(name="init")
 @with_settings
-@click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; may be left out where there is only one.")
+@click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; optional if there is only one.")
 def init(settings: Settings, store: str | None) -> None:
-    """Create the tables of a read store where they are missing.
+    """Create the missing tables of a read store.
 
-    A worker waits with syncing (not with folding) until they are there.
+    Until they exist, a worker folds but does not sync.
     """
     from streams_app.read_store.targets.choice import open_store
 

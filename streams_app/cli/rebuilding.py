@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @click.command(name="rebuild", short_help="Fill a new table and put it in the place of the present one.")
 @with_settings
-@click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; may be left out where there is only one.")
+@click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; optional if there is only one.")
 def rebuild(settings: Settings, store: str | None) -> None:
-    """Fill a new table beside that of a read store, and put it in its place.
+    """Fill a new table for a read store, and swap it with the current one.
 
     The table gets what the folded topics hold, with the values of now, and what only the present table has. Workers and readers may
     go on all the time: the switch is one transaction, no value goes back, and the former table stays as TABLE_old until the next

@@ -23,27 +23,26 @@ if TYPE_CHECKING:
 @click.command(name="reset", short_help="Remove a state, or move a subscriber.")
 @with_settings
 @click.option("--fold", metavar="NAME", help="Its name; it need not be in the settings any more.")
-@click.option("--subscriber", metavar="NAME", help="A subscriber of the catalogue, instead of a fold; wants --at.")
-@click.option("--live", metavar="VIEW", help="A live view, instead of a fold; workers that run read it from Kafka once more.")
-@click.option("--journal", metavar="NAME", help="A journal, instead of a fold; workers that run file it anew from its source.")
+@click.option("--subscriber", metavar="NAME", help="A subscriber of the catalogue, instead of a fold; requires --at.")
+@click.option("--live", metavar="VIEW", help="A live view, instead of a fold; running workers read it from Kafka again.")
+@click.option("--journal", metavar="NAME", help="A journal, instead of a fold; running workers file it again from its source.")
 @click.option(
     "--at",
     "moment",
     metavar="WHERE",
-    help="With --subscriber: where it begins: earliest, latest, so long ago (24h), an ISO time, or ms since 1970.",
+    help="With --subscriber: its new position: earliest, latest, a duration ago (24h), an ISO time, or ms since 1970.",
 )
 @click.option(
     "--emit", "is_emitted", is_flag=True, help="With --fold: open groups and records not yet sent go to the output topic first."
 )
-@click.option("--yes", is_flag=True, help="Do it; without this nothing is changed.")
+@click.option("--yes", is_flag=True, help="Apply the change; without this option nothing is changed.")
 def command(
     settings: Settings, fold: str | None, subscriber: str | None, live: str | None, journal: str | None, moment: str | None,
     is_emitted: bool, yes: bool,
 ) -> None:  # fmt: skip
-    """Remove the state of a fold, live view or journal, or let a subscriber begin somewhere else.
+    """Remove the state of a fold, live view or journal, or move a subscriber to another position.
 
-    Without --yes it only says what would be done. The workers of the application must be stopped, those of a subscriber those that
-    run it.
+    Without --yes it only shows what it would do. Stop the workers of the application first; for a subscriber, those that run it.
 
     --fold NAME: after its source was deleted and made again, or to uninstall the fold. Groups that are still open would never be
     emitted: with --emit they are, with what was not yet sent, and nothing is removed before the broker has acknowledged all of it.

@@ -22,14 +22,14 @@ def command() -> None:
 def create(settings: Settings) -> None:
     """Create the topics that are missing; those that exist stay as they are.
 
-    Sources, outputs, topics of events and dead-letter topics get kafka.partitions partitions and kafka.replication_factor
-    replicas; so does APP_ID.again, through which dead letters of subscribers are put back. A worker refuses to start while a
-    topic is missing.
+    Sources, outputs, topics of events and dead-letter topics get kafka.partitions partitions and kafka.replication_factor replicas;
+    so does APP_ID.again, through which dead letters of subscribers are replayed. A worker refuses to start while a topic is
+    missing.
 
-    A subscriber with idempotent = "no" that is new, as its dead-letter topic is not there yet, is placed: where it begins, by its
-    `start`, is committed for its consumer group. A worker never chooses that, as it cannot tell a new one from one whose commit is
-    lost. One that is not new is placed in partitions that its topic has got since, with their first record; its workers must be
-    stopped for that.
+    For a new subscriber with idempotent = "no", whose dead-letter topic does not exist yet, it commits the initial offsets, by the
+    `start` of the subscriber. A worker never does this, because it cannot distinguish a new subscriber from one whose commits are
+    lost. For a subscriber that is not new, it commits the first offset of partitions that were added to its topic; its workers must
+    be stopped for this.
     """
     from streams_app.operating.making_topics import make_topics
 

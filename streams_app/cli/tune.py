@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @click.command(name="tune")
 @with_settings
-@click.option("--fold", metavar="NAME", help="Of this fold; may be left out where there is only one.")
+@click.option("--fold", metavar="NAME", help="Name of the fold; optional if there is only one.")
 @click.option(
     "--from",
     "begin",
@@ -98,11 +98,11 @@ def command(
     key: str | None,
     journal: str | None,
 ) -> int:
-    """What should the quiet period be?
+    """Recommend a quiet period.
 
-    Replays past events of a fold with a virtual clock, once for each candidate X, and shows what would have come out: records,
-    folding ratio, how long an event waits for its record, open groups and Redis memory at the peak. Recommends one: the knee of
-    the curve, or what --target-ratio and --max-latency ask for. Nothing is written, no consumer group joined, no worker disturbed.
+    Replays past events of a fold with a virtual clock, once for each candidate X, and shows the result: records, folding ratio, how
+    long an event waits for its record, open groups and Redis memory at the peak. Recommends one: the knee of the curve, or the best
+    one for --target-ratio or --max-latency. Writes nothing, joins no consumer group, and disturbs no worker.
 
     \b
         streams-app tune                                  the source, the last 24 hours
@@ -113,11 +113,12 @@ def command(
         streams-app tune --file events.jsonl.gz --time created_at
         kcat -C -t my-topic -e | streams-app tune --file - --time ts --windows 10s,1m,15m
 
-    The record timestamps of a partition are its time; one that goes back counts as the newest before it. max_hold, max_events and
-    max_changed are those of the settings. More than ten million events are a sample of the groups, and the error is told.
+    The time of a partition is its record timestamps; one that goes back counts as the newest before it. max_hold, max_events and
+    max_changed are those of the settings. Above ten million events the result is based on a sample of the groups, and its error is
+    shown.
 
-    Where a tenth of the events is refused, older than one before it or has a time to come, or where times look like dates or day
-    numbers, there is no recommendation but a sentence that says why, and the exit code is 1.
+    If a tenth of the events is rejected, older than an earlier one or in the future, or if times look like dates or day numbers,
+    there is no recommendation; the output says why, and the exit code is 1.
     """  # noqa: D301  # \b is for click: keep these lines as they are
     # numpy takes a while to import, and `--help` should not.
     from streams_app.cli.tune_live import curve_of_workers

@@ -21,22 +21,24 @@ if TYPE_CHECKING:
 
 @click.command(name="verify")
 @with_settings
-@click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; may be left out where there is only one.")
-@click.option("--repair", is_flag=True, help="Write what differs, unless somebody has written it meanwhile.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Differences shown at most.")
+@click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; optional if there is only one.")
+@click.option("--repair", is_flag=True, help="Write the differences, except cells that were written meanwhile.")
+@click.option(
+    "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Maximum number of differences shown."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each difference, for programs.")
 @click.option(
     "--wait",
     type=click.FloatRange(0, 3_600),
     default=5.0,
     show_default=True,
-    help="Seconds between two looks at a difference: longer than a change takes from the source into its open group.",
+    help="Seconds between two checks of a difference: more than a change takes from the source into its open group.",
 )
 def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_json: bool, wait: float) -> int:
-    """Compare a read store with its source, and print what differs.
+    """Compare a read store with its source, and print the differences.
 
     Every cell of the store is compared with the source, and every cell that the folded topics name is looked up in the store.
-    Workers may run: what differs is looked at again, and only told if it stays and its group is not open.
+    Workers may run: a difference is checked again, and reported only if it persists and its group is not open.
 
     \b
     Exit codes:

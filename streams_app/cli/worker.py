@@ -21,7 +21,7 @@ from streams_app.settings import Settings
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="debug adds what Faust and aiokafka say.",
+    help="debug adds the messages of Faust and aiokafka.",
 )
 @click.option(
     "--log-format",
@@ -39,9 +39,9 @@ from streams_app.settings import Settings
 def command(config: Path | None, app: str | None, log_level: str, log_format: str, only: tuple[str, ...]) -> None:  # fmt: skip
     """Run one worker: fold the sources, emit the records, sync the read stores, call the subscribers, fill views and journals.
 
-    Start as many as there are cores; they share the partitions. SIGTERM ends it within 20 seconds, in which functions of
-    subscribers that run may end; where worker.grace is longer than 15s it takes as much longer. Another worker (or this one,
-    started again) goes on exactly where it was, also after kill -9.
+    Start one per core; they share the partitions. SIGTERM ends a worker within 20 seconds, in which running functions of
+    subscribers may complete; if worker.grace is longer than 15s, it takes longer by the difference. Another worker (or this one,
+    restarted) continues exactly where it stopped, also after kill -9.
 
     \b
     streams-app worker --only dashboard              one of [read_stores.NAME]
