@@ -58,12 +58,12 @@ METRICS: Final = (
         "Mostly max_hold or max_changed: the bound closes groups, not silence; raise it or accept it.",
     ),
     Description(
-        "streams_app_open_groups", "gauge", ("fold",), "Groups not yet emitted, of this worker's partitions.",
+        "streams_app_open_groups", "gauge", ("fold",), "Open groups in the partitions of this worker.",
         "Each costs about 450 bytes of Redis; shorten the quiet period or the hold.",
     ),
     Description(
         "streams_app_outbox_records", "gauge", ("fold",), "Records sealed and not yet acknowledged by the broker.",
-        "Stays above 0: the broker does not acknowledge; look at it and at the output topic.",
+        "Stays above 0: the broker does not acknowledge; check it and the output topic.",
     ),
     Description(
         "streams_app_lag_events", "gauge", ("fold",),
@@ -76,7 +76,7 @@ METRICS: Final = (
         "Above a few ticks: emission is behind; see outbox and /health/ready.",
     ),
     Description(
-        "streams_app_emit_delay_seconds", "histogram", ("fold",), "Emitted minus due.",
+        "streams_app_emit_delay_seconds", "histogram", ("fold",), "Time from a group being due to its emission.",
         "Grows after downtime and falls again; otherwise as for oldest_overdue.", DELAY_BUCKETS,
     ),
     Description(
@@ -84,22 +84,22 @@ METRICS: Final = (
         "Near 0: the quiet period is shorter than the gaps between events of a group.",
     ),
     Description(
-        "streams_app_folding_ratio_last_hour", "gauge", ("fold",), "The same of the last hour; NaN where nothing was emitted.",
-        "Falls while the other stands: the load has changed; `streams-app tune` says what the window should be.", initial=math.nan,
+        "streams_app_folding_ratio_last_hour", "gauge", ("fold",), "The same for the last hour; NaN if nothing was emitted.",
+        "Falls while the other is stable: the load has changed; `streams-app tune` recommends a window.", initial=math.nan,
     ),
     Description(
-        "streams_app_events_emitted_total", "counter", ("fold",), "Events that are in the records emitted.",
-        "1 - rate of records_emitted / rate of this is the ratio of any time, and of all workers together.",
+        "streams_app_events_emitted_total", "counter", ("fold",), "Events that are contained in the emitted records.",
+        "1 - rate of records_emitted / rate of this is the folding ratio for any period and all workers together.",
     ),
     Description(
         "streams_app_split_folds_total", "counter", ("fold",),
-        "Folds opened within the quiet period after the fold of their group before them was closed; from the sample.",
-        "Many beside records_emitted: twice the quiet period would fold them; `streams-app tune` shows the curve.",
+        "Folds that opened within the quiet period after the previous fold of their group was closed; from the sample.",
+        "Many compared with records_emitted: twice the quiet period would fold them; `streams-app tune` shows the curve.",
     ),
     Description(
         "streams_app_gap_seconds", "histogram", ("fold",),
-        "Time between neighbouring events of a group, also across its folds; from the sample.",
-        "Those longer than X, and groups_begun, are the records of a window X: see `streams-app tune --live`.", GAP_BUCKETS,
+        "Time between consecutive events of a group, also across its folds; from the sample.",
+        "Gaps longer than X plus groups_begun give the records of a window X: see `streams-app tune --live`.", GAP_BUCKETS,
     ),
     Description(
         "streams_app_groups_begun_total", "counter", ("fold",),
@@ -108,17 +108,17 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_added_latency_seconds", "histogram", ("fold",),
-        "For each event the time until the record that carries it; from the sample, evenly spread between first and last event.",
+        "Time from each event to the acknowledgement of its record; from the sample, evenly spread between first and last event.",
         "Too long: shorten the quiet period, or max_hold.", GAP_BUCKETS,
     ),
     Description(
         "streams_app_sample_share", "gauge", ("fold",),
-        "The share of groups that gap, split_folds, groups_begun and added_latency are estimated from; 1: of all, and exact.",
+        "Share of groups from which gap, split_folds, groups_begun and added_latency are estimated; 1: all groups, exact.",
         "Halves when 1024 groups are watched, and rises again with the next start.", initial=1,
     ),
     Description(
         "streams_app_sample_error_ratio", "gauge", ("fold",),
-        "Relative standard error of those estimates, reckoned from the sample; 0 where all groups are watched.",
+        "Relative standard error of those estimates, computed from the sample; 0 if all groups are watched.",
         "Above 0.1: few groups make most of the records; `streams-app tune` reads the topic.",
     ),
     Description(
@@ -126,25 +126,28 @@ METRICS: Final = (
         "1 for long: the worker does not catch up; see lag.",
     ),
     Description(
-        "streams_app_dead_letters_total", "counter", ("fold", "reason"), "Events refused and kept in the dead-letter topic.",
-        "Read the topic: key, value and reason are there; mend the producer.",
+        "streams_app_dead_letters_total", "counter", ("fold", "reason"),
+            "Events that were rejected and are in the dead-letter topic.",
+        "`streams-app dead-letters list` shows key, value and reason; fix the producer.",
     ),
     Description(
         "streams_app_misrouted_events_total", "counter", ("fold",), "Events whose record key is not their group key.",
         "Produce with the group key as record key, or a group may be split over partitions.",
     ),
     Description(
-        "streams_app_resyncs_total", "counter", ("fold", "cause"), "Times a partition was claimed again after a refusal.",
+        "streams_app_resyncs_total", "counter", ("fold", "cause"),
+            "Number of times that a partition was claimed again because its state was not as expected.",
         "A few after rebalances or Redis restarts are normal; a steady rate is not: read the log.",
     ),
     Description(
         "streams_app_known_loss_events_total", "counter", ("fold",), "Source offsets removed by retention before they were folded.",
-        "Must stay 0: lengthen the retention of the source, find out why workers were away.",
+        "Must stay 0: lengthen the retention of the source, and find out why workers were down.",
     ),
     Description(
         "streams_app_log_went_back_events_total", "counter", ("name",),
-        "Events that were read and that the broker has lost since, as its log went back; by fold, subscriber, read store or view.",
-        "Find out why the broker has lost them (unclean election, restored disk). What stands there now is read once more.",
+        "Events that were read and that the broker has lost since, because its log went back; by fold, subscriber, read store "
+        "or view.",
+        "Find out why the broker lost them (unclean election, restored disk). The events that are now at these offsets are read.",
     ),
     Description(
         "streams_app_read_store_writes_total", "counter", ("store", "result"), "Changed names synced: written, stale or unchanged.",
@@ -153,11 +156,11 @@ METRICS: Final = (
     Description(
         "streams_app_read_store_dead_letters_total", "counter", ("store", "reason"),
         "Folded records kept in the dead-letter topic of a read store.",
-        "`streams-app dead-letters list --store NAME` says why; mend the source or the store, then `replay`.",
+        "`streams-app dead-letters list --store NAME` says why; fix the source or the store, then `replay`.",
     ),
     Description(
         "streams_app_read_store_known_loss_records_total", "counter", ("store",),
-        "Offsets of output topics removed by retention before the read store had them.",
+        "Offsets of output topics removed by retention before the read store had read them.",
         "Must stay 0: names of those groups may be out of date, `streams-app read-store verify` says which; `rebuild`.",
     ),
     Description(
@@ -167,12 +170,12 @@ METRICS: Final = (
     Description(
         "streams_app_read_store_oldest_unsynced_seconds", "gauge", ("store",),
         "Age of the oldest folded record not yet in the read store.",
-        "Above a few seconds: as for the lag; it rises also while nothing new is folded.",
+        "Above a few seconds: as for the lag. It also rises while nothing new is folded.",
     ),
     Description(
         "streams_app_published_total", "counter", ("event", "result"),
-        "Events published: acknowledged, refused before they were sent, or of unknown outcome.",
-        "Unknown: the broker is away, see the log; refused: the program publishes what does not fit its declaration.",
+        "Events published: acknowledged, rejected before they were sent (refused), or of unknown outcome.",
+        "unknown: the broker is down, see the log; refused: the program publishes payloads that do not fit the declaration.",
     ),
     Description(
         "streams_app_publish_seconds", "histogram", ("event",), "Duration of publishing, acknowledgement included.",
@@ -180,27 +183,28 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_subscriber_finished_total", "counter", ("subscriber", "event", "result"),
-        "Events a subscriber is done with: done, dead-letter, duplicate, skipped (not its own), or lost (retention was faster).",
+        "Events that a subscriber has finished: done, dead-letter, duplicate, skipped (another event), or lost (removed by "
+        "retention).",
         "Rate 0 while events wait: nothing is processed, see suspended, waiting_for and running. Lost must stay 0.",
     ),
     Description(
         "streams_app_subscriber_attempts_total", "counter", ("subscriber", "event", "outcome"),
-        "Calls of a function: done, retry (it asked for that), error, timeout, interrupted, or crash of its process.",
-        "Others than done: the function, or what it calls, fails; letters and the log say how.",
+        "Attempts: done, retry (requested by the function), error, timeout, interrupted, or crash of the process.",
+        "Other than done: the function or its dependency fails; dead letters and the log have the errors.",
     ),
     Description(
-        "streams_app_subscriber_dead_letters_total", "counter", ("subscriber", "reason"), "Events kept as dead letters.",
+        "streams_app_subscriber_dead_letters_total", "counter", ("subscriber", "reason"), "Events that became dead letters.",
         "Read the dead-letter topic: key, value, reason and trace are there.",
     ),
     Description(
         "streams_app_subscriber_waiting_events", "gauge", ("subscriber",),
-        "Events, of this worker's partitions, whose first attempt has not begun; those that are not read yet, too.",
+        "Events in the partitions of this worker whose first attempt has not begun, including those not read yet.",
         "Rising: more workers up to the number of partitions, a higher concurrency, or a faster function.",
     ),
     Description(
         "streams_app_subscriber_running_events", "gauge", ("subscriber",),
-        "Attempts under way in this worker, and overdue ones that hold their slot.",
-        "Stays at the concurrency: all slots are taken; as for waiting_events.",
+        "Running attempts in this worker, including overdue ones that occupy their slot.",
+        "Stays at the concurrency: all slots are in use; as for waiting_events.",
     ),
     Description(
         "streams_app_subscriber_retrying_events", "gauge", ("subscriber",),
@@ -214,80 +218,84 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_subscriber_handler_seconds", "histogram", ("subscriber", "outcome"), "Duration of one call of the function.",
-        "Near the timeout: raise it, or find out what the function waits for.", CALL_BUCKETS,
+        "Near the timeout: raise it, or speed up the dependency of the function.", CALL_BUCKETS,
     ),
     Description(
         "streams_app_subscriber_wait_seconds", "histogram", ("subscriber",), "From the time of a record to its first attempt.",
         "As for oldest_waiting.", DELAY_BUCKETS,
     ),
     Description(
-        "streams_app_subscriber_attempts_per_event", "histogram", ("subscriber",), "Attempts that finished events have taken.",
+        "streams_app_subscriber_attempts_per_event", "histogram", ("subscriber",), "Number of attempts of finished events.",
         "Mostly 1; more: see attempts by outcome.", ATTEMPT_BUCKETS,
     ),
     Description(
         "streams_app_subscriber_suspended", "gauge", ("subscriber",),
-        "1 while all attempts fail and one at a time is made, up to a minute apart.",
-        "Mend what the function calls; the first success ends it.",
+        "1 while the circuit breaker is open: all attempts fail, and one at a time is made, up to a minute apart.",
+        "Fix the dependency of the function; the first success ends the suspension.",
     ),
     Description(
         "streams_app_subscriber_loop_lag_seconds", "gauge", ("subscriber",),
-        "For how long, at most in the last minute, a function of it has kept the loop of all async functions.",
-        "Above 0.1: it blocks instead of awaiting; make it a plain def, which runs in a thread. Above 1 the log has its stack.",
+        "Longest time in the last minute for which a function of the subscriber blocked the loop of all async functions.",
+        "Above 0.1: the function blocks instead of awaiting; make it a plain def, which runs in a thread. Above 1 the log has "
+        "its stack.",
     ),
     Description(
         "streams_app_subscriber_note_bytes", "gauge", ("subscriber",),
-        "Size of the largest note of a commit: what is finished above the oldest unfinished event; at most 3000.",
-        "Stays near 3000: an old event holds up the watermark while very many others finish out of order.",
+        "Size of the largest commit metadata, which lists finished events above the oldest unfinished one; at most 3000.",
+        "Stays near 3000: an old event holds back the watermark while very many others finish out of order.",
     ),
     Description(
         "streams_app_subscriber_resyncs_total", "counter", ("subscriber", "cause"),
-        "Times a partition was claimed again after a refusal.", "As for resyncs of folds.",
+        "Number of times that a partition was claimed again because its state was not as expected.", "As for resyncs of folds.",
     ),
     Description(
         "streams_app_live_events_total", "counter", ("view", "result"),
-        "Events of a live view: put, removed, late (older than its expiry), other (not for it) or refused (a dead letter).",
-        "Mostly other: the topic has little for this view. late: producers or an import are late. refused: see dead-letters list.",
+        "Events of a live view: put, removed, late (older than its expiry), other (not selected) or refused (a dead letter).",
+        "Mostly other: few events of the topic are for this view. late: producers or an import are late. refused: see "
+        "dead-letters list.",
     ),
     Description(
         "streams_app_live_expired_total", "counter", ("view",), "Items of a live view that have expired.",
-        "Stands still while put rises: its clock does, see lag_records and the clock of the worker.",
+        "Constant while put rises: the clock of the view stands still, see lag_records and the clock of the worker.",
     ),
     Description(
-        "streams_app_live_pages", "gauge", ("view",), "Pages of a live view that hold anything, in the partitions of this worker.",
-        "Rising for ever: page is no page but an id.",
+        "streams_app_live_pages", "gauge", ("view",), "Pages of a live view that have items, in the partitions of this worker.",
+        "Rises without end: `page` names a unique id instead of a page.",
     ),
     Description(
         "streams_app_live_lag_records", "gauge", ("view",), "Records not yet in a live view.",
-        "Rising: the view is shown as behind; add workers, or look at Redis.",
+        "Rising: the view is shown as behind; add workers, or check Redis.",
     ),
     Description(
         "streams_app_live_reading", "gauge", ("view",),
-        "1 while a live view is read anew, after a loss of Redis or with another definition: nothing of it is shown.",
-        "For long: lag_records says how much is left.",
+        "1 while a live view is read again, after a loss of Redis or with another definition: it shows nothing meanwhile.",
+        "1 for long: lag_records says how much is left.",
     ),
     Description(
-        "streams_app_live_connections", "gauge", (), "Open pages that are connected to this server of live views.",
+        "streams_app_live_connections", "gauge", (), "Open pages that are connected to this live view server.",
         "Near live_server.connections: start another server.",
     ),
     Description(
-        "streams_app_live_open_pages", "gauge", (), "Different pages among them, each of which is polled.",
-        "Far below connections is usual: many look at one page.",
+        "streams_app_live_open_pages", "gauge", (), "Distinct pages among them, each of which is polled.",
+        "Normally far below connections: many browsers show the same page.",
     ),
     Description(
         "streams_app_live_state", "gauge", ("view",),
-        "How true a live view is as pages are shown it: 0 ok, 1 incomplete, 2 behind, 3 reading.",
-        "2: no worker keeps it, it lags, or Redis does not answer. 3 for long: see live_reading of the workers.",
+        "State of a live view as shown to pages: 0 ok, 1 incomplete, 2 behind, 3 reading.",
+        "2: no worker runs it, it lags, or Redis does not answer. 3 for long: see live_reading of the workers.",
     ),
     Description(
         "streams_app_live_messages_total", "counter", ("view",), "States of live views written to browsers.",
         "At most one each interval and connection.",
     ),
     Description(
-        "streams_app_live_replaced_total", "counter", (), "States that a newer one replaced before a slow browser took them.",
-        "Rising: browsers are slower than the view changes, which costs them nothing; a longer interval saves work.",
+        "streams_app_live_replaced_total", "counter", (),
+            "States that were replaced by a newer one before a slow browser received them.",
+        "Rising: the view changes faster than browsers read, which does no harm; a longer interval saves work.",
     ),
     Description(
-        "streams_app_live_delay_seconds", "histogram", (), "Time written to a browser minus timestamp of the newest record in it.",
+        "streams_app_live_delay_seconds", "histogram", (),
+            "Time from the timestamp of the newest record in a message to writing it to a browser.",
         "Grows: workers lag, or producers stamp records early; see live_lag_records and live_look_seconds.", DELAY_BUCKETS,
     ),
     Description(
@@ -296,8 +304,8 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_live_refused_total", "counter", ("reason",),
-        "Requests for live views that were refused: token, page-not-in-token, origin, view, views, page, tab, full or redis; "
-        "stalled: connections of browsers that read nothing.",
+        "Rejected requests for live views: token, page-not-in-token, origin, view, views, page, tab, full or redis; stalled: "
+        "connections of browsers that read nothing.",
         "token: sessions end, or the secrets differ; full: see live_connections; origin: live_server.origins lacks one.",
     ),
     Description(
@@ -306,7 +314,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_journal_bytes", "gauge", ("journal", "form"),
-        "Bytes that a journal keeps in Redis, raw or packed (compressed), in the partitions of this worker.",
+        "Size of a journal in Redis in bytes, raw or packed (compressed), in the partitions of this worker.",
         "raw near max_bytes: compression does not keep up, see compressed_bytes_total.",
     ),
     Description(
@@ -316,38 +324,38 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_journal_oldest_seconds", "gauge", ("journal",),
-        "How far back a journal reaches, in that partition of this worker in which it is the least.",
-        "Below keep once the journal is as old: max_bytes ends it, see dropped_segments_total.",
+        "How far back a journal reaches: the minimum over the partitions of this worker.",
+        "Below keep although the journal is older: max_bytes limits it, see dropped_segments_total.",
     ),
     Description(
         "streams_app_journal_lag_records", "gauge", ("journal",), "Records not yet in a journal.",
-        "Rising: readers wait; add workers up to the number of partitions, or see what Redis does.",
+        "Rising: readers wait; add workers up to the number of partitions, or check Redis.",
     ),
     Description(
         "streams_app_journal_dropped_segments_total", "counter", ("journal", "cause"),
         "Segments that were removed, by cause: age (older than keep), size (beyond the share of max_bytes) or memory (Redis was "
         "full).",
-        "size: raise max_bytes, or accept that it reaches less far back; memory: raise maxmemory.",
+        "size: raise max_bytes, or accept a shorter history; memory: raise maxmemory.",
     ),
     Description(
         "streams_app_journal_compressed_bytes_total", "counter", ("journal", "side"),
         "Bytes of segments before and after they were compressed.",
-        "Stands still while raw segments rise: the log of the worker says why.",
+        "Constant while raw segments rise: the log of the worker says why.",
     ),
     Description(
         "streams_app_journal_gap_offsets_total", "counter", ("journal",),
-        "Offsets that retention had removed from the source before they were filed; readers are given them as gaps.",
+        "Offsets that retention removed from the source before they were filed; readers receive them as gaps.",
         "Keep the source for longer than an outage, and the workers running.",
     ),
     Description(
         "streams_app_journal_unkeyed_total", "counter", ("journal", "reason"),
         "Events filed without a key: not-json, not-an-object, no-key or key-too-large.",
-        "Producers, or journals.NAME.key.",
+        "Check the producers, or journals.NAME.key.",
     ),
     Description(
         "streams_app_journal_damaged_blocks_total", "counter", ("journal",),
-        "Blocks that could not be decoded when they were to be compressed.",
-        "Above 0: the memory or the disk of Redis is damaged, or somebody else writes there.",
+        "Blocks that could not be decoded for compression.",
+        "Above 0: the memory or the disk of Redis is damaged, or another program writes there.",
     ),
     Description(
         "streams_app_waiting_for", "gauge", ("subscriber", "what"),
@@ -373,12 +381,12 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_open_transaction_seconds", "gauge", ("reader", "topic"),
-        "For how long the oldest of these transactions has been seen.",
+        "Time since the oldest of these transactions was first seen.",
         "Rising: its producer has neither committed nor aborted it; `kafka-transactions.sh find-hanging` names it.",
     ),
     Description(
-        "streams_app_up", "gauge", ("component",), "1 while kafka, redis or a store (read_store.NAME) answers, else 0.",
-        "0: the log says since when and why; lag, open groups and overdue keep what was last known and go on rising.",
+        "streams_app_up", "gauge", ("component",), "1 while kafka, redis or a store (read_store.NAME) answers, otherwise 0.",
+        "0: the log says since when and why; lag, open groups and overdue keep their last known values and continue to rise.",
     ),
     Description(
         "streams_app_not_ready", "gauge", ("cause",),
@@ -394,7 +402,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_build_info", "gauge", ("version", "app_id"),
-        "Always 1; which version this worker runs, and of which application.",
+        "Always 1; the labels are the version and the application of this worker.",
         "More than one for long: a rolling upgrade has stopped half-way.",
     ),
 )  # fmt: skip
