@@ -127,7 +127,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_dead_letters_total", "counter", ("fold", "reason"),
-            "Events that were rejected and are in the dead-letter topic.",
+        "Events that were rejected and are in the dead-letter topic.",
         "`streams-app dead-letters list` shows key, value and reason; fix the producer.",
     ),
     Description(
@@ -136,7 +136,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_resyncs_total", "counter", ("fold", "cause"),
-            "Number of times that a partition was claimed again because its state was not as expected.",
+        "Number of times that a partition was claimed again because its state was not as expected.",
         "A few after rebalances or Redis restarts are normal; a steady rate is not: read the log.",
     ),
     Description(
@@ -290,12 +290,12 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_live_replaced_total", "counter", (),
-            "States that were replaced by a newer one before a slow browser received them.",
+        "States that were replaced by a newer one before a slow browser received them.",
         "Rising: the view changes faster than browsers read, which does no harm; a longer interval saves work.",
     ),
     Description(
         "streams_app_live_delay_seconds", "histogram", (),
-            "Time from the timestamp of the newest record in a message to writing it to a browser.",
+        "Time from the timestamp of the newest record in a message to writing it to a browser.",
         "Grows: workers lag, or producers stamp records early; see live_lag_records and live_look_seconds.", DELAY_BUCKETS,
     ),
     Description(
