@@ -45,6 +45,7 @@ MOST_RAW_BYTES: Final = 32_000_000
 BLOCK_OVERHEAD: Final = 100
 """Bytes that Redis takes for a member of a large sorted set, beside the member: measured, 95 to 110."""
 
+_FIELDS: Final = len(Row._fields)
 _OFFSET: Final = struct.Struct(">Q")
 _REST: Final = struct.Struct(">BII")  # codec, raw length, checksum
 _HEAD: Final = struct.Struct(">BI")  # what the checksum covers of that
@@ -82,19 +83,20 @@ def encode(rows: Sequence[Row], level: int = 1) -> bytes:
         level: Of zstd.
     """
     if rows[0].key != rows[-1].key:
-        return encode_packed(rows[-1], packed(rows), level)
+        return encode_packed(rows[-1].key, rows[-1].offset, packed(rows), level)
     return _of_key(rows[0].key, [short_of(row) for row in rows], level)
 
 
-def encode_packed(last: Row, raw: bytes, level: int) -> bytes:
+def encode_packed(key: bytes, last_offset: int, raw: bytes, level: int) -> bytes:
     """One member that holds rows of one or more keys.
 
     Args:
-        last: The last of the rows.
+        key: Of the last row.
+        last_offset: Of the last row.
         raw: The rows as :func:`packed` returns them.
         level: Of zstd.
     """
-    return _member(last.key, last.offset, SEVERAL_KEYS, len(raw), bytes(cramjam.zstd.compress(raw, level)))
+    return _member(key, last_offset, SEVERAL_KEYS, len(raw), bytes(cramjam.zstd.compress(raw, level)))
 
 
 def packed(rows: Sequence[Sequence[Any]]) -> bytes:
@@ -119,13 +121,26 @@ def decode(member: bytes) -> list[Row]:
     Raises:
         DamagedBlockError: It is not what was written; what it claims to hold is not allocated before that is known.
     """
+    return list(map(Row._make, tuples_of(member)))
+
+
+def tuples_of(member: bytes) -> list[tuple[Any, ...]]:
+    """As :func:`decode`, but plain tuples of what a :class:`.Row` has, which take a third of the time.
+
+    Raises:
+        DamagedBlockError: As :func:`decode`.
+    """
     key, last_offset, codec, raw = _opened(member)
     try:
         found = msgpack.unpackb(raw, use_list=False)
-        rows = [Row(*row) for row in found] if codec == SEVERAL_KEYS else [Row(key, *row) for row in found]
+        if codec == SEVERAL_KEYS:
+            rows = list(found)
+        else:
+            rows = [(key, *row) if len(row) == _FIELDS - 1 else (key, *row, ()) for row in found]
+        is_whole = set(map(len, rows)) == {_FIELDS}
     except (ValueError, TypeError) as error:
         raise DamagedBlockError(f"the block cannot be decoded: {error}") from error
-    if not rows or (rows[-1].key, rows[-1].offset) != (key, last_offset):
+    if not is_whole or rows[-1][:2] != (key, last_offset):
         raise DamagedBlockError("the block does not end with the row that it names")
     return rows
 
@@ -179,15 +194,16 @@ def _opened(member: bytes) -> tuple[bytes, int, int, bytes]:
     if codec not in (PLAIN, COMPRESSED, SEVERAL_KEYS) or raw_length > MOST_RAW_BYTES:
         raise DamagedBlockError(f"the block cannot be decoded: codec {codec}, {raw_length} bytes")
     if codec == PLAIN:
-        raw = payload
+        raw, size = payload, len(payload)
     else:
         target = bytearray(raw_length)  # what does not fit is an error: a zip bomb never gets more than this
         try:
-            raw = bytes(target[: cramjam.zstd.decompress_into(payload, target)])
+            size = cramjam.zstd.decompress_into(payload, target)
         except cramjam.DecompressionError as error:
             raise DamagedBlockError(f"the block cannot be decoded: {error}") from error
-    if len(raw) != raw_length:
-        raise DamagedBlockError(f"the block cannot be decoded: it holds {len(raw)} bytes, not {raw_length}")
+        raw = bytes(target)
+    if size != raw_length:
+        raise DamagedBlockError(f"the block cannot be decoded: it holds {size} bytes, not {raw_length}")
     return key, last_offset, codec, raw
 
 

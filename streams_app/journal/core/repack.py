@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
-from streams_app.journal.core.block import decode, encode_packed, packed, raw_of
-from streams_app.journal.core.entry import Row
+from streams_app.journal.core.block import encode_packed, packed, raw_of, tuples_of
 
 BLOCK_BYTES: Final = 64_000
 """Raw bytes of a block that is packed: larger ones are hardly smaller in Redis, and a reader decodes a whole one for one event."""
@@ -58,16 +57,16 @@ class RowsInOrder:
         self._key: bytes | None = None
         self._offset = -1
 
-    def of(self, members: Iterable[bytes]) -> list[Row]:
-        """The rows of the next members.
+    def of(self, members: Iterable[bytes]) -> list[tuple[Any, ...]]:
+        """The rows of the next members, as :func:`.block.tuples_of` has them.
 
         Raises:
             DamagedBlockError: A member is not what was written.
         """
-        found: list[Row] = []
+        found: list[tuple[Any, ...]] = []
         first, last, key, behind = self._first, self._last, self._key, self._offset
         for member in members:
-            for row in decode(member):
+            for row in tuples_of(member):
                 offset = row[1]
                 if row[0] != key:
                     key, behind = row[0], -1
@@ -94,7 +93,7 @@ class Repacker:
         """
         self.digest = RowDigest()
         self._in_order = RowsInOrder(first, last)
-        self._rows: list[Row] = []
+        self._rows: list[tuple[Any, ...]] = []
         self._bytes = 0
 
     def add(self, members: Iterable[bytes]) -> list[bytes]:
@@ -119,8 +118,9 @@ class Repacker:
         if not self._rows:
             return []
         raw = packed(self._rows)
+        key, last_offset = self._rows[-1][:2]
         self.digest.add(raw)
-        block = encode_packed(self._rows[-1], raw, LEVEL)
+        block = encode_packed(key, last_offset, raw, LEVEL)
         self._rows, self._bytes = [], 0
         return [block]
 

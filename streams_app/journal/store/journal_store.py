@@ -215,7 +215,7 @@ class _ScriptCaller:
             "scan", keys, first=str(segment.first), generation=segment.generation, after=after,
             max_bytes=min(max_bytes, REPLY_BYTES),
         )  # fmt: skip
-        return None if reply[0] == b"none" else reply[1]
+        return None if reply[0] == b"none" else msgpack.unpackb(reply[1], raw=True) if reply[0] == b"packed" else reply[1]
 
 
 class JournalStore(_ScriptCaller):

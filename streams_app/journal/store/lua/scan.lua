@@ -7,11 +7,12 @@
 -- after       text: member or position behind which it goes on; "" = from the begin
 -- max_bytes   number: no further block is returned once there are so many bytes of them
 --
--- Returns {"ok", array of blocks}, an empty one at the end; {"none"} where these blocks are no longer those of the segment.
+-- Returns {"ok", array of blocks}, an empty one at the end; {"packed", msgpack of an array of many blocks}; {"none"} where these
+--         blocks are no longer those of the segment.
 -- Cost    O(blocks): about 2 us each, at most 2 000 a call, and 1 ms a MB.
 -- include segments.lua
 
-local BLOCKS, AT_ONCE = 2000, 4
+local BLOCKS, AT_ONCE, MANY = 2000, 4, 100
 local segment, names = segment_at(arg.first), staged_names()
 local is_its_own = segment and segment.generation == arg.generation
 if not is_its_own and (names[1] ~= arg.first or names[2] ~= arg.generation) then return {'none'} end
@@ -23,4 +24,6 @@ while bytes < arg.max_bytes and #found < BLOCKS do
   if #some < AT_ONCE then break end
   start = '(' .. some[#some]
 end
+-- Many as one string: a client in Python takes far longer for thousands of strings. Few may be large, and are not copied once more.
+if #found > MANY then return {'packed', pack(found)} end
 return {'ok', found}
