@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.journal_kafka import follower, speed
+from benchmarks.journal_kafka import caught_up, follower, speed
 from benchmarks.journal_redis import cost_of_redis
 from benchmarks.journal_rows import Sizes
 from benchmarks.live_rows import Row
@@ -33,6 +33,7 @@ async def run(servers: Servers, folder: Path, sizes: Sizes) -> list[Row]:
     await cost_of_redis(servers, folder, sizes, show)
     show([await follower(servers, folder, sizes)])
     show(await speed(servers, folder, sizes))
+    show([await caught_up(servers, folder, sizes)])
     return rows
 
 

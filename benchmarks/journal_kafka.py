@@ -7,9 +7,9 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaProducer
 
@@ -21,7 +21,7 @@ from benchmarks.live_rows import Row, percentile
 from benchmarks.loads import LOADS, PARTITIONS
 from benchmarks.servers import Servers
 from benchmarks.subscribers import create_topics
-from benchmarks.worker import FOLDED, Metrics, deployed
+from benchmarks.worker import FOLDED, Metrics, Worker, cpu_watch, deployed, running
 from streams_app.journal.reading.entries import Entry
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.settings.loading import load as load_settings
@@ -32,6 +32,9 @@ FILED: Final = "streams_app_journal_entries_total"
 ACCOUNTS: Final = 5
 EVENTS_A_SECOND: Final = 20
 LIMIT_SECONDS: Final = 300
+STEADY_RATE: Final = 20_000
+"""Events/s of a worker that keeps up: far below what it folds of a backlog."""
+
 GOALS: Final = {"hot": 0.4, "wide": 0.1}
 """Load → filed events/s, of those of a bare reader."""
 
@@ -128,21 +131,76 @@ async def speed(servers: Servers, folder: Path, sizes: Sizes) -> list[Row]:
             beside = f"{filed:,.0f} events/s of one worker, bare {reader:,.0f}"
             rows.append(Row(f"filed a second, of bare reading, {name}", filed / reader, goal, "x", beside, at_least=True))
             if name == "hot":
-                rows.append(await _loss(servers, folder, source, len(events)))
+                rows += await _loss(servers, folder, source, len(events))
         finally:
             await topics.remove(servers.bootstrap, source)
     return rows
 
 
-async def _loss(servers: Servers, folder: Path, source: str, events: int) -> Row:
-    """What folding a backlog loses while the same worker files it: the better of two runs of each, one after the other."""
-    rates = {"": 0.0, journal(source): 0.0}
-    for more in [*rates] * 2:
-        async with deployed(servers, folder, source, quiet_period="60s", backlog="sessions", more=more) as deployment:
-            rates[more] = max(rates[more], await _rate(folder / f"{deployment.app_id}.toml", folder, FOLDED, events))
-    without, with_ = rates.values()
-    beside = f"a backlog, folding {without:,.0f} events/s without a journal, {with_:,.0f} while the same worker fills one"
-    return Row("folding loses while a journal is filled", 1 - with_ / without, 0.03, "%", beside)
+async def _loss(servers: Servers, folder: Path, source: str, events: int) -> list[Row]:
+    """What folding a backlog loses while the same worker, or one beside it, files it: the better of two runs of each."""
+    rates: dict[str, float] = {}
+    for place in ["", "same", "own"] * 2:
+        async with AsyncExitStack() as stack:
+            if place == "own":
+                config = await stack.enter_async_context(alone(servers, folder, source))
+                await create_topics(config, {})
+                stack.enter_context(WorkerProcess(config, folder))
+            more = journal(source) if place == "same" else ""
+            options: Any = {"quiet_period": "60s", "backlog": "sessions", "more": more}
+            deployment = await stack.enter_async_context(deployed(servers, folder, source, **options))
+            rate = await _rate(folder / f"{deployment.app_id}.toml", folder, FOLDED, events)
+            rates[place] = max(rate, rates.get(place, 0.0))
+    rows = []
+    for place, name in (("same", "the same worker"), ("own", "a worker of its own")):
+        beside = f"a backlog, folding {rates['']:,.0f} events/s without a journal, {rates[place]:,.0f} while {name} files it"
+        rows.append(Row(f"folding a backlog loses while {name} files it", 1 - rates[place] / rates[""], 0.03, "%", beside))
+    return rows
+
+
+async def caught_up(servers: Servers, folder: Path, sizes: Sizes) -> Row:
+    """What folding loses of a steady stream while the same worker files it."""
+    without = await _steady(servers, folder, sizes.seconds, is_filed=False)
+    with_ = await _steady(servers, folder, sizes.seconds, is_filed=True)
+    beside = (
+        f"{STEADY_RATE:,} events/s are produced: folded {without.folded:,.0f}, with a journal {with_.folded:,.0f} and filed "
+        f"{with_.filed:,.0f}; the worker takes {without.cores:.2f} and {with_.cores:.2f} of a core"
+    )
+    return Row("folding loses while the same worker files, caught up", 1 - with_.folded / without.folded, 0.03, "%", beside)
+
+
+class _Steady(NamedTuple):
+    """What a worker did each second while a steady stream was produced: events folded and filed, and cores it took."""
+
+    folded: float
+    filed: float
+    cores: float
+
+
+async def _steady(servers: Servers, folder: Path, seconds: int, *, is_filed: bool) -> _Steady:
+    source, total = f"bench-steady-{secrets.token_hex(4)}", STEADY_RATE * seconds
+    # First so many, after which the worker has begun and waits at the end.
+    events = LOADS["hot"].generate((total + STEADY_RATE) / LOADS["hot"].events, PARTITIONS)
+
+    async def has(worker: Worker, count: int) -> bool:
+        metrics = await worker.metrics()
+        return metrics.value(FOLDED) >= count and (not is_filed or metrics.value(FILED) >= count)
+
+    await topics.make(servers.bootstrap, source)
+    try:
+        more = journal(source) if is_filed else ""
+        async with running(servers, folder, source, quiet_period="60s", more=more) as worker:
+            await worker.ready()
+            await topics.steady(servers.bootstrap, source, events, STEADY_RATE, STEADY_RATE)
+            await wait_until(lambda: has(worker, STEADY_RATE), LIMIT_SECONDS, "the worker has caught up")
+            cpu = cpu_watch(servers, [worker])
+            took, _ = await topics.steady(servers.bootstrap, source, events, total, STEADY_RATE)
+            used, metrics = cpu.used(), await worker.metrics()
+            await wait_until(lambda: has(worker, STEADY_RATE + total), LIMIT_SECONDS, "all is folded and filed")
+            folded, filed = ((metrics.value(name) - STEADY_RATE) / took for name in (FOLDED, FILED))
+            return _Steady(folded, filed, used["worker"] / took)
+    finally:
+        await topics.remove(servers.bootstrap, source)
 
 
 async def _rate(config: Path, folder: Path, metric: str, events: int) -> float:
