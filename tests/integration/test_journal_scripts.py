@@ -319,6 +319,17 @@ async def test_keys_that_begin_alike_are_kept_apart(shard: Shard) -> None:
     assert [[10 + n] for n in range(len(keys))] == [await shard.offsets(key) for key in keys]
 
 
+@pytest.mark.parametrize("count", [1, 100, 101, 450])
+async def test_a_scan_returns_all_blocks_in_their_order_few_or_many(shard: Shard, count: int) -> None:
+    store = await shard.claimed()
+    members = blocks_of(Row(b"k%04d\0\xff" % n, 10 + n, 0, b"\xff") for n in range(count))
+    await fill(store, 9, 500, segment(10, last=500), members)
+    scanned = await store.scan(segment(10, last=500), b"")
+
+    assert sorted(members) == scanned
+    assert [] == await store.scan(segment(10, last=500), max(members))
+
+
 async def test_a_gap_is_said_where_it_is_and_only_once(shard: Shard) -> None:
     store = await shard.claimed()
     await fill(store, 9, 14, segment(10), blocks_of(rows(b"a", 12)))
