@@ -15,6 +15,8 @@ from tests.chaos.stage import OUTAGE_SECONDS, Stage
 from tests.chaos.traces import TRACE_SECONDS, NoTraceError, claims, must
 from tests.helpers import wait_until
 
+UNUSED_SECONDS = 3
+
 
 async def flushall(stage: Stage, _: random.Random) -> None:
     stage.kept_data = False
@@ -127,9 +129,12 @@ async def failover(stage: Stage, chance: random.Random) -> None:
             await asyncio.sleep(chance.uniform(0, 5))  # the fault lasts: the name still leads to the former primary
             stage.promote(replica, folder)
         stage.mark_healed()
-        await wait_until(lambda: _workers(old) == 0 < _workers(new), TRACE_SECONDS, "workers leave the former primary")
+        await wait_until(lambda: _writers(old) == 0 < _writers(new), TRACE_SECONDS, "workers leave the former primary")
 
 
-def _workers(client: redis.Redis) -> int:
-    """Connections of workers."""
-    return sum(one["name"] == "streams_app" for one in client.client_list())
+def _writers(client: redis.Redis) -> int:
+    """Connections of workers that have just called a script: others may stay unused for long."""
+    return sum(
+        one["name"] == "streams_app" and one["cmd"].startswith("evalsha") and int(one["idle"]) < UNUSED_SECONDS
+        for one in client.client_list()
+    )

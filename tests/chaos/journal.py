@@ -89,7 +89,7 @@ class Run:
         self._removed: Removed | None = None
         self._judge: Judge | None = None
         self._end: End | None = None
-        self._drain_seconds = 0.0
+        self._settled_seconds = self._drain_seconds = 0.0
 
     def _client(self, number: int, *, follows: bool) -> Client:
         return Client(
@@ -130,6 +130,7 @@ class Run:
             assert sum(map(len, topic.values())) >= load.sent, "the topic is read with all that was acknowledged"
             self._end = end = End(self.stage, self._readers[0].journal, topic)
             await end.settle()
+            self._settled_seconds = round(time.monotonic() - healed, 1)
             self._removed = removed = end.removed(may_be_full="redis-full" in self.faults)
             self._judge = judge = Judge(topic, removed.ends, end.floors if self.stage.kept_data else None)
             await self._follow_to_the_end(judge)
@@ -232,7 +233,8 @@ class Run:
                 f"  {self._judge.readings:,} readings of {len(self._judge.keys):,} keys, {self._judge.entries:,} entries compared, "
                 f"{self._judge.gaps:,} gaps told, {len(self._judge.wrong)} wrong",
                 f"  {self._end.segments} segments of {len(self._end.days)} days from {sorted(self._end.floors.values())}, "
-                f"removed were {removed or 'none'}; all filed, packed and followed {self._drain_seconds} s after the load",
+                f"removed were {removed or 'none'}; all filed and packed {self._settled_seconds} s "
+                f"after the load, followed {self._drain_seconds} s",
             ]
         return "\n".join([*lines, *(f"  WRONG: {fault}"[:600] for fault in self.wrong[:8])])
 

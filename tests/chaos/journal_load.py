@@ -112,7 +112,7 @@ class DatedLoad:
     async def _send(self, producer: AIOKafkaProducer, days_ago: float) -> None:
         chance, key = self._chance, self._key()
         time_ms = self._time_ms(days_ago)
-        value = None if chance.random() < 0.01 else self._value()
+        value = None if key and chance.random() < 0.01 else self._value()  # the client takes no record that has neither
         headers = [("trace", b"%d" % time_ms)] if chance.random() < 0.1 else []
         try:
             sent = await producer.send_and_wait(TOPIC, value, key or None, timestamp_ms=time_ms, headers=headers)

@@ -271,6 +271,22 @@ async def test_filing_waits_while_two_segments_are_due_and_goes_on_where_redis_i
     assert ["packed", "raw", "raw"] == await shard.forms()
 
 
+async def test_keeper_packs_at_once_what_filing_waits_for(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping_module, "IDLE_SECONDS", 3_600)
+    shard.lag = keeping_module.MOST_LAG + 1
+    running = asyncio.create_task(shard.keeper.run())
+    await wait_until(lambda: shard.keeper in shard.keeping.running, 30, "it has found nothing to do")
+    for _ in range(keeping_module.MOST_DUE + 1):
+        await shard.add()
+    assert shard.keeper.is_behind
+
+    shard.keeper.wake()
+    try:
+        await wait_until(lambda: not shard.keeper.is_behind, 30, "a segment is packed")
+    finally:
+        running.cancel()
+
+
 @pytest.mark.parametrize("lag", [None, keeping_module.MOST_LAG + 1])
 async def test_keeper_rests_while_the_shard_lags_and_one_segment_is_due(shard: Shard, lag: int | None) -> None:
     await shard.add()

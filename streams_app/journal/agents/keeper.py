@@ -12,6 +12,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -115,6 +116,11 @@ class Keeper:
         self._keeping = keeping
         self._failed: set[int] = set()
         self._has_room = True
+        self._is_woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Another segment is closed: filing may wait for it to be packed."""
+        self._is_woken.set()
 
     @property
     def is_behind(self) -> bool:
@@ -138,7 +144,13 @@ class Keeper:
                 except REDIS_ERRORS as error:
                     self._failed_with(error)
                     is_packed = False
-                await asyncio.sleep(0 if is_packed else IDLE_SECONDS)
+                if is_packed:
+                    await asyncio.sleep(0)
+                    continue
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(IDLE_SECONDS):
+                        await self._is_woken.wait()
+                self._is_woken.clear()
         finally:
             self._keeping.running.discard(self)
 

@@ -226,6 +226,7 @@ class JournalProcessor(Processor):
             self._context.on_filed(filing)
             if filing.chunk.begins:  # here, too: however fast events come, there is never more than the share and a segment
                 await self._insist(keeper.drop_once, keeper)
+                keeper.wake()
         left = batch.since(shard.fence + 1)
         if left.begin < left.end:
             self._batches.appendleft(left)
