@@ -51,14 +51,14 @@ class JournalShard:
         self.scripts = ScriptSet(client)
         self.reader = JournalShardReader(client, self.scripts)
         self._partitions = partitions
-        self.fence = -1
+        self.fence, self.clock_ms = -1, at(0)
 
     async def claim(self, begin: int = 0) -> None:
         """Takes the partition; what is created begins at an offset."""
         self.store = JournalStore(self.scripts, self.keys, secrets.token_hex(8))
         claimed = await self.store.claim("id", self._partitions, begin=Beginning(begin - 1, at(0)))
         assert claimed is not None
-        self.fence = claimed.fence
+        self.fence, self.clock_ms = claimed.fence, claimed.clock_ms
 
     async def segments(self) -> tuple[Segment, ...]:
         status = await self.reader.status(self.keys)
@@ -89,7 +89,8 @@ class JournalShard:
         await self._append(last, [], Segment(first=self.fence + 1, day=day, form="gap", is_closed=True))
 
     async def _append(self, to: int, blocks: Sequence[bytes], about: Segment) -> None:
-        await self.store.append(self.fence, to, blocks, about, at(0, to), (Fingerprint(to, 7),))
+        self.clock_ms = max(self.clock_ms, about.newest_ms)
+        await self.store.append(self.fence, to, blocks, about, self.clock_ms, (Fingerprint(to, 7),))
         self.fence = to
 
     async def pack(self, first: int, rows: Iterable[Row]) -> None:

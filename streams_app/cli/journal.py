@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,13 @@ import click
 
 from streams_app.cli.options import with_settings
 from streams_app.clock import SystemClock
-from streams_app.errors import ConfigurationError, JournalGoneError
+from streams_app.errors import ConfigurationError, JournalGoneError, TryAgainError
 from streams_app.settings import JournalSettings, Settings
 
 if TYPE_CHECKING:
     from streams_app.cli.tables import Column
     from streams_app.journal.core.cursor import Start
+    from streams_app.journal.store.journal_store import Segment
     from streams_app.operating.journal import JournalStatus
 
 journal_option = click.option(
@@ -72,9 +74,9 @@ def read(
     \b
     Exit codes:
       0   everything was printed
-      1   the journal has removed what follows the cursor, or the settings are wrong
+      1   the journal has removed what follows the cursor, or does not have all of --fold; or the settings are wrong
       2   --from cannot be read
-      75  Redis does not answer
+      75  Redis does not answer, or no worker has read all of --fold yet
     """  # noqa: D301  # \b is for click: keep these lines as they are
     from streams_app.journal.core.cursor import parse_start
     from streams_app.journal.core.entry import UNKEYED
@@ -87,8 +89,7 @@ def read(
     if fold_id is not None:
         if unkeyed or follow or begin != "earliest":
             raise click.UsageError("--fold goes with a KEY, without --from, --follow and --unkeyed")
-        asyncio.run(_print_folded(settings, journal, keys, fold_id, as_json=as_json))
-        return 0
+        return asyncio.run(_print_folded(settings, journal, keys, fold_id, as_json=as_json))
     start = parse_start(begin, SystemClock().now_ms())
     shown = "events without a key" if key is None else key
     try:
@@ -112,14 +113,14 @@ async def _print(
     as_json: bool,
 ) -> None:
     from streams_app.journal.reading.entries import Entry
-    from streams_app.journal.reading.reader import JournalReader, Reading
+    from streams_app.journal.reading.reader import JournalReader
     from streams_app.operating.journal import line_of
     from streams_app.operating.text import escaped, json_line
     from streams_app.words import counted
 
     count, cursor = 0, ""
     async with JournalReader(settings, journal.name) as reader:
-        reading = Reading(reader, keys, start, from_floor=from_floor)
+        reading = reader.reading(keys, start, from_floor=from_floor)
         async with aclosing(reader.read_on(reading, follow=follow)) as items:
             async for found in items:
                 click.echo(json_line(found.as_json()) if as_json else line_of(found))
@@ -138,7 +139,7 @@ async def _print(
 
 async def _print_folded(
     settings: Settings, journal: JournalSettings, keys: tuple[bytes, ...], fold_id: str, *, as_json: bool
-) -> None:
+) -> int:
     from streams_app.journal.reading.entries import Gap
     from streams_app.operating.folded_events import parse_fold_id, raw_events
     from streams_app.operating.journal import line_of
@@ -146,13 +147,12 @@ async def _print_folded(
     from streams_app.words import counted
 
     where = parse_fold_id(fold_id)
-    count, below, missing = 0, 0, 0
+    count, missing = 0, Counter[str]()
     names: dict[str, None] = {}
     async with aclosing(raw_events(settings, journal, keys, where)) as events:
         async for found in events:
             if isinstance(found, Gap):
-                size = found.last - found.first + 1
-                below, missing = below + size * (found.why == "removed"), missing + size * (found.why != "removed")
+                missing[found.why] += found.last - found.first + 1
                 click.echo(json_line(found.as_json()) if as_json else line_of(found))
                 continue
             count += not found.refused
@@ -165,11 +165,16 @@ async def _print_folded(
             click.echo(f"{line_of(found.entry)}\n    {why}")
     listed = f" ({', '.join(map(shown, sorted(names)))})" if names else ""
     click.echo(f"{fold_id}: {counted(count, 'event')}, {counted(len(names), 'changed name')}{listed}", err=True)
+    below, unread = missing.pop("removed", 0), missing.pop("unread", 0)
+    total = where.last - where.first + 1
     if below:
-        total = where.last - where.first + 1
         click.echo(f"{below:,} of its {total:,} offsets are below the floor: events there are removed", err=True)
     if missing:
-        click.echo(f"{missing:,} of its offsets are not kept, see above", err=True)
+        click.echo(f"{missing.total():,} of its offsets are not kept, see above", err=True)
+    if unread:
+        left = f"no worker has read {unread:,} of its {total:,} offsets yet, or Redis has lost them"
+        click.echo(f"{left}: start a worker, and try it once more", err=True)
+    return TryAgainError.exit_code if unread else JournalGoneError.exit_code if below or missing else 0
 
 
 @command.command(name="list")
@@ -274,7 +279,13 @@ def drop(settings: Settings, name: str | None, day: str, dry_run: bool, yes: boo
 
     Readers that have not read these days yet are told. A running worker has to claim its partitions again, which it does
     automatically within seconds.
-    """
+
+    \b
+    Exit codes:
+      0   the days are removed, or there was nothing to remove
+      1   --before is no day, or the settings are wrong
+      75  some are left: Redis does not answer, or workers kept taking a partition back; repeat it
+    """  # noqa: D301  # \b is for click: keep these lines as they are
     from streams_app.operating.audit import audit
     from streams_app.operating.journal import check_day, drop_segments, journal_status, segments_before, size_text
     from streams_app.words import counted
@@ -290,6 +301,9 @@ def drop(settings: Settings, name: str | None, day: str, dry_run: bool, yes: boo
     if not yes or not segments:
         click.echo(f"{what}; nothing was removed{'' if not segments else '; --yes does it'}")
         return
-    dropped = asyncio.run(drop_segments(settings, journal, chosen))
-    click.echo(f"removed {len(dropped)} of {what}")
-    audit(clock, "journal-drop", journal=journal.name, before=day, segments=len(dropped))
+    dropped: list[Segment] = []
+    try:
+        asyncio.run(drop_segments(settings, journal, chosen, dropped.append))
+    finally:
+        click.echo(f"removed {len(dropped)} of {what}")
+        audit(clock, "journal-drop", journal=journal.name, before=day, segments=len(dropped))

@@ -118,7 +118,7 @@ def pointer_to_journal(settings: Settings, fold: Fold, group: str) -> str:
 async def raw_events(
     settings: Settings, journal: JournalSettings, keys: tuple[bytes, ...], where: RecordRange
 ) -> AsyncGenerator[RawEvent | Gap, None]:
-    """The raw events of a record, and what the fold takes from each; gaps where the journal does not have them any more.
+    """The raw events of a record, and what the fold takes from each; gaps where the journal does not have them, or not yet.
 
     Args:
         settings: Settings of the application.

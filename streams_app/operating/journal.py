@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
 from redis.asyncio import Redis
 
-from streams_app.errors import ConfigurationError
+from streams_app.delivery.scripts import RefusedError
+from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.reading.entries import REASONS, Entry, Gap, key_text
 from streams_app.journal.store.journal_store import JournalShardReader, JournalStore, ScriptSet, Segment, ShardStatus
@@ -22,6 +23,9 @@ from streams_app.settings import JournalSettings, Settings
 from streams_app.words import counted, time_text
 
 DAY_EXAMPLE: Final = "2026-08-20"
+
+MOST_CLAIMS: Final = 5
+"""How often a partition is claimed without removing anything from it: its worker claims it back meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,15 +200,22 @@ def segments_before(status: JournalStatus, day: str) -> dict[int, list[Segment]]
     return found
 
 
-async def drop_segments(settings: Settings, journal: JournalSettings, chosen: Mapping[int, Sequence[Segment]]) -> list[Segment]:
+async def drop_segments(
+    settings: Settings, journal: JournalSettings, chosen: Mapping[int, Sequence[Segment]], on_dropped: Callable[[Segment], None]
+) -> None:
     """Removes the oldest segments of partitions.
 
-    Each partition is claimed for it: its worker is refused once, and takes it back.
+    Each partition is claimed for it: its worker is refused once, and takes it back, if need be in between.
+
+    Args:
+        settings: Settings of the application.
+        journal: The journal.
+        chosen: Partition → its segments, the oldest first.
+        on_dropped: Called with each segment once it is removed.
 
     Raises:
-        TryAgainError: Redis does not answer; it may be repeated.
+        TryAgainError: Redis does not answer, has lost a partition, or workers keep taking one back; it may be repeated.
     """
-    dropped: list[Segment] = []
     async with redis_of(settings) as redis:
         scripts = ScriptSet(redis)
         statuses = await statuses_of(redis, settings.app_id, journal)
@@ -214,6 +225,23 @@ async def drop_segments(settings: Settings, journal: JournalSettings, chosen: Ma
                 continue
             keys = journal_keys(settings.app_id, journal.name, journal.source, number)
             store = JournalStore(scripts, keys, secrets.token_hex(8), "journal drop")
-            await store.claim("", status.partitions)
-            dropped += [segment for segment in segments if await store.drop(segment.first)]
-    return dropped
+            await _drop_in(store, number, status.partitions, segments, on_dropped)
+
+
+async def _drop_in(
+    store: JournalStore, partition: int, partitions: int, segments: Sequence[Segment], on_dropped: Callable[[Segment], None]
+) -> None:
+    left, refused = list(segments), 0
+    while refused < MOST_CLAIMS:
+        if await store.claim("", partitions) is None:
+            raise TryAgainError(f"Redis has lost partition {partition} meanwhile: repeat the command once a worker has read it")
+        try:
+            while left:
+                if await store.drop(left[0].first):
+                    on_dropped(left[0])
+                left, refused = left[1:], 0
+        except RefusedError:
+            refused += 1
+        else:
+            return
+    raise TryAgainError(f"a worker has taken partition {partition} back {refused} times meanwhile: repeat the command")

@@ -120,14 +120,12 @@ class Client:
 
     async def _floors(self) -> dict[int, int]:
         """First offsets that are kept now; 0 where there is no state."""
-        reader = self.reader()
-        found = [await reader.shards.status(reader.keys_of(number)) for number in range(PARTITIONS)]
-        return {number: 0 if status is None else status.floor for number, status in enumerate(found)}
+        ranges = await self.reader().shards.ranges(range(PARTITIONS))
+        return {number: floor or 0 for number, (_, floor) in ranges.items()}
 
     async def _fences(self) -> dict[int, int]:
-        reader = self.reader()
-        found = [await reader.shards.fence(reader.keys_of(number)) for number in range(PARTITIONS)]
-        return {number: fence for number, fence in enumerate(found) if fence is not None}
+        ranges = await self.reader().shards.ranges(range(PARTITIONS))
+        return {number: fence for number, (fence, _) in ranges.items() if fence is not None}
 
     async def _follow(self, key: bytes) -> None:
         until = asyncio.get_running_loop().time() + self.chance.uniform(*VISIT_SECONDS)

@@ -58,14 +58,15 @@ class JournalReading:
     def _take(self, reply: Reply) -> None:
         before = self.after
         taken = self._position.take([self._key], [reply])
-        for item in taken.items:
+        items = list(taken.items)
+        for item in items:
             self._position.had(item)
         self._position.settle(taken.up_to)
         if not isinstance(reply, NoState) and (self.after < before or (self.after == before < reply.fence)):
             self._tell(f"stays at {self.after}, the fence is {reply.fence}")
         if not isinstance(reply, NoState | Gone) and self.after > max(before, reply.fence):
             self._tell(f"is at {self.after}, the fence is {reply.fence}")
-        lost = [item for item in taken.items if isinstance(item, Lost)]
+        lost = [item for item in items if isinstance(item, Lost)]
         for item in lost:
             if not self._is_known(item, reply):
                 self._tell(f"is told of {item}, which is there")
@@ -74,7 +75,7 @@ class JournalReading:
             for (key, offset), row in self._model.expected(before + 1, self.after).items()
             if key == self._key and not any(first <= offset <= last for first, last, _ in lost)
         ]
-        if (rows := [item for item in taken.items if isinstance(item, Row)]) != expected:
+        if (rows := [item for item in items if isinstance(item, Row)]) != expected:
             self._tell(f"has {[row.offset for row in rows]} up to {self.after}, not {[row.offset for row in expected]}")
 
     def _is_known(self, lost: Lost, reply: Reply) -> bool:

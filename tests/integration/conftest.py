@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis.asyncio
 
 from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.ports import free_port
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, RedisServer
 from tests.helpers import create_topics
 from tests.integration.commands import Place
+from tests.integration.journal_desk import Desk, desk_settings
 from tests.integration.orders import Orders
 from tests.integration.searching import Search
 from tests.integration.site import Site, Stage
@@ -42,6 +44,13 @@ async def stage(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp
 @pytest.fixture
 def place(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> Place:
     return Place(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
+
+
+@pytest.fixture
+async def desk(redis_client: redis.asyncio.Redis, redis_server: RedisServer, names: Names, tmp_path: Path) -> Desk:
+    made = Desk(redis_client, desk_settings(names, redis_server.url, "127.0.0.1:9"), tmp_path)
+    await made.shard.claim()
+    return made
 
 
 @pytest.fixture

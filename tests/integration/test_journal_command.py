@@ -9,71 +9,17 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis.asyncio
 
 from streams_app.journal.core.entry import Row, row_of
-from streams_app.settings import Settings
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import create_topics, produce, wait_until
-from tests.integration.commands import Ran, run
-from tests.journals import JournalShard, at, row
+from tests.integration.commands import run
+from tests.integration.journal_desk import Desk, desk_settings, event, three_days
+from tests.journals import at, row
 from tests.records import Raw
-
-SOURCE = "events"
-
-
-class Desk:
-    """Settings with one journal, its first partition, and the commands."""
-
-    def __init__(self, client: redis.asyncio.Redis, settings: dict[str, Any], folder: Path) -> None:
-        self.settings = Settings.model_validate(settings)
-        self.config = folder / "streams.toml"
-        self.config.write_text(_toml(settings), "utf-8")
-        self.shard = JournalShard(client, self.settings)
-
-    def __call__(self, command: str, *arguments: str) -> Ran:
-        return run("journal", command, "--config", str(self.config), *arguments)
-
-
-def _toml(settings: dict[str, Any]) -> str:
-    (journal,) = settings["journals"]
-    lines = [f'app_id = "{settings["app_id"]}"', "[redis]", f'url = "{settings["redis"]["url"]}"']
-    lines += ["[kafka]", f'bootstrap_servers = "{settings["kafka"]["bootstrap_servers"]}"', f"[journals.{journal['name']}]"]
-    lines += [f"{key} = {json.dumps(value)}" for key, value in journal.items() if key != "name"]
-    for fold in settings.get("folds", []):
-        lines += [f"[folds.{fold['name']}]", *(f"{key} = {json.dumps(value)}" for key, value in fold.items() if key != "name")]
-    return "\n".join(lines) + "\n"
-
-
-@pytest.fixture
-async def desk(redis_client: redis.asyncio.Redis, redis_server: RedisServer, names: Names, tmp_path: Path) -> Desk:
-    made = Desk(redis_client, _settings(names, redis_server.url, "127.0.0.1:9"), tmp_path)
-    await made.shard.claim()
-    return made
-
-
-def _settings(names: Names, url: str, bootstrap: str, **changed: Any) -> dict[str, Any]:
-    fold = {"name": "f", "source": SOURCE, "group_key": "account_id", "changed": "changed", "quiet_period": "1m"}
-    return {
-        "app_id": names.app_id,
-        "redis": {"url": url},
-        "kafka": {"bootstrap_servers": bootstrap},
-        "journals": [{"name": "accounts", "source": SOURCE, "key": "account_id", **changed}],
-        "folds": [fold],
-    }
-
-
-def event(offset: int, day: int = 0, key: str = "a", *changed: str) -> Row:
-    value = json.dumps({"account_id": key, "changed": changed}).encode()
-    return row(key, offset, day, value)
-
-
-async def three_days(desk: Desk) -> None:
-    await desk.shard.append([event(0, 0, "a", "likes"), event(1, 0, "b", "likes"), event(2, 1, "a", "shares"), event(3, 2)])
-
 
 # Reading
 
@@ -153,6 +99,9 @@ async def test_unkeyed_events_are_read_apart(desk: Desk) -> None:
         (["a", "--fold", "g:events:0:1-9"], 1, "'g'"),
         (["a", "--fold", "f:other:0:1-9"], 1, "the record is of other, journals.accounts of events"),
         (["a", "--fold", "f:events:0:1-9", "--follow"], 1, "--fold goes with a KEY"),
+        (["a", "--fold", "f:events:7:1-9"], 1, "partition 7 is not there: the source has partitions 0 to 0"),
+        (["a", "--from", ""], 2, "write a cursor as in 3-1041"),
+        (["a", "--from", "99999-1"], 2, "partition 99999 of the cursor is not there: no source has more than 10,000"),
     ],
 )
 async def test_bad_input_is_refused_and_says_what_to_write(desk: Desk, arguments: list[str], code: int, says: str) -> None:
@@ -226,14 +175,45 @@ async def test_offsets_of_a_folded_record_below_the_floor_are_counted(desk: Desk
     ran = desk("read", "a", "--fold", "f:events:0:0-3", "--json")
     lines = [json.loads(line) for line in ran.out.splitlines()]
 
-    assert ["removed", ["shares"], []] == [line.get("why") or line["changed"] for line in lines]
+    assert (1, ["removed", ["shares"], []]) == (ran.code, [line.get("why") or line["changed"] for line in lines])
     assert "2 of its 4 offsets are below the floor" in ran.err
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_offsets_of_a_folded_record_that_no_worker_has_read_are_counted(desk: Desk, is_lost: bool) -> None:
+    await three_days(desk)
+    if is_lost:
+        await desk.shard.wipe()
+    ran = desk("read", "a", "--fold", "f:events:0:2-7")
+    first, left = (2, 6) if is_lost else (4, 4)
+
+    assert (75, f"-- offsets {first} to 7 of partition 0 are not kept: no worker has read them yet, or Redis has lost them") == (
+        ran.code, ran.out.splitlines()[-1],
+    )  # fmt: skip
+    assert f"no worker has read {left} of its 6 offsets yet, or Redis has lost them: start a worker" in ran.err
+
+
+async def test_gap_of_retention_in_a_folded_record_ends_with_1(desk: Desk) -> None:
+    await desk.shard.append([event(0, 0, "a", "likes")])
+    await desk.shard.gap(4)
+    ran = desk("read", "a", "--fold", "f:events:0:0-4")
+
+    assert (1, True) == (ran.code, "4 of its offsets are not kept, see above" in ran.err)
+
+
+async def test_follower_from_a_moment_and_from_a_cursor_of_it_gets_nothing_older(desk: Desk) -> None:
+    await desk.shard.append([event(offset) for offset in range(6)])
+    first = desk("read", "a", "--from", str(at(0, 3)), "--limit", "1")
+    (_, cursor) = first.err.strip().removesuffix(" goes on behind it").split("--from ")
+
+    assert ["0-3"] == [line.split()[2] for line in first.out.splitlines()]
+    assert ["0-4", "0-5"] == [line.split()[2] for line in desk("read", "a", "--from", cursor).out.splitlines()]
 
 
 async def test_journal_by_another_key_is_refused(
     redis_client: redis.asyncio.Redis, redis_server: RedisServer, names: Names, tmp_path: Path
 ) -> None:
-    desk = Desk(redis_client, _settings(names, redis_server.url, "127.0.0.1:9", key="@key"), tmp_path)
+    desk = Desk(redis_client, desk_settings(names, redis_server.url, "127.0.0.1:9", key="@key"), tmp_path)
     ran = desk("read", "a", "--fold", "f:events:0:0-3")
 
     assert (1, True) == (ran.code, "fold f is by account_id, journals.accounts by @key" in ran.err)
@@ -256,35 +236,8 @@ async def test_days_sizes_and_largest_keys_are_listed(desk: Desk) -> None:
     ]
 
 
-async def test_drop_says_what_it_would_remove_and_removes_it_with_yes(desk: Desk) -> None:
-    await three_days(desk)
-    dry = desk("drop", "--before", "2026-08-20")
-    assert "2 segments of accounts before 2026-08-20: 3 events, " in dry.out
-    assert "nothing was removed; --yes does it" in dry.out
-    assert 3 == len(await desk.shard.segments())
-    done = desk("drop", "--before", "2026-08-20", "--yes")
-
-    assert (0, True) == (done.code, done.out.startswith("removed 2 of 2 segments of accounts"))
-    assert ["2026-08-20"] == [one.day for one in await desk.shard.segments()]
-    assert "nothing was removed" in desk("drop", "--before", "2026-08-20", "--yes").out
-
-
-async def test_open_segment_is_never_dropped(desk: Desk) -> None:
-    await three_days(desk)
-    desk("drop", "--before", "2026-08-25", "--yes")
-
-    assert ["2026-08-20"] == [one.day for one in await desk.shard.segments()]
-
-
-@pytest.mark.parametrize("day", ["2026-8-20", "20260820", "yesterday", "2026-02-30", "2999-01-01", ""])
-async def test_drop_wants_a_day_that_is_not_to_come(desk: Desk, day: str) -> None:
-    ran = desk("drop", "--before", day, "--yes")
-
-    assert (1, True) == (ran.code, "write one as in 2026-08-20" in ran.err)
-
-
 async def test_redis_that_is_away_is_told_with_75(names: Names, redis_client: redis.asyncio.Redis, tmp_path: Path) -> None:
-    desk = Desk(redis_client, _settings(names, "redis://127.0.0.1:9/0", "127.0.0.1:9"), tmp_path)
+    desk = Desk(redis_client, desk_settings(names, "redis://127.0.0.1:9/0", "127.0.0.1:9"), tmp_path)
 
     assert [75] * 3 == [desk("read", "a").code, desk("list").code, desk("drop", "--before", "2026-08-20").code]
 
@@ -334,7 +287,7 @@ async def filled(
     """A topic of ten events, and what its journal has of each."""
     topic = names.topic("events")
     await create_topics(kafka.bootstrap_servers, [topic], partitions=1)
-    settings = _settings(names, redis_server.url, kafka.bootstrap_servers, source=topic)
+    settings = desk_settings(names, redis_server.url, kafka.bootstrap_servers, source=topic)
     desk = Desk(redis_client, {**settings, "folds": []}, tmp_path)
     await desk.shard.claim()
     values = [json.dumps({"account_id": f"account_{n % 3}", "n": n}).encode() for n in range(9)] + [b"no JSON"]

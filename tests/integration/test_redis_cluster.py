@@ -12,10 +12,12 @@ from redis.asyncio.connection import AbstractConnection
 
 from streams_app import JournalReader
 from streams_app.clock import SystemClock
+from streams_app.codec import member_of
 from streams_app.embedded import Valkey
 from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
 from streams_app.fold import Fold
+from streams_app.journal.core.cursor import parse_start
 from streams_app.journal.reading.entries import Entry
 from streams_app.operating.replay_lease import replay_lease
 from streams_app.redis_client import REDIS_ERRORS, connect
@@ -160,7 +162,7 @@ async def test_journal_is_read_in_a_redis_cluster(masters: list[redis.Redis], no
         await client.aclose()
     async with JournalReader(settings) as reader:
         found = [(one.partition, one.cursor) async for one in reader.read("a") if isinstance(one, Entry)]
-        fences = await reader.fences(6)
+        page = await reader.page((member_of(("a",)),), parse_start("earliest", 0), limit=100, most_bytes=10_000)
 
     assert [(partition, partition) for partition in range(6) for _ in range(2)] == [(one, one) for one, _ in found]
-    assert dict.fromkeys(range(6), 1) == fences
+    assert (dict.fromkeys(range(6), 1), dict.fromkeys(range(6), 0)) == (page.fences, page.floors)

@@ -44,6 +44,8 @@ def test_a_partition_of_which_nothing_was_had_is_left_out_of_a_cursor() -> None:
         ("1787184000000", Start("moment", since_ms=1_787_184_000_000)),
         ("3-1041", Start("cursor", {3: 1041})),
         ("0-77,3-1041", Start("cursor", {0: 77, 3: 1041})),
+        ("since-1787184000000", Start("moment", since_ms=1_787_184_000_000)),
+        ("0-77,3-1041,since-0", Start("moment", {0: 77, 3: 1041})),
     ],
 )
 def test_where_to_begin_may_be_written_so(text: str, start: Start) -> None:
@@ -55,7 +57,7 @@ def test_where_to_begin_may_be_written_so(text: str, start: Start) -> None:
     [
         "", " ", "3", "3-", "-3", "3--1", "3-1041,", ",3-1", "3-1,3-2", "3-1 ", "x-1", "3-x", "³-1", "٣-1", "1-99999999999999999",
         f"1-{MOST_OFFSET + 1}", "123456-1", "yesterday", "2026-13-01", "1e5-2", "3-1041;4-1", "\0", "0-1," * 3_000, "9" * 10_000,
-        "inf", "nan", "\udcff",
+        "inf", "nan", "\udcff", "since-", "since-x", ",since-1", "0-1,since-1,since-2", "since-1,0-1", "0-1,0-2,since-1", "10000-1",
     ],
 )  # fmt: skip
 def test_a_garbled_cursor_is_refused_with_an_example(text: str) -> None:

@@ -166,6 +166,15 @@ def last_of(member: bytes) -> tuple[bytes, int]:
     return _parsed(member)[:2]
 
 
+def raw_length(member: bytes) -> int:
+    """How many bytes a member says that it holds; 0 of one that says nothing."""
+    try:
+        *_, at = _parsed(member)
+    except DamagedBlockError:
+        return 0
+    return _HEAD.unpack_from(member, at)[1] if len(member) >= at + _REST.size else 0
+
+
 def stored_bytes(members: Sequence[bytes]) -> int:
     """Bytes that members take in Redis."""
     return sum(map(len, members)) + BLOCK_OVERHEAD * len(members)

@@ -1,7 +1,9 @@
 """Where a reader of a journal stands, and where it may begin (pure).
 
 A cursor is ``<partition>-<offset>`` of the last entry that was had; those of several partitions are joined by commas. A partition
-that a cursor does not name is read from its floor: nothing of the key was had there.
+that a cursor does not name is read from its floor: nothing of the key was had there. The cursor of a reader that began at a moment
+ends with ``since-<ms>`` as long as some partitions have no state, or have not come to the moment: those that it does not name begin
+there.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ MOST_CHARACTERS: Final = 8_000
 MOST_OFFSET: Final = 2**53 - 1
 """Scripts count in doubles."""
 
-MOST_PARTITION: Final = 99_999
+MOST_PARTITION: Final = 9_999
+"""No source has more: a cursor could not even name them."""
 
 _PAIR: Final = r"\d{1,5}-\d{1,16}"
 _CURSOR: Final = re.compile(rf"{_PAIR}(,{_PAIR})*", re.ASCII)
+_SINCE: Final = re.compile(r"(?:(?P<cursor>.*),)?since-(?P<ms>\d{1,16})", re.ASCII)
 _LIKE_A_CURSOR: Final = re.compile(r"\d+-.*|.*,.*|\d{1,7}", re.DOTALL)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d.*", re.DOTALL)
 
@@ -36,8 +40,8 @@ class Start:
 
     Attributes:
         kind: ``cursor``: behind these offsets; ``earliest``: at the floor; ``latest``: behind the fence; ``moment``: with the first
-            entry of each partition that is not older.
-        positions: Partition → last offset that was had, of a cursor.
+            entry of each partition that is not older, and behind these offsets where it was come to before.
+        positions: Partition → last offset that was had.
         since_ms: The moment.
     """
 
@@ -63,6 +67,8 @@ def parse_start(text: str, now_ms: int) -> Start:
             return Start("latest")
     if len(text) <= MOST_CHARACTERS and _CURSOR.fullmatch(text):
         return Start("cursor", parse_cursor(text))
+    if len(text) <= MOST_CHARACTERS and (since := _SINCE.fullmatch(text)):
+        return Start("moment", {} if since["cursor"] is None else parse_cursor(since["cursor"]), int(since["ms"]))
     if len(text) > MOST_CHARACTERS or (_LIKE_A_CURSOR.fullmatch(text) and not _DATE.fullmatch(text)):
         raise _garbled(text)
     try:
@@ -75,7 +81,7 @@ def parse_cursor(text: str) -> dict[int, int]:
     """Partition → last offset that was had.
 
     Raises:
-        CursorError: It is no cursor, or names a partition twice.
+        CursorError: It is no cursor, names a partition twice, or one that no source has.
     """
     if len(text) > MOST_CHARACTERS or not _CURSOR.fullmatch(text):
         raise _garbled(text)
@@ -83,12 +89,21 @@ def parse_cursor(text: str) -> dict[int, int]:
     positions = dict(pairs)
     if len(positions) < len(pairs) or max(positions.values()) > MOST_OFFSET:
         raise _garbled(text)
+    if max(positions) > MOST_PARTITION:
+        fault = f"partition {max(positions)} of the cursor is not there: no source has more than {MOST_PARTITION + 1:,}"
+        raise CursorError(f"{fault}: write {EXAMPLE}")
     return positions
 
 
-def cursor_text(positions: Mapping[int, int]) -> str:
-    """The cursor of these positions; a partition of which nothing was had (below 0) is left out."""
-    return ",".join(f"{partition}-{offset}" for partition, offset in sorted(positions.items()) if offset >= 0)
+def cursor_text(positions: Mapping[int, int], since_ms: int | None = None) -> str:
+    """The cursor of these positions; a partition of which nothing was had (below 0) is left out.
+
+    Args:
+        positions: Partition → last offset that was had.
+        since_ms: The moment at which other partitions begin; None: at their floor.
+    """
+    pairs = [f"{partition}-{offset}" for partition, offset in sorted(positions.items()) if offset >= 0]
+    return ",".join(pairs if since_ms is None else [*pairs, f"since-{since_ms}"])
 
 
 def _garbled(text: str) -> CursorError:

@@ -13,12 +13,13 @@ from streams_app.errors import BadEventError, ConfigurationError
 from streams_app.journal.core.entry import UNKEYED, Row, too_large
 from streams_app.settings import JournalSettings
 
-Why = Literal["retention", "damaged", "removed"]
+Why = Literal["retention", "damaged", "removed", "unread"]
 
 REASONS: Final[dict[str, str]] = {
     "retention": "the topic had removed them before a worker read them",
     "damaged": "Redis has evicted or damaged them",
     "removed": "the journal has removed them: keep, max_bytes, or journal drop",
+    "unread": "no worker has read them yet, or Redis has lost them",
 }
 """Why offsets are not kept, for people."""
 
@@ -69,7 +70,8 @@ class Gap:
         first: First offset.
         last: Last offset.
         why: ``retention``: the topic had removed them before a worker read them; ``damaged``: Redis has evicted or damaged them;
-            ``removed``: the journal has removed them.
+            ``removed``: the journal has removed them; ``unread``: no worker has read them yet, or Redis has lost them (only where
+            a range was asked for).
         partition: Of the source.
         cursor: Where to go on behind the gap, in all partitions.
     """

@@ -20,7 +20,8 @@ from streams_app.http import HttpServer, json_reply
 from streams_app.journal.core.cursor import Start, cursor_text, parse_start
 from streams_app.journal.core.entry import UNKEYED
 from streams_app.journal.reading.entries import Entry, Gap, keys_meant
-from streams_app.journal.reading.reader import JournalPage, JournalReader
+from streams_app.journal.reading.reader import JournalReader
+from streams_app.journal.reading.reading import JournalPage
 from streams_app.redis_client import REDIS_ERRORS, trouble_text
 from streams_app.settings import JournalSettings, Settings
 from streams_app.settings.base import suggestion
@@ -100,20 +101,14 @@ class JournalHttpPage:
             return json_reply(gone, status=410)
         except REDIS_ERRORS as error:
             return json_reply({"error": trouble_text(error)}, status=503)
-        body = body_of(page)
-        if not page.next:
-            # Nothing was begun, as there is no state or no event yet: the next request begins where this one did. If it wanted the
-            # latest of an empty journal, all that is still to come is that.
-            begin = request.rel_url.query.get("from", "earliest")
-            body["next"] = "earliest" if begin == "latest" and not page.unread else begin
-        return json_reply(body)
+        return json_reply(body_of(page))
 
 
 def body_of(page: JournalPage) -> dict[str, Any]:
     """A page for programs."""
     return {
         "entries": [item.as_json() for item in page.items if isinstance(item, Entry)],
-        "next": page.next,
+        "next": page.next or "earliest",
         "floor": cursor_text(page.floors),
         "fence": cursor_text(page.fences),
         "caught_up": page.is_caught_up,

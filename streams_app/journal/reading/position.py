@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from heapq import merge
+from typing import Final, NamedTuple
 
-from streams_app.journal.core.block import DamagedBlockError, decode, last_of
+from streams_app.journal.core.block import DamagedBlockError, decode, last_of, raw_length
 from streams_app.journal.core.entry import Row
 from streams_app.journal.store.journal_store import Found, GapReply, Gone, NoState, Nothing, Reply
+
+ENTRY_BYTES: Final = 200
+"""What an entry counts for beside its value and headers, where bytes are bounded."""
+
+STEP_BYTES: Final = 250_000
+"""So many bytes of entries are decoded at a time: who stops early decodes no more, and none holds the event loop for long."""
+
+INLINE_BYTES: Final = 50_000
+"""Blocks that hold more are decoded in a thread; these take less than a millisecond."""
 
 
 class Lost(NamedTuple):
@@ -23,12 +34,24 @@ class Taken(NamedTuple):
     """What replies of Redis say.
 
     Attributes:
-        items: In the order of offsets.
+        items: In the order of offsets; each block is decoded when it is come to.
         up_to: Where the reader stands once it has had them.
+        raw_bytes: What their blocks hold.
     """
 
-    items: list[Row | Lost]
+    items: Iterator[Row | Lost]
     up_to: int
+    raw_bytes: int = 0
+
+    async def decoded(self) -> AsyncGenerator[Row | Lost, None]:
+        """The items; many are decoded in a thread, some at a time."""
+        while True:
+            is_large = self.raw_bytes > INLINE_BYTES
+            step = await asyncio.to_thread(_step, self.items) if is_large else _step(self.items)
+            for item in step:
+                yield item
+            if not step:
+                return
 
 
 @dataclass(slots=True)
@@ -40,8 +63,7 @@ class ShardPosition:
         is_followed: Whether the reader has been here: what is removed behind the offset is a loss. A reader that has only just
             begun at the floor moves with it.
         is_named: Whether cursors name the partition, because an entry was had there, or it was not begun at its floor.
-        since_ms: Entries before the first one that is not older are passed over; None: none are.
-        is_asked: Whether there was a reply.
+        since_ms: The reading of the partition is to begin at this moment, which it has not come to; None: it has begun.
         fence: Highest offset of the partition by the last reply; None: it has no state.
         floor: First offset that is kept, by the last reply; None: not known.
     """
@@ -50,29 +72,42 @@ class ShardPosition:
     is_followed: bool = False
     is_named: bool = False
     since_ms: int | None = None
-    is_asked: bool = False
     fence: int | None = None
     floor: int | None = None
 
     @property
     def is_caught_up(self) -> bool:
         """Whether everything up to the fence was had."""
-        return self.fence is not None and self.offset >= self.fence
+        return self.fence is not None and (self.since_ms is not None or self.offset >= self.fence)
 
     @property
     def has_more(self) -> bool:
         """Whether there is something up to the fence that was not had."""
-        return self.fence is not None and self.offset < self.fence
+        return self.fence is not None and not self.is_caught_up
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether something behind the offset seems to be removed; only the reply to a read tells for certain."""
+        return self.has_more and self.is_followed and self.floor is not None and self.offset + 1 < self.floor
+
+    def observe(self, fence: int | None, floor: int | None) -> None:
+        """Takes over between which offsets the partition has something."""
+        self.fence, self.floor = fence, floor
+        if self.since_ms is None and fence is not None and floor is not None and floor - 1 <= self.offset >= fence:
+            self.is_followed = True
+
+    def begin(self, offset: int) -> None:
+        """Begins behind an offset that is not the floor's."""
+        self.offset, self.since_ms, self.is_followed, self.is_named = offset, None, True, True
 
     def take(self, keys: Sequence[bytes], replies: Sequence[Reply]) -> Taken:
         """Takes over what was read behind the offset, of each key one reply.
 
         The offset stays: :meth:`had` moves it, entry by entry, and :meth:`settle` at the end.
         """
-        self.is_asked = True
         if any(isinstance(reply, NoState) for reply in replies):
             self.fence = self.floor = None
-            return Taken([], self.offset)
+            return Taken(iter(()), self.offset)
         known = [reply for reply in replies if not isinstance(reply, NoState)]
         self.fence = min(reply.fence for reply in known)
         self.floor = max(reply.floor for reply in known)
@@ -84,30 +119,15 @@ class ShardPosition:
         gaps = [reply for reply in known if isinstance(reply, GapReply)]
         if up_to == self.offset and len(gaps) == len(known):
             last = min(gap.last for gap in gaps)
-            return Taken([Lost(self.offset + 1, last, gaps[0].why)], last)
-        found = [
-            item
-            for key, reply in zip(keys, known, strict=True)
-            if isinstance(reply, Found)
-            for item in rows_in(reply.blocks, key, self.offset, up_to)
-        ]
-        found.sort(key=last_offset)
-        return Taken(self._since(found), up_to)
+            return Taken(iter([Lost(self.offset + 1, last, gaps[0].why)]), last)
+        found = [(key, reply.blocks) for key, reply in zip(keys, known, strict=True) if isinstance(reply, Found)]
+        rows = (rows_in(blocks, key, self.offset, up_to) for key, blocks in found)
+        size = sum(raw_length(block) for _, blocks in found for block in blocks)
+        return Taken(merge(*rows, key=last_offset), up_to, size)
 
     def _gone(self, floor: int) -> Taken:
         removed = [Lost(self.offset + 1, floor - 1, "removed")] if self.is_followed else []
-        return Taken([*removed], floor - 1)
-
-    def _since(self, found: list[Row | Lost]) -> list[Row | Lost]:
-        """What is not passed over for its time."""
-        kept = []
-        for item in found:
-            if self.since_ms is not None and isinstance(item, Row):
-                if item.time_ms < self.since_ms:
-                    continue
-                self.since_ms = None
-            kept.append(item)
-        return kept
+        return Taken(iter(removed), floor - 1)
 
     def had(self, item: Row | Lost) -> None:
         """Goes on behind what was handed out."""
@@ -119,8 +139,8 @@ class ShardPosition:
         self.offset = max(self.offset, up_to)
 
 
-def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> list[Row | Lost]:
-    """The rows of one key in blocks, each once, and what cannot be decoded.
+def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iterator[Row | Lost]:
+    """The rows of one key in blocks, each once, and what cannot be decoded; a block is decoded when it is come to.
 
     Args:
         blocks: In their order; they may begin at or below ``after``, overlap, and hold other keys.
@@ -128,7 +148,6 @@ def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> list
         after: Last offset that was had.
         up_to: There is no other row of the key up to this offset.
     """
-    found: list[Row | Lost] = []
     is_damaged = False
     for block in blocks:
         try:
@@ -136,7 +155,7 @@ def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> list
         except DamagedBlockError:
             last = _last_offset_in(block, key)
             if last is not None and after < last <= up_to:
-                found.append(Lost(after + 1, last, "damaged"))
+                yield Lost(after + 1, last, "damaged")
                 after = last
             else:  # of several keys: it is not known which of its offsets are of this one
                 is_damaged = True
@@ -145,18 +164,34 @@ def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> list
             if row.key != key or not after < row.offset <= up_to:
                 continue
             if is_damaged and row.offset > after + 1:
-                found.append(Lost(after + 1, row.offset - 1, "damaged"))
+                yield Lost(after + 1, row.offset - 1, "damaged")
             is_damaged = False
-            found.append(row)
+            yield row
             after = row.offset
     if is_damaged and up_to > after:
-        found.append(Lost(after + 1, up_to, "damaged"))
-    return found
+        yield Lost(after + 1, up_to, "damaged")
 
 
 def last_offset(item: Row | Lost) -> int:
     """Where a reader stands behind this."""
     return item.offset if isinstance(item, Row) else item.last
+
+
+def content_bytes(value: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> int:
+    """Bytes of what was produced, without the key."""
+    return len(value or b"") + sum(len(content or b"") for _, content in headers)
+
+
+def _step(items: Iterator[Row | Lost]) -> list[Row | Lost]:
+    """The next items, about :data:`STEP_BYTES`."""
+    found: list[Row | Lost] = []
+    size = 0
+    for item in items:
+        found.append(item)
+        size += ENTRY_BYTES + (content_bytes(item.value, item.headers) if isinstance(item, Row) else 0)
+        if size >= STEP_BYTES:
+            break
+    return found
 
 
 def _up_to(reply: Gone | GapReply | Found | Nothing, offset: int) -> int:

@@ -8,62 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 from streams_app.backoff import Backoff
 from streams_app.clock import Clock, SystemClock
-from streams_app.errors import ConfigurationError, CursorError, JournalGoneError
+from streams_app.errors import ConfigurationError
 from streams_app.journal.core.cursor import Start, cursor_text, parse_start
 from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.entries import Entry, Gap, key_of
-from streams_app.journal.reading.position import Lost, ShardPosition, last_offset
-from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet
-from streams_app.journal.store.keys import JournalKeys, journal_keys
+from streams_app.journal.reading.position import Lost, ShardPosition
+from streams_app.journal.reading.reading import POLL_SECONDS, JournalPage, Reading
+from streams_app.journal.reading.shards import SharedShards
 from streams_app.redis_client import ANSWER_SECONDS, REDIS_ERRORS, connect, why_unreachable
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS: Final = 0.2
-"""How often a follower asks whether there is something new."""
-
-SHARED_MS: Final = 100
-"""All followers of a reader share an answer that is so old at most."""
-
-PARTITIONS_MS: Final = 5_000
-"""How often it is asked whether partitions were added."""
-
-ENTRY_BYTES: Final = 200
-"""What an entry counts for beside its value, where the bytes of a page are bounded."""
-
-
-@dataclass(slots=True)
-class JournalPage:
-    """Some entries of a key, and where to go on.
-
-    Attributes:
-        items: Entries and gaps, in the order in which they were read.
-        next: Cursor behind them; it moves also where nothing was found.
-        floors: Partition → first offset that is kept.
-        fences: Partition → highest offset that is kept.
-        unread: Partitions that no worker has read yet, or that Redis has lost.
-        is_caught_up: Whether there was nothing more.
-    """
-
-    items: list[Entry | Gap] = field(default_factory=list)
-    next: str = ""
-    floors: dict[int, int] = field(default_factory=dict)
-    fences: dict[int, int] = field(default_factory=dict)
-    unread: tuple[int, ...] = ()
-    is_caught_up: bool = False
-
 
 class JournalReader:
     """Reads one journal, as many keys at a time as wanted; used on one event loop.
+
+    Attributes:
+        journal: Its settings.
+        shards: Its partitions in Redis.
 
     ::
 
@@ -88,11 +58,7 @@ class JournalReader:
         self._clock = clock or SystemClock()
         # Somebody waits for it; and whoever follows tries as long as it takes.
         self._redis = connect(settings.redis, retries=1, socket_connect_timeout=ANSWER_SECONDS, socket_timeout=ANSWER_SECONDS)
-        self._shards = JournalShardReader(self._redis, ScriptSet(self._redis))
-        self._partitions, self._counted_ms = 0, 0
-        self._fences: dict[int, int | None] = {}
-        self._fences_ms = 0
-        self._asking = asyncio.Lock()
+        self.shards = SharedShards(self._redis, settings, self.journal, self._clock)
 
     async def __aenter__(self) -> JournalReader:
         return self
@@ -130,7 +96,7 @@ class JournalReader:
             TryAgainError: Redis does not answer.
         """
         keys = (key_of(self.journal, key),)
-        reading = Reading(self, keys, parse_start(after, self._clock.now_ms()), from_floor=from_floor)
+        reading = self.reading(keys, parse_start(after, self._clock.now_ms()), from_floor=from_floor)
         async with aclosing(self.read_on(reading, follow=follow)) as items:
             async for found in items:
                 yield found
@@ -174,7 +140,7 @@ class JournalReader:
             CursorError: The cursor names a partition that there is not.
             RedisError, OSError: Redis does not answer.
         """
-        reading = Reading(self, keys, start, from_floor=from_floor)
+        reading = self.reading(keys, start, from_floor=from_floor)
         deadline_ms = self._clock.monotonic_ms() + wait_ms
         while True:
             page = await reading.page(limit, most_bytes)
@@ -187,18 +153,12 @@ class JournalReader:
             except TimeoutError:
                 return page
 
-    # What its readings share
-
-    def now_ms(self) -> int:
-        """Wall clock of this machine."""
-        return self._clock.now_ms()
-
-    def keys_of(self, partition: int) -> JournalKeys:
-        """The keys of a partition in Redis."""
-        return journal_keys(self._settings.app_id, self.journal.name, self.journal.source, partition)
+    def reading(self, keys: tuple[bytes, ...], start: Start, *, from_floor: bool = False) -> Reading:
+        """A reading of keys as the journal files them; see :meth:`read_on`."""
+        return Reading(self.shards, keys, start, from_floor=from_floor)
 
     async def between(self, partition: int, keys: tuple[bytes, ...], first: int, last: int) -> AsyncGenerator[Entry | Gap, None]:
-        """What one partition has of a range of offsets; where the journal has removed a part of it, a gap.
+        """What one partition has of a range of offsets, and gaps where it does not have a part of it, or not yet.
 
         Args:
             partition: Of the source.
@@ -208,165 +168,27 @@ class JournalReader:
 
         Raises:
             TryAgainError: Redis does not answer.
+            ConfigurationError: There is no such partition.
         """
-        position = ShardPosition(first - 1, is_followed=True)
+        position, known = ShardPosition(first - 1, is_followed=True), 0
         while position.offset < last:
             try:
-                replies = [await self._shards.read(self.keys_of(partition), key, position.offset) for key in keys]
+                known = known or await self.shards.partitions()
+                if 0 < known <= partition:
+                    raise ConfigurationError([f"partition {partition} is not there: the source has partitions 0 to {known - 1}"])
+                async with aclosing(self.shards.scan(partition, keys, position)) as items:
+                    async for item in items:
+                        if isinstance(item, Row) and item.offset <= last:
+                            yield Entry.of(item, partition, cursor_text({partition: item.offset}))
+                        elif isinstance(item, Lost) and item.first <= last:
+                            yield _gap(partition, item.first, min(item.last, last), item.why)
             except REDIS_ERRORS as error:
                 raise await why_unreachable(self._settings.redis, error) from error
-            taken = position.take(keys, replies)
-            for item in taken.items:
-                if isinstance(item, Row):
-                    if item.offset <= last:
-                        yield Entry.of(item, partition, cursor_text({partition: item.offset}))
-                elif item.first <= last:
-                    yield Gap(item.first, min(item.last, last), item.why, partition, cursor_text({partition: min(item.last, last)}))
-            position.settle(taken.up_to)
-            if position.is_caught_up or position.fence is None:
-                return
-
-    @property
-    def shards(self) -> JournalShardReader:
-        """Calls the scripts."""
-        return self._shards
-
-    async def partitions(self) -> int:
-        """How many partitions the source has, as its first one says; 0 where that has no state."""
-        async with self._asking:
-            if not self._partitions or self._clock.monotonic_ms() - self._counted_ms >= PARTITIONS_MS:
-                status = await self._shards.status(self.keys_of(0))
-                self._partitions = 0 if status is None else max(1, status.partitions)
-                self._counted_ms = self._clock.monotonic_ms()
-            return self._partitions
-
-    async def fences(self, partitions: int) -> dict[int, int | None]:
-        """Partition → highest offset that is kept; None where it has no state."""
-        async with self._asking:
-            if len(self._fences) < partitions or self._clock.monotonic_ms() - self._fences_ms >= SHARED_MS:
-                pipeline = self._redis.pipeline(transaction=False)
-                for number in range(partitions):
-                    pipeline.hget(self.keys_of(number).meta, "fence")
-                found = await pipeline.execute()
-                self._fences = {number: None if fence is None else int(fence) for number, fence in enumerate(found)}
-                self._fences_ms = self._clock.monotonic_ms()
-            return self._fences
+            if not position.has_more:
+                break
+        if position.offset < last:
+            yield _gap(partition, position.offset + 1, last, "unread")
 
 
-class Reading:
-    """One reading of some keys: how far it is in each partition."""
-
-    def __init__(self, reader: JournalReader, keys: tuple[bytes, ...], start: Start, *, from_floor: bool) -> None:
-        """Asks nothing yet; see :meth:`JournalReader.page`."""
-        self._reader = reader
-        self._keys = keys
-        self._start = start
-        self._from_floor = from_floor
-        self._positions: list[ShardPosition] = []
-        self._is_begun = False
-
-    async def items(self) -> AsyncGenerator[Entry | Gap, None]:
-        """Everything up to where the journal ends now, partition by partition."""
-        await self._begin()
-        for partition, position in enumerate(self._positions):
-            end: int | None = None
-            while True:
-                async with aclosing(self._read_once(partition, position)) as found:
-                    async for one in found:
-                        yield one
-                # A partition that grows as fast as it is read comes to an end, too: at its first fence.
-                end = position.fence if end is None else end
-                if position.fence is None or position.is_caught_up or (end is not None and position.offset >= end):
-                    break
-
-    async def page(self, limit: int, most_bytes: int) -> JournalPage:
-        """The same, bounded."""
-        page, size = JournalPage(), 0
-        try:
-            async with aclosing(self.items()) as items:
-                async for found in items:
-                    page.items.append(found)
-                    if isinstance(found, Entry):
-                        size += ENTRY_BYTES + len(found.value or b"") + sum(len(content or b"") for _, content in found.headers)
-                    if len(page.items) >= limit or size >= most_bytes:
-                        break
-        except JournalGoneError:
-            if not page.items:  # where it goes on is behind what was found before: the next page says what is removed
-                raise
-        # Also of partitions that were not come to.
-        fences = await self._reader.fences(len(self._positions))
-        for number, position in enumerate(self._positions):
-            fence = position.fence if position.is_asked else fences[number]
-            if fence is not None:
-                page.fences[number] = fence
-            if position.floor is not None:
-                page.floors[number] = position.floor
-        page.unread = tuple(number for number in range(len(self._positions)) if number not in page.fences)
-        page.is_caught_up = all(position.is_caught_up for position in self._positions)
-        begun = {number: one.offset for number, one in enumerate(self._positions) if one.is_followed or one.is_named}
-        page.next = cursor_text(begun)
-        return page
-
-    @property
-    def unread(self) -> list[int]:
-        """Partitions that no worker has read yet, or that Redis has lost."""
-        return [number for number, position in enumerate(self._positions) if position.fence is None]
-
-    async def wait(self) -> None:
-        """Waits until a partition has something new, or another partition is there."""
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            if await self._reader.partitions() > len(self._positions):
-                return
-            fences = await self._reader.fences(len(self._positions))
-            if any(one.fence != fences[number] or one.has_more for number, one in enumerate(self._positions)):
-                return
-
-    async def _begin(self) -> None:
-        """Takes over which partitions there are."""
-        named = self._start.positions
-        known = await self._reader.partitions()
-        if known and named and max(named) >= known:
-            raise CursorError(f"partition {max(named)} of the cursor is not there: the source has partitions 0 to {known - 1}")
-        for number in range(len(self._positions), max(1, known, *(number + 1 for number in named))):
-            self._positions.append(await self._begun(number))
-        # Without a state of the first partition the others are not known: they begin as asked once they are.
-        self._is_begun = self._is_begun or known > 0
-
-    async def _begun(self, partition: int) -> ShardPosition:
-        """Where the reading begins in a partition; in one that was added meanwhile at its beginning."""
-        start = self._start
-        if start.kind == "cursor" and partition in start.positions:
-            return ShardPosition(start.positions[partition], is_followed=True, is_named=True)
-        if start.kind in ("cursor", "earliest") or self._is_begun:
-            return ShardPosition()
-        status = await self._reader.shards.status(self._reader.keys_of(partition))
-        if status is None:
-            # Whoever wants the latest does not want the past that is read once more after a loss of Redis.
-            return ShardPosition(since_ms=start.since_ms if start.kind == "moment" else self._reader.now_ms())
-        if start.kind == "latest":
-            return ShardPosition(status.fence, is_followed=True, is_named=True)
-        # Later segments may hold older entries, and those are handed out: the first one that is not older begins.
-        begins = (one.first for one in status.segments if one.newest_ms >= start.since_ms and one.form != "gap")
-        first = next(begins, status.fence + 1)
-        return ShardPosition(first - 1, is_named=True, since_ms=start.since_ms)
-
-    async def _read_once(self, partition: int, position: ShardPosition) -> AsyncGenerator[Entry | Gap, None]:
-        keys = self._reader.keys_of(partition)
-        replies = [await self._reader.shards.read(keys, key, position.offset) for key in self._keys]
-        taken = position.take(self._keys, replies)
-        for item in taken.items:
-            if isinstance(item, Lost) and item.why == "removed" and not self._from_floor:
-                going_on = self._cursor({partition: item.last})
-                raise JournalGoneError(partition, (item.first, item.last), going_on)
-            position.had(item)
-            yield self._handed_out(partition, item)
-        position.settle(taken.up_to)
-
-    def _handed_out(self, partition: int, item: Row | Lost) -> Entry | Gap:
-        cursor = self._cursor({partition: last_offset(item)})
-        return Entry.of(item, partition, cursor) if isinstance(item, Row) else Gap(*item, partition, cursor)
-
-    def _cursor(self, moved: Mapping[int, int]) -> str:
-        named = {number: position.offset for number, position in enumerate(self._positions) if position.is_named}
-        return cursor_text({**named, **moved})
+def _gap(partition: int, first: int, last: int, why: str) -> Gap:
+    return Gap(first, last, why, partition, cursor_text({partition: last}))
