@@ -11,6 +11,7 @@ from streams_app.errors import StreamsAppError
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, topic_configs
 from streams_app.redis_client import REDIS_ERRORS, connect_briefly, servers_of
 from streams_app.settings import JournalSettings, Settings
+from streams_app.settings.journals import MIN_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +37,13 @@ async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[
         await redis.aclose()
     try:
         async with admin_client(settings.kafka) as client:
-            sources = list(await partition_counts(client, [journal.source for journal in settings.journals]))
-            configs = await topic_configs(client, sources) if sources else {}
+            partitions = await partition_counts(client, [journal.source for journal in settings.journals])
+            configs = await topic_configs(client, list(partitions)) if partitions else {}
     except StreamsAppError:
         return  # the same
     for journal in settings.journals:
         if journal.source in configs:
-            for finding in source_findings(journal, configs[journal.source]):
+            for finding in source_findings(journal, configs[journal.source], partitions[journal.source]):
                 yield finding
 
 
@@ -67,9 +68,13 @@ def room_finding(journals: Sequence[JournalSettings], servers: Collection[Mappin
     return Finding(Level.OK, text)
 
 
-def source_findings(journal: JournalSettings, config: Mapping[str, str]) -> list[Finding]:
-    """Compares a journal with the configuration of its source (pure)."""
+def source_findings(journal: JournalSettings, config: Mapping[str, str], partitions: int) -> list[Finding]:
+    """Compares a journal with the configuration of its source, and with its partitions (pure)."""
     found = []
+    if (share := journal.share(partitions)) < MIN_BYTES:
+        what = f"journal {journal.name} has {share:,} bytes of Redis for each of the {partitions:,} partitions of {journal.source}"
+        advice = f"max_bytes = {MIN_BYTES * partitions} or more: so small segments take more than their events"
+        found.append(Finding(Level.WARNING, what, advice))
     kept_ms = int(config.get("retention.ms", NO_RETENTION_LIMIT))
     if kept_ms != NO_RETENTION_LIMIT and kept_ms < journal.keep_ms:
         kept = f"topic {journal.source} is kept for {lasting(kept_ms)}"

@@ -35,9 +35,9 @@ class JournalSettings(Section):
     key: str | tuple[str, ...]
     """A field, a dotted path, a list of them, or ``@key`` for the record key, with which values may be any bytes."""
     keep: Duration = timedelta(days=30)
-    """Events are removed once they are older; 1m to 3650d."""
+    """Events are removed once they are older, by the segment: at most a UTC day later; 1m to 3650d."""
     max_bytes: Annotated[int, Field(ge=MIN_BYTES)] = 8_000_000_000
-    """Maximum size in Redis in bytes; each partition has an equal share, and its oldest events are removed first."""
+    """Maximum size in Redis in bytes; each partition has an equal share, best of 1 MB or more, and its oldest events go first."""
     compress_after: Duration = timedelta(0)
     """A segment (a day, or a part of a large one) is compressed this long after its newest event."""
     compress_rate: Annotated[int, Field(ge=0)] = 8_000_000

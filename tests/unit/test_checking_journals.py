@@ -50,7 +50,15 @@ def test_all_journals_share_one_redis() -> None:
     ],
 )
 def test_source_is_to_keep_as_much_as_the_journal(config: Mapping[str, str], warnings: int) -> None:
-    found = source_findings(JOURNAL, config)
+    found = source_findings(JOURNAL, config, 8)
 
     assert warnings == sum(one.level is Level.WARNING and bool(one.advice) for one in found)
     assert warnings > 0 or [Level.OK] == [one.level for one in found]
+
+
+@pytest.mark.parametrize(("partitions", "warnings"), [(8, 0), (9, 1), (1_000, 1)])
+def test_share_of_a_partition_is_to_hold_more_than_a_few_events(partitions: int, warnings: int) -> None:
+    found = [one for one in source_findings(JOURNAL, {}, partitions) if one.level is Level.WARNING]
+
+    assert warnings == len(found)
+    assert all(f"max_bytes = {partitions}000000 or more" in one.advice for one in found)
