@@ -184,7 +184,7 @@ async def _print_folded(
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Maximum number of days or keys.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each segment, for programs.")
 def list_segments(settings: Settings, name: str | None, top: bool, limit: int, as_json: bool) -> None:
-    """List the contents of journals: days, events, bytes received and kept.
+    """List what journals hold: days, events, bytes received and kept.
 
     Reads Redis; it works while no worker runs.
     """

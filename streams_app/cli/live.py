@@ -28,7 +28,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="The messages that a page is sent, one a line, for programs.")
 @click.argument("page")
 def show(settings: Settings, views: tuple[str, ...], limit: int, as_json: bool, page: str) -> None:
-    """Show the current contents of PAGE, and explain the state of its views.
+    """Show the current contents of PAGE, and the state of its views.
 
     PAGE as it is in the events: 7, spring-sale. Reads Redis, as a hub does; it works while no worker runs. Of each view its state,
     how many items it has, the newest with their times, and when the next one leaves. A view that is not `ok` says why.

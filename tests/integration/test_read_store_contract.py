@@ -137,16 +137,16 @@ async def test_a_store_that_nobody_has_initialised_guards_nothing(bare: Target) 
 WRITER = """
 import asyncio, sys
 from streams_app.delivery.batch import TP
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import Step
+from streams_app.read_store.targets.port import ProgressStep
 from streams_app.settings import ReadStoreSettings
 
 async def main():
     store = open_store(ReadStoreSettings.model_validate_json(sys.argv[1]))
     for offset in range(10**9):
-        changes = [Change(Cell("f", "a", f"name-{n}"), offset, offset) for n in range(50)]
-        await store.apply(changes, Step(TP("s.f", 0), offset or None, offset + 1), 0)
+        changes = [CellChange(Cell("f", "a", f"name-{n}"), offset, offset) for n in range(50)]
+        await store.apply(changes, ProgressStep(TP("s.f", 0), offset or None, offset + 1), 0)
         if offset == 20:
             print("going", flush=True)
 

@@ -107,6 +107,9 @@ class Reading:
         """Waits until a partition has something new, or another partition is there."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
+            # Before Python 3.12 `asyncio.wait_for`, which the client of Redis calls, may swallow the cancellation.
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError
             if await self._shards.partitions() > len(self._positions):
                 return
             fences = await self._shards.fences(self._positions)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +51,27 @@ async def test_follower_gets_what_is_appended_through_swap_take_over_wipe_and_mi
         following.cancel()
 
     assert [str(one.cursor) for one in found] == [f"0-{offset}" for offset in OF_A]
+
+
+async def test_follower_ends_though_its_cancellation_was_swallowed(
+    shard: JournalShard, reader: JournalReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await three_days(shard)
+    asking, fences = asyncio.Event(), reader.shards.fences
+
+    async def swallowing(partitions: Collection[int]) -> Any:
+        with suppress(asyncio.CancelledError):
+            asking.set()
+            await asyncio.sleep(3_600)
+        return await fences(partitions)
+
+    monkeypatch.setattr(reader.shards, "fences", swallowing)
+    following = asyncio.create_task(read(reader, follow=True))
+    await asking.wait()
+    following.cancel()
+    await asyncio.wait({following}, timeout=20)
+
+    assert following.cancelled()
 
 
 async def test_page_waits_until_there_is_something_and_not_for_other_keys(shard: JournalShard, reader: JournalReader) -> None:

@@ -9,7 +9,7 @@
 -- change  number: of this change, see segments.lua
 --
 -- Returns {"ok"}, also where it is done already; {"gone"} where the segment is no longer there, or other blocks are staged; or {"refused",
---         "no-state" | "token"}.
+--         "no-state" | "token" | "fence"}: Redis may have lost the end of the segment since its blocks were read.
 -- Cost    O(1): what is removed is freed by another thread.
 -- include segments.lua
 
@@ -17,6 +17,7 @@ local refused = refusal()
 if refused then return refused end
 local known, packed, names = segment_at(arg.first), unpacked(arg.about), staged_names()
 if not known then return {'gone'} end
+if packed.last > tonumber(state.fence) then return {'refused', 'fence'} end
 if known.generation ~= packed.generation then
   local is_staged = names[1] == arg.first and names[2] == packed.generation and names[3] == known.generation
   if not is_staged or call('ZCARD', blocks_key(arg.first, packed)) ~= arg.blocks then return {'gone'} end
