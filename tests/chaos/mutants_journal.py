@@ -207,7 +207,7 @@ JOURNALS: Final = (
     Mutant(
         "changes that the fence does not tell may be lost",
         "Where Redis has lost a swap, nobody packs the segment; where it has lost a drop, nothing is removed any more.",
-        ("rollback:9 history", "rollback:6", "rollback:9 drops:3 history"),
+        ("rollback:15 history", "rollback:25 history"),
         (Change("journal.agents.processor:JournalProcessor._check_state", " or int(change or 0) < changed", ""),),
     ),
     Mutant(

@@ -30,6 +30,7 @@ MIXES = [
     "wipe:3 rollback:2",
     "wipe:3 history",
     "rollback:9 history",
+    "rollback:9 history crash:2",
     "flips history",
     "fragile:append fragile:stage fragile:swap fragile:drop freeze zombie rebalance:2 history",
     "dying:append crash lossy history",
