@@ -109,6 +109,9 @@ def pytest_configure() -> None:
         raise pytest.UsageError(f"STREAMS_APP_TEST_KAFKA={KAFKA_CHOICE}: must be embedded, apache or host:port")
     if REDIS_CHOICE not in ("embedded", "redis") and "://" not in REDIS_CHOICE:
         raise pytest.UsageError(f"STREAMS_APP_TEST_REDIS={REDIS_CHOICE}: must be embedded, redis or a redis:// URL")
+    # A shell that runs the tests in the background ignores it, and so would the processes that tests start and interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
