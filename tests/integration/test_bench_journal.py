@@ -23,7 +23,9 @@ ROWS = [
     *(f"longest time of {name}.lua in Redis" for name in SCRIPTS),
     "event -> follower of its key, p99",
     "filed a second, of bare reading, hot",
-    "folding loses while a journal is filled",
+    "folding a backlog loses while the same worker files it",
+    "folding a backlog loses while a worker of its own files it",
+    "folding loses while the same worker files, caught up",
     "filed a second, of bare reading, wide",
 ]
 
