@@ -96,7 +96,7 @@ class JournalShard:
     async def pack(self, first: int, rows: Iterable[Row]) -> None:
         """Puts packed blocks in the place of raw ones; all keys share one block."""
         (segment,) = [one for one in await self.segments() if one.first == first]
-        packed = replace(segment, form="packed", generation=secrets.token_hex(4), is_closed=True, last=None)
+        packed = replace(segment, form="packed", generation=secrets.token_hex(4), is_closed=True)
         block = encode(sorted(rows, key=lambda one: one[:2]), 3)
         assert await self.store.stage(packed, [block], begins=True)
         assert await self.store.swap(packed, 1)

@@ -142,7 +142,7 @@ class AtLeastOnceProcessor(SubscriberProcessor):
         return calls
 
     def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
-        """See :class:`streams_app.subscribers.dispatcher.EventSource`."""
+        """Clear the crash count of events that have ended, then finish, retry or dead-letter each."""
         for work in [call.whose for call in calls if call.whose.deaths and call.outcome is not AttemptOutcome.CANCELLED]:
             work.deaths = 0
             # Also while its letter is on the way.

@@ -109,7 +109,7 @@ class AtMostOnceProcessor(DeduplicatedProcessor):
             raise
 
     def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
-        """See :class:`streams_app.subscribers.dispatcher.EventSource`."""
+        """Remember which finished events no commit has said yet, then finish, retry or dead-letter each."""
         self._unsaid.update((call.whose.offset, call.whose) for call in calls if call.outcome is AttemptOutcome.DONE)
         super().ended(calls, uncounted)
 

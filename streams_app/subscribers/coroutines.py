@@ -85,17 +85,17 @@ class AsyncExecutor(Executor):
 
     @property
     def hanging(self) -> int:
-        """See :attr:`Executor.hanging`."""
+        """Overdue attempts whose task ignores its cancellation."""
         return len(self._left)
 
     def put(self, calls: Iterable[Attempt]) -> None:
-        """See :meth:`Executor.put`."""
+        """Queue attempts for the next free slot."""
         self._queue.extend(calls)
         if self._idle:
             self._loop.call_soon_threadsafe(self._wake)
 
     def cancel(self, calls: Iterable[Attempt]) -> None:
-        """See :meth:`Executor.cancel`."""
+        """Take attempts back: one that runs is cancelled."""
         taken = list(calls)
         for call in taken:
             call.is_dropped = True
@@ -107,7 +107,7 @@ class AsyncExecutor(Executor):
         return task in self._tasks
 
     async def stop(self) -> None:
-        """See :meth:`Executor.stop`."""
+        """End the slots; a task that cannot be cancelled is left behind."""
         ended = self._home.create_future()
         self._loop.call_soon_threadsafe(self._finish, ended)
         await ended

@@ -188,7 +188,7 @@ class DeduplicatedProcessor(SubscriberProcessor):
         return calls
 
     def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
-        """See :class:`streams_app.subscribers.dispatcher.EventSource`."""
+        """Have the begin log write which events have ended, then finish, retry or dead-letter each."""
         for call in calls:
             if call.outcome is AttemptOutcome.DUPLICATE:
                 self._context.figures.finished(call.whose, "duplicate")

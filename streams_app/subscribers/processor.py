@@ -179,7 +179,7 @@ class SubscriberProcessor(DeliveryGuarantee):
     # ---- the dispatcher
 
     def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
-        """See :class:`streams_app.subscribers.dispatcher.EventSource`."""
+        """Decode the next events, and schedule their attempts."""
         taken: list[Attempt] = []
         while len(taken) < most and not self._is_over and not self._is_alone:
             if self._fresh and not self._may_try(self._fresh[0]):
@@ -197,11 +197,11 @@ class SubscriberProcessor(DeliveryGuarantee):
         return taken
 
     def ready(self, now_ms: int) -> int:
-        """See :class:`streams_app.subscribers.dispatcher.EventSource`."""
+        """Estimate how many events could start now."""
         return 0 if self._is_over or self._is_alone else len(self._fresh) + self._waiting.due(now_ms)
 
     def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
-        """See :class:`streams_app.subscribers.dispatcher.EventSource`."""
+        """Finish, retry or dead-letter each event by the outcome of its attempt."""
         self._running.difference_update(calls)
         if self._is_over:
             self._ending.told()
@@ -215,7 +215,7 @@ class SubscriberProcessor(DeliveryGuarantee):
                 self._failed(call.whose, call, counts=call not in uncounted)
 
     def look(self) -> PartitionStatus:
-        """See :class:`streams_app.subscribers.dispatcher.EventSource`."""
+        """Report what the partition waits for."""
         assert self._tracker is not None  # it is claimed
         queued = [*islice(self._fresh, 1), *(() if self._order is None else self._order.next_behind())]
         waits = {"window": self.held > 0, "dead-letters": self._dead_letters.is_waiting(), self._waits_for(): True}

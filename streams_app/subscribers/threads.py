@@ -29,11 +29,11 @@ class ThreadExecutor(Executor):
 
     @property
     def hanging(self) -> int:
-        """See :attr:`Executor.hanging`."""
+        """Threads that an overdue attempt still holds."""
         return max(0, len(self._held) - len(self.running))
 
     def put(self, calls: Iterable[Attempt]) -> None:
-        """See :meth:`Executor.put`."""
+        """Queue attempts for the next free thread."""
         for call in calls:
             if call.is_dropped:
                 # Taken back while its begin was being noted.
@@ -43,21 +43,21 @@ class ThreadExecutor(Executor):
             self._queue.put(call)
 
     def cancel(self, calls: Iterable[Attempt]) -> None:
-        """See :meth:`Executor.cancel`."""
+        """Take attempts back; the function of one that runs goes on in its thread."""
         taken = list(calls)
         self.recall(taken)
         for call in taken:
             self._give_up(call, AttemptOutcome.CANCELLED)
 
     def recall(self, calls: Iterable[Attempt]) -> None:
-        """See :meth:`Executor.recall`; at once, as slots that hang come to nothing that waits for one."""
+        """Drop attempts that have not begun, at once: hanging threads would never reach them."""
         for call in calls:
             call.is_dropped = True
             if self._is_next(call):
                 self._end(call, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
 
     async def stop(self) -> None:
-        """See :meth:`Executor.stop`."""
+        """End the idle threads; a busy one ends with the process."""
         self._sweeping.cancel()
         for _ in self._threads:
             self._queue.put(None)

@@ -100,7 +100,7 @@ class Presence:
                 found |= reply.pages
                 is_lost = is_lost or self._marker not in (None, reply.marker)
                 self._marker = reply.marker
-        except Exception:
+        except Exception:  # whatever it is: nobody knows what of it Redis has, and it is raised again
             self._write_all()
             self._close_once_more(part)
             raise

@@ -64,7 +64,7 @@ async def ending(connection: Connection, *, is_trial: bool) -> AsyncIterator[Non
         if is_trial:
             await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         yield
-    except BaseException:
+    except BaseException:  # a cancellation, too, must not leave a transaction open; it is raised again
         await transaction.rollback()
         raise
     await (transaction.rollback() if is_trial else transaction.commit())

@@ -14,9 +14,9 @@ from streams_app.settings import LiveView
 from tests.chaos.mutants import Mutant
 from tests.chaos.mutants_live import NAMED
 from tests.conftest import Names, RedisServer
-from tests.integration import test_live_hub as of_hub
 from tests.integration import test_live_polling as of_polling
 from tests.integration.hubs import RunningHub, running_hub
+from tests.integration.live_hub import test_access as access
 from tests.unit import test_acknowledged_until as of_clock
 from tests.unit import test_live_operations as of_operations
 from tests.unit import test_live_state as of_state
@@ -76,10 +76,10 @@ async def test_a_token_is_not_seen_at_connect_only(
     def start(*views: LiveView, **options: Any) -> AbstractAsyncContextManager[RunningHub]:
         return running_hub(names.app_id, redis_server.url, views, **options)
 
-    monkeypatch.setattr(of_hub, "LIMIT_SECONDS", 5)
+    monkeypatch.setattr(access, "LIMIT_SECONDS", 5)
 
     with CONNECT_ONLY.applied():
         with pytest.raises(AssertionError, match="not within 5 s: the stream ends"):
-            await of_hub.test_token_that_expires_ends_the_stream_with_bye_and_nothing_after(start, redis_client, names, tmp_path)
+            await access.test_token_that_expires_ends_the_stream_with_bye_and_nothing_after(start, redis_client, names, tmp_path)
         with pytest.raises(AssertionError, match="not within 5 s: the stream of the withdrawn secret ends"):
-            await of_hub.test_secrets_rotate_while_the_hub_runs_and_a_withdrawn_one_ends_its_streams(start, tmp_path)
+            await access.test_secrets_rotate_while_the_hub_runs_and_a_withdrawn_one_ends_its_streams(start, tmp_path)
