@@ -40,7 +40,7 @@ REDIS_CHOICE = os.environ.get("STREAMS_APP_TEST_REDIS") or "embedded"
 SHARE, _, SHARES = (os.environ.get("STREAMS_APP_TEST_SHARE") or "1/1").partition("/")
 
 TRANSPORT = frozenset({"kafka", "redis_server", "broker"})
-FIRST_LOOK = "test_read_store_opensearch_back.py"
+FIRST_LOOK = "read_store/test_opensearch_back.py"
 """What `make test` has of OpenSearch, which takes a quarter of a minute to start; all else is marked `long`."""
 
 _RUN_VARIABLE = "STREAMS_APP_TEST_RUN"
@@ -129,7 +129,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept_in = _databases(item)
         if any(map(item.get_closest_marker, ("apache", "redis7"))) or (used & TRANSPORT and not kept_in):
             item.add_marker(pytest.mark.servers)
-        if "opensearch" in kept_in and item.path.name != FIRST_LOOK:
+        if "opensearch" in kept_in and not item.path.as_posix().endswith(FIRST_LOOK):
             item.add_marker(pytest.mark.long)
     config.hook.pytest_deselected(items=[item for item in items if not _is_in_share(item)])
     items[:] = filter(_is_in_share, items)

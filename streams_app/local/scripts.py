@@ -1,6 +1,6 @@
 """What Redis keeps of subscribers, in memory: each script as a function that replies as the script does.
 
-``tests/integration/test_subscriber_scripts.py`` compares them with the scripts on a real server.
+``tests/integration/subscribers/test_scripts.py`` compares them with the scripts on a real server.
 """
 
 from __future__ import annotations

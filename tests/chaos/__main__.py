@@ -31,7 +31,7 @@ from tests.servers.cache import ROOT
 DRAIN_SECONDS = 120.0
 WORKERS = 3
 WAITING_SHARE = 0.5
-BAD_INPUT = ("tests/integration/test_bad_input.py", "tests/integration/test_untrusted_bytes.py")
+BAD_INPUT = ("tests/integration/folding/test_bad_input.py", "tests/integration/folding/test_untrusted_bytes.py")
 REDIS = ("valkey", "redis7")
 
 

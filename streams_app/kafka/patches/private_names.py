@@ -1,7 +1,7 @@
 """What this project touches inside aiokafka, Faust, mode and asyncio: names that are not theirs to promise.
 
 A release that renames one of them would leave a patch without effect, or fail in the middle of a fold. Here they are named once,
-with the parameters they are called or replaced with; ``tests/unit/test_private_names.py`` compares this table with the code.
+with the parameters they are called or replaced with; ``tests/unit/kafka/test_private_names.py`` compares this table with the code.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Integration tests of the docs, the examples and what is deployed."""

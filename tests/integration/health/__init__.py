@@ -1,0 +1,1 @@
+"""Integration tests of metrics, status and reported outages."""

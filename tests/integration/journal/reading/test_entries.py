@@ -1,0 +1,144 @@
+"""What a reader of a journal gets on a real Redis: every event of a key, and gaps where blocks are damaged."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import cramjam
+import pytest
+import redis.asyncio
+from crc32c import crc32c
+
+from streams_app import JournalReader
+from streams_app.codec import member_of
+from streams_app.errors import ConfigurationError
+from streams_app.journal.core.block import position
+from streams_app.journal.core.entry import Row
+from streams_app.journal.reading.entries import Entry, Gap
+from streams_app.settings import Settings
+from tests.conftest import Names, RedisServer
+from tests.integration.journal.reading.readers import OF_A, declared, of_day, offsets, read, three_days
+from tests.journals import JournalShard, at, row
+
+
+async def test_every_event_of_a_key_is_read_across_days_with_time_and_value(shard: JournalShard, reader: JournalReader) -> None:
+    await three_days(shard)
+    found = await read(reader)
+
+    assert OF_A == offsets(found)
+    assert Entry("0-12", at(1, 12), b'{"n": 12}', (), 0, 12) == found[6]
+    assert [] == await read(reader, key="c")
+
+
+async def test_reader_goes_on_behind_any_cursor(shard: JournalShard, reader: JournalReader) -> None:
+    await three_days(shard)
+    for one in await read(reader):
+        assert [offset for offset in OF_A if offset > _offset_of(one)] == offsets(await read(reader, one.cursor))
+    assert [] == await read(reader, "0-29")
+    assert [] == await read(reader, "0-4711")  # beyond the fence: it waits
+
+
+def _offset_of(one: Entry | Gap) -> int:
+    return int(one.cursor.partition("-")[2])
+
+
+async def test_tombstone_headers_and_a_value_that_was_too_large_are_told(shard: JournalShard, reader: JournalReader) -> None:
+    await shard.append(
+        [
+            row("a", 0, value=None),
+            row("a", 1)._replace(headers=(("ce_type", b"x"), ("n", None), ("b", b"\xff"))),
+            row("a", 2, value=b'{"too_large":5000000}')._replace(headers=(("streams_app_too_large", b"5000000"),)),
+        ]
+    )
+    found = [one for one in await read(reader) if isinstance(one, Entry)]
+
+    assert [None, None, 5_000_000] == [one.too_large for one in found]
+    assert [
+        {"cursor": "0-0", "at_ms": at(0), "value": None, "headers": []},
+        {"cursor": "0-1", "at_ms": at(0, 1), "value": "{}", "headers": [["ce_type", "x"], ["n", None], ["b", {"base64": "/w=="}]]},
+        {"cursor": "0-2", "at_ms": at(0, 2), "value": None, "headers": [], "too_large": 5_000_000},
+    ] == [one.as_json() for one in found]
+
+
+@pytest.mark.parametrize("key", ["a\0b", "a\0", "{x}", "ÿ", "1", 1, True, 1.5, "a" * 9_000, ""])
+async def test_odd_keys_are_read_and_nothing_beside_them(
+    shard: JournalShard, reader: JournalReader, key: Any, settings: Settings
+) -> None:
+    others = ["a", "a\0c", "1", 1, True, "x"]
+    await shard.append([Row(b"", 0, 0, b"no JSON"), *(row(member_of((one,)), n) for n, one in enumerate([*others, key], 1))])
+    mine = [n for n, one in enumerate([*others, key], 1) if type(one) is type(key) and one == key]
+
+    assert mine == offsets(await read(reader, key=key))
+    assert [0] == offsets(await read(reader, key=None))
+
+
+async def test_record_key_of_any_bytes_is_read(redis_server: RedisServer, redis_client: redis.asyncio.Redis, names: Names) -> None:
+    settings = declared(names, redis_server.url, key="@key")
+    shard = JournalShard(redis_client, settings)
+    await shard.claim()
+    await shard.append([row(b"\xff\0", 0), row(b"a", 1)])
+    async with JournalReader(settings) as reader:
+        assert [0] == offsets(await read(reader, key=b"\xff\0"))
+        assert [1] == offsets(await read(reader, key="a"))
+        with pytest.raises(ConfigurationError, match="by the record key"):
+            await read(reader, key=7)
+
+
+async def test_key_of_several_fields_wants_as_many_parts(
+    redis_server: RedisServer, redis_client: redis.asyncio.Redis, names: Names
+) -> None:
+    settings = declared(names, redis_server.url, key=["country", "account"])
+    shard = JournalShard(redis_client, settings)
+    await shard.claim()
+    await shard.append([row(member_of(("de", 7)), 0)])
+    async with JournalReader(settings) as reader:
+        assert [0] == offsets(await read(reader, key=("de", 7)))
+        with pytest.raises(ConfigurationError, match="as many parts"):
+            await read(reader, key="de")
+
+
+# Damage
+
+
+async def test_damaged_block_is_a_gap_and_the_rest_is_read(shard: JournalShard, reader: JournalReader) -> None:
+    await three_days(shard)
+    await shard.damage(10)
+
+    assert [*OF_A[:5], (9, 18, "damaged"), *OF_A[10:]] == offsets(await read(reader))
+
+
+async def test_damaged_block_of_several_keys_is_a_gap_up_to_where_the_key_goes_on(
+    shard: JournalShard, reader: JournalReader
+) -> None:
+    await three_days(shard)
+    await shard.pack(10, of_day(1))
+    await shard.damage(10)
+
+    assert [*OF_A[:5], (9, 19, "damaged"), *OF_A[10:]] == offsets(await read(reader))
+
+
+async def test_evicted_blocks_are_a_gap_and_the_rest_is_read(shard: JournalShard, reader: JournalReader) -> None:
+    await three_days(shard)
+    await shard.evict(10)
+
+    assert [*OF_A[:5], (10, 19, "damaged"), *OF_A[10:]] == offsets(await read(reader))
+
+
+async def test_block_that_claims_to_be_huge_is_a_gap_and_nothing_is_allocated_for_it(
+    shard: JournalShard, reader: JournalReader
+) -> None:
+    await shard.append([row("a", 0)])
+    await shard.append([row("a", 1, 1)])
+    key = await shard.blocks_key(0)
+    await shard.client.delete(key)
+    await shard.client.zadd(key, {_bomb(): 0})
+
+    assert [(0, 0, "damaged"), 1] == offsets(await read(reader))
+
+
+def _bomb() -> bytes:
+    """A block of 2 GB of zeros by its head, with a right checksum; a megabyte of them is in it."""
+    place, payload = position(row("a", 0).key, 0), bytes(cramjam.zstd.compress(b"\0" * 1_000_000))
+    checksum = crc32c(payload, crc32c(struct.pack(">BI", 1, 2_000_000_000), crc32c(place)))
+    return place + struct.pack(">BII", 1, 2_000_000_000, checksum) + payload

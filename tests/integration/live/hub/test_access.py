@@ -1,0 +1,137 @@
+"""Whom the hub answers: tokens, origins, and requests that it rejects."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import jwt
+import pytest
+import redis.asyncio
+
+from tests.conftest import Names
+from tests.helpers import wait_until
+from tests.integration.hubs import LIMIT_SECONDS, SECRET, Owner, now_ms, secret_file
+from tests.integration.live.hub.views import NEWS, PRIVATE, TAB_A, VISITORS, WHO, Start, cookie, token
+
+
+async def test_people_are_named_once_each_by_their_tokens(start: Start, tmp_path: Path) -> None:
+    async with start(WHO, secret_file=secret_file(tmp_path)) as hub:
+        ada = await hub.events(f"/live/7/events?view=who&tab={TAB_A}", headers=token("7", sub="Ada Lovelace"))
+        await hub.events("/live/7/events?view=who", headers=token("*", sub="Ada Lovelace"))
+        await hub.events("/live/7/events?view=who", headers=token("*", sub="Bob"))
+        state = await ada.until("who", count=3)
+
+    assert ["Ada Lovelace", "Bob"] == state["people"]
+
+
+async def test_token_that_expires_ends_the_stream_with_bye_and_nothing_after(
+    start: Start, redis_client: redis.asyncio.Redis, names: Names, tmp_path: Path
+) -> None:
+    owner = Owner(redis_client, names.app_id, PRIVATE)
+    await owner.claim()
+    async with start(PRIVATE, secret_file=secret_file(tmp_path)) as hub:
+        page = await hub.events("/live/7/events?view=private", headers=token("7", after_ms=2_000))
+        await page.until("private", count=0)
+        await wait_until(lambda: page.is_over, LIMIT_SECONDS, "the stream ends")
+        refused = await hub.refusal("/live/7/events?view=private", headers=token("7", after_ms=-1_000))
+
+    assert "bye" == page.names()[-1]
+    assert (401, "the token has expired") == refused
+
+
+async def test_secrets_rotate_while_the_hub_runs_and_a_withdrawn_one_ends_its_streams(start: Start, tmp_path: Path) -> None:
+    new = "n" * 32
+    async with start(WHO, secret_file=secret_file(tmp_path)) as hub:
+        page = await hub.events("/live/7/events?view=who", headers=token("7"))
+        await page.until("who", count=1)
+        secret_file(tmp_path, new, SECRET)
+        both = [await hub.json("/live/7?view=who", headers=token("7", secret=secret)) for secret in (new, SECRET)]
+        assert not page.is_over
+        secret_file(tmp_path, new)
+        await wait_until(lambda: page.is_over, LIMIT_SECONDS, "the stream of the withdrawn secret ends")
+
+    assert [1, 1] == [found["views"][0]["count"] for found in both]
+
+
+def forged(claims: dict[str, Any], algorithm: str = "HS256", secret: str = SECRET) -> str:
+    return jwt.encode(claims, {"none": "", "HS512": 2 * secret}.get(algorithm, secret), algorithm)
+
+
+def soon() -> int:
+    return now_ms() // 1000 + 3600
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status", "says"),
+    [
+        ("/live/7?view=nwes", {}, 404, "did you mean"),
+        ("/live/7", {}, 400, "name 1 to 8 views"),
+        ("/live/7?" + "&".join(f"view=v{place}" for place in range(9)), {}, 400, "name 1 to 8 views"),
+        ("/live/7/events?view=news&tab=a%20b", {}, 400, "tab must be"),
+        (f"/live/{'x' * 513}?view=news", {}, 400, "512 bytes"),
+        ("/live/7?view=news", {"Origin": "https://evil.example"}, 403, "origins"),
+        ("/live/7?view=news&view=private", {}, 401, "a token is needed"),
+        ("/live/7/events?view=private", {}, 401, "a token is needed"),
+        ("/live/7?view=private", cookie("x.y.z"), 401, "cannot be read"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": 2**31}, "none")), 401, "cannot be read"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": 2**31}, "HS512")), 401, "cannot be read"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": 2**31}, secret="t" * 32)), 401, "not signed"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": 2**31})), 401, "more than 24 h"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"]})), 401, "no exp"),
+        ("/live/7?view=private", cookie(forged({"exp": 2**31})), 401, "no pages"),
+        ("/live/7?view=private", cookie(forged({"pages": "*", "exp": 2**31})), 401, "list of names"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": "soon"})), 401, "time in seconds"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": soon(), "sub": "\ud800"})), 401, "sub of the token"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*", "\udfff"], "exp": soon()})), 401, "pages of the token"),
+        ("/nothing", {}, 404, "Not Found"),
+    ],
+)  # fmt: skip
+async def test_bad_request_is_refused_with_what_to_do(
+    start: Start, tmp_path: Path, path: str, headers: dict[str, str], status: int, says: str
+) -> None:
+    async with start(NEWS, PRIVATE, secret_file=secret_file(tmp_path)) as hub:
+        found, text = await hub.refusal(path, headers=headers)
+
+    assert status == found, text
+    assert says in text
+
+
+@pytest.mark.parametrize("name", [b"\xff", b"%FF", b"%ED%A0%80", b"\xed\xa0\x80"])
+async def test_name_of_a_page_that_is_no_text_leaves_other_pages_as_they_are(start: Start, name: bytes) -> None:
+    async with start(VISITORS) as hub:
+        page = await hub.events("/live/7/events?view=visitors")
+        await page.until("visitors", state="ok", count=1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(hub.url).port)
+        writer.write(b"GET /live/%s?view=visitors HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % name)
+        answer = await reader.read()
+        writer.close()
+        other = await hub.events("/live/7/events?view=visitors")
+        await page.until("visitors", state="ok", count=2)
+        await other.until("visitors", state="ok", count=2)
+
+    assert answer.split()[1] in (b"200", b"400")
+
+
+async def test_token_is_for_its_pages_alone(start: Start, tmp_path: Path) -> None:
+    async with start(PRIVATE, secret_file=secret_file(tmp_path)) as hub:
+        allowed = token("7", "team-*")
+        other = await hub.refusal("/live/70?view=private", headers=allowed)
+        found = [await hub.json(f"/live/{page}?view=private", headers=allowed) for page in ("7", "team-a")]
+
+    assert (403, "the token is not for this page") == other
+    assert 2 == len(found)
+
+
+async def test_origin_that_is_named_may_ask_and_its_own_pages_always(start: Start) -> None:
+    async with start(NEWS, origins=("https://www.example.com",)) as hub:
+        for origin in ("https://www.example.com", hub.url):
+            async with hub.session.get(hub.url + "/live/7?view=news", headers={"Origin": origin}) as response:
+                assert (200, origin) == (response.status, response.headers["Access-Control-Allow-Origin"])
+                assert "true" == response.headers["Access-Control-Allow-Credentials"]
+                assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+        refused = await hub.refusal("/live/7?view=news", headers={"Origin": "http://www.example.com"})
+
+    assert 403 == refused[0]

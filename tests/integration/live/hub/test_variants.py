@@ -1,0 +1,85 @@
+"""Broken variants of live views that schedules do not show, or too seldom: the test of the rule goes red with each."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from streams_app.live.core.state import ShardHead
+from streams_app.settings import LiveView
+from tests.chaos.mutants import Mutant
+from tests.chaos.mutants_live import NAMED
+from tests.conftest import Names, RedisServer
+from tests.integration.hubs import RunningHub, running_hub
+from tests.integration.live import test_polling as of_polling
+from tests.integration.live.hub import test_access as access
+from tests.unit.delivery import test_acknowledged_until as of_clock
+from tests.unit.live import test_operations as of_operations
+from tests.unit.live import test_state as of_state
+
+MISSING, NEWEST_CLOCK, HIDDEN, CONNECT_ONLY, FORGOTTEN, FAILED_POLL, STAYS, ONE_NUMBER, UNSEEN_EXPIRY = NAMED
+LATE_MS = of_state.NOW_MS - 10_001
+
+
+@pytest.mark.parametrize(
+    ("mutant", "heads", "expected"),
+    [
+        (MISSING, [of_state.head(), None], ("reading", None)),
+        (MISSING, [of_state.head(), of_state.head(is_reading=True)], ("reading", None)),
+        (NEWEST_CLOCK, [of_state.head(), of_state.head(LATE_MS)], ("behind", LATE_MS)),
+    ],
+)
+def test_a_view_is_not_as_true_as_its_best_shard(
+    mutant: Mutant, heads: list[ShardHead | None], expected: tuple[str, int | None]
+) -> None:
+    with mutant.applied(), pytest.raises(AssertionError):
+        of_state.test_state_is_that_of_the_worst_shard(heads, expected)
+
+
+def test_an_open_transaction_does_not_hide_nothing() -> None:
+    with HIDDEN.applied(), pytest.raises(AssertionError):
+        of_clock.test_while_a_transaction_is_open_what_was_acknowledged_is_known_until_it_began()
+
+
+def test_a_removal_before_a_put_is_not_forgotten() -> None:
+    with FORGOTTEN.applied(), pytest.raises(AssertionError):
+        of_operations.test_an_item_that_was_removed_and_came_back_is_still_removed_first(5)
+
+
+def test_a_put_before_a_removal_does_not_stay() -> None:
+    with STAYS.applied(), pytest.raises(AssertionError):
+        of_operations.test_what_was_put_before_a_removal_does_not_come_with_it()
+
+
+async def test_two_states_have_two_numbers(redis_client: redis.asyncio.Redis, names: Names) -> None:
+    with ONE_NUMBER.applied(), pytest.raises(AssertionError):
+        await of_polling.test_each_state_of_one_owner_is_polled(redis_client, names)
+
+
+async def test_expiry_does_not_leave_the_version(redis_client: redis.asyncio.Redis, names: Names) -> None:
+    with UNSEEN_EXPIRY.applied(), pytest.raises(AssertionError):
+        await of_polling.test_that_some_items_have_expired_is_polled(redis_client, names)
+
+
+async def test_a_poll_that_failed_does_not_count(redis_client: redis.asyncio.Redis, names: Names) -> None:
+    with FAILED_POLL.applied(), pytest.raises(AssertionError):
+        await of_polling.test_what_a_poll_that_failed_would_have_said_is_asked_for_once_more(redis_client, names)
+
+
+async def test_a_token_is_not_seen_at_connect_only(
+    redis_server: RedisServer, redis_client: redis.asyncio.Redis, names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*views: LiveView, **options: Any) -> AbstractAsyncContextManager[RunningHub]:
+        return running_hub(names.app_id, redis_server.url, views, **options)
+
+    monkeypatch.setattr(access, "LIMIT_SECONDS", 5)
+
+    with CONNECT_ONLY.applied():
+        with pytest.raises(AssertionError, match="not within 5 s: the stream ends"):
+            await access.test_token_that_expires_ends_the_stream_with_bye_and_nothing_after(start, redis_client, names, tmp_path)
+        with pytest.raises(AssertionError, match="not within 5 s: the stream of the withdrawn secret ends"):
+            await access.test_secrets_rotate_while_the_hub_runs_and_a_withdrawn_one_ends_its_streams(start, tmp_path)

@@ -1,0 +1,145 @@
+"""Columns with types that people have given them: what is held, what is refused for a cell alone, and that the rest goes on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText
+from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressStep
+from tests.integration.targets import P0, Postgres, Sqlite, SqlTarget, own, write
+
+LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
+NAMES = {"likes": "likes", "shares": "shares"}
+
+
+async def typed(target: SqlTarget, columns: str) -> SqlTarget:
+    await target.run(f"CREATE TABLE cells ({own(target)}, {columns}, PRIMARY KEY (fold, group_key))")
+    await target.store.initialise()
+    await target.store.progress()
+    return target
+
+
+TAKEN: list[tuple[str, Any, str, Any]] = [
+    ("bigint", 2**63 - 1, "9223372036854775807", 2**63 - 1), ("bigint", "7", "7", 7), ("bigint", 3.0, "3", 3),
+    ("numeric", Decimal("1.10"), "1.10", 1.1), ("numeric", 1.0, "1.0", 1), ("numeric", 2**40, str(2**40), 2**40),
+    ("double precision", 7, "7", 7.0), ("double precision", 0.1, "0.1", 0.1),
+    ("text", "007", "007", "007"), ("text", 7, "7", "7"), ("text", JsonText('{"a":"é\\n"}'), '{"a":"é\\n"}', '{"a":"é\\n"}'),
+    ("boolean", True, "true", 1), ("boolean", 0, "false", 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "value", "in_postgresql", "in_sqlite"), TAKEN)
+async def test_value_is_held_in_the_type_of_its_column_and_is_the_same_again(
+    made: Callable[..., SqlTarget], kind: str, value: Any, in_postgresql: str, in_sqlite: Any
+) -> None:
+    target = await typed(made(**NAMES), f"likes {kind}, shares {kind}")
+    counts = [
+        await write(target.store, [CellChange(LIKES, version, value), CellChange(SHARES, version, None)]) for version in (1, 2)
+    ]
+    expected = in_postgresql if isinstance(target, Postgres) else in_sqlite
+    ((found, nothing),) = await target.run(f"SELECT {target.shown('likes')}, shares FROM cells")
+    await target.close()
+
+    assert (type(expected), expected, None) == (type(found), found, nothing)
+    assert [Counts(written=2), Counts(unchanged=2)] == counts
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("jsonb", JsonText('{"a":[1,null]}'), '{"a": [1, null]}'), ("jsonb", 2**70, str(2**70)), ("integer", 5, "5"),
+        ("timestamptz", "2026-11-23T10:00:00.5+02:00", "2026-11-23 08:00:00.5+00"),
+        ("timestamptz", "2026-11-23", "2026-11-23 00:00:00+00"),
+        ("numeric(12,2)", 1.005, "1.01"), ("numeric(12,2)", 7, "7.00"), ("varchar(3)", "äöü", "äöü"),
+    ],
+)  # fmt: skip
+async def test_types_that_postgresql_alone_has(postgresql_url: str, kind: str, value: Any, expected: str) -> None:
+    target = await typed(Postgres(postgresql_url, "groups", NAMES), f"likes {kind}, shares {kind}")
+    counts = [await write(target.store, [CellChange(LIKES, version, value)]) for version in (1, 2)]
+    ((found,),) = await target.run("SELECT likes::text FROM cells")
+    await target.close()
+
+    assert (expected, [Counts(written=1), Counts(unchanged=1)]) == (found, counts)
+
+
+async def test_a_value_that_does_not_fit_is_refused_alone_before_it_is_written(made: Callable[..., SqlTarget]) -> None:
+    target = await typed(made(**NAMES), "likes bigint, shares text")
+    told = [target.store.refusal(CellChange(cell, 1, value)) for cell, value in ((LIKES, "many"), (LIKES, 1.5), (SHARES, "many"))]
+    with pytest.raises(NotStorableError) as caught:
+        await write(target.store, [CellChange(LIKES, 1, "many"), CellChange(SHARES, 1, "many")])
+    found = await target.run("SELECT * FROM cells")
+    await target.close()
+
+    assert ["the value is no number", "the value is no whole number", None] == [why and why.partition(",")[0] for why in told]
+    assert ({LIKES: "the value is no number"}, []) == (caught.value.cells, found)
+
+
+async def test_values_that_a_constraint_refuses_are_found_and_nothing_is_written(made: Callable[..., SqlTarget]) -> None:
+    target = await typed(made(**NAMES), "likes bigint CHECK (likes >= 0), shares bigint")
+    cells = [Cell("f", f"g{number}", "likes") for number in range(40)]
+    batch = [CellChange(cell, 1, -1 if number in (7, 30) else number) for number, cell in enumerate(cells)]
+    with pytest.raises(NotStorableError) as caught:
+        await target.store.apply([*batch, CellChange(SHARES, 1, 1)], ProgressStep(P0, None, 5), 0)
+    left = await target.run("SELECT * FROM cells"), await target.store.progress()
+    counts = await write(target.store, [change for change in batch if change.cell not in caught.value.cells], 5)
+    await target.close()
+
+    assert {cells[7], cells[30]} == caught.value.cells.keys()
+    assert all("constraint" in why.lower() and "-1" not in why for why in caught.value.cells.values())
+    assert ([], {}) == left
+    assert Counts(written=38) == counts
+
+
+async def test_values_that_a_constraint_refuses_together_are_refused_together(made: Callable[..., SqlTarget]) -> None:
+    target = await typed(made(**NAMES), "likes bigint, shares bigint, CHECK (likes >= shares)")
+    with pytest.raises(NotStorableError) as caught:
+        await write(target.store, [CellChange(LIKES, 1, 1), CellChange(SHARES, 1, 2), CellChange(Cell("f", "b", "likes"), 1, 1)])
+    await target.close()
+
+    assert {LIKES, SHARES} == caught.value.cells.keys()
+
+
+async def test_a_row_that_is_too_large_for_a_page_is_refused_and_the_others_are_not(postgresql_url: str) -> None:
+    columns = {f"c{number}": f"c{number}" for number in range(600)}
+    target = Postgres(postgresql_url, "groups", columns)
+    await target.store.initialise()
+    large = [CellChange(Cell("f", "a", name), 1, "x" * 18) for name in columns]
+    with pytest.raises(NotStorableError) as caught:
+        await write(target.store, [*large, CellChange(Cell("f", "b", "c0"), 1, 1)])
+    await target.close()
+
+    assert {"a"} == {cell.group_key for cell in caught.value.cells}
+    assert "row is too big" in next(iter(caught.value.cells.values()))
+
+
+async def test_a_decimal_beyond_what_sqlite_can_hold_exactly_is_the_nearest_float(made: Callable[..., SqlTarget]) -> None:
+    target = made(**NAMES)
+    if not isinstance(target, Sqlite):
+        pytest.skip("PostgreSQL holds every decimal")
+    await typed(target, "likes numeric, shares real")
+    changes = [CellChange(LIKES, 1, Decimal("12345678901234567890.5")), CellChange(SHARES, 1, 2)]
+    counts = [await write(target.store, changes), await write(target.store, changes)]
+    found = await target.run("SELECT likes, shares FROM cells")
+    await target.close()
+
+    assert ([(12345678901234567890.5, 2.0)], [Counts(written=2), Counts(unchanged=2)]) == (found, counts)
+
+
+DOCS = (Path(__file__).parents[3] / "docs" / "read-stores.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("table", re.findall(r"(CREATE TABLE account_metrics .*?)```", DOCS, re.DOTALL))
+async def test_the_tables_of_the_docs_are_taken(postgresql_url: str, table: str) -> None:
+    target = Postgres(postgresql_url, "groups", NAMES)
+    await target.run(table.replace("account_metrics", "cells"))
+    await target.store.initialise()
+    counts = await write(target.store, [CellChange(Cell("f", "17", name), 1, 7) for name in NAMES])
+    await target.close()
+
+    assert Counts(written=2) == counts

@@ -1,0 +1,1 @@
+"""Integration tests of Redis as it is deployed."""

@@ -1,0 +1,1 @@
+"""Unit tests of the chaos runs and the broken variants."""

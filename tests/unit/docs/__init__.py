@@ -1,0 +1,1 @@
+"""Unit tests of the docs, the examples and what is deployed."""

@@ -1,0 +1,60 @@
+"""The rules for Prometheus speak of metrics and labels that there are, and the documentation of the rules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.promql import unknown_labels
+from tests.unit.docs.test_reference import columns, quoted
+
+ROOT = Path(__file__).parents[3]
+RULES = (ROOT / "deploy" / "alerts.yml").read_text("utf-8")
+ALERTS = [part.partition("\n\n  ")[0] for part in re.split(r"^      - alert: ", RULES, flags=re.MULTILINE)[1:]]
+
+
+def name_of(alert: str) -> str:
+    return alert.splitlines()[0]
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=name_of)
+def test_an_alert_asks_for_metrics_by_labels_that_they_have(alert: str) -> None:
+    unknown = unknown_labels(alert)
+
+    assert unknown
+    assert {metric: set() for metric in unknown} == unknown
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=name_of)
+def test_an_alert_says_what_is_the_matter_and_what_to_do(alert: str) -> None:
+    assert 1 == len(re.findall(r'^          summary: ".+\."$', alert, re.MULTILINE))
+    assert 1 == len(re.findall(r'^          runbook: ".+\."$', alert, re.MULTILINE))
+
+
+def test_each_of_the_ways_to_get_stuck_has_an_alert_and_says_what_is_normal() -> None:
+    page = ROOT / "docs" / "subscribers.md"
+    stuck = quoted(columns(page, "## Monitoring", 3))
+
+    assert set(stuck) == {name_of(alert) for alert in ALERTS if "streams-app-subscribers" in RULES.partition(alert)[0]}
+    assert all(cell.strip() for cell in columns(page, "## Monitoring", 2))
+
+
+def test_each_alert_has_a_line_that_says_what_it_means_and_what_to_do() -> None:
+    page = ROOT / "docs" / "operations.md"
+
+    assert [name_of(alert) for alert in ALERTS] == quoted(columns(page, "## Alerts", 0))
+    assert all(cell.strip() for column in (1, 2) for cell in columns(page, "## Alerts", column))
+
+
+def test_labels_by_which_something_is_summed_are_those_of_what_stands_within() -> None:
+    expression = 'sum by (fold) (rate(streams_app_lag_events[1m])) or max by (store) (streams_app_up{component=~"x"})'
+
+    assert {"streams_app_lag_events": set(), "streams_app_up": {"store"}} == unknown_labels(expression)
+
+
+def test_what_is_matched_on_labels_need_not_have_those_by_which_something_around_it_is_summed() -> None:
+    expression = "sum by (fold) (streams_app_lag_events and on (job) max by (store) (streams_app_up))"
+
+    assert {"streams_app_lag_events": set(), "streams_app_up": {"store"}} == unknown_labels(expression)

@@ -1,0 +1,80 @@
+"""The dashboard asks for metrics and labels that there are, and says of each panel what is normal."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams_app.metric_table import METRICS
+from tests.promql import unknown_labels
+from tests.unit.docs.test_reference import columns
+
+ROOT = Path(__file__).parents[3]
+DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "dashboard.json").read_text("utf-8"))
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+VARIABLES = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
+
+
+def title_of(panel: dict[str, Any]) -> str:
+    return str(panel["title"])
+
+
+def cells_of(panel: dict[str, Any]) -> set[tuple[int, int]]:
+    place = panel["gridPos"]
+    return {(place["x"] + right, place["y"] + down) for right in range(place["w"]) for down in range(place["h"])}
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=title_of)
+def test_a_panel_asks_for_metrics_by_labels_that_they_have(panel: dict[str, Any]) -> None:
+    unknown = [unknown_labels(target["expr"]) for target in panel["targets"]]
+
+    assert all(unknown)
+    assert [{metric: set() for metric in asked} for asked in unknown] == unknown
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=title_of)
+def test_a_panel_asks_by_variables_that_the_dashboard_has(panel: dict[str, Any]) -> None:
+    used = {name for target in panel["targets"] for name in re.findall(r"\$(\w+)", target["expr"])}
+
+    assert used <= VARIABLES | {"__rate_interval"}
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=title_of)
+def test_a_panel_says_what_is_normal(panel: dict[str, Any]) -> None:
+    assert re.match(r"Normal: \S.*\.$", panel["description"])
+
+
+@pytest.mark.parametrize(
+    "variable", [one for one in DASHBOARD["templating"]["list"] if one["type"] == "query"], ids=lambda one: one["name"]
+)
+def test_a_variable_has_the_values_of_a_label_that_there_is(variable: dict[str, Any]) -> None:
+    asked = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"])
+    assert asked
+    metric, label = asked.groups()
+
+    assert {metric: set()} == unknown_labels(f"sum by ({label}) ({metric})")
+
+
+def test_the_first_row_has_a_panel_for_each_of_the_five_ways_to_get_stuck() -> None:
+    documented = columns(ROOT / "docs" / "subscribers.md", "## Monitoring", 0)
+    row, *rest = DASHBOARD["panels"]
+
+    assert "row" == row["type"]
+    assert [name.strip().lower() for name in documented] == [title_of(panel).lower() for panel in rest[: len(documented)]]
+
+
+def test_no_two_panels_share_a_number_or_a_place() -> None:
+    panels = DASHBOARD["panels"]
+
+    assert len(panels) == len({panel["id"] for panel in panels})
+    assert not [(title_of(one), title_of(other)) for one, other in combinations(panels, 2) if cells_of(one) & cells_of(other)]
+
+
+@pytest.mark.parametrize("name", [one.name for one in METRICS if one.name.startswith("streams_app_open_transaction_")])
+def test_what_transactions_hide_has_a_panel(name: str) -> None:
+    assert [title_of(panel) for panel in PANELS if any(name in target["expr"] for target in panel["targets"])]

@@ -1,0 +1,50 @@
+"""The dead letter that docs/subscribers.md shows as a program gets it is one."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from streams_app import Event, Received, Retries, subscriber
+from streams_app.operating.letters import ListedDeadLetter, taken_apart
+from streams_app.testing import SubscriberTester
+
+PAGE = (Path(__file__).parents[3] / "docs" / "subscribers.md").read_text("utf-8")
+TRACE = "Traceback (most recent call last): ..."
+"""What the page shows of a trace, whose lines are those of a file of its own."""
+
+
+class OrderPaid(msgspec.Struct, frozen=True):
+    order_id: str
+    cents: int
+
+
+order_paid = Event("order.paid", OrderPaid, description="Paid.", keyed_by="order_id")
+
+
+@subscriber(order_paid, idempotent="yes", description="Ships.", retry=Retries(attempts=2, first="4s"))
+async def ship(event: Received[OrderPaid]) -> None:
+    raise ConnectionError("the carrier is away")
+
+
+def row_of_a_letter() -> dict[str, Any]:
+    with SubscriberTester(ship, clock="2026-01-01") as kit:
+        kit.publish(order_paid, OrderPaid("o1", 500), event_id="e1173")
+        kit.advance("1m")
+        kit.dead_letters(ship)
+        (record,) = kit._workers.broker.records("order.paid.ship.dead")
+    headers, received = taken_apart(record.headers)
+    return ListedDeadLetter(0, record.offset, record.key, record.value, record.timestamp, headers, received).row()
+
+
+def test_the_letter_of_the_example_is_what_list_prints_as_json() -> None:
+    (example,) = re.findall(r'^\{"partition".*\}$', PAGE, re.MULTILINE)
+    shown, row = json.loads(example), row_of_a_letter()
+
+    assert row["trace"].startswith("Traceback")
+    assert row | {"trace": TRACE} == shown
+    assert list(row) == list(shown)

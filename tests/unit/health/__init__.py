@@ -1,0 +1,1 @@
+"""Unit tests of metrics, status and reported outages."""

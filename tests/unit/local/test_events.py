@@ -1,0 +1,198 @@
+"""Events for development: published and consumed in one process, without servers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from streams_app import Catalogue, Event, Received, Reject, Retries, records_of, subscriber
+from streams_app.errors import BadEventError, ConfigurationError
+from streams_app.local import LocalEvents
+from streams_app.local.settings import settings_of
+from streams_app.settings.sections import WorkerSettings
+from tests.helpers import wait_until
+from tests.servers.cache import ROOT
+
+LIMIT_SECONDS = 60
+
+
+class Paid(msgspec.Struct, frozen=True):
+    order_id: str
+
+
+class Sent(msgspec.Struct, frozen=True):
+    order_id: str
+    carrier: str
+
+
+paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
+sent = Event("parcel.sent", Sent, description="Sent.", keyed_by="order_id")
+
+
+class Shop:
+    """Subscribers of both kinds of functions, and what they have seen."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[object, ...]] = []
+        seen, life = self.seen, []
+
+        @asynccontextmanager
+        async def resources() -> AsyncIterator[None]:
+            life.append("open")
+            yield
+            seen.append(("closed",))
+
+        @subscriber(paid, idempotent="yes", description="Ships.", retry=Retries(attempts=3, first="10ms"))
+        async def ship(event: Received[Paid]) -> None:
+            assert life == ["open"]
+            if event.attempt < 2:
+                raise ConnectionError("the carrier is away")
+            if event.data.order_id == "nowhere":
+                raise Reject("nobody lives there")
+            await event.publish(sent, Sent(event.data.order_id, "post"))
+
+        @subscriber(sent, idempotent="yes", description="Notes.")
+        def note(event: Received[Sent]) -> None:
+            seen.append(("note", event.data.order_id, event.data.carrier, event.causation_id, event.context.get("userid")))
+
+        @subscriber(sent, idempotent="yes", description="Publishes from a thread.")
+        def bill(event: Received[Sent]) -> None:
+            if event.data.carrier == "post":
+                event.publish_sync(sent, Sent(event.data.order_id, "billed"))
+            seen.append(("bill", event.data.order_id, event.data.carrier))
+
+        self.catalogue = Catalogue(events=(paid, sent), subscribers=(ship, note, bill), lifespan=resources)
+
+    async def until_seen(self, count: int) -> None:
+        await wait_until(lambda: len(self.seen) >= count, LIMIT_SECONDS, f"{count} calls")
+
+
+async def test_what_is_published_reaches_every_subscriber_with_retries_and_what_follows_from_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shop = Shop()
+    async with LocalEvents(shop.catalogue) as events:
+        event_id = await events.publish(paid, Paid("o1"), context={"userid": "u7"})
+        await shop.until_seen(4)
+
+    child = {one[3] for one in shop.seen if one[:3] == ("note", "o1", "billed")}
+    assert {event_id} != child
+    assert [
+        ("bill", "o1", "billed"), ("bill", "o1", "post"), ("closed",), ("note", "o1", "billed", *child, "u7"),
+        ("note", "o1", "post", event_id, "u7"),
+    ] == sorted(shop.seen)  # fmt: skip
+    assert "lost with this process" in caplog.text
+
+
+def test_a_program_without_a_loop_publishes_and_its_subscribers_are_called() -> None:
+    shop = Shop()
+    with LocalEvents(shop.catalogue) as events:
+        events.publish_sync(paid, Paid("o1"))
+        asyncio.run(shop.until_seen(4))
+
+    assert ("closed",) == shop.seen[-1]
+
+
+async def test_a_dead_letter_is_logged_as_nobody_reads_a_topic_in_memory(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    shop = Shop()
+    async with LocalEvents(shop.catalogue) as events:
+        event_id = await events.publish(paid, Paid("nowhere"))
+        await wait_until(lambda: caplog.records, LIMIT_SECONDS, "it is logged")
+
+    (line,) = caplog.messages
+    assert f"subscriber=ship reason=rejected event={event_id} attempts=2 detail=nobody lives there" in line
+    assert "in ship" in line
+
+
+async def test_an_event_that_does_not_fit_is_refused_as_in_production() -> None:
+    async with LocalEvents(Shop().catalogue) as events:
+        with pytest.raises(BadEventError, match=r"\$\.order_id"):
+            await events.publish(paid, Paid(3))  # type: ignore[arg-type]  # that is the point
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"event_id": 5}, "event_id = 5 is not a string"),
+        ({"context": "u7"}, "context = 'u7' is no mapping of names to text"),
+        ({"metadata": {"method": "card"}}, "the event declares no metadata, and nobody would read it"),
+    ],
+)
+async def test_what_stands_beside_the_payload_is_refused_where_it_cannot_be_so(options: dict[str, Any], text: str) -> None:
+    async with LocalEvents(Shop().catalogue) as events:
+        with pytest.raises(ConfigurationError, match=re.escape(text)):
+            await events.publish(paid, Paid("o1"), **options)
+
+
+async def test_what_runs_has_its_grace_when_the_program_ends() -> None:
+    seen: list[str] = []
+
+    @subscriber(paid, idempotent="unknown", description="Takes a moment.")
+    async def ship(event: Received[Paid]) -> None:
+        seen.append("begun")
+        await asyncio.sleep(0.2)
+        seen.append("ended")
+
+    catalogue = Catalogue(events=(paid,), subscribers=(ship,))
+    settings = settings_of("local", catalogue)
+    settings = settings.model_copy(update={"worker": WorkerSettings(grace=timedelta(seconds=5))})
+    async with LocalEvents(catalogue, settings) as events:
+        await events.publish(paid, Paid("o1"))
+        await wait_until(lambda: seen, LIMIT_SECONDS, "it has begun")
+
+    assert ["begun", "ended"] == seen
+
+
+async def test_a_rate_is_kept() -> None:
+    done: list[str] = []
+
+    @subscriber(paid, idempotent="yes", description="Ships.", rate="2/h")
+    def ship(event: Received[Paid]) -> None:
+        done.append(event.data.order_id)
+
+    async with LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))) as events:
+        await events.publish(paid, Paid("o1"))
+        await events.publish(paid, Paid("o2"))
+        await wait_until(lambda: done, LIMIT_SECONDS, "the first is called")
+
+    assert ["o1"] == done
+
+
+async def test_a_subscriber_of_a_fold_needs_no_settings_for_it() -> None:
+    @subscriber(records_of("account-metrics", Paid), idempotent="yes", description="Recomputes.")
+    def recompute(event: Received[Paid]) -> None:
+        raise NotImplementedError
+
+    async with LocalEvents(Catalogue(events=(paid,), subscribers=(recompute,))) as events:
+        assert await events.publish(paid, Paid("o1"))
+
+
+UNCLOSED = """
+from streams_app import Catalogue, subscriber
+from streams_app.local import LocalEvents
+from tests.unit.local.test_events import Paid, paid
+
+@subscriber(paid, idempotent="yes", description="Ships.")
+def ship(event):
+    pass
+
+LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))).publish_sync(paid, Paid("o1"))
+"""
+
+
+def test_a_script_that_never_closes_it_ends_without_a_word() -> None:
+    ended = subprocess.run([sys.executable, "-c", UNCLOSED], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert (0, 1) == (ended.returncode, len(ended.stderr.splitlines())), ended.stderr
+    assert "lost with this process" in ended.stderr
