@@ -10,6 +10,7 @@ import ssl
 from typing import Any
 
 from streams_app.errors import ConfigurationError
+from streams_app.kafka.oauth import TokenProvider
 from streams_app.kafka.patches import install
 from streams_app.settings import KafkaSettings
 
@@ -37,6 +38,9 @@ def client_options(kafka: KafkaSettings) -> dict[str, Any]:
         options["ssl_context"] = ssl_context(kafka)
     if kafka.security_protocol.startswith("SASL_"):
         options["sasl_mechanism"] = kafka.sasl_mechanism
+    if kafka.security_protocol.startswith("SASL_") and kafka.sasl_mechanism == "OAUTHBEARER":
+        options["sasl_oauth_token_provider"] = TokenProvider(kafka)
+    elif kafka.security_protocol.startswith("SASL_"):
         options["sasl_plain_username"] = kafka.sasl_username
         options["sasl_plain_password"] = kafka.sasl_password
     return options

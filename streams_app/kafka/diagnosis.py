@@ -26,6 +26,7 @@ from aiokafka.protocol.admin import SaslHandShakeRequest
 
 from streams_app.errors import ConfigurationError, StreamsAppError, TryAgainError
 from streams_app.kafka.client import client_options
+from streams_app.kafka.oauth import TokenUnavailableError, rejected_text
 from streams_app.settings import KafkaSettings
 from streams_app.tls import NO_TLS, causes, speaks_tls, tls_fault, trust_text
 
@@ -90,7 +91,8 @@ async def _ask(kafka: KafkaSettings, server: str) -> ServerFinding | None:
     except (KafkaError, OSError, TimeoutError) as error:
         return await _meaning(kafka, host, port, error)
     if mechanisms is not None:
-        text = f"the server wants a password (it offers {', '.join(mechanisms) or 'no mechanism'}): kafka.security_protocol"
+        wanted = "a token" if mechanisms == ["OAUTHBEARER"] else "a password"
+        text = f"the server wants {wanted} (it offers {', '.join(mechanisms) or 'no mechanism'}): kafka.security_protocol"
         return ServerFinding(f"{text} = {kafka.security_protocol}", is_certain=True)
     return None
 
@@ -125,10 +127,22 @@ async def _within(call: Awaitable[Any]) -> Any:
 
 
 async def _meaning(kafka: KafkaSettings, host: str, port: int, error: BaseException) -> ServerFinding:
+    if isinstance(error, TokenUnavailableError):
+        return ServerFinding(str(error), is_certain=error.is_certain)
+    if isinstance(error, SaslAuthenticationFailed) and kafka.sasl_mechanism == "OAUTHBEARER":
+        return await _rejected_token(kafka, error)
     fault = _password_fault(kafka, error) or await _tls_fault(kafka, host, port, error)
     if fault is not None:
         return ServerFinding(fault, is_certain=True)
     return ServerFinding(_reach_text(host, port, error), is_certain=False)
+
+
+async def _rejected_token(kafka: KafkaSettings, error: SaslAuthenticationFailed) -> ServerFinding:
+    try:
+        text, is_certain = await asyncio.get_running_loop().run_in_executor(None, rejected_text, kafka, error)
+    except TokenUnavailableError as unavailable:
+        return ServerFinding(str(unavailable), is_certain=unavailable.is_certain)
+    return ServerFinding(text, is_certain=is_certain)
 
 
 def _password_fault(kafka: KafkaSettings, error: BaseException) -> str | None:

@@ -6,6 +6,7 @@ Secrets are read from files when they are used, and no ``repr`` shows them.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -45,12 +46,20 @@ class KafkaSettings(Section):
     """``host:port``, several with commas."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     """Protocol of the connections to brokers: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``."""
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    """``SCRAM-SHA-512``, ``SCRAM-SHA-256`` or ``PLAIN``."""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = "SCRAM-SHA-512"
+    """``SCRAM-SHA-512``, ``SCRAM-SHA-256``, ``PLAIN`` or ``OAUTHBEARER``."""
     sasl_username: str | None = None
-    """Needed with SASL."""
+    """Needed with SASL, except ``OAUTHBEARER``."""
     sasl_password_file: Path | None = None
-    """File with the password; needed with SASL."""
+    """File with the password; needed with SASL, except ``OAUTHBEARER``."""
+    sasl_oauth_token_file: Path | None = None
+    """``OAUTHBEARER``: file with the token, read at each new connection."""
+    sasl_oauth_token_command: str | None = None
+    """``OAUTHBEARER``: command, run without a shell, that prints the token or the JSON answer of an OAuth server."""
+    sasl_oauth_token_provider: str | None = None
+    """``OAUTHBEARER``: ``MODULE:NAME`` of a function that returns the token, or the token and its expiry in Unix milliseconds."""
+    sasl_oauth_extensions: dict[str, str] = Field({})
+    """``OAUTHBEARER``: SASL extensions to send, as ``{ logicalCluster = "lkc-1" }``."""
     ssl_cafile: Path | None = None
     """Trusted certificate authorities; none: those of the system."""
     ssl_certfile: Path | None = None
@@ -74,11 +83,52 @@ class KafkaSettings(Section):
 
     @model_validator(mode="after")
     def _check(self) -> KafkaSettings:
-        if self.security_protocol.startswith("SASL_") and not (self.sasl_username and self.sasl_password_file):
-            raise ValueError(f"security_protocol = {self.security_protocol} needs sasl_username and sasl_password_file")
+        self._check_sasl()
         if not timedelta(seconds=1) <= self.session_timeout <= timedelta(minutes=5):
             raise ValueError("session_timeout must be between 1s and 5m")
         return self
+
+    def _check_sasl(self) -> None:
+        tokens = {
+            "sasl_oauth_token_file": self.sasl_oauth_token_file,
+            "sasl_oauth_token_command": self.sasl_oauth_token_command,
+            "sasl_oauth_token_provider": self.sasl_oauth_token_provider,
+        }
+        given = [name for name, value in tokens.items() if value is not None]
+        is_sasl = self.security_protocol.startswith("SASL_")
+        if (given or self.sasl_oauth_extensions) and self.sasl_mechanism != "OAUTHBEARER":
+            raise ValueError(f'{(*given, "sasl_oauth_extensions")[0]} needs sasl_mechanism = "OAUTHBEARER"')
+        if is_sasl and self.sasl_mechanism == "OAUTHBEARER":
+            if len(given) != 1:
+                raise ValueError(f'sasl_mechanism = "OAUTHBEARER" needs one of {", ".join(tokens)}, not {len(given)}')
+        elif is_sasl and not (self.sasl_username and self.sasl_password_file):
+            raise ValueError(f"security_protocol = {self.security_protocol} needs sasl_username and sasl_password_file")
+
+    @field_validator("sasl_oauth_token_command")
+    @classmethod
+    def _check_command(cls, command: str | None) -> str | None:
+        try:
+            words = shlex.split(command) if command is not None else None
+        except ValueError as error:
+            raise ValueError(f"is no command: {error}") from error
+        if words is not None and not words:
+            raise ValueError("is empty")
+        return command
+
+    @field_validator("sasl_oauth_token_provider")
+    @classmethod
+    def _check_provider(cls, provider: str | None) -> str | None:
+        if provider is not None and not all(provider.partition(":")):
+            raise ValueError("is not MODULE:NAME")
+        return provider
+
+    @field_validator("sasl_oauth_extensions")
+    @classmethod
+    def _check_extensions(cls, extensions: dict[str, str]) -> dict[str, str]:
+        for name, value in extensions.items():
+            if not re.fullmatch("[A-Za-z]+", name) or name == "auth" or not re.fullmatch(r"[\x21-\x7e \t\r\n]+", value):
+                raise ValueError(f"{name!r} is no extension: a name is letters (and not auth), a value printable ASCII")
+        return extensions
 
     @property
     def session_timeout_ms(self) -> int:

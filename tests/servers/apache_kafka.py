@@ -192,10 +192,10 @@ def format_node(home: Path, values: Mapping[str, str], cluster: str, more: Seque
     run([program("java", NAME), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{fetch()}/*", *storage], _FORMAT_LIMIT_SECONDS)
 
 
-def run_node(name: str, home: Path) -> Child:
-    """Starts a node whose folder :func:`format_node` has made ready; it joins its cluster later."""
+def run_node(name: str, home: Path, further: Sequence[str] = ()) -> Child:
+    """Start a node whose folder :func:`format_node` has prepared, with further options of Java; it joins its cluster later."""
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    command = [program("java", NAME), *options, "-cp", f"{fetch()}/*", "kafka.Kafka", str(home / _PROPERTIES_FILE)]
+    command = [program("java", NAME), *options, *further, "-cp", f"{fetch()}/*", "kafka.Kafka", str(home / _PROPERTIES_FILE)]
     return Child(name, command, home)
 
 

@@ -10,6 +10,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.kafka.patches.connections import expect_losses
 from streams_app.kafka.patches.group_errors import heed_group_errors
 from streams_app.kafka.patches.metadata import ask_politely
+from streams_app.kafka.patches.oauth import answer_rejections
 from streams_app.kafka.patches.private_names import faults
 from streams_app.kafka.patches.reading_ahead import read_ahead
 from streams_app.kafka.patches.record_batches import use_record_batches
@@ -24,6 +25,7 @@ def install() -> None:
     if missing := faults():
         raise ConfigurationError(missing)
     expect_losses()
+    answer_rejections()
     ask_politely()
     heed_group_errors()
     use_record_batches()

@@ -12,6 +12,8 @@ from streams_app.errors import ConfigurationError
 from streams_app.settings import RedisSettings, Settings
 from tests.settings_file import MINIMAL, READ_STORE, SECOND, faults, load
 
+OAUTH = "[kafka]\nsecurity_protocol = 'SASL_SSL'\nsasl_mechanism = 'OAUTHBEARER'\n"
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -100,6 +102,15 @@ def test_redis_url_names_one_server_or_several_nodes_of_a_cluster(url: str, node
         (MINIMAL + "[worker]\ncommit_every = '61s'\n", "worker: commit_every must be between 10ms and 1m"),
         (MINIMAL + "[kafka]\nsession_timeout = '301s'\n", "kafka: session_timeout must be between 1s and 5m"),
         (MINIMAL + "[kafka]\nsecurity_protocol = 'SASL_SSL'\n", "needs sasl_username and sasl_password_file"),
+        (MINIMAL + OAUTH, "needs one of sasl_oauth_token_file, sasl_oauth_token_command, sasl_oauth_token_provider, not 0"),
+        (MINIMAL + OAUTH + "sasl_oauth_token_file = 'a'\nsasl_oauth_token_command = 'b'\n", "sasl_oauth_token_provider, not 2"),
+        (MINIMAL + "[kafka]\nsasl_oauth_token_file = 'a'\n", 'sasl_oauth_token_file needs sasl_mechanism = "OAUTHBEARER"'),
+        (MINIMAL + "[kafka]\nsasl_oauth_extensions = {a = 'b'}\n", 'sasl_oauth_extensions needs sasl_mechanism = "OAUTHBEARER"'),
+        (MINIMAL + OAUTH + "sasl_oauth_token_command = ' '\n", "kafka.sasl_oauth_token_command: is empty"),
+        (MINIMAL + OAUTH + "sasl_oauth_token_command = \"a 'b\"\n", "is no command: No closing quotation"),
+        (MINIMAL + OAUTH + "sasl_oauth_token_provider = 'shop'\n", "kafka.sasl_oauth_token_provider: is not MODULE:NAME"),
+        (MINIMAL + OAUTH + "sasl_oauth_extensions = {auth = 'b'}\n", "'auth' is no extension"),
+        (MINIMAL + OAUTH + 'sasl_oauth_extensions = {a = "b\\u0001"}\n', "'a' is no extension"),
         (MINIMAL + "[http]\nport = 65536\n", "http.port: "),
         (MINIMAL + "[limits]\nkey_bytes = 0\n", "limits.key_bytes: "),
         (MINIMAL + "[redis]\nurl = 'http://h'\n", "redis.url: must begin with redis://"),

@@ -1,0 +1,255 @@
+"""Tokens of SASL/OAUTHBEARER (KIP-255): from a file, a command or a function, kept until most of their lifetime has passed.
+
+aiokafka asks for a token at each new connection. It does not re-authenticate a connection (KIP-368): a broker with
+``connections.max.reauth.ms`` closes a connection whose token has expired, and the client connects again with a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+import jwt
+import orjson
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import KafkaError
+
+from streams_app.clock import Clock, SystemClock
+from streams_app.errors import ConfigurationError
+from streams_app.importing import attribute_of
+from streams_app.settings import KafkaSettings
+
+COMMAND_SECONDS: Final = 30.0
+"""A token command that takes longer is stopped."""
+REUSED_SHARE: Final = 0.8
+"""Share of its lifetime for which a token is used for new connections; ``sasl.login.refresh.window.factor`` of the Java client."""
+MOST_TOKEN_CHARACTERS: Final = 65_536
+MOST_ERROR_CHARACTERS: Final = 300
+FILE_SETTING: Final = "kafka.sasl_oauth_token_file"
+COMMAND_SETTING: Final = "kafka.sasl_oauth_token_command"
+PROVIDER_SETTING: Final = "kafka.sasl_oauth_token_provider"
+
+
+class TokenUnavailableError(KafkaError):
+    """No token could be obtained; aiokafka treats it as a connection that failed.
+
+    Attributes:
+        is_certain: Whether the setting is wrong, so that a retry cannot help.
+    """
+
+    def __init__(self, text: str, *, is_certain: bool = False) -> None:
+        super().__init__(text)
+        self.is_certain = is_certain
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Token(NamedTuple):
+    """A token as it is sent to the broker.
+
+    Attributes:
+        text: The token itself; a secret.
+        expires_ms: Unix time of its expiry in milliseconds; None if nobody says.
+    """
+
+    text: str
+    expires_ms: int | None = None
+
+
+class TokenCache:
+    """The current token of a source, for all connections of this process; safe to use from any thread."""
+
+    def __init__(self, fetch: Callable[[], Token], clock: Clock | None = None) -> None:
+        """Keep the tokens of ``fetch``.
+
+        Args:
+            fetch: Obtains a new token; may block. Raises :class:`TokenUnavailableError`.
+            clock: The wall clock.
+        """
+        self._fetch = fetch
+        self._clock = clock or SystemClock()
+        self._lock = Lock()
+        self._token: Token | None = None
+        self._reusable_until_ms = 0
+
+    def get(self) -> Token:
+        """Return the current token, or a new one if most of its lifetime has passed or its expiry is not known.
+
+        Raises:
+            TokenUnavailableError: No token could be obtained.
+        """
+        with self._lock:
+            now_ms = self._clock.now_ms()
+            if self._token is None or now_ms >= self._reusable_until_ms:
+                self._token = self._fetch()
+                lifetime_ms = (self._token.expires_ms or now_ms) - now_ms
+                self._reusable_until_ms = now_ms + int(lifetime_ms * REUSED_SHARE)
+            return self._token
+
+    def forget(self) -> None:
+        """Obtain a new token next time: the broker has rejected this one."""
+        with self._lock:
+            self._token = None
+
+
+class TokenProvider(AbstractTokenProvider):
+    """The tokens of the ``[kafka]`` settings, as aiokafka wants them."""
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        """Read the settings.
+
+        Raises:
+            ConfigurationError: The token provider cannot be imported.
+        """
+        self._cache = _cache_of(kafka.sasl_oauth_token_file, kafka.sasl_oauth_token_command, kafka.sasl_oauth_token_provider)
+        self._extensions = dict(kafka.sasl_oauth_extensions)
+
+    async def token(self) -> str:
+        """Return a token for one connection.
+
+        Raises:
+            TokenUnavailableError: No token could be obtained.
+        """
+        found = await asyncio.get_running_loop().run_in_executor(None, self._cache.get)
+        return found.text
+
+    def extensions(self) -> dict[str, str]:
+        """Return the SASL extensions (KIP-342), such as ``logicalCluster`` of Confluent Cloud."""
+        return self._extensions
+
+    def forget(self) -> None:
+        """Obtain a new token for the next connection."""
+        self._cache.forget()
+
+
+def rejected_text(kafka: KafkaSettings, error: BaseException) -> tuple[str, bool]:
+    """Say why the broker may have rejected the token.
+
+    Returns:
+        The text, with the setting to look at and the claims of the token; whether the settings are wrong. An expired token is
+        replaced by whoever issues tokens, so it is no such fault.
+
+    Raises:
+        TokenUnavailableError: There is no token to speak of.
+    """
+    found = _cache_of(kafka.sasl_oauth_token_file, kafka.sasl_oauth_token_command, kafka.sasl_oauth_token_provider).get()
+    token = _with_expiry(found.text, found.expires_ms)
+    claims = _claims(token.text)
+    parts = [f"{name} {claims[name]!r}" for name in ("iss", "aud", "sub") if name in claims] or ["it is no JWT"]
+    is_expired = token.expires_ms is not None and token.expires_ms <= SystemClock().now_ms()
+    if token.expires_ms is not None:
+        when = datetime.fromtimestamp(token.expires_ms / 1000, UTC).isoformat(timespec="seconds")
+        parts.append(f"{'expired' if is_expired else 'expires'} at {when}")
+    return f"the broker rejects the token ({', '.join(parts)}): {setting_text(kafka)}: {error}", not is_expired
+
+
+def setting_text(kafka: KafkaSettings) -> str:
+    """Name the setting from which tokens come, with its value unless it is a command, whose arguments may be secrets."""
+    if kafka.sasl_oauth_token_file:
+        return f"{FILE_SETTING} = {kafka.sasl_oauth_token_file}"
+    if kafka.sasl_oauth_token_provider:
+        return f"{PROVIDER_SETTING} = {kafka.sasl_oauth_token_provider}"
+    return COMMAND_SETTING
+
+
+@lru_cache(maxsize=16)
+def _cache_of(file: Path | None, command: str | None, provider: str | None) -> TokenCache:
+    if file is not None:
+        return TokenCache(lambda: _read(file))
+    if command is not None:
+        words = shlex.split(command)
+        return TokenCache(lambda: _run(words))
+    module, _, name = (provider or "").partition(":")
+    function = attribute_of(PROVIDER_SETTING, module, name)
+    if not callable(function):
+        raise ConfigurationError([f"{PROVIDER_SETTING}: {provider} is no function"])
+    return TokenCache(lambda: _call(function))
+
+
+def _read(file: Path) -> Token:
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenUnavailableError(f"{FILE_SETTING}: cannot read {file}: {error}") from error
+    return Token(_checked(text, f"{FILE_SETTING}: {file}"))  # no expiry: whoever writes the file may do so at any time
+
+
+def _run(words: list[str]) -> Token:
+    try:
+        ran = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise TokenUnavailableError(f"{COMMAND_SETTING}: no token within {COMMAND_SECONDS:g} s") from error
+    except OSError as error:
+        raise TokenUnavailableError(f"{COMMAND_SETTING}: cannot run {words[0]}: {error.strerror}", is_certain=True) from error
+    if ran.returncode:
+        said = ran.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:MOST_ERROR_CHARACTERS]
+        raise TokenUnavailableError(f"{COMMAND_SETTING}: {words[0]} ended with {ran.returncode}{said and f': {said}'}")
+    return _parsed(ran.stdout.decode("utf-8", "replace"))
+
+
+def _parsed(text: str) -> Token:
+    """Read what a command prints: the token alone, or the answer of an OAuth server (RFC 6749, section 5.1)."""
+    label = f"{COMMAND_SETTING}: what it prints"
+    if not text.lstrip().startswith("{"):
+        return _with_expiry(_checked(text, label), None)
+    try:
+        answer = orjson.loads(text)
+        token, seconds = answer["access_token"], answer.get("expires_in")
+    except (orjson.JSONDecodeError, KeyError) as error:
+        raise TokenUnavailableError(f"{label} is JSON without access_token", is_certain=True) from error
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    expires_ms = SystemClock().now_ms() + int(seconds * 1000) if is_number else None
+    return _with_expiry(_checked(token, label), expires_ms)
+
+
+def _call(function: Callable[[], Any]) -> Token:
+    try:
+        answer = function()
+    except Exception as error:  # whatever a function of the user's raises
+        raise TokenUnavailableError(f"{PROVIDER_SETTING}: raised {type(error).__name__}: {error}") from error
+    text, expires_ms = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)  # noqa: PLR2004 - a pair
+    if expires_ms is not None and (isinstance(expires_ms, bool) or not isinstance(expires_ms, int | float)):
+        raise TokenUnavailableError(f"{PROVIDER_SETTING}: the expiry is Unix milliseconds, not {expires_ms!r}", is_certain=True)
+    return _with_expiry(_checked(text, PROVIDER_SETTING), None if expires_ms is None else int(expires_ms))
+
+
+def _checked(text: object, label: str) -> str:
+    """Return the token without white space around it.
+
+    Raises:
+        TokenUnavailableError: It is no token: empty, too long, or with characters that a header cannot have (RFC 6750, b64token).
+    """
+    if not isinstance(text, str):
+        raise TokenUnavailableError(
+            f"{label} must be text, not {type(text).__name__}; an async function is not called", is_certain=True
+        )
+    token = text.strip()
+    if not token:
+        raise TokenUnavailableError(f"{label} is empty")
+    if len(token) > MOST_TOKEN_CHARACTERS or not token.isascii() or not token.isprintable() or " " in token:
+        raise TokenUnavailableError(f"{label} is no token, which is one word of at most {MOST_TOKEN_CHARACTERS:,} ASCII characters")
+    return token
+
+
+def _with_expiry(token: str, expires_ms: int | None) -> Token:
+    """Take the expiry that came with the token, or else the one within it."""
+    seconds = None if expires_ms is not None else _claims(token).get("exp")
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return Token(token, int(seconds * 1000) if is_number and seconds else expires_ms)
+
+
+def _claims(token: str) -> dict[str, Any]:
+    """Read the claims of a token without verifying them, for messages and the expiry; nothing of what is no JWT."""
+    try:
+        claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
+    except jwt.InvalidTokenError:
+        return {}
+    return claims
