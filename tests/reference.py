@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reference.md that the code knows better: commands, settings, metrics, reasons, causes. ``make docs``.
+"""Write the tables of docs/reference.md that the code determines, and the reasons in the schema of records. ``make docs``.
 
 The single source is the help of a command, the docstring below the field of a setting, the help and advice of a metric. Each
 table stands between two comments, ``<!-- settings -->`` and ``<!-- /settings -->``; what is around them is written by hand.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
+import re
 import textwrap
 import typing
 from collections.abc import Callable, Iterable, Iterator
@@ -21,12 +23,15 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from streams_app.cli import group
+from streams_app.folding.core import closing
 from streams_app.folding.store.replies import CAUSES
 from streams_app.metric_table import METRICS
 from streams_app.reasons import REASONS
 from streams_app.settings import Settings
 
-REFERENCE: Final = Path(__file__).parents[1] / "docs" / "reference.md"
+ROOT: Final = Path(__file__).parents[1]
+REFERENCE: Final = ROOT / "docs" / "reference.md"
+RECORD_SCHEMA: Final = ROOT / "streams_app" / "folded-record.schema.json"
 DERIVED: Final = {
     "folds.<name>.output": '`"<source>.<name>"`',
     "folds.<name>.dead_letters": '`"<source>.dead"`',
@@ -180,5 +185,11 @@ def written(text: str) -> str:
     return text
 
 
+def with_reasons(text: str) -> str:
+    """Return the schema of folded records with the reasons that the code has."""
+    return re.sub(r'(?<="enum": )\[.*?\]', json.dumps(closing.REASONS), text)
+
+
 if __name__ == "__main__":
     REFERENCE.write_text(written(REFERENCE.read_text("utf-8")), "utf-8")
+    RECORD_SCHEMA.write_text(with_reasons(RECORD_SCHEMA.read_text("utf-8")), "utf-8")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from streams_app.folding.core.closing import Bounds
 from streams_app.folding.store import scripts
 from streams_app.journal.store import journal_store
 from streams_app.live.store import view_store
@@ -229,6 +230,10 @@ def header(text: str) -> set[str]:
     return {line[3:column].strip() for line in told} - {""}
 
 
+SPREAD = {"bounds.arguments()": Bounds(1, 1).arguments()}
+"""Names of the arguments that a store passes as a mapping, by its expression."""
+
+
 def calls(source: str) -> dict[str, set[str]]:
     """Script → names of the arguments with which the store calls it."""
     found: dict[str, set[str]] = {}
@@ -236,7 +241,9 @@ def calls(source: str) -> dict[str, set[str]]:
         match node:
             case ast.Call(func=ast.Attribute(attr="_call"), args=[ast.Constant(value=str(script)), *_], keywords=keywords):
                 assert script not in found, f"{script} is called twice"
-                found[script] = {str(keyword.arg) for keyword in keywords}
+                found[script] = {
+                    name for keyword in keywords for name in ([keyword.arg] if keyword.arg else SPREAD[ast.unparse(keyword.value)])
+                }
     return found
 
 

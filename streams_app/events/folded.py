@@ -12,7 +12,7 @@ class FoldInfo(msgspec.Struct, frozen=True):
     """The same in each re-send of the record."""
     name: str
     reason: str
-    """Why the group was closed: ``quiet``, ``max_hold``, ``max_events``, ``max_changed`` or ``flush``."""
+    """Why the group was closed; ``docs/semantics.md`` lists the reasons."""
     events: int
     first_event_ms: int
     last_event_ms: int

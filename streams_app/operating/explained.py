@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from streams_app.fold import Fold
+from streams_app.folding.core.closing import CONTENT_BOUNDS
 from streams_app.operating.text import escaped, shown, shown_group, shown_key
 from streams_app.tuning.live import figures_in
 from streams_app.words import counted, span, time_text
@@ -197,10 +198,13 @@ def _due(found: FoundGroup, fold: Fold, now_ms: int) -> str:
         f"at the latest in {span(hold + ahead_ms)} ({time_text(clock_ms + hold)}), once open for {span(fold.max_hold_ms)}",
         f"as it stands, {'silence' if quiet < hold else 'the hold'} comes first",
     ]
-    if fold.max_events:
-        parts.append(f"{counted(fold.max_events - row['events'], 'more event')} would close it at once")
-    if row["names"] >= fold.max_changed // 2:
-        parts.append(f"{counted(fold.max_changed - row['names'], 'more name')} can be taken, then it is closed")
+    for name, bound in CONTENT_BOUNDS.items():
+        most, present = getattr(fold, name), row[f"{bound.counts}s"]
+        left = counted(most - present, f"more {bound.counts}")
+        if bound.is_before and present >= most // 2:
+            parts.append(f"{left} can be taken, then it is closed")
+        elif most and not bound.is_before:
+            parts.append(f"{left} would close it at once")
     return "; ".join(parts)
 
 

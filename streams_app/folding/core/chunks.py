@@ -167,7 +167,7 @@ class ChunkCutter:
         """How many events a run may have from now on; 0: the chunk ends. Asked now and then: for each event it would be dear."""
         bounds, lasted_ms = self._bounds, run.last_score - run.first_score
         is_long = bounds.are_near or run.events >= MOST_EVENTS or lasted_ms >= MOST_HOLDS * bounds.hold_ms
-        is_long |= size_of(run.names) > bounds.max_changed
+        is_long |= bounds.exceeded_by(size_of(run.names)) is not None
         return 0 if is_long else run.events + MOST_NEAR_EVENTS
 
 

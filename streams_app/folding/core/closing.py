@@ -1,19 +1,43 @@
-"""Why silence or the hold closes a group (pure): the rule in Python, as ``shared/closing.lua`` is the rule in Redis.
+"""The bounds that close a group (pure): one table of them, and their rules in Python. ``docs/internals.md`` tells how to add one.
 
-Which open groups are due now is looked up in ``seal.lua``. The bounds on events and names close a group while it grows, in
-``fold.lua``. :mod:`streams_app.folding.core.model` does both in memory. With ``sessions``, groups that open and close within one
-chunk are closed before Redis sees them, see ``_session_count`` in :mod:`streams_app.folding.store.arguments`.
+The same rules in Redis: ``shared/closing.lua`` for silence and hold, ``fold.lua`` for what a group contains, ``seal.lua`` for the
+open groups that are due now. :mod:`streams_app.folding.core.model` applies all of them in memory.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from streams_app.fold import Fold
 
 FEW_NAMES: Final = 1_000
 """A bound on names below this may be reached within one fetch."""
+
+
+class ContentBound(NamedTuple):
+    """A bound on what a group contains.
+
+    Its name is the setting of the fold, the field of :class:`Bounds`, the argument of ``fold.lua`` and the reason in records.
+
+    Attributes:
+        counts: What is counted, in the singular, and the column of ``groups list`` that contains the count.
+        is_before: Whether the group closes before the event that would exceed the bound; else with the event that reaches it.
+    """
+
+    counts: str
+    is_before: bool
+
+
+CONTENT_BOUNDS: Final = {
+    "max_events": ContentBound("event", is_before=False),
+    "max_changed": ContentBound("name", is_before=True),
+}
+
+REASONS: Final = ("quiet", "max_hold", *CONTENT_BOUNDS, "flush")
+"""Why groups close, as records tell it."""
+
+REASONS_BEFORE_AN_EVENT: Final = {name for name, bound in CONTENT_BOUNDS.items() if bound.is_before}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +46,11 @@ class Bounds:
 
     Attributes:
         quiet_ms: Quiet period.
-        hold_ms: Max hold.
-        max_events: Most events of one group; 0 = no bound.
-        max_changed: Most changed names of one group.
+        hold_ms: Maximum hold.
+        max_events: Maximum number of events of one group; 0: no bound.
+        max_changed: Maximum number of changed names of one group.
         sessions: Whether the backlog policy is ``sessions``: a gap in the scores that is longer than the quiet period closes a
-            group while it is folded. With ``merge`` silence closes groups only once the worker has caught up.
+            group while it is folded. With ``merge``, silence closes groups only once the worker has caught up.
     """
 
     quiet_ms: int
@@ -37,24 +61,57 @@ class Bounds:
 
     @classmethod
     def of(cls, fold: Fold) -> Bounds:
-        """The bounds of a declared fold."""
-        return cls(
-            quiet_ms=fold.quiet_period_ms, hold_ms=fold.max_hold_ms, max_events=fold.max_events, max_changed=fold.max_changed,
-            sessions=fold.backlog == "sessions",
-        )  # fmt: skip
+        """Return the bounds of a declared fold."""
+        contents = {name: getattr(fold, name) for name in CONTENT_BOUNDS}
+        return cls(quiet_ms=fold.quiet_period_ms, hold_ms=fold.max_hold_ms, sessions=fold.backlog == "sessions", **contents)
 
-    @property
-    def are_near(self) -> bool:
-        """Whether a busy group may reach a bound on events or names within what is fetched at once."""
-        return self.max_events > 0 or self.max_changed < FEW_NAMES
+    def arguments(self) -> dict[str, Any]:
+        """Return the bounds as arguments of ``fold.lua``."""
+        contents = {name: getattr(self, name) for name in CONTENT_BOUNDS}
+        return {"quiet_ms": self.session_gap_ms, "hold_ms": self.hold_ms, **contents}
 
     @property
     def session_gap_ms(self) -> int | None:
-        """A longer gap in the scores closes a session; None where the backlog policy is ``merge``."""
+        """A longer gap in the scores closes a session; None if the backlog policy is ``merge``."""
         return self.quiet_ms if self.sessions else None
 
+    # ---- contents
+
+    def exceeded_by(self, names: int) -> str | None:
+        """Return the reason why a group closes before an event, or None.
+
+        Args:
+            names: Number of names the group would have with the event.
+        """
+        return "max_changed" if names > self.max_changed else None
+
+    def reached_by(self, events: int) -> str | None:
+        """Return the reason why a group closes with an event, or None.
+
+        Args:
+            events: Number of events of the group, this one included.
+        """
+        return "max_events" if self.max_events and events >= self.max_events else None
+
+    def keeps_open(self, lasted_ms: int, events: int, names: int) -> bool:
+        """Return whether a group stays open that consists of these events: neither hold nor contents close it.
+
+        Args:
+            lasted_ms: Score of the last event minus score of the first one.
+            events: Number of events.
+            names: Number of changed names.
+        """
+        return lasted_ms < self.hold_ms and names <= self.max_changed and (not self.max_events or events < self.max_events)
+
+    @property
+    def are_near(self) -> bool:
+        """Whether a busy group may reach a bound on its contents within one fetch."""
+        return self.max_events > 0 or self.max_changed < FEW_NAMES
+
+    # ---- time
+
     def closes_before(self, opened_ms: int, score_ms: int, next_ms: int) -> bool:
-        """Whether a group closes before an event. An event exactly the quiet period after the last one still belongs to the group.
+        """Return whether a group closes before an event. An event exactly the quiet period after the last one still belongs to it.
 
         Args:
             opened_ms: Score of the group's first event.
@@ -64,11 +121,11 @@ class Bounds:
         return next_ms >= opened_ms + self.hold_ms or (self.sessions and next_ms > score_ms + self.quiet_ms)
 
     def closed_by(self, opened_ms: int, silent_from_ms: int, *, quiet: bool = True) -> tuple[str, int]:
-        """The reason why a group closes, and when it was due: the bound that was reached first.
+        """Return why a group closes, and when it was due: the bound that was reached first.
 
         Args:
             opened_ms: Score of the group's first event.
-            silent_from_ms: From when its silence is counted.
+            silent_from_ms: Time from which its silence counts.
             quiet: Whether silence closes groups now.
         """
         hold_due_ms, quiet_due_ms = opened_ms + self.hold_ms, silent_from_ms + self.quiet_ms

@@ -57,10 +57,11 @@ class MemoryShard:
         bounds, group, sealed = self.bounds, event.group, []
         held = self.open.get(group)
         if held is not None and bounds.closes_before(held.opened_ms, held.score_ms, score_ms):
-            reason, due_ms = bounds.closed_by(held.opened_ms, held.score_ms, quiet=bounds.sessions)
-            sealed.append(self._close(group, reason, due_ms))
-        elif held is not None and len(held.names) + sum(name not in held.names for name in event.changed) > bounds.max_changed:
-            sealed.append(self._close(group, "max_changed", score_ms))
+            sealed.append(self._close(group, *bounds.closed_by(held.opened_ms, held.score_ms, quiet=bounds.sessions)))
+        elif held is not None:
+            names = len(held.names) + sum(name not in held.names for name in event.changed)
+            if (reason := bounds.exceeded_by(names)) is not None:
+                sealed.append(self._close(group, reason, score_ms))
         held = self.open.get(group)
         if held is None:
             held = self.open[group] = OpenGroup(event.offset, score_ms, event.offset, score_ms, score_ms)
@@ -71,8 +72,8 @@ class MemoryShard:
         held.low_ms, held.high_ms = min(held.low_ms, stamp_ms), max(held.high_ms, stamp_ms)
         masked = isinstance(event.names, int)
         held.names |= event.changed if masked else {name: orjson.dumps(value) for name, value in event.changed.items()}
-        if bounds.max_events and held.events >= bounds.max_events:
-            sealed.append(self._close(group, "max_events", score_ms))
+        if (reason := bounds.reached_by(held.events)) is not None:
+            sealed.append(self._close(group, reason, score_ms))
         return sealed
 
     def seal(self, clock_ms: int, *, quiet: bool = True, everything: bool = False, late_ms: int = 0) -> list[Sealed]:
@@ -90,8 +91,8 @@ class MemoryShard:
             if everything:
                 sealed.append(self._close(group, "flush", clock_ms))
             elif is_held_too_long or (quiet and clock_ms > held.silent_from_ms + self.bounds.quiet_ms):
-                reason, due_ms = self.bounds.closed_by(held.opened_ms + late_ms, held.silent_from_ms, quiet=quiet)
-                sealed.append(self._close(group, reason, due_ms))
+                closed = self.bounds.closed_by(held.opened_ms + late_ms, held.silent_from_ms, quiet=quiet)
+                sealed.append(self._close(group, *closed))
         return sealed
 
     def next_due_ms(self) -> int | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from streams_app.folding.core.chunks import Chunk, GroupRun
-from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.closing import REASONS_BEFORE_AN_EVENT, Bounds
 from streams_app.folding.core.event import Event, FoldEvent
 from streams_app.folding.core.model import MemoryShard, OpenGroup
 
@@ -60,7 +60,7 @@ def parted(events: Sequence[tuple[FoldEvent, int]], held: OpenGroup | None, boun
             # Of a group that closed before the event the last offset is another one.
             is_in_it = group is not None and group.last_offset == event.offset
             goes_on = is_in_it and not is_alone and bool(runs) and runs[-1].last_offset > behind
-            is_alone = any(entry.reason == "max_changed" for entry in closed)
+            is_alone = any(entry.reason in REASONS_BEFORE_AN_EVENT for entry in closed)
         stamp = event.timestamp_ms if event.timestamp_ms >= 0 else score
         if goes_on:
             run = runs[-1]

@@ -94,12 +94,7 @@ class Packing:
 
     def _is_plain(self, run: GroupRun) -> bool:
         """Whether no bound closes a group that opens with this run."""
-        bounds = self.bounds
-        return (
-            run.last_score - run.first_score < bounds.hold_ms
-            and size_of(run.names) <= bounds.max_changed
-            and (not bounds.max_events or run.events < bounds.max_events)
-        )
+        return self.bounds.keeps_open(run.last_score - run.first_score, run.events, size_of(run.names))
 
     def _session_count(self, runs: Sequence[GroupRun], clock_ms: int) -> int:
         """How many of the runs are sessions by the clock of the chunk; 0 where another bound than silence may close one of them."""

@@ -101,9 +101,8 @@ class ShardStore:
         reply = await self._call(
             "fold", token=token, fence=str(fence), to=str(after.to), cursor=cursor, is_last=is_last, clock=clocks.clock_ms,
             record_clock=str(clocks.record_clock_ms), late=str(clocks.late_ms), cap=str(cap_ms),
-            arrived="" if arrived_ms is None else str(arrived_ms), digest=after.digest, quiet_ms=bounds.session_gap_ms,
-            hold_ms=bounds.hold_ms, max_events=bounds.max_events, max_changed=bounds.max_changed, outbox_limit=outbox_limit,
-            most_work=most_work, partitions=partitions, log=to_text(log), groups=groups.values,
+            arrived="" if arrived_ms is None else str(arrived_ms), digest=after.digest, outbox_limit=outbox_limit,
+            most_work=most_work, partitions=partitions, log=to_text(log), groups=groups.values, **bounds.arguments(),
         )  # fmt: skip
         outcome = FoldOutcome(reply[0].decode())
         if outcome is FoldOutcome.FULL:

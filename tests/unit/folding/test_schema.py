@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from streams_app.folding.core.closing import REASONS
 from streams_app.folding.core.record import MAX_RECORD_BYTES, RecordShape, Sealed, render
+from tests.reference import RECORD_SCHEMA, with_reasons
 
 SCHEMA = json.loads((files("streams_app") / "folded-record.schema.json").read_text("utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -23,12 +25,19 @@ def sealed(**changes: Any) -> Sealed:
     return Sealed(**(values | changes))
 
 
-def test_the_schema_is_one() -> None:
+def test_schema_is_a_valid_json_schema() -> None:
     Draft202012Validator.check_schema(SCHEMA)
 
 
+def test_schema_lists_the_reasons_of_the_code() -> None:
+    text = RECORD_SCHEMA.read_text("utf-8")
+
+    assert with_reasons(text) == text, "run `make docs`, which is `python -m tests.reference`"
+    assert [*REASONS] == SCHEMA["properties"]["fold"]["properties"]["reason"]["enum"]
+
+
 @pytest.mark.parametrize("keep", ["names", "last"])
-@pytest.mark.parametrize("reason", ["quiet", "max_hold", "max_events", "max_changed", "flush"])
+@pytest.mark.parametrize("reason", REASONS)
 def test_a_record_is_valid(keep: str, reason: str) -> None:
     (record,) = render(sealed(reason=reason), RecordShape("account-metrics", ("account_id",), "metrics", keep), "events", 3)
 
