@@ -25,8 +25,8 @@ from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import ConfigurationError, StreamsAppError, text_of
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.processors import FoldProcessors
-from streams_app.folding.agents.refusals import tell_of_refused
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.agents.refusals import report_rejected_events
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.http import HttpServer
 from streams_app.kafka.batches import BatchScheduler
 from streams_app.kafka.consumer import FoldingConsumer
@@ -99,7 +99,7 @@ class FoldingApp(faust.App):
         """Commits while the consumer still belongs to its group."""
         self.services.stopping.set()  # read stores and subscribers leave groups of their own meanwhile
         await self.ownership.stop()
-        tell_of_refused(self.settings.folds, self.metrics)
+        report_rejected_events(self.settings.folds, self.metrics)
         await super().on_stop()
 
     async def on_shutdown(self) -> None:
@@ -196,7 +196,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
     watchdog = Watchdog(settings, clock, app.metrics, app.status)
     trusted = TrustedClock(clock)
     skew = SkewWatch(trusted, app.status, redis.time)
-    scripts = ScriptSet(redis, lambda name: app.metrics.script_seconds.labels(script=name).time())
+    scripts = FoldScripts(redis, lambda name: app.metrics.script_seconds.labels(script=name).time())
     parts = FoldContext(settings, scripts, producer, trusted, app.metrics, app.status)
     app.services = Services(
         settings, redis, producer, clock, app.metrics, app.status, http, watchdog, skew, parts.held, app.on_fatal
@@ -250,7 +250,7 @@ def _add_timers(app: FoldingApp, parts: FoldContext) -> None:
 
     @app.timer(interval=REFUSED_EVERY_SECONDS, name="refused")
     async def refused() -> None:
-        tell_of_refused(settings.folds, app.metrics)
+        report_rejected_events(settings.folds, app.metrics)
 
     @app.timer(interval=SKEW_EVERY_SECONDS, name="skew")
     async def skew() -> None:

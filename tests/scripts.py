@@ -17,11 +17,11 @@ from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.script_sizing import WORK
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
 from streams_app.folding.shard.progress import ChunkProgress
-from streams_app.folding.store.arguments import Groups, Packing
+from streams_app.folding.store.arguments import GroupPacker, PackedGroups
 from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
 from streams_app.folding.store.keys import shard_keys
-from streams_app.folding.store.replies import FoldOutcome, FoldReply, SealedGroups, UnderWay
-from streams_app.folding.store.scripts import ScriptSet, script_text, with_included
+from streams_app.folding.store.replies import FoldOutcome, FoldReply, RangeInProgress, SealedGroups
+from streams_app.folding.store.scripts import FoldScripts, script_text, with_included
 from streams_app.folding.store.shard_store import ShardStore
 
 WALL = 10**12
@@ -35,7 +35,7 @@ SESSIONS = Bounds(quiet_ms=10, hold_ms=40, sessions=True)
 
 def new_store(redis: Redis) -> ShardStore:
     """A shard of nobody's, with keys of its own."""
-    return ShardStore(ScriptSet(redis), shard_keys(f"test-{secrets.token_hex(4)}", "f", "t", 0))
+    return ShardStore(FoldScripts(redis), shard_keys(f"test-{secrets.token_hex(4)}", "f", "t", 0))
 
 
 def chunks_of(
@@ -79,21 +79,21 @@ def one(offset: int, group: bytes = b"sa", stamp: int = 1_000, bounds: Bounds = 
     return chunk_of([FoldEvent(offset, stamp, group, {"u": 1})], bounds)
 
 
-def packed(chunk: Chunk, bounds: Bounds = BOUNDS, *, epoch: bytes = EPOCH, silent_from_ms: int = 0) -> Groups:
+def packed(chunk: Chunk, bounds: Bounds = BOUNDS, *, epoch: bytes = EPOCH, silent_from_ms: int = 0) -> PackedGroups:
     """All groups of a chunk, as one script takes them."""
-    return Packing(bounds, epoch, PARTITIONS, keeps_values=True).groups(
+    return GroupPacker(bounds, epoch, PARTITIONS, keeps_values=True).groups(
         chunk, sorted(chunk.groups), chunk.clock_ms, silent_from_ms, {}
     )
 
 
 async def send(
-    store: ShardStore, fence: int, chunk: Chunk, groups: Groups, bounds: Bounds = BOUNDS, *, cursor: bytes = b"",
+    store: ShardStore, fence: int, chunk: Chunk, groups: PackedGroups, bounds: Bounds = BOUNDS, *, cursor: bytes = b"",
     is_last: bool = True, token: str = "me", outbox_limit: int = OUTBOX_LIMIT, late_ms: int = 0, most_work: int = WORK,
 ) -> FoldReply:  # fmt: skip
     """One script that folds."""
     clocks = Clocks(chunk.clock_ms, chunk.clock_ms, late_ms)
     return await store.fold(
-        token, fence, UnderWay(chunk.to, b"", chunk.time), cursor, groups, clocks, bounds,
+        token, fence, RangeInProgress(chunk.to, b"", chunk.time), cursor, groups, clocks, bounds,
         is_last=is_last, outbox_limit=outbox_limit, most_work=most_work, partitions=PARTITIONS,
     )  # fmt: skip
 
@@ -116,7 +116,7 @@ async def fold(
         outbox_limit: At or above it nothing is folded.
     """
     progress = ChunkProgress(chunk, b"", lambda: events)
-    packing = Packing(bounds, epoch, PARTITIONS, keeps_values=True)
+    packing = GroupPacker(bounds, epoch, PARTITIONS, keeps_values=True)
     sealed: list[Sealed] = []
     while True:
         groups, is_last = progress.next_groups(most, packing, silent_from_ms)
@@ -128,7 +128,7 @@ async def fold(
             case FoldOutcome.DETAIL:
                 progress.detail(reply.detail, bounds)
             case FoldOutcome.MORE:
-                progress.moved_to(reply.cursor)
+                progress.advance_to(reply.cursor)
             case FoldOutcome.DONE:
                 return sealed
             case _:
@@ -137,12 +137,12 @@ async def fold(
 
 async def seal(
     store: ShardStore, fence: int, clock_ms: int, bounds: Bounds = BOUNDS, *, quiet: bool = True, everything: bool = False,
-    limit: int = 9, is_starved: bool = False, token: str = "me",
+    limit: int = 9, is_redis_full: bool = False, token: str = "me",
 ) -> SealedGroups:  # fmt: skip
     """One script that seals."""
     return await store.seal(
         token, fence, clock_ms, bounds, quiet=quiet, limit=limit, partitions=PARTITIONS, everything=everything,
-        is_starved=is_starved,
+        is_redis_full=is_redis_full,
     )  # fmt: skip
 
 
@@ -197,7 +197,7 @@ async def marks_of(store: ShardStore) -> dict[str, str]:
 
 def edited(store: ShardStore, edit: Callable[[str], str]) -> ShardStore:
     """The same shard with another text of the script that folds."""
-    scripts = ScriptSet(store.redis)
+    scripts = FoldScripts(store.redis)
     text = edit(with_included(script_text("fold")))
     scripts.by_name["fold"] = Script("fold", store.redis.register_script(text), lambda _: nullcontext())
     return ShardStore(scripts, store.keys)
@@ -207,7 +207,7 @@ class BriefStore(ShardStore):
     """A shard whose scripts take no further group once they have done so much."""
 
     def __init__(self, store: ShardStore, work: int) -> None:
-        super().__init__(ScriptSet(store.redis), store.keys)
+        super().__init__(FoldScripts(store.redis), store.keys)
         self.work = work
 
     async def fold(self, *args: Any, **kwargs: Any) -> FoldReply:

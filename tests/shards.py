@@ -21,7 +21,7 @@ from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import FoldOutcome
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
@@ -50,7 +50,7 @@ async def claimed_shard(redis: Redis, names: Names, backlog: Literal["merge", "s
     definition = Fold(
         name="f", source="t", group_key="a", changed="m", keep="last", quiet_period=timedelta(seconds=1), backlog=backlog
     )
-    shard = Shard(definition, TP("t", 0), ShardStore(ScriptSet(redis), shard_keys(names.app_id, "f", "t", 0)))
+    shard = Shard(definition, TP("t", 0), ShardStore(FoldScripts(redis), shard_keys(names.app_id, "f", "t", 0)))
     await shard.claim(0, 1)
     return shard
 
@@ -84,4 +84,4 @@ def posts_of(fold: Fold) -> DecodedBatchCache:
 def parts_of(redis_client: Redis, names: Names, fold: Fold, clock: TrustedClock) -> FoldContext:
     """What a processor needs of a worker, without a producer."""
     settings = Settings(app_id=names.app_id, folds=(fold,))
-    return FoldContext(settings, ScriptSet(redis_client), cast("Any", None), clock, Metrics(settings), Status())
+    return FoldContext(settings, FoldScripts(redis_client), cast("Any", None), clock, Metrics(settings), Status())

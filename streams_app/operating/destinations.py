@@ -18,7 +18,7 @@ from streams_app.errors import BadEventError
 from streams_app.events.headers import Headers
 from streams_app.fold import Fold
 from streams_app.folding.reading.by_functions import reader_of
-from streams_app.folding.reading.replay_routing import REPLAY_HEADER, address_of
+from streams_app.folding.reading.replay_routing import REPLAY_HEADER, replay_target
 from streams_app.operating.letters import ListedDeadLetter
 from streams_app.reasons import FOLLOWED, INTERRUPTED, Reason
 from streams_app.settings import Limits, Settings
@@ -73,7 +73,7 @@ class FoldDestination(Destination):
 
     def __init__(self, app_id: str, fold: Fold, limits: Limits) -> None:
         """Takes the fold as it is declared now."""
-        self.letters, self.topic, self.address = fold.dead_letters, fold.source, address_of(app_id, fold.name)
+        self.letters, self.topic, self.address = fold.dead_letters, fold.source, replay_target(app_id, fold.name)
         self._fold = fold
         self._reader = reader_of(fold, limits)
 
@@ -128,7 +128,7 @@ class SubscriberDestination(Destination):
         """Takes the subscriber as it is declared now."""
         name = subscription.subscriber.name
         self.letters, self.topic = subscription.dead_letters, again_topic(settings.app_id)
-        self.address = address_of(settings.app_id, name)
+        self.address = replay_target(settings.app_id, name)
         self._name = name
         self._source = subscription.topic
         self._insistence = insistence

@@ -13,7 +13,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import DecodedRange, EventReader
-from streams_app.folding.reading.replay_routing import Post
+from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.journal.reading.entries import Entry, Gap
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.settings import JournalSettings, Settings
@@ -145,7 +145,7 @@ def _taken(app_id: str, folds: list[str], fold: Fold, reader: EventReader, entry
     record_key = key if fold.group_key == RECORD_KEY else key[len(TEXT_MARK) :]
     record = _Record(entry.offset, entry.at_ms, record_key, entry.value, entry.headers)
     reading = DecodedRange()
-    mine, _ = Post(app_id, folds, [record], None).of(fold.name, reading)
+    mine, _ = RoutedRange(app_id, folds, [record], None).records_for(fold.name, reading)
     if not mine:
         return RawEvent(entry, (), "put back for another fold")
     taken = reader.read(mine)

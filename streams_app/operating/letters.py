@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from streams_app.delivery.refused import NOT_KEPT
 from streams_app.events.headers import Headers, source_of
-from streams_app.folding.reading.replay_routing import address_of
+from streams_app.folding.reading.replay_routing import replay_target
 from streams_app.reasons import FINISHED_LATE, RECORD_TOO_LARGE, Reason
 from streams_app.subscribers.original_position import RECEIVED_HEADER
 
@@ -146,7 +146,7 @@ class Selection:
     @property
     def address(self) -> str:
         """For whom its letters are put back."""
-        return address_of(self.app_id, self.renamed or self.fold).decode()
+        return replay_target(self.app_id, self.renamed or self.fold).decode()
 
     @property
     def options(self) -> list[str]:

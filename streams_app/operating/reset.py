@@ -23,7 +23,7 @@ from streams_app.delivery.marks import commit_of, marks_of
 from streams_app.delivery.processor import Mark
 from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME, Fold
-from streams_app.folding.agents.claiming import is_another
+from streams_app.folding.agents.claiming import is_recreated
 from streams_app.folding.store.keys import APP_PATTERN
 from streams_app.kafka.admin import admin_client
 from streams_app.kafka.diagnosis import why_unreachable
@@ -196,7 +196,7 @@ async def _is_stranded(
         present = await topic_ids(consumer._client, sorted({tp.topic for tp in folded})) if folded else {}
     except (KafkaError, OSError) as error:
         raise await why_unreachable(settings.kafka, error) from error
-    return any(is_another(topic_id, present[tp.topic]) for tp, topic_id in folded.items())
+    return any(is_recreated(topic_id, present[tp.topic]) for tp, topic_id in folded.items())
 
 
 async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: str, source: str, found: Plan) -> None:

@@ -21,11 +21,11 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.emission import Emitter
-from streams_app.folding.agents.retired_folds import former_fold
+from streams_app.folding.agents.retired_folds import retired_fold
 from streams_app.folding.core.record import RecordShape
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
@@ -46,20 +46,20 @@ async def left_of(redis: Redis, settings: Settings, name: str, tps: Collection[T
         name: Name of the fold, declared or not.
         tps: Partitions of which the fold has state.
     """
-    scripts = ScriptSet(redis)
+    scripts = FoldScripts(redis)
     declared = {fold.source: fold for fold in settings.folds if fold.name == name}
     found: dict[TP, Fold] = {}
     for tp in sorted(tps):
         left = await _store(scripts, settings, name, tp).left_behind()
         if left is not None:
             definition, topics = left
-            found[tp] = declared.get(tp.topic) or former_fold(tp, RecordShape.from_text(definition), orjson.loads(topics))
+            found[tp] = declared.get(tp.topic) or retired_fold(tp, RecordShape.from_text(definition), orjson.loads(topics))
     return found
 
 
 async def topic_id_of(redis: Redis, settings: Settings, name: str, tp: TP) -> str:
     """The id of the topic that a fold has folded of a partition; "" where that is not known."""
-    return await _store(ScriptSet(redis), settings, name, tp).topic_id()
+    return await _store(FoldScripts(redis), settings, name, tp).topic_id()
 
 
 async def emit(settings: Settings, left: Mapping[TP, Fold], partitions: Mapping[str, int]) -> int:
@@ -81,7 +81,7 @@ async def emit(settings: Settings, left: Mapping[TP, Fold], partitions: Mapping[
     try:
         async with redis_of(settings) as redis:
             clock = TrustedClock(SystemClock())
-            parts = FoldContext(settings, ScriptSet(redis), producer, clock, Metrics(settings), Status())
+            parts = FoldContext(settings, FoldScripts(redis), producer, clock, Metrics(settings), Status())
             return sum([await _emit_shard(parts, fold, tp, partitions[tp.topic]) for tp, fold in left.items()])
     finally:
         await producer.stop()
@@ -103,5 +103,5 @@ async def _emit_shard(parts: FoldContext, fold: Fold, tp: TP, partitions: int) -
     return emitter.acknowledged
 
 
-def _store(scripts: ScriptSet, settings: Settings, fold: str, tp: TP) -> ShardStore:
+def _store(scripts: FoldScripts, settings: Settings, fold: str, tp: TP) -> ShardStore:
     return ShardStore(scripts, shard_keys(settings.app_id, fold, *tp))

@@ -14,7 +14,7 @@ from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import DecodedRange, EventReader, decode_all
-from streams_app.folding.reading.replay_routing import Post
+from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.journal.core.block import DamagedBlockError, decode
 from streams_app.journal.core.entry import Row, too_large
 from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet, Segment, ShardStatus
@@ -172,7 +172,7 @@ class _JournalColumns:
         ]
         reading = DecodedRange()
         decoded = decode_all(kept, self._settings.limits) if reader.needs_decoded else None
-        mine, values = Post(self._settings.app_id, self._folds, kept, decoded).of(self._fold.name, reading)
+        mine, values = RoutedRange(self._settings.app_id, self._folds, kept, decoded).records_for(self._fold.name, reading)
         events: list[Event] = list(reader.events(mine, values, reading))
         self._columns.add(partition, events)
         self._tally.read += len(wanted)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams_app.folding.core.closing import FEW_NAMES
-from streams_app.folding.core.names import of_mask
+from streams_app.folding.core.names import names_of_mask
 
 MOST_KNOWN_BYTES: Final = 16_000_000
 """Of the sets that are found again, about. What is forgotten is kept once more when it comes back, which costs room until the sets
@@ -62,7 +62,7 @@ class NameSets:
         number = self._known.get(key)
         if number is not None:  # the batch has it twice
             return number
-        names = of_mask(key) if type(key) is int else key
+        names = names_of_mask(key) if type(key) is int else key
         number = len(names)
         characters = sum(map(len, names))
         self._names_seen += number

@@ -12,7 +12,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import DecodedRange, decode_all
-from streams_app.folding.reading.replay_routing import Post
+from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.settings import Settings
@@ -121,7 +121,7 @@ class _Part:
     def _add(self, tp: TP, records: list[Any]) -> None:
         decoded = decode_all(records, self._limits) if self._reader.needs_decoded else None
         reading = DecodedRange()
-        mine, values = Post(self._app_id, self._folds, records, decoded).of(self._fold.name, reading)
+        mine, values = RoutedRange(self._app_id, self._folds, records, decoded).records_for(self._fold.name, reading)
         self._columns.add(tp.partition, self._reader.events(mine, values, reading))
         self._tally.read += len(records)
         if reading.refused:

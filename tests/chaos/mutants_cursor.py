@@ -11,7 +11,7 @@ SHARD = "folding.shard.shard:Shard"
 CUTTING = "folding.shard.cutting:chunks_of"
 CLAIM = "folding.store.shard_store:ShardStore.claim"
 PROGRESS = "folding.shard.progress:ChunkProgress"
-UNDER_WAY = "UnderWay(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None), digest) if to else None"
+UNDER_WAY = "RangeInProgress(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None), digest) if to else None"
 
 CRASHES = ("history lossy crash:3 zombie rebalance:3", "lossy:2 crash:3 rebalance:3")
 LOST = ("history fragile:fold crash", "history fragile:fold rebalance:3")
@@ -37,9 +37,9 @@ CURSOR: Final = (
         "Redis was rolled back: the groups between the two are never folded.",
         BACK,
         (
-            Change(f"{PROGRESS}.moved_to", "if cursor < self.cursor:", "if False:"),
+            Change(f"{PROGRESS}.advance_to", "if cursor < self.cursor:", "if False:"),
             Change(
-                f"{PROGRESS}.moved_to",
+                f"{PROGRESS}.advance_to",
                 "self._at = bisect_right(self._members, cursor)",
                 "self._at = max(self._at, bisect_right(self._members, cursor))",
             ),
@@ -62,7 +62,7 @@ CURSOR: Final = (
         OWNERS,
         (
             Change(CUTTING, "if begun is not None:", "if False:"),
-            Change(f"{SHARD}.waits_for", "return self.under_way is not None and end < self.under_way.to", "return False"),
+            Change(f"{SHARD}.waits_for", "return self.in_progress is not None and end < self.in_progress.to", "return False"),
             Change(FOLD, "if state.to and state.to ~= arg.to", "if false and state.to"),
         ),
     ),
@@ -88,7 +88,7 @@ CURSOR: Final = (
         "the time of a range is that of whoever folds it",
         "Two owners give an event different scores.",
         OWNERS,
-        (Change(CLAIM, UNDER_WAY, "UnderWay(int(to), cursor, RangeTime(int(cap) + 3_000, None)) if to else None"),),
+        (Change(CLAIM, UNDER_WAY, "RangeInProgress(int(to), cursor, RangeTime(int(cap) + 3_000, None)) if to else None"),),
     ),
     Mutant(
         "left-out groups do not move the clock of a range",
@@ -102,7 +102,7 @@ CURSOR: Final = (
         RETENTION,
         (
             Change("skip.lua", "if state.to and tonumber(state.to) <= tonumber(arg.to) then", "if state.to then"),
-            Change(f"{SHARD}.skip_to", "if self.under_way is not None and self.under_way.to <= fence:", "if True:"),
+            Change(f"{SHARD}.skip_to", "if self.in_progress is not None and self.in_progress.to <= fence:", "if True:"),
         ),
     ),
 )

@@ -7,7 +7,7 @@ from typing import Final
 from tests.chaos.mutants import Change, Mutant
 from tests.chaos.mutants_protocol import FOLD
 
-BEGINNING = "folding.agents.claiming:beginning_of"
+BEGINNING = "folding.agents.claiming:initial_mark"
 
 STARTS: Final = (
     Mutant(

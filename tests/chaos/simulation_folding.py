@@ -17,7 +17,7 @@ from streams_app.folding.core import chunks, script_sizing
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.store.codec import StoredGroup
 from streams_app.folding.store.keys import ShardKeys, shard_keys
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from tests.chaos.simulation_kafka import Sender
@@ -93,7 +93,7 @@ class Folding:
     def processors(self, worker: Worker) -> Processors:
         """With ``foldset`` a worker may know one fold only, with ``settings`` it may know it otherwise."""
         settings = Settings(app_id=self._world.app_id, folds=self._folds_of_a_worker())
-        known = ScriptSet(cast("Any", Link(worker, self._world.server)))
+        known = FoldScripts(cast("Any", Link(worker, self._world.server)))
         for name, script in known.by_name.items():
             cast("Script", script.script).name = name
         sender = cast("Any", Sender(worker))

@@ -16,7 +16,7 @@ from streams_app.fold import Fold
 from streams_app.folding.core.event import Event
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.chaos.simulation import run_schedule
 from tests.chaos.simulation_counting import Counting
@@ -142,7 +142,7 @@ async def test_what_a_fold_sealed_is_sent_although_its_reply_and_the_next_one_we
     redis_client: redis.asyncio.Redis, names: Names
 ) -> None:
     fold = Fold(name="a", source="t", group_key="a", changed="m", quiet_period=timedelta(seconds=1), max_events=1)
-    shard = Shard(fold, TP("t", 0), ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "a", "t", 0)))
+    shard = Shard(fold, TP("t", 0), ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "a", "t", 0)))
     await shard.claim(0, 1)
     events: list[Event] = [(0, 1, b"sp", {})]
     (chunk,) = shard.chunks(events, 0, ReaderView(None, None), 1)

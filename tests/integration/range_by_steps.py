@@ -10,7 +10,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import FoldReply
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
 from tests.scripts import (
@@ -30,7 +30,7 @@ RANGE_MARKS = {"to", "cursor", "cap", "arrived", "digest"}
 
 async def step_by_step(redis: Redis, names: Names) -> ShardStore:
     """A claimed shard whose scripts take one group each."""
-    made = BriefStore(ShardStore(ScriptSet(redis), shard_keys(names.app_id, "f", "t", 0)), 1)
+    made = BriefStore(ShardStore(FoldScripts(redis), shard_keys(names.app_id, "f", "t", 0)), 1)
     await made.claim("me", -1, b"eeee", "def")
     return made
 

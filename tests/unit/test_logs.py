@@ -14,7 +14,7 @@ from aiokafka.consumer import group_coordinator
 
 from streams_app import Fold
 from streams_app.delivery.batch import TP
-from streams_app.folding.agents.refusals import tell_of_refused
+from streams_app.folding.agents.refusals import report_rejected_events
 from streams_app.logs import EVERY_MS, HeldBack, JsonLines, OneLine, hold_back_libraries
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
@@ -179,7 +179,7 @@ def test_refused_events_are_told_by_their_reasons_and_once(caplog: pytest.LogCap
     metrics = Metrics(Settings(app_id="a", folds=(fold,)))
     for reason in ("not-json", "tombstone", "not-json"):
         metrics.refused("f", reason)
-    tell_of_refused([fold], metrics)
-    tell_of_refused([fold], metrics)
+    report_rejected_events([fold], metrics)
+    report_rejected_events([fold], metrics)
 
     assert ["3 events refused in the last minute (2 not-json, 1 tombstone) fold=f dead_letters=dead"] == caplog.messages

@@ -11,17 +11,17 @@ from typing import Final
 from streams_app.delivery.fingerprints import OTHER, Fingerprint, up_to
 from streams_app.delivery.processor import Claim, Mark, OtherLogError
 from streams_app.folding.agents.emission import Emitter
-from streams_app.folding.agents.starts import began_with
+from streams_app.folding.agents.starts import partitions_at_first_start
 from streams_app.folding.shard.shard import Shard
 from streams_app.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
-NEVER_FOUND: Final = Fingerprint(0, OTHER)
+UNKNOWN_RECORD: Final = Fingerprint(0, OTHER)
 """Of a record of which no more is known than that it was there."""
 
 
-def is_another(folded: str, present: str) -> bool:
+def is_recreated(folded: str, present: str) -> bool:
     """Whether a topic was made again (pure).
 
     Args:
@@ -31,7 +31,7 @@ def is_another(folded: str, present: str) -> bool:
     return bool(folded and present and folded != present)
 
 
-def other_log(shard: Shard, claim: Claim, what: str) -> OtherLogError:
+def topic_recreated_error(shard: Shard, claim: Claim, what: str) -> OtherLogError:
     """The error that ends the worker, with advice what to do."""
     command = f"streams-app reset --fold {shard.fold.name}"
     advice = f"the topic was deleted and made again. Run `{command}` to begin anew; with --emit, open groups leave before that."
@@ -46,11 +46,11 @@ async def check_log(shard: Shard, claim: Claim) -> None:
     Raises:
         OtherLogError: The topic was deleted and made again.
     """
-    if is_another(await shard.store.topic_id(), claim.topic_id):
-        raise other_log(shard, claim, f"is another log than the one fold {shard.fold.name!r} has folded")
+    if is_recreated(await shard.store.topic_id(), claim.topic_id):
+        raise topic_recreated_error(shard, claim, f"is another log than the one fold {shard.fold.name!r} has folded")
 
 
-async def beginning_of(shard: Shard, claim: Claim) -> Mark:
+async def initial_mark(shard: Shard, claim: Claim) -> Mark:
     """The mark with which a fold without one begins: by its state, else by its ``start``; committed before it begins."""
     # Kafka may have forgotten the offset while Redis did not: then its watermark is the truth.
     low = await shard.store.watermark()
@@ -58,7 +58,7 @@ async def beginning_of(shard: Shard, claim: Claim) -> Mark:
     if low is None:
         low = claim.edges.begin
         if shard.fold.start == "latest":
-            count = began_with(claim.tp.partition, await claim.elsewhere(), claim.partitions)
+            count = partitions_at_first_start(claim.tp.partition, await claim.elsewhere(), claim.partitions)
             low = claim.edges.end if claim.tp.partition < count else claim.edges.begin
             note = str(count)
     begin = Mark(low, note)
@@ -66,7 +66,7 @@ async def beginning_of(shard: Shard, claim: Claim) -> Mark:
     return begin
 
 
-async def go_on(shard: Shard, emitter: Emitter, claim: Claim, begin: Mark, metrics: Metrics) -> None:
+async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: Mark, metrics: Metrics) -> None:
     """Compares a shard that has just been claimed with the edges of the log.
 
     Raises:
@@ -76,9 +76,11 @@ async def go_on(shard: Shard, emitter: Emitter, claim: Claim, begin: Mark, metri
     edges = await claim.edges_now()
     # The end a broker names is not proof enough (the embedded one names the last batch's first record): only a reader
     # that was thrown back tells that what was folded is gone.
-    folded = shard.fence if shard.under_way is None else shard.under_way.to
+    folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     if claim.was_reset and folded + 1 > edges.end:
-        raise other_log(shard, claim, f"ends at offset {edges.end}, but fold {shard.fold.name!r} has folded up to {folded}")
+        raise topic_recreated_error(
+            shard, claim, f"ends at offset {edges.end}, but fold {shard.fold.name!r} has folded up to {folded}"
+        )
     if shard.fence + 1 < edges.begin:
         await _skip_lost(shard, emitter, begin.offset, edges.begin, metrics)
     if shard.fence + 1 >= edges.end:
@@ -88,26 +90,26 @@ async def go_on(shard: Shard, emitter: Emitter, claim: Claim, begin: Mark, metri
 
 async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
     """The offset from which on to fold once more, where the broker has lost what was folded; None: it has not."""
-    folded = shard.fence if shard.under_way is None else shard.under_way.to
+    folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     kept = shard.log
     # A state without fingerprints says how far it had read, and no more; the end that a broker names is no proof, see go_on().
     if not kept and claim.was_reset and folded + 1 > (await claim.edges_now()).end:
-        kept = (NEVER_FOUND._replace(offset=folded),)
+        kept = (UNKNOWN_RECORD._replace(offset=folded),)
     return await claim.common_end(kept, folded + 1)
 
 
-async def fold_anew(shard: Shard, emitter: Emitter, common: int) -> None:
+async def rewind_to_common_offset(shard: Shard, emitter: Emitter, common: int) -> None:
     """Emits what is open, of which some is lost to the broker, and goes back to the offset up to which the log is as it was.
 
     What is open cannot stay: of its events nobody knows which were lost, and what a group gets from offsets below its last one
     would be taken for folded. Records of what follows have ids and versions of their own, as others with these offsets may be out.
     """
-    folded = shard.fence if shard.under_way is None else shard.under_way.to
+    folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     await emitter.drain()
     await shard.rewind_to(min(common - 1, shard.fence), up_to(shard.log, common), shard.lost + folded + 1 - common)
 
 
-def tell_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
+def warn_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
     """Warns if a shard whose state is new was folded before, as this process or the mark in the commit knows."""
     if had_state or (claim.mark is not None and claim.mark.offset > claim.edges.begin):
         logger.warning(

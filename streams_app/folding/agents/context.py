@@ -10,9 +10,9 @@ from streams_app.delivery.dead_letters import DeadLetters, Refuser
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
 from streams_app.folding.agents.claimed_shards import ClaimedShards
-from streams_app.folding.agents.gauges import observe
+from streams_app.folding.agents.gauges import set_gauges
 from streams_app.folding.agents.window_statistics import WindowStatistics
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
@@ -24,13 +24,13 @@ class FoldContext:
     """The clients, clocks and settings that every processor of a worker is given."""
 
     settings: Settings
-    scripts: ScriptSet
+    scripts: FoldScripts
     producer: AckedProducer
     clock: TrustedClock
     metrics: Metrics
     status: Status
     held: ClaimedShards = field(default_factory=ClaimedShards)
-    figures: dict[str, WindowStatistics] = field(default_factory=dict)
+    statistics: dict[str, WindowStatistics] = field(default_factory=dict)
 
     def look_once(self, assigned: Collection[TP]) -> None:
         """Notes what is known of every shard for the watchdog, sets the gauges, and forgets in the samples what others fold now.
@@ -40,17 +40,17 @@ class FoldContext:
         """
         monotonic_ms = self.clock.monotonic_ms()
         self.held.look_once(assigned, self.clock.now_ms(), monotonic_ms)
-        observe(self.held.known, self.settings, self.metrics, monotonic_ms)
-        for figures in self.figures.values():
-            figures.keep(assigned)
+        set_gauges(self.held.known, self.settings, self.metrics, monotonic_ms)
+        for statistics in self.statistics.values():
+            statistics.keep(assigned)
 
     def dead_letters_of(self, fold: Fold, source: TP) -> DeadLetters:
         """Where a fold sends what it refuses of a partition."""
         refuser = Refuser("fold", fold.name, self.settings.app_id, fold.dead_letters)
         return DeadLetters(refuser, source, self.producer, self.clock, self.metrics.refused)
 
-    def figures_of(self, fold: Fold) -> WindowStatistics:
+    def statistics_of(self, fold: Fold) -> WindowStatistics:
         """What this worker says about the window of a fold; one for all partitions."""
-        if fold.name not in self.figures:
-            self.figures[fold.name] = WindowStatistics(fold, self.metrics)
-        return self.figures[fold.name]
+        if fold.name not in self.statistics:
+            self.statistics[fold.name] = WindowStatistics(fold, self.metrics)
+        return self.statistics[fold.name]

@@ -12,7 +12,7 @@ from streams_app.delivery.batch import Batch
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.reader import DecodedRange, EventReader, decode_all
-from streams_app.folding.reading.replay_routing import Post
+from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.settings import Limits
 
 _OFFSET = attrgetter("offset")
@@ -40,12 +40,12 @@ class DecodedBatchCache:
         self._app_id = app_id
         self._readers = readers
         self._limits = limits
-        self._known: WeakKeyDictionary[Batch, Post] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Batch, RoutedRange] = WeakKeyDictionary()
 
     def read(self, batch: Batch, fold: str) -> ReadRange:
         """Reads a range for a fold."""
         reader, reading = self._readers[fold], DecodedRange()
-        records, decoded = self._of(batch).of(fold, reading)
+        records, decoded = self._of(batch).records_for(fold, reading)
         events = reader.events(records, decoded, reading)
         if reader.needs_decoded:
             # Read once only: functions of the user need not return the same for the same event.
@@ -58,10 +58,10 @@ class DecodedBatchCache:
 
         return ReadRange(events, reading, again)
 
-    def _of(self, batch: Batch) -> Post:
+    def _of(self, batch: Batch) -> RoutedRange:
         known = self._known.get(batch)
         if known is None:
             is_decoded = any(reader.needs_decoded for reader in self._readers.values())
             decoded = decode_all(batch.records, self._limits) if is_decoded else None
-            known = self._known[batch] = Post(self._app_id, list(self._readers), batch.records, decoded)
+            known = self._known[batch] = RoutedRange(self._app_id, list(self._readers), batch.records, decoded)
         return known

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 _DUE_MS, _REASON = attrgetter("due_ms"), attrgetter("reason")
 
-KNOWN_MS = 100
+FETCH_DELAY_MS = 100
 """So long after a moment it is known that everything that had arrived by then is folded: two fetches that wait in vain."""
 
 SEND_LIMIT = 2_000
@@ -38,7 +38,7 @@ SEND_LIMIT = 2_000
 
 
 @dataclass(slots=True)
-class Emitted:
+class EmissionPass:
     """What one pass of the emission did.
 
     Attributes:
@@ -67,9 +67,9 @@ class Emitter:
     """What the last fetch said; nothing before the claim."""
     ticked: asyncio.Event = field(default_factory=asyncio.Event)
     """Wakes the emission; see :meth:`turn`."""
-    figures: WindowStatistics | None = None
+    statistics: WindowStatistics | None = None
     """Where the records of a declared fold are told."""
-    is_starved: bool = False
+    is_redis_full: bool = False
     """Whether Redis is full: nothing can be folded until groups have left. They leave by the wall clock then, although events wait:
     by the partition clock none would ever be due."""
     is_failing: bool = False
@@ -80,7 +80,7 @@ class Emitter:
     was_early: bool = False
     """Whether the last pass was made before its tick, as a group was due."""
 
-    async def turn(self, last: Emitted) -> None:
+    async def turn(self, last: EmissionPass) -> None:
         """Returns at the next tick, or when the first group is due if the last pass found none that was.
 
         Under load each pass waits for its tick. For a group that becomes due after a while of silence a pass is made at once.
@@ -97,24 +97,24 @@ class Emitter:
     def _seconds_to_due(self) -> float | None:
         shard = self.shard
         due_ms = shard.seen.next_due_ms(shard.bounds.quiet_ms, shard.bounds.hold_ms) if shard.seen else None
-        wait_ms = -1 if due_ms is None else due_ms + KNOWN_MS - self.clock.now_ms()
+        wait_ms = -1 if due_ms is None else due_ms + FETCH_DELAY_MS - self.clock.now_ms()
         return wait_ms / 1000 if wait_ms >= 0 else None
 
-    async def emit_due_once(self) -> Emitted:
+    async def emit_due_once(self) -> EmissionPass:
         """Makes one pass: sends the outbox while due groups are sealed, then sends those, too, unless more is due.
 
         Raises:
             RefusedError: The shard must be claimed again.
             redis.exceptions.RedisError: The pass is to be made again.
         """
-        done = Emitted()
-        if self.is_failing or self.shard.definition.is_former:
+        done = EmissionPass()
+        if self.is_failing or self.shard.definition.has_changed:
             # Nothing is sealed before the broker answers: a group that cannot be sent may as well go on folding.
             done = await self._send_pending()
             self.is_failing = done.failed is not None
             if self.is_failing:
                 return done
-        if self.shard.definition.is_former:
+        if self.shard.definition.has_changed:
             await self._adopt_definition()
         outcomes = await asyncio.gather(self._send_pending(), self._seal_due(done), return_exceptions=True)
         for outcome in outcomes:
@@ -131,12 +131,12 @@ class Emitter:
         self.is_failing = done.failed is not None
         return done
 
-    async def _seal_due(self, done: Emitted) -> None:
+    async def _seal_due(self, done: EmissionPass) -> None:
         """Seals in several portions, so that one wait for the broker serves them all."""
         now_ms = self.clock.now_ms()
         done.more = True
         while done.more and done.sealed < SEND_LIMIT:
-            sealed = await self.shard.seal(now_ms, known_ms=self._known_ms(now_ms), is_starved=self.is_starved)
+            sealed = await self.shard.seal(now_ms, known_ms=self._known_ms(now_ms), is_redis_full=self.is_redis_full)
             if sealed is None:
                 return
             self._audit(sealed.sealed)
@@ -154,9 +154,9 @@ class Emitter:
         Raises:
             RefusedError: The shard must be claimed again.
         """
-        if self.is_failing or self.shard.definition.is_former:
+        if self.is_failing or self.shard.definition.has_changed:
             return False
-        done = Emitted()
+        done = EmissionPass()
         try:
             await self._seal_due(done)
         except REDIS_ERRORS as error:
@@ -170,9 +170,9 @@ class Emitter:
         events arrive all the time, some of them are nearly always on their way: what was known a moment ago still is.
         """
         if not self.clock.is_trusted():
-            self.shard.clock.forget_known()
+            self.shard.clock.forget_folded_until()
             return None
-        if not self.shard.look(self.view(), now_ms) and self.is_starved:
+        if not self.shard.look(self.view(), now_ms) and self.is_redis_full:
             return now_ms
         known_ms = self.shard.clock.known_ms
         return None if known_ms is None else min(known_ms, now_ms)
@@ -211,9 +211,9 @@ class Emitter:
         await self.drain()
         await shard.adopt_definition()
 
-    async def _send_pending(self) -> Emitted:
+    async def _send_pending(self) -> EmissionPass:
         """Sends the records that are in the outbox now; those that folding adds meanwhile are sent after the next seal."""
-        done = Emitted()
+        done = EmissionPass()
         shard = self.shard
         left = len(shard.outbox)
         while left > 0 and shard.outbox:
@@ -232,7 +232,7 @@ class Emitter:
         return done
 
     async def _produce(self, entries: Sequence[Sealed]) -> tuple[list[Sealed], BaseException | None]:
-        """Produces entries; an entry counts as acknowledged when all its parts are."""
+        """Produces entries; an entry counts as acknowledged when all its context are."""
         shard = self.shard
         if self.renderer is None or (self.renderer.shape, self.renderer.lost) != (shard.definition.stored, shard.lost):
             self.renderer = Renderer(shard.definition.stored, *shard.tp, shard.lost)
@@ -280,5 +280,5 @@ class Emitter:
         for reason in set(map(_REASON, entries)):
             events = [entry.events for entry in entries if entry.reason == reason]
             metrics.emitted(name, reason, len(events), sum(events), self.clock.monotonic_ms())
-        if self.figures is not None:
-            self.figures.emitted(self.shard.tp.partition, entries, now_ms)
+        if self.statistics is not None:
+            self.statistics.emitted(self.shard.tp.partition, entries, now_ms)

@@ -7,7 +7,7 @@ from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 
 
-def observe(known: ShardSnapshots, settings: Settings, metrics: Metrics, monotonic_ms: int) -> None:
+def set_gauges(known: ShardSnapshots, settings: Settings, metrics: Metrics, monotonic_ms: int) -> None:
     """Sets the gauges of every fold of this worker; none falls because Redis or Kafka is away."""
     metrics.look(monotonic_ms)
     for fold in settings.folds:

@@ -21,12 +21,19 @@ from streams_app.delivery.scripts import RefusedError
 from streams_app.delivery.tasks import ended, run
 from streams_app.errors import text_of
 from streams_app.folding.agents.batch_queue import BatchQueue
-from streams_app.folding.agents.claiming import beginning_of, check_log, fold_anew, go_on, lost_by_broker, tell_of_lost_state
+from streams_app.folding.agents.claiming import (
+    apply_log_bounds,
+    check_log,
+    initial_mark,
+    lost_by_broker,
+    rewind_to_common_offset,
+    warn_of_lost_state,
+)
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.decoded_batches import DecodedBatchCache
 from streams_app.folding.agents.emission import Emitter
 from streams_app.folding.agents.pauses import explains_emission
-from streams_app.folding.agents.refusals import count_misrouted
+from streams_app.folding.agents.refusals import report_misrouted_events
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.reader import DecodedRange
@@ -47,17 +54,17 @@ ROOM_SECONDS = 1.0
 class FoldProcessor:
     """Folds one partition of a source for one fold, see :class:`streams_app.delivery.processor.Processor`."""
 
-    def __init__(self, shard: Shard, posts: DecodedBatchCache, parts: FoldContext) -> None:
-        """Claims nothing yet; ``posts`` are shared by the folds of the partition."""
+    def __init__(self, shard: Shard, decoded_batches: DecodedBatchCache, context: FoldContext) -> None:
+        """Claims nothing yet; ``decoded_batches`` are shared by the folds of the partition."""
         self.shard = shard
-        self._figures = parts.figures_of(shard.fold)
-        letters = parts.dead_letters_of(shard.fold, shard.tp)
-        self.emitter = Emitter(shard, parts.producer, letters, parts.clock, parts.metrics, figures=self._figures)
-        self._posts = posts
-        self._parts = parts
-        self._tell_applied: Callable[[], None] = lambda: None
-        self._note = ""
-        self._waiting = BatchQueue()
+        self._statistics = context.statistics_of(shard.fold)
+        letters = context.dead_letters_of(shard.fold, shard.tp)
+        self.emitter = Emitter(shard, context.producer, letters, context.clock, context.metrics, statistics=self._statistics)
+        self._decoded_batches = decoded_batches
+        self._context = context
+        self._report_progress: Callable[[], None] = lambda: None
+        self._metadata = ""
+        self._queue = BatchQueue()
         self._tasks: list[asyncio.Task[None]] = []
 
     # ---- as the delivery sees it
@@ -65,24 +72,24 @@ class FoldProcessor:
     @property
     def held(self) -> int:
         """Records delivered and not yet folded."""
-        return self._waiting.held(self.shard.fence)
+        return self._queue.held(self.shard.fence)
 
     async def claim(self, claim: Claim) -> int:
         """Takes the shard over and begins to fold and to emit; see :meth:`streams_app.delivery.processor.Processor.claim`."""
-        self._tell_applied, self.emitter.view = claim.applied, claim.reader_view
-        shard, status = self.shard, self._parts.status
+        self._report_progress, self.emitter.view = claim.applied, claim.reader_view
+        shard, status = self.shard, self._context.status
         await check_log(shard, claim)
-        begin = claim.mark or await beginning_of(shard, claim)
-        self._note = begin.note
+        begin = claim.mark or await initial_mark(shard, claim)
+        self._metadata = begin.note
         if await shard.claim(begin.offset, claim.partitions, claim.topic_id, claim.token):
-            tell_of_lost_state(shard, claim, had_state=self._parts.held.had(shard))
+            warn_of_lost_state(shard, claim, had_state=self._context.held.had(shard))
         if (common := await lost_by_broker(shard, claim)) is not None:
-            await fold_anew(shard, self.emitter, common)
-        await go_on(shard, self.emitter, claim, begin, self._parts.metrics)
+            await rewind_to_common_offset(shard, self.emitter, common)
+        await apply_log_bounds(shard, self.emitter, claim, begin, self._context.metrics)
         # Redis has just answered. A shard that still waits for it says so again with its next try.
         for about in ("redis", "redis-memory"):
             status.clear(about)
-        self._parts.held.add(self.emitter)
+        self._context.held.add(self.emitter)
         self._tasks = [
             run(claim, self._fold_forever(), f"fold {shard.fold.name} {shard.tp}", CAUSES),
             run(claim, self._emit_forever(), f"emit {shard.fold.name} {shard.tp}", CAUSES),
@@ -91,12 +98,12 @@ class FoldProcessor:
 
     def deliver(self, batch: Batch) -> None:
         """Takes the next range."""
-        self._waiting.add(batch)
+        self._queue.add(batch)
 
     async def mark(self) -> Mark | None:
         """The low watermark; None while Redis has no state."""
         low = await self.shard.store.watermark()
-        return None if low is None else Mark(low, self._note)
+        return None if low is None else Mark(low, self._metadata)
 
     def tick(self, now_ms: int = 0) -> None:
         """Wakes the emission."""
@@ -104,15 +111,15 @@ class FoldProcessor:
 
     def moves(self, monotonic_ms: int) -> Moves | None:
         """How far the emission is, unless a known pause explains that it stands still."""
-        if explains_emission(self.shard.fold, self._parts.status):
+        if explains_emission(self.shard.fold, self._context.status):
             return None
-        return self._parts.held.known.moves(self.shard.key, monotonic_ms)
+        return self._context.held.known.moves(self.shard.key, monotonic_ms)
 
     async def revoke(self, seconds: float) -> None:
         """Stops at once; the state in Redis stays for the next owner."""
-        self._parts.held.remove(self.emitter)
+        self._context.held.remove(self.emitter)
         self.shard.release()
-        self._waiting.clear()
+        self._queue.clear()
         await ended(self._tasks)
 
     def hurry(self, seconds: float) -> None:
@@ -125,11 +132,11 @@ class FoldProcessor:
 
     async def _fold_forever(self) -> None:
         while True:
-            whole = await self._waiting.first(self.shard.waits_for)
+            whole = await self._queue.first(self.shard.waits_for)
             if whole is not None:
                 await self.fold_once(whole)
-            self._waiting.done()
-            self._tell_applied()
+            self._queue.done()
+            self._report_progress()
             await asyncio.sleep(0)
 
     async def fold_once(self, batch: Batch) -> None:
@@ -139,15 +146,15 @@ class FoldProcessor:
             RefusedError: Redis refused.
         """
         shard, end = self.shard, batch.end - 1
-        clock = self._parts.clock
+        clock = self._context.clock
         view = ReaderView(batch.stable_offset, batch.fetched_at_ms)
-        events, reading, again = self._posts.read(batch, shard.fold.name)
+        events, reading, again = self._decoded_batches.read(batch, shard.fold.name)
         chunks = shard.chunks(events, end, view, clock.now_ms())
         was_waiting = await self._fold_all(batch, chunks, reading, again)
         if clock.is_trusted() and shard.look(view, clock.now_ms()) and was_waiting:
             self.tick()  # a backlog ends: what is due need not wait for the clock
         if reading.misrouted:
-            count_misrouted(shard.fold.name, reading, batch.tp, self._parts.metrics)
+            report_misrouted_events(shard.fold.name, reading, batch.tp, self._context.metrics)
 
     async def _fold_all(
         self, batch: Batch, chunks: Iterator[Chunk], reading: DecodedRange, again: Callable[[Chunk], Iterable[Event]]
@@ -171,17 +178,17 @@ class FoldProcessor:
             try:
                 step = await self.shard.fold_once(progress)
             except REDIS_ERRORS as error:
-                self._tell_of_failure(error, is_first=not backoff.failures)
+                self._report_failure(error, is_first=not backoff.failures)
                 await asyncio.sleep(backoff.failed())
                 continue
             if backoff.succeeded():
-                self._tell_of_recovery()
+                self._report_recovery()
             outcome = step.outcome
             if outcome is not FoldOutcome.FULL:
-                self._tell_applied()
+                self._report_progress()
             await self._make_room(chunk, step)
-        self._parts.metrics.events_folded.labels(fold=self.shard.fold.name).inc(chunk.events)
-        self._figures.folded(self.shard.tp.partition, chunk)
+        self._context.metrics.events_folded.labels(fold=self.shard.fold.name).inc(chunk.events)
+        self._statistics.folded(self.shard.tp.partition, chunk)
 
     async def _make_room(self, chunk: Chunk, step: FoldStep) -> None:
         """Wakes the emission for what a step has sealed; where the outbox is full, waits until something has left it."""
@@ -191,10 +198,10 @@ class FoldProcessor:
         elif step.sealed:
             self._wake(chunk)
 
-    def _tell_of_failure(self, error: Exception, *, is_first: bool) -> None:
-        name, status = self.shard.fold.name, self._parts.status
+    def _report_failure(self, error: Exception, *, is_first: bool) -> None:
+        name, status = self.shard.fold.name, self._context.status
         if isinstance(error, OutOfMemoryError):
-            self.emitter.is_starved = True
+            self.emitter.is_redis_full = True
             status.set_not_ready("redis-memory", f"Redis refuses writes: {error}")
             if is_first:
                 logger.warning("folding paused, Redis is full; emission goes on fold=%s source=%s", name, self.shard.tp)
@@ -204,10 +211,10 @@ class FoldProcessor:
         if is_first:
             logger.warning("folding paused, %s fold=%s source=%s", trouble, name, self.shard.tp)
 
-    def _tell_of_recovery(self) -> None:
-        self.emitter.is_starved = False
-        self._parts.status.clear("redis-memory")
-        self._parts.status.clear("redis")
+    def _report_recovery(self) -> None:
+        self.emitter.is_redis_full = False
+        self._context.status.clear("redis-memory")
+        self._context.status.clear("redis")
         logger.info("folding resumed fold=%s source=%s", self.shard.fold.name, self.shard.tp)
 
     def _wake(self, chunk: Chunk) -> None:

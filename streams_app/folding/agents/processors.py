@@ -13,7 +13,7 @@ from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.decoded_batches import DecodedBatchCache
 from streams_app.folding.agents.pauses import explains_folding
 from streams_app.folding.agents.processor import FoldProcessor
-from streams_app.folding.agents.retired_folds import DrainProcessor
+from streams_app.folding.agents.retired_folds import RetiredFoldProcessor
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
@@ -23,13 +23,13 @@ from streams_app.folding.store.shard_store import ShardStore
 class FoldProcessors:
     """A processor for each fold of a source, and one for each fold that is no longer declared."""
 
-    def __init__(self, parts: FoldContext) -> None:
+    def __init__(self, context: FoldContext) -> None:
         """Makes the readers of all folds once, for all partitions."""
-        self._parts = parts
+        self._context = context
         self._folds: dict[str, list[Fold]] = {}
-        for fold in parts.settings.folds:
+        for fold in context.settings.folds:
             self._folds.setdefault(fold.source, []).append(fold)
-        self._readers = {fold.name: reader_of(fold, parts.settings.limits) for fold in parts.settings.folds}
+        self._readers = {fold.name: reader_of(fold, context.settings.limits) for fold in context.settings.folds}
 
     @property
     def topics(self) -> Collection[str]:
@@ -38,26 +38,26 @@ class FoldProcessors:
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, Processor]:
         """See :meth:`streams_app.delivery.processor.Processors.of`."""
-        parts, folds = self._parts, self._folds[tp.topic]
+        context, folds = self._context, self._folds[tp.topic]
         gone = sorted(set(committed) - {fold.name for fold in folds})
         _check_size(tp, folds, gone)
         readers = {fold.name: self._readers[fold.name] for fold in folds}
-        posts = DecodedBatchCache(parts.settings.app_id, readers, parts.settings.limits)
+        decoded_batches = DecodedBatchCache(context.settings.app_id, readers, context.settings.limits)
         made: dict[str, Processor] = {}
         for fold in folds:
             shard = Shard(fold, tp, self._store(tp, fold.name))
-            made[fold.name] = FoldProcessor(shard, posts, parts)
+            made[fold.name] = FoldProcessor(shard, decoded_batches, context)
         for name in gone:
-            made[name] = DrainProcessor(self._store(tp, name), parts)
+            made[name] = RetiredFoldProcessor(self._store(tp, name), context)
         return made
 
     def is_paused(self, topic: str) -> bool:
         """See :meth:`streams_app.delivery.processor.Processors.is_paused`."""
-        return explains_folding(self._folds[topic], self._parts.status)
+        return explains_folding(self._folds[topic], self._context.status)
 
     def _store(self, tp: TP, fold: str) -> ShardStore:
-        keys = shard_keys(self._parts.settings.app_id, fold, tp.topic, tp.partition)
-        return ShardStore(self._parts.scripts, keys)
+        keys = shard_keys(self._context.settings.app_id, fold, tp.topic, tp.partition)
+        return ShardStore(self._context.scripts, keys)
 
 
 def _check_size(tp: TP, folds: Collection[Fold], gone: Collection[str]) -> None:

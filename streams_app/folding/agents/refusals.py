@@ -14,7 +14,7 @@ from streams_app.words import counted
 logger = logging.getLogger(__name__)
 
 
-def count_misrouted(name: str, reading: DecodedRange, tp: TP, metrics: Metrics) -> None:
+def report_misrouted_events(name: str, reading: DecodedRange, tp: TP, metrics: Metrics) -> None:
     """Counts the events of a fold that are keyed otherwise than they are grouped; warns at the first of them."""
     if metrics.is_first_misrouted(name):
         logger.warning(
@@ -25,7 +25,7 @@ def count_misrouted(name: str, reading: DecodedRange, tp: TP, metrics: Metrics) 
     metrics.misrouted_events.labels(fold=name).inc(reading.misrouted)
 
 
-def tell_of_refused(folds: Iterable[Fold], metrics: Metrics) -> None:
+def report_rejected_events(folds: Iterable[Fold], metrics: Metrics) -> None:
     """Logs how many events were refused since it was last called, and why; nothing where none were."""
     topics = {fold.name: fold.dead_letters for fold in folds}
     for name, reasons in metrics.refused_since().items():

@@ -31,15 +31,15 @@ from streams_app.redis_client import REDIS_ERRORS
 logger = logging.getLogger(__name__)
 
 
-class DrainProcessor(Processor):
+class RetiredFoldProcessor(Processor):
     """Emits what a fold has left in a partition; nothing is delivered to it."""
 
     held = 0
 
-    def __init__(self, store: ShardStore, parts: FoldContext) -> None:
+    def __init__(self, store: ShardStore, context: FoldContext) -> None:
         """Claims nothing yet; ``store`` holds what is left of the fold."""
         self._store = store
-        self._parts = parts
+        self._context = context
         self._mark: Mark | None = None
         self._shard: Shard | None = None
         self._task: asyncio.Task[None] | None = None
@@ -51,12 +51,12 @@ class DrainProcessor(Processor):
         if left is None or claim.mark is None:
             return READS_NOTHING
         definition, topics = left
-        fold = former_fold(claim.tp, RecordShape.from_text(definition), orjson.loads(topics))
+        fold = retired_fold(claim.tp, RecordShape.from_text(definition), orjson.loads(topics))
         self._shard = shard = Shard(fold, claim.tp, self._store)
         await shard.claim(claim.mark.offset, claim.partitions, claim.topic_id, claim.token)
-        parts = self._parts
-        emitter = Emitter(shard, parts.producer, parts.dead_letters_of(fold, claim.tp), parts.clock, parts.metrics)
-        self._task = run(claim, drain(emitter), f"drain {fold.name} {claim.tp}", CAUSES)
+        context = self._context
+        emitter = Emitter(shard, context.producer, context.dead_letters_of(fold, claim.tp), context.clock, context.metrics)
+        self._task = run(claim, emit_open_groups(emitter), f"drain {fold.name} {claim.tp}", CAUSES)
         return READS_NOTHING
 
     def deliver(self, batch: Batch) -> None:
@@ -75,7 +75,7 @@ class DrainProcessor(Processor):
             self._task.cancel()
 
 
-def former_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
+def retired_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
     """A declaration with as much of a fold that is no longer declared as its records need."""
     output, dead_letters = topics
     values: dict[str, Any] = {
@@ -91,7 +91,7 @@ def former_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
     return Fold(**values)
 
 
-async def drain(emitter: Emitter) -> None:
+async def emit_open_groups(emitter: Emitter) -> None:
     """Emits all open groups, with the reason ``flush``; tries again until it is done.
 
     Raises:

@@ -66,7 +66,7 @@ class ShardSnapshot:
         return max(waits, clock_ms - self.due_clock_ms, 0)
 
 
-def look_at(shard: Shard, former: ShardSnapshot | None, acknowledged: int, now_ms: int, monotonic_ms: int) -> ShardSnapshot:
+def snapshot_of(shard: Shard, former: ShardSnapshot | None, acknowledged: int, now_ms: int, monotonic_ms: int) -> ShardSnapshot:
     """What is known of a shard that is held.
 
     Args:
@@ -124,7 +124,7 @@ class ShardSnapshots:
         keys = set()
         for shard, acknowledged in held:
             keys.add(shard.key)
-            self._known[shard.key] = look_at(shard, self._known.get(shard.key), acknowledged, now_ms, monotonic_ms)
+            self._known[shard.key] = snapshot_of(shard, self._known.get(shard.key), acknowledged, now_ms, monotonic_ms)
         for key in self._known.keys() - keys:
             if key[1] in assigned:
                 self._known[key] = replace(self._known[key], is_held=False)

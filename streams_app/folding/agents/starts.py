@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from streams_app.delivery.processor import Mark
 
 
-def began_with(partition: int, elsewhere: Mapping[int, Mark | None], present: int) -> int:
+def partitions_at_first_start(partition: int, elsewhere: Mapping[int, Mark | None], present: int) -> int:
     """The number of partitions the source had when a fold began; it decides where a partition without a mark begins.
 
     ``start = "latest"`` is about the first start of a fold. What was produced to a partition that was added later belongs to it

@@ -17,7 +17,7 @@ import msgspec
 
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
-from streams_app.folding.core.names import mask_of, of_mask, size_of, unmasked
+from streams_app.folding.core.names import mask_of, names_of_mask, size_of, unmasked
 from streams_app.folding.core.shard_clock import RangeTime
 
 MOST_EVENTS: Final = 20_000
@@ -166,7 +166,7 @@ class ChunkCutter:
     def _more_events(self, run: GroupRun) -> int:
         """How many events a run may have from now on; 0: the chunk ends. Asked now and then: for each event it would be dear."""
         bounds, lasted_ms = self._bounds, run.last_score - run.first_score
-        is_long = bounds.are_near or run.events >= MOST_EVENTS or lasted_ms >= MOST_HOLDS * bounds.hold_ms
+        is_long = bounds.may_close_often or run.events >= MOST_EVENTS or lasted_ms >= MOST_HOLDS * bounds.hold_ms
         is_long |= bounds.exceeded_by(size_of(run.names)) is not None
         return 0 if is_long else run.events + MOST_NEAR_EVENTS
 
@@ -201,6 +201,6 @@ def _join(run: GroupRun, names: dict[str, Any] | int) -> int:
         run.names = held | mask
         return 0
     if isinstance(held, int):
-        held = run.names = dict(of_mask(held))
+        held = run.names = dict(names_of_mask(held))
     held.update(unmasked(names))
     return len(held)

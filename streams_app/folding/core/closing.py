@@ -104,7 +104,7 @@ class Bounds:
         return lasted_ms < self.hold_ms and names <= self.max_changed and (not self.max_events or events < self.max_events)
 
     @property
-    def are_near(self) -> bool:
+    def may_close_often(self) -> bool:
         """Whether a busy group may reach a bound on its contents within one fetch."""
         return self.max_events > 0 or self.max_changed < FEW_NAMES
 

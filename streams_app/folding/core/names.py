@@ -75,35 +75,35 @@ _in_order: Cache[tuple[str, ...], int] = Cache()
 _bits: dict[str, int] = {}
 
 
-def without_values(names: Collection[str]) -> NameSet:
+def shared_names(names: Collection[str]) -> NameSet:
     """The shared set of these names."""
     key = frozenset(names)
     found = _of_text.get(key)
     return _of_text.add(key, key, NameSet(names)) if found is None else found
 
 
-def without_values_of_bytes(names: Collection[bytes]) -> NameSet:
+def shared_names_of_bytes(names: Collection[bytes]) -> NameSet:
     """The shared set of these names, which are UTF-8."""
     key = frozenset(names)
     found = _of_bytes.get(key)
     if found is None:
-        text = without_values([name.decode() for name in names])
+        text = shared_names([name.decode() for name in names])
         found = _of_bytes.add(key, text, text)
     return found
 
 
-def of_mask(mask: int) -> NameSet:
+def names_of_mask(mask: int) -> NameSet:
     """The shared set of the names whose bits a mask has."""
     found = _of_mask.get(mask)
     if found is None:
-        names = without_values([name for name, bit in _bits.items() if mask & bit])
+        names = shared_names([name for name, bit in _bits.items() if mask & bit])
         found = _of_mask.add(mask, names, names)
     return found
 
 
 def unmasked(names: Mapping[str, Any] | int) -> Mapping[str, Any]:
     """A mask or a mapping as a mapping."""
-    return of_mask(names) if isinstance(names, int) else names
+    return names_of_mask(names) if isinstance(names, int) else names
 
 
 def size_of(names: Mapping[str, Any] | int) -> int:

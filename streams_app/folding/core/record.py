@@ -14,7 +14,7 @@ import orjson
 
 from streams_app.codec import TEXT_MARK, canonical_bytes, scalars_of
 from streams_app.fold import RECORD_KEY, Fold
-from streams_app.folding.core.names import NameSet, without_values_of_bytes
+from streams_app.folding.core.names import NameSet, shared_names_of_bytes
 
 VERSION_SHIFT: Final = 2**40
 """Room for source offsets below the partition count: the version stays below 2^53 up to 8 191 partitions."""
@@ -115,7 +115,7 @@ class Sealed(NamedTuple):
         if any(values):
             names = {name.decode(): value for name, value in zip(keys, values, strict=True)}
         else:
-            names = without_values_of_bytes(keys)
+            names = shared_names_of_bytes(keys)
         # Beyond 2^63, where a record timestamp may be, Lua packs numbers as doubles. The constructor of a named tuple is slow.
         return tuple.__new__(cls, (member, first, last, events, int(low), int(high), reason.decode(), int(due), partitions, names))
 
@@ -220,7 +220,7 @@ def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int, lost:
     if len(value) <= MAX_RECORD_BYTES or len(names) <= 1:
         return [FoldedRecord(base.encode(), key, value)]
     records = []
-    for number, part in enumerate(_parts(sealed, names), start=1):
+    for number, part in enumerate(_context(sealed, names), start=1):
         part_id = f"{base}#{number}"
         records.append(FoldedRecord(part_id.encode(), key, _value(sealed, shape, part_id, part, lost)))
     return records
@@ -230,7 +230,7 @@ def _json(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-def _parts(sealed: Sealed, names: list[str]) -> list[list[str]]:
+def _context(sealed: Sealed, names: list[str]) -> list[list[str]]:
     """The names in parts of neighbours, so that the record of each part stays below the limit."""
     room = MAX_RECORD_BYTES - 4_096
     parts: list[list[str]] = [[]]

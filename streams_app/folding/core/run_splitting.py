@@ -33,7 +33,7 @@ def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tup
     return found
 
 
-def parted(events: Sequence[tuple[FoldEvent, int]], held: OpenGroup | None, bounds: Bounds) -> list[GroupRun]:
+def split_runs(events: Sequence[tuple[FoldEvent, int]], held: OpenGroup | None, bounds: Bounds) -> list[GroupRun]:
     """The events of a group as runs with no bound inside.
 
     Names of a whole run do not tell which event they came with: one that closes its group by its names is a run of its own.

@@ -128,7 +128,7 @@ class ShardClock:
         self.caught_up_at_ms = self.known_ms = min(view.fetched_at_ms or 0, now_ms)
         return True
 
-    def forget_known(self) -> None:
+    def forget_folded_until(self) -> None:
         """Forgets until when everything that had arrived is folded: the clock that said so is not trusted."""
         self.known_ms = None
 

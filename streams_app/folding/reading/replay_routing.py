@@ -18,17 +18,17 @@ REPLAY_HEADER: Final = "streams-app-replay"
 _HEADERS: Final = attrgetter("headers")
 
 
-def address_of(app_id: str, fold: str) -> bytes:
+def replay_target(app_id: str, fold: str) -> bytes:
     """What the header of an event says that was put back for a fold; neither name holds a slash."""
     return f"{app_id}/{fold}".encode()
 
 
-def addressee_of(headers: Sequence[tuple[str, bytes]]) -> bytes | None:
+def target_of(headers: Sequence[tuple[str, bytes]]) -> bytes | None:
     """Whom an event is for; None: for everybody, as it comes from the producer."""
     return next((target or b"" for name, target in headers if name == REPLAY_HEADER), None)
 
 
-class Post:
+class RoutedRange:
     """A range of records, and who reads what of it."""
 
     def __init__(self, app_id: str, folds: Sequence[str], records: list[Any], decoded: list[Any] | None) -> None:
@@ -46,7 +46,7 @@ class Post:
         self._decoded = decoded
         self._has_headers = any(map(_HEADERS, records))
 
-    def of(self, fold: str, reading: DecodedRange) -> tuple[list[Any], list[Any] | None]:
+    def records_for(self, fold: str, reading: DecodedRange) -> tuple[list[Any], list[Any] | None]:
         """What one fold has to read, and the same of what was decoded.
 
         Args:
@@ -57,17 +57,17 @@ class Post:
         if not self._has_headers:
             return records, decoded
         if fold == self._folds[0]:
-            reading.refused += self._astray()
+            reading.refused += self._for_unknown_folds()
         # A bare name is how an event was addressed before applications were told apart; it may still be read again.
-        meant = None, address_of(self._app_id, fold), fold.encode()
-        mine = [i for i in range(len(records)) if addressee_of(records[i].headers) in meant]
+        meant = None, replay_target(self._app_id, fold), fold.encode()
+        mine = [i for i in range(len(records)) if target_of(records[i].headers) in meant]
         return [records[i] for i in mine], None if decoded is None else [decoded[i] for i in mine]
 
-    def _astray(self) -> Iterator[Refused]:
+    def _for_unknown_folds(self) -> Iterator[Refused]:
         """Events put back for a fold that was renamed or removed since: dead letters of that name, not skipped by everybody."""
-        ours = address_of(self._app_id, "")
+        ours = replay_target(self._app_id, "")
         for record in self._records:
-            target = addressee_of(record.headers)
+            target = target_of(record.headers)
             if target is None or not target.startswith(ours):
                 continue
             name = target[len(ours) :].decode("utf-8", "backslashreplace")

@@ -10,12 +10,12 @@ from streams_app.folding.core.chunks import Chunk, ChunkCutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.shard_clock import ShardClock
-from streams_app.folding.store.replies import UnderWay
+from streams_app.folding.store.replies import RangeInProgress
 
 
 def chunks_of(
-    events: Iterable[Event], fence: int, end: int, begun: UnderWay | None, clock: ShardClock, bounds: Bounds, view: ReaderView,
-    now_ms: int, *, keeps_values: bool,
+    events: Iterable[Event], fence: int, end: int, begun: RangeInProgress | None, clock: ShardClock, bounds: Bounds,
+    view: ReaderView, now_ms: int, *, keeps_values: bool,
 ) -> Iterator[Chunk]:  # fmt: skip
     """Cuts the events of a range, each chunk as it is wanted: by then those before are folded, and the clock has moved.
 

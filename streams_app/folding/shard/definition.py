@@ -14,14 +14,14 @@ class Definition:
     Attributes:
         present: As this worker has it.
         stored: The one under which the groups were folded.
-        is_read_otherwise: Whether functions of the user now say something else of the range under way.
+        functions_disagree: Whether functions of the user now say something else of the range under way.
     """
 
     present: RecordShape
     stored: RecordShape
-    is_read_otherwise: bool = False
+    functions_disagree: bool = False
 
     @property
-    def is_former(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether what is stored leaves first: what is folded now means something else."""
-        return self.stored != self.present or self.is_read_otherwise
+        return self.stored != self.present or self.functions_disagree

@@ -11,8 +11,8 @@ from streams_app.folding.core.chunks import Chunk, GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event, FoldEvent
 from streams_app.folding.core.model import OpenGroup
-from streams_app.folding.core.run_splitting import parted, scored_events
-from streams_app.folding.store.arguments import Groups, Packing
+from streams_app.folding.core.run_splitting import scored_events, split_runs
+from streams_app.folding.store.arguments import GroupPacker, PackedGroups
 from streams_app.folding.store.replies import FoldOutcome
 
 
@@ -55,7 +55,7 @@ class ChunkProgress:
         self._scored: dict[bytes, list[tuple[FoldEvent, int]]] = {}
         self._apart: dict[bytes, list[GroupRun]] = {}
 
-    def next_groups(self, most: int, packing: Packing, silent_from_ms: int) -> tuple[Groups, bool]:
+    def next_groups(self, most: int, packing: GroupPacker, silent_from_ms: int) -> tuple[PackedGroups, bool]:
         """The next groups, packed, and whether they are the last ones.
 
         Args:
@@ -80,16 +80,16 @@ class ChunkProgress:
         if not self._scored:
             # Of all groups: the events are read once.
             self._scored = scored_events(self._events(), self.chunk)
-        apart = {group: parted(self._scored[group], held, bounds) for group, held in groups.items()}
+        apart = {group: split_runs(self._scored[group], held, bounds) for group, held in groups.items()}
         if apart.items() <= self._apart.items():
             raise RefusedError("fold", "detail")
         self._apart |= apart
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Goes back to the first group: the range is not under way in Redis."""
         self.cursor, self._at = b"", 0
 
-    def moved_to(self, cursor: bytes) -> None:
+    def advance_to(self, cursor: bytes) -> None:
         """Goes on behind that group.
 
         Raises:

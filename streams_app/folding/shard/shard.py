@@ -30,9 +30,9 @@ from streams_app.folding.shard.cutting import chunks_of
 from streams_app.folding.shard.definition import Definition
 from streams_app.folding.shard.outbox import Outbox
 from streams_app.folding.shard.progress import ChunkProgress, FoldStep
-from streams_app.folding.store.arguments import Packing
+from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.keys import owner_text
-from streams_app.folding.store.replies import FoldOutcome, SealedGroups, UnderWay
+from streams_app.folding.store.replies import FoldOutcome, RangeInProgress, SealedGroups
 from streams_app.folding.store.shard_store import ShardStore
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Shard:
     Attributes:
         definition: What its groups mean.
         fence: Highest offset folded.
-        under_way: The range that is being folded, if a script has begun it and none has finished it.
+        in_progress: The range that is being folded, if a script has begun it and none has finished it.
         clock: The time it lives by.
         outbox: Sealed entries in the order of sealing, not yet acknowledged; mirrors the outbox in Redis.
         lock: Held while a script of this shard runs.
@@ -70,13 +70,13 @@ class Shard:
         self.lock = asyncio.Lock()
         self.token = ""
         self.fence = -1
-        self.under_way: UnderWay | None = None
+        self.in_progress: RangeInProgress | None = None
         self.log: tuple[Fingerprint, ...] = ()
         self.lost = 0
         self.is_claimed = False
         self.seen: SealedGroups | None = None
-        self._packing = Packing(self.bounds, b"", 1, keeps_values=fold.keep == "last")
-        self._pace = script_sizing.ScriptSizing()
+        self._packing = GroupPacker(self.bounds, b"", 1, keeps_values=fold.keep == "last")
+        self._sizing = script_sizing.ScriptSizing()
 
     def __repr__(self) -> str:
         return f"<Shard fold={self.fold.name} source={self.tp} fence={self.fence}>"
@@ -108,12 +108,12 @@ class Shard:
                 self.token, mark - 1, secrets.token_bytes(4), self.definition.present.to_text(), owner_text(), topics, topic_id
             )
             assert claimed is not None  # a mark was given, so the state exists now
-            self.fence, self.under_way = claimed.fence, claimed.under_way
+            self.fence, self.in_progress = claimed.fence, claimed.in_progress
             self.log, self.lost = claimed.log, claimed.lost
             self.clock.take_over(claimed.clocks)
             self.definition = Definition(self.definition.present, RecordShape.from_text(claimed.definition))
             self.seen = None
-            self._packing = Packing(self.bounds, claimed.epoch, partitions, keeps_values=self.fold.keep == "last")
+            self._packing = GroupPacker(self.bounds, claimed.epoch, partitions, keeps_values=self.fold.keep == "last")
             await self._load_outbox()
             self.is_claimed = True
         logger.info(
@@ -136,7 +136,7 @@ class Shard:
 
     def waits_for(self, end: int) -> bool:
         """Whether a range that ends here is too short: the one under way reaches further, and is folded as it was begun."""
-        return self.under_way is not None and end < self.under_way.to
+        return self.in_progress is not None and end < self.in_progress.to
 
     def chunks(self, events: Iterable[Event], end: int, view: ReaderView, now_ms: int) -> Iterator[Chunk]:
         """Cuts the events of a range for this shard, each chunk as it is wanted: by then those before are folded.
@@ -148,7 +148,9 @@ class Shard:
             now_ms: Wall clock.
         """
         keeps_values = self.fold.keep == "last"
-        return chunks_of(events, self.fence, end, self.under_way, self.clock, self.bounds, view, now_ms, keeps_values=keeps_values)
+        return chunks_of(
+            events, self.fence, end, self.in_progress, self.clock, self.bounds, view, now_ms, keeps_values=keeps_values
+        )
 
     def read(self, record: Any) -> None:
         """Remembers what the last record of the next chunk is; None: it has none."""
@@ -163,9 +165,9 @@ class Shard:
             events: Reads the events of its range again: where bounds fall inside a run it is taken apart.
         """
         digest = digest_of(chunk) if self.fold.is_by_functions else b""
-        begun = self.under_way or UnderWay(chunk.to, b"", chunk.time, digest)
+        begun = self.in_progress or RangeInProgress(chunk.to, b"", chunk.time, digest)
         # Else what is left out, as it lies behind the cursor, might be in no record.
-        self.definition.is_read_otherwise |= begun.digest != digest
+        self.definition.functions_disagree |= begun.digest != digest
         return ChunkProgress(chunk, begun.cursor, events, digest)
 
     async def fold_once(self, progress: ChunkProgress) -> FoldStep:
@@ -177,20 +179,20 @@ class Shard:
         """
         async with self.lock:
             self.check_owned()
-            if len(self.outbox) >= OUTBOX_LIMIT or self.definition.is_former:
+            if len(self.outbox) >= OUTBOX_LIMIT or self.definition.has_changed:
                 return FoldStep(FoldOutcome.FULL)
-            if self.under_way is None:
+            if self.in_progress is None:
                 # It may have been dropped since the chunk was begun, with the former definition of the fold.
-                progress.begin_anew()
+                progress.restart()
             chunk = progress.chunk
             after = self.clock.after(chunk.time, chunk.clock_ms, has_events=chunk.events > 0)
             silent_from_ms = self.clock.silent_from_ms(chunk.time, after)
-            under_way = UnderWay(chunk.to, b"", chunk.time, progress.digest)
+            in_progress = RangeInProgress(chunk.to, b"", chunk.time, progress.digest)
             while True:
-                groups, is_last = progress.next_groups(self._pace.groups, self._packing, silent_from_ms)
+                groups, is_last = progress.next_groups(self._sizing.groups, self._packing, silent_from_ms)
                 was_exact, self.outbox.is_exact = self.outbox.is_exact, False
                 reply = await self.store.fold(
-                    self.token, self.fence, under_way, progress.cursor, groups, after, self.bounds,
+                    self.token, self.fence, in_progress, progress.cursor, groups, after, self.bounds,
                     is_last=is_last, outbox_limit=OUTBOX_LIMIT, most_work=script_sizing.WORK, partitions=self._packing.partitions,
                     log=self.log,
                 )  # fmt: skip
@@ -205,12 +207,12 @@ class Shard:
             if reply.outcome is FoldOutcome.ALREADY:
                 await self._load_outbox()
             self.outbox.extend(reply.sealed)
-            self._pace.learn(reply.taken, reply.work)
+            self._sizing.learn(reply.taken, reply.work)
             if reply.cursor:
-                progress.moved_to(reply.cursor)
-                self.under_way = replace(under_way, cursor=reply.cursor)
+                progress.advance_to(reply.cursor)
+                self.in_progress = replace(in_progress, cursor=reply.cursor)
                 return FoldStep(FoldOutcome.MORE, len(reply.sealed))
-            self.under_way, self.fence = None, chunk.to
+            self.in_progress, self.fence = None, chunk.to
             self.clock.stored = after._replace(clock_ms=max(after.clock_ms, reply.clock_ms))
             return FoldStep(FoldOutcome.DONE, len(reply.sealed))
 
@@ -221,7 +223,7 @@ class Shard:
         return self.is_claimed and self.clock.look(self.fence, view, now_ms)
 
     async def seal(
-        self, now_ms: int, *, known_ms: int | None, everything: bool = False, is_starved: bool = False
+        self, now_ms: int, *, known_ms: int | None, everything: bool = False, is_redis_full: bool = False
     ) -> SealedGroups | None:
         """Puts due groups into the outbox; one script.
 
@@ -229,7 +231,7 @@ class Shard:
             now_ms: Wall clock.
             known_ms: Everything that had arrived by then is folded; None: nobody knows until when.
             everything: Every open group, due or not.
-            is_starved: Redis is full.
+            is_redis_full: Redis is full.
 
         Returns:
             What it did; None while the outbox is too full to take more.
@@ -248,7 +250,7 @@ class Shard:
             try:
                 done = await self.store.seal(
                     self.token, self.fence, clock_ms, replace(self.bounds, hold_ms=self.bounds.hold_ms + late_ms),
-                    quiet=self.clock.quiet_groups_close(clock_ms, now_ms), everything=everything, is_starved=is_starved,
+                    quiet=self.clock.quiet_groups_close(clock_ms, now_ms), everything=everything, is_redis_full=is_redis_full,
                     limit=min(SEAL_LIMIT, room), partitions=self._packing.partitions,
                 )  # fmt: skip
             except RefusedError:
@@ -301,7 +303,7 @@ class Shard:
             self.check_owned()
             present = self.definition.present
             await self.store.define(self.token, present.to_text())
-            self.definition, self.under_way = Definition(present, present), None
+            self.definition, self.in_progress = Definition(present, present), None
 
     async def rewind_to(self, fence: int, log: tuple[Fingerprint, ...], lost: int) -> None:
         """Moves the fence back over offsets that the broker has lost; nothing may be left to be emitted.
@@ -314,7 +316,7 @@ class Shard:
         async with self.lock:
             self.check_owned()
             await self.store.rewind(self.token, self.fence, fence, log, lost)
-            self.fence, self.under_way, self.log, self.lost = fence, None, log, lost
+            self.fence, self.in_progress, self.log, self.lost = fence, None, log, lost
 
     async def skip_to(self, fence: int) -> None:
         """Moves the fence over offsets the log no longer has; no group may be open."""
@@ -322,5 +324,5 @@ class Shard:
             self.check_owned()
             await self.store.skip(self.token, self.fence, fence)
             self.fence = fence
-            if self.under_way is not None and self.under_way.to <= fence:
-                self.under_way = None
+            if self.in_progress is not None and self.in_progress.to <= fence:
+                self.in_progress = None

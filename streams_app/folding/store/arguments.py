@@ -12,7 +12,7 @@ from typing import Any, Final
 from streams_app.folding.core.chunks import Chunk, GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.names import size_of
-from streams_app.folding.store.codec import Session, flat, packed_run, session_of
+from streams_app.folding.store.codec import Session, flatten_sessions, pack_run, pack_session
 
 MOST_PARTS: Final = 16_000
 """Names and other parts of runs in one script: it takes no more, and unpacks all before it can tell that it has done enough."""
@@ -21,7 +21,7 @@ BYTES_OF_A_PART: Final = 25
 """So many bytes of values are as much work as a part."""
 
 
-class Groups:
+class PackedGroups:
     """Some groups of a chunk, packed.
 
     Attributes:
@@ -36,7 +36,7 @@ class Groups:
         self.sessions: list[Session] = []
 
 
-class Packing:
+class GroupPacker:
     """How the groups of a fold are packed; the same for all chunks between two claims."""
 
     def __init__(self, bounds: Bounds, epoch: bytes, partitions: int, *, keeps_values: bool) -> None:
@@ -55,7 +55,7 @@ class Packing:
 
     def groups(
         self, chunk: Chunk, members: Iterable[bytes], clock_ms: int, silent_from_ms: int, apart: Mapping[bytes, list[GroupRun]]
-    ) -> Groups:
+    ) -> PackedGroups:
         """Packs groups of a chunk, as many as one script should unpack, at least one.
 
         Args:
@@ -65,7 +65,7 @@ class Packing:
             silent_from_ms: The silence after its events is not counted from before.
             apart: Runs of groups that were taken apart, see :mod:`streams_app.folding.core.run_splitting`.
         """
-        packed = Groups()
+        packed = PackedGroups()
         epoch, keeps_values = self.epoch, self.keeps_values
         parts = 0
         for member in members:
@@ -77,15 +77,15 @@ class Packing:
                 count = self._session_count(runs, clock_ms) if self.bounds.sessions else 0
             sessions: Any = False
             if count:
-                new = [session_of(member, run, self.bounds, self.partitions, keeps_values=keeps_values) for run in runs[:count]]
+                new = [pack_session(member, run, self.bounds, self.partitions, keeps_values=keeps_values) for run in runs[:count]]
                 packed.sessions += new
-                sessions = flat(new)
+                sessions = flatten_sessions(new)
             rest: Any = False
             if count == len(runs) - 1 and self._is_plain(runs[-1]):
-                rest = packed_run(runs[-1], epoch, silent_from_ms, keeps_values=keeps_values)
+                rest = pack_run(runs[-1], epoch, silent_from_ms, keeps_values=keeps_values)
                 parts += len(rest)
             elif count < len(runs):
-                rest = [packed_run(run, epoch, silent_from_ms, keeps_values=keeps_values) for run in runs[count:]]
+                rest = [pack_run(run, epoch, silent_from_ms, keeps_values=keeps_values) for run in runs[count:]]
                 parts += sum(map(len, rest))
             packed.values += (member, sessions, rest)
             if keeps_values:

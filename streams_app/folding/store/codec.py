@@ -16,7 +16,7 @@ import orjson
 from streams_app.folding.core.chunks import GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.model import OpenGroup
-from streams_app.folding.core.names import NameSet, of_mask, without_values
+from streams_app.folding.core.names import NameSet, names_of_mask, shared_names
 from streams_app.folding.core.record import Sealed
 
 INFO_FIELD: Final = b"\xff"
@@ -74,7 +74,7 @@ class StoredGroup(NamedTuple):
         return cls(epoch, first, first + offsets, opened, score, events, lowest, lowest + stamps, names, score + sum(silence))
 
 
-def open_group_of(content: Sequence[bytes]) -> OpenGroup | None:
+def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
     """An open group without the values of its names; None where there is none.
 
     Args:
@@ -90,7 +90,7 @@ def open_group_of(content: Sequence[bytes]) -> OpenGroup | None:
     )  # fmt: skip
 
 
-def packed_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: bool) -> list[Any]:
+def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: bool) -> list[Any]:
     """A run as ``fold.lua`` reads it: first offset, from when silence is counted, and the sidecar that it would open.
 
     Args:
@@ -101,7 +101,7 @@ def packed_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values
     """
     opened, score, first, low = run.first_score, run.last_score, run.first_offset, run.low_ms
     silent = score if score > silent_from_ms else silent_from_ms
-    names: dict[str, bytes] = values_of(run) if keeps_values else names_of(run)
+    names: dict[str, bytes] = run_values(run) if keeps_values else run_names(run)
     numbers = (
         epoch, first, run.last_offset - first, opened, score - opened, run.events, low - opened, run.high_ms - low, len(names),
     )  # fmt: skip
@@ -111,15 +111,15 @@ def packed_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values
     return [first, silent, INFO_FIELD, info, *(part for item in names.items() for part in item)]
 
 
-def values_of(run: GroupRun) -> dict[str, bytes]:
+def run_values(run: GroupRun) -> dict[str, bytes]:
     """Changed name → last value of a run, as JSON."""
     return {name: orjson.dumps(value) for name, value in run.changed.items()}
 
 
-def names_of(run: GroupRun) -> NameSet:
+def run_names(run: GroupRun) -> NameSet:
     """Changed names of a run, without values."""
     names = run.names
-    return of_mask(names) if isinstance(names, int) else without_values(names)
+    return names_of_mask(names) if isinstance(names, int) else shared_names(names)
 
 
 class Session(NamedTuple):
@@ -138,9 +138,9 @@ class Session(NamedTuple):
     last_score: int
 
 
-def session_of(member: bytes, run: GroupRun, bounds: Bounds, partitions: int, *, keeps_values: bool) -> Session:
+def pack_session(member: bytes, run: GroupRun, bounds: Bounds, partitions: int, *, keeps_values: bool) -> Session:
     """The session that a run is, if its group was not open before."""
-    names: dict[str, bytes] = values_of(run) if keeps_values else names_of(run)
+    names: dict[str, bytes] = run_values(run) if keeps_values else run_names(run)
     reason, due_ms = bounds.closed_by(run.first_score, run.last_score)
     numbers = member, run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, reason, due_ms, partitions
     # An array of ten, the last of which may be packed already.
@@ -150,7 +150,7 @@ def session_of(member: bytes, run: GroupRun, bounds: Bounds, partitions: int, *,
     return tuple.__new__(Session, (sealed, packed, run.first_score, run.last_score))
 
 
-def flat(sessions: Iterable[Session]) -> list[Any]:
+def flatten_sessions(sessions: Iterable[Session]) -> list[Any]:
     """Sessions of one group as ``fold.lua`` reads them."""
     values: list[Any] = []
     for sealed, packed, first_score, last_score in sessions:

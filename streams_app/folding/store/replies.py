@@ -28,7 +28,7 @@ CAUSES: Final = {
 
 
 @dataclass(slots=True)
-class UnderWay:
+class RangeInProgress:
     """A range of which some groups are folded.
 
     Attributes:
@@ -56,7 +56,7 @@ class ClaimReply:
     definition: str
     open_groups: int
     outbox_records: int
-    under_way: UnderWay | None
+    in_progress: RangeInProgress | None
     log: tuple[Fingerprint, ...] = ()
     lost: int = 0
 

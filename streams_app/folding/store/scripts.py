@@ -23,7 +23,7 @@ def with_included(text: str) -> str:
     return scripts.with_included(text, lambda name: script_text(f"shared/{name}"))
 
 
-class ScriptSet:
+class FoldScripts:
     """The scripts, loaded once a process."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:

@@ -17,11 +17,11 @@ from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
-from streams_app.folding.store.arguments import Groups
-from streams_app.folding.store.codec import open_group_of
+from streams_app.folding.store.arguments import PackedGroups
+from streams_app.folding.store.codec import unpack_open_group
 from streams_app.folding.store.keys import ShardKeys
-from streams_app.folding.store.replies import ClaimReply, FoldOutcome, FoldReply, SealedGroups, UnderWay
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.replies import ClaimReply, FoldOutcome, FoldReply, RangeInProgress, SealedGroups
+from streams_app.folding.store.scripts import FoldScripts
 
 FINISHED_RANGES: Final = 500
 """Most ranges that one script removes: some 3 ms."""
@@ -32,7 +32,7 @@ _FIRST_OFFSET = attrgetter("first_offset")
 class ShardStore:
     """One shard's scripts, bound to its keys."""
 
-    def __init__(self, scripts: ScriptSet, keys: ShardKeys) -> None:
+    def __init__(self, scripts: FoldScripts, keys: ShardKeys) -> None:
         self.redis = scripts.redis
         self.keys = keys
         self._scripts = scripts.by_name
@@ -67,16 +67,18 @@ class ShardStore:
         created, fence, clock, record_clock, late, stored_epoch, stored_definition, groups, records, *rest = reply
         *range_under_way, log, lost = rest
         to, cursor, cap, arrived, digest = range_under_way
-        under_way = UnderWay(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None), digest) if to else None
+        in_progress = (
+            RangeInProgress(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None), digest) if to else None
+        )
         clocks = Clocks(int(clock), int(record_clock), int(late))
         return ClaimReply(
-            created == b"new", int(fence), clocks, stored_epoch, stored_definition.decode(), groups, records, under_way,
+            created == b"new", int(fence), clocks, stored_epoch, stored_definition.decode(), groups, records, in_progress,
             of_text(log.decode()), int(lost),
         )  # fmt: skip
 
     async def fold(
-        self, token: str, fence: int, after: UnderWay, cursor: bytes, groups: Groups, clocks: Clocks, bounds: Bounds, *,
-        is_last: bool, outbox_limit: int, most_work: int, partitions: int, log: Sequence[Fingerprint] = (),
+        self, token: str, fence: int, after: RangeInProgress, cursor: bytes, groups: PackedGroups, clocks: Clocks,
+        bounds: Bounds, *, is_last: bool, outbox_limit: int, most_work: int, partitions: int, log: Sequence[Fingerprint] = (),
     ) -> FoldReply:  # fmt: skip
         """Folds groups of the range that follows the fence; the rest is as in ``fold.lua``.
 
@@ -108,7 +110,7 @@ class ShardStore:
         if outcome is FoldOutcome.FULL:
             return FoldReply(outcome)
         if outcome is FoldOutcome.DETAIL:
-            return FoldReply(outcome, detail=dict(zip(reply[1][::2], map(open_group_of, reply[1][1::2]), strict=True)))
+            return FoldReply(outcome, detail=dict(zip(reply[1][::2], map(unpack_open_group, reply[1][1::2]), strict=True)))
         if outcome is FoldOutcome.ALREADY:
             return FoldReply(outcome, reply[1], int(reply[2]))
         _, new_cursor, clock, sealed, elsewhere, sessions, taken, work = reply
@@ -116,7 +118,7 @@ class ShardStore:
 
     async def seal(
         self, token: str, fence: int, clock_ms: int, bounds: Bounds, *, quiet: bool, limit: int, partitions: int,
-        everything: bool = False, is_starved: bool = False,
+        everything: bool = False, is_redis_full: bool = False,
     ) -> SealedGroups:  # fmt: skip
         """Puts due groups into the outbox.
 
@@ -129,13 +131,13 @@ class ShardStore:
             limit: Groups at most.
             partitions: Partition count of the source.
             everything: Seal every open group, as ``flush``.
-            is_starved: Redis is full: groups leave by ``clock_ms`` also while a range is under way.
+            is_redis_full: Redis is full: groups leave by ``clock_ms`` also while a range is under way.
 
         Raises:
             RefusedError: Not the owner, or another fence.
         """
         reply = await self._call(
-            "seal", token=token, fence=str(fence), clock=clock_ms, is_starved=is_starved,
+            "seal", token=token, fence=str(fence), clock=clock_ms, is_redis_full=is_redis_full,
             quiet_ms=bounds.quiet_ms if quiet else None, hold_ms=bounds.hold_ms, everything=everything, limit=limit,
             partitions=partitions,
         )  # fmt: skip
@@ -234,7 +236,7 @@ class ShardStore:
             above = int(reply[1][-1])
 
 
-def _sealed(groups: Groups, packed: bytes, elsewhere: bytes, sessions: int) -> list[Sealed]:
+def _sealed(groups: PackedGroups, packed: bytes, elsewhere: bytes, sessions: int) -> list[Sealed]:
     """The records that a script that folds has put into the outbox, in the order of first offsets.
 
     Args:

@@ -16,7 +16,7 @@ from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import FoldOutcome
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
 from tests.scripts import sealed_in
@@ -95,7 +95,7 @@ async def test_groups_by_a_field_named_key_leave_before_groups_by_the_record_key
     keys_of_groups: list[Any] = ["key", "@key", lambda _: "a"]
     for number, group_key in enumerate(keys_of_groups):
         definition = Fold(name="f", source="t", group_key=group_key, changed="m", quiet_period=timedelta(hours=1))
-        shard = Shard(definition, TP("t", 0), ShardStore(ScriptSet(redis_client), keys))
+        shard = Shard(definition, TP("t", 0), ShardStore(FoldScripts(redis_client), keys))
         await shard.claim(0, 1)
         await emitter_of(shard, producer).emit_due_once()
         await fold_some(shard, [FoldEvent(number, 1_000, b"sa", {"u": 1})])

@@ -19,7 +19,7 @@ from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.folding.agents.processor import FoldProcessor
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
 from tests.shards import parts_of, posts_of
@@ -27,7 +27,7 @@ from tests.shards import parts_of, posts_of
 
 async def test_a_fold_that_drops_a_cancellation_ends_with_its_claim(redis_client: Redis, names: Names) -> None:
     fold, tp = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1)), TP("t", 0)
-    shard = Shard(fold, tp, ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0)))
+    shard = Shard(fold, tp, ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "f", "t", 0)))
     processor = FoldProcessor(shard, posts_of(fold), parts_of(redis_client, names, fold, TrustedClock(SystemClock())))
     edges = Edges(0, 1, 0)
     partition: Any = SimpleNamespace(

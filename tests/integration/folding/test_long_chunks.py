@@ -24,7 +24,7 @@ from streams_app.folding.core.script_sizing import WORK
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import FoldOutcome, FoldReply
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
 from tests.shards import claimed_shard, fold_some, parts_of, posts_of
@@ -188,13 +188,13 @@ async def test_a_long_run_with_a_bound_inside_is_sent_as_the_runs_between_its_cl
 
 async def test_a_chunk_that_is_taken_apart_reads_its_own_records_again_and_no_others(redis_client: Redis, names: Names) -> None:
     fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1), max_events=3)
-    shard = Shard(fold, TP("t", 0), ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0)))
+    shard = Shard(fold, TP("t", 0), ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "f", "t", 0)))
     await shard.claim(0, 1)
     clock = TrustedClock(SimpleNamespace(now_ms=lambda: 10**9, monotonic_ms=lambda: 1))
     processor = FoldProcessor(shard, posts_of(fold), parts_of(redis_client, names, fold, clock))
     records = [SimpleNamespace(offset=at, timestamp=1, key=b"x", value=b'{"a":"x","m":"y"}', headers=()) for at in range(20)]
     batch = Batch(TP("t", 0), records, 0, 20, stable_offset=20, fetched_at_ms=10**9, seek_number=0)
-    reader = processor._posts._readers["f"]
+    reader = processor._decoded_batches._readers["f"]
     with patch.object(chunks_module, "MOST_NEAR_EVENTS", 5), patch.object(reader, "events", wraps=reader.events) as events:
         await processor.fold_once(batch)
     read = [[record.offset for record in call.args[0]] for call in events.call_args_list]

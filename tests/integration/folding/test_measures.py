@@ -37,7 +37,7 @@ def two_hours(begin_ms: int) -> Iterator[tuple[str, int, int]]:
         yield f"account_{int(150 * chosen.random() ** 3)}", at_ms, number
 
 
-def figures_of(worker: WorkerProcess) -> dict[tuple[str, str], Any]:
+def statistics_of(worker: WorkerProcess) -> dict[tuple[str, str], Any]:
     """(metric, fold) → its value; of a histogram the counts of its buckets, each with what is below it."""
     found: dict[tuple[str, str], Any] = {}
     for family in text_string_to_metric_families(metrics_of(worker)):
@@ -94,8 +94,10 @@ async def test_what_a_worker_tells_of_a_backlog_is_what_its_topics_say(site: Sit
     )
     with site.worker(site.config(folds)) as worker:
         outcomes = {fold: await site.outcome(fold, EVENTS) for fold in ("sessions", "merged")}
-        await wait_until(lambda: is_told(figures_of(worker), outcomes), LIMIT_SECONDS, "all events are counted, up to the gauges")
-        found = figures_of(worker)
+        await wait_until(
+            lambda: is_told(statistics_of(worker), outcomes), LIMIT_SECONDS, "all events are counted, up to the gauges"
+        )
+        found = statistics_of(worker)
     gaps, groups = gaps_of(log)
 
     for fold, outcome in outcomes.items():
@@ -121,7 +123,7 @@ async def test_a_group_that_opens_again_soon_after_its_emission_is_a_split_fold(
         await send_at(site, "events", [("account_1", min(int(time.time() * 1000), begin_ms + 9_000), 2)])
 
         def told() -> dict[tuple[str, str], Any]:
-            found = figures_of(worker)
+            found = statistics_of(worker)
             return found if found["split_folds_total", "folded"] == 1 else {}
 
         found = await wait_until(told, LIMIT_SECONDS, "it is told while it is open")

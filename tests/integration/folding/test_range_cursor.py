@@ -12,8 +12,8 @@ from streams_app.delivery.scripts import RefusedError
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.folding.shard import shard as sharding
-from streams_app.folding.store.replies import FoldOutcome, UnderWay
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.replies import FoldOutcome, RangeInProgress
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
 from tests.integration.range_by_steps import CHUNK, EVENTS, RANGE_MARKS, TO, A, B, C, D, step, step_by_step
@@ -56,7 +56,7 @@ async def test_the_first_script_of_a_range_writes_where_it_ends_how_far_it_came_
 
 async def test_a_range_that_fits_one_script_writes_no_cursor(store: ShardStore, redis_client: Redis) -> None:
     await redis_client.config_resetstat()
-    await fold(ShardStore(ScriptSet(redis_client), store.keys), -1, CHUNK)
+    await fold(ShardStore(FoldScripts(redis_client), store.keys), -1, CHUNK)
     counts = await redis_client.info("commandstats")
 
     assert set() == RANGE_MARKS & (await marks_of(store)).keys()
@@ -158,7 +158,7 @@ async def test_an_owner_goes_on_from_where_the_lost_replies_had_come(
     told = shard.outbox.first(9)
     # Two more scripts, of whose doings nobody hears.
     behind = shard.begin(chunk, lambda: late)
-    behind.moved_to(progress.cursor)
+    behind.advance_to(progress.cursor)
     for _ in range(2):
         await shard.fold_once(behind)
     shard.outbox.clear()
@@ -197,7 +197,7 @@ async def test_a_claim_tells_of_the_range_under_way(store: ShardStore, arrived_m
     (first, *_) = await open_groups(store)
 
     assert claimed is not None
-    assert UnderWay(TO, A, RangeTime(7_000, arrived_ms)) == claimed.under_way
+    assert RangeInProgress(TO, A, RangeTime(7_000, arrived_ms)) == claimed.in_progress
     assert (A, -1, 1) == (first, claimed.fence, claimed.open_groups)
 
 
@@ -206,7 +206,7 @@ async def test_a_claim_tells_of_none_before_a_range_has_begun_and_once_it_is_fol
     await fold(store, -1, CHUNK)
     after = await store.claim("me", None, b"", "")
 
-    assert [None, None] == [claimed and claimed.under_way for claimed in (before, after)]
+    assert [None, None] == [claimed and claimed.in_progress for claimed in (before, after)]
 
 
 @pytest.mark.parametrize("end", [TO, TO + 1, TO + 50])

@@ -25,7 +25,7 @@ from streams_app.folding.core.model import MemoryShard, OpenGroup
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.shard.progress import ChunkProgress
 from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store.arguments import Packing
+from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.codec import StoredGroup
 from streams_app.folding.store.replies import FoldOutcome
 from streams_app.folding.store.shard_store import ShardStore
@@ -86,7 +86,7 @@ async def test_a_range_in_several_scripts_leaves_the_same_as_event_by_event(
     store = new_store(redis)
     await store.claim("me", -1, EPOCH, "")
     model, expected = MemoryShard(bounds, PARTITIONS), []
-    packing = Packing(bounds, EPOCH, PARTITIONS, keeps_values=keeps_values)
+    packing = GroupPacker(bounds, EPOCH, PARTITIONS, keeps_values=keeps_values)
     small, much = cycle([BriefStore(store, work) for work in works]), cycle(mosts)
     clock, fence, found = 0, -1, []
     for shape in (before, drawn):
@@ -115,7 +115,7 @@ async def test_a_range_in_several_scripts_leaves_the_same_as_event_by_event(
 
 
 async def fold_in_parts(
-    chunk: chunks_module.Chunk, fence: int, events: list[FoldEvent], packing: Packing, stores: Iterator[ShardStore],
+    chunk: chunks_module.Chunk, fence: int, events: list[FoldEvent], packing: GroupPacker, stores: Iterator[ShardStore],
     mosts: Iterator[int],
 ) -> list[Sealed]:  # fmt: skip
     """Each script of another size; what they say that they sealed."""
@@ -130,7 +130,7 @@ async def fold_in_parts(
             progress.detail(reply.detail, packing.bounds)
         elif outcome is FoldOutcome.MORE:
             assert reply.cursor > progress.cursor
-            progress.moved_to(reply.cursor)
+            progress.advance_to(reply.cursor)
     return found
 
 

@@ -16,8 +16,8 @@ from streams_app.fold import Fold
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import EVERYTHING, shard_keys
-from streams_app.folding.store.replies import FoldOutcome, UnderWay
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.replies import FoldOutcome, RangeInProgress
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
 from tests.integration.range_by_steps import CHUNK, EVENTS, RANGE_MARKS, TO, A, B, C, D, step, step_by_step
@@ -75,7 +75,7 @@ async def test_a_log_that_begins_within_the_range_leaves_the_rest_of_it(store: S
     done = await send(store, 1, rest, packed(rest), cursor=A)
 
     assert claimed is not None
-    assert (1, UnderWay(TO, A, CHUNK.time)) == (claimed.fence, claimed.under_way)
+    assert (1, RangeInProgress(TO, A, CHUNK.time)) == (claimed.fence, claimed.in_progress)
     assert (FoldOutcome.DONE, [B]) == (done.outcome, list(await open_groups(store)))
     assert str(TO) == (await marks_of(store))["fence"]
 
@@ -100,7 +100,7 @@ async def test_an_owner_that_skips_knows_whether_the_range_goes_on(
     await shard.seal(10_000, known_ms=None, everything=True)
     await shard.skip_to(to)
 
-    assert (to, expected) == (shard.fence, shard.under_way is not None)
+    assert (to, expected) == (shard.fence, shard.in_progress is not None)
 
 
 # Another definition
@@ -126,7 +126,7 @@ async def test_a_function_that_says_something_else_of_a_range_that_was_begun_los
     redis_client: Redis, names: Names
 ) -> None:
     fold = Fold(name="f", source="t", group_key=lambda event: event["g"], changed="m", quiet_period=timedelta(seconds=1))
-    made = ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0))
+    made = ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "f", "t", 0))
     first, second = (Shard(fold, TP("t", 0), BriefStore(made, 1)) for _ in range(2))
     view, said = ReaderView(None, None), [FoldEvent(0, 1, b"sa", {"u": 1}), FoldEvent(1, 1, b"sz", {"u": 1})]
     await first.claim(0, 1)
@@ -165,7 +165,7 @@ async def test_a_seal_that_tells_of_another_outbox_than_is_believed_has_it_read_
 # Leaving, while a range is under way
 
 
-async def under_way(store: ShardStore, opened: Sequence[FoldEvent], taken: bytes = A) -> None:
+async def in_progress(store: ShardStore, opened: Sequence[FoldEvent], taken: bytes = A) -> None:
     """Groups that were open before, at fence 0, and a range whose first script has taken a group."""
     await fold(store, -1, chunk_of(opened, end=0))
     events = [FoldEvent(1, 5_000, taken, {"v": 1}), FoldEvent(2, 5_000, b"z", {"v": 1})]
@@ -174,7 +174,7 @@ async def under_way(store: ShardStore, opened: Sequence[FoldEvent], taken: bytes
 
 
 async def test_time_stands_still_for_what_is_due_while_a_range_is_under_way(store: ShardStore) -> None:
-    await under_way(store, [FoldEvent(0, 1_000, B, {"u": 1})])
+    await in_progress(store, [FoldEvent(0, 1_000, B, {"u": 1})])
     done = await seal(store, 0, 90_000)
 
     assert ([], 1_000, "1000") == (done.sealed, done.clock_ms, (await marks_of(store))["clock"])
@@ -190,8 +190,8 @@ async def test_what_is_due_by_the_stored_clock_leaves_while_a_range_is_under_way
 
 
 async def test_where_redis_is_full_what_is_due_by_now_leaves_and_the_stored_clock_stays(store: ShardStore) -> None:
-    await under_way(store, [FoldEvent(0, 1_000, B, {"u": 1})])
-    done = await seal(store, 0, 90_000, is_starved=True)
+    await in_progress(store, [FoldEvent(0, 1_000, B, {"u": 1})])
+    done = await seal(store, 0, 90_000, is_redis_full=True)
 
     # That of the range, too: it has passed it.
     assert [(B, "quiet"), (A, "quiet")] == [(entry.member, entry.reason) for entry in done.sealed]
@@ -213,15 +213,15 @@ async def test_where_redis_is_full_what_is_due_by_now_leaves_and_the_stored_cloc
         (b"s\xff", b"s\x80", True),
     ],
 )
-@pytest.mark.parametrize("is_starved", [False, True])
+@pytest.mark.parametrize("is_redis_full", [False, True])
 async def test_a_group_above_the_fence_leaves_once_the_range_has_passed_it(
-    store: ShardStore, redis_client: Redis, cursor: bytes, group: bytes, leaves: bool, is_starved: bool
+    store: ShardStore, redis_client: Redis, cursor: bytes, group: bytes, leaves: bool, is_redis_full: bool
 ) -> None:
     await fold(store, -1, one(3, group))
     # As a script that died half-way leaves it.
     await redis_client.hset(store.keys.meta, mapping={"fence": 1, "to": TO, "cursor": cursor, "cap": 0, "arrived": ""})
     await redis_client.sadd(store.keys.flush, group)
-    done = await seal(store, 1, 9_000, is_starved=is_starved)
+    done = await seal(store, 1, 9_000, is_redis_full=is_redis_full)
     everything = await seal(store, 1, 9_000, everything=True)
 
     assert ([group] if leaves else []) == [entry.member for entry in done.sealed]
@@ -232,7 +232,7 @@ async def test_a_group_beyond_the_end_of_the_range_stays(store: ShardStore, redi
     await fold(store, -1, one(TO + 1, A))
     await redis_client.hset(store.keys.meta, mapping={"fence": 1, "to": TO, "cursor": B, "cap": 0, "arrived": ""})
 
-    assert [] == (await seal(store, 1, 9_000, is_starved=True)).sealed
+    assert [] == (await seal(store, 1, 9_000, is_redis_full=True)).sealed
 
 
 async def test_a_flush_of_everything_stays_wanted_while_some_group_could_not_leave(store: ShardStore, redis_client: Redis) -> None:
@@ -261,7 +261,7 @@ async def test_a_flush_of_a_group_stays_wanted_while_it_could_not_leave(store: S
 async def test_a_full_redis_ends_groups_by_a_clock_that_it_does_not_keep(redis_client: Redis, names: Names) -> None:
     shard = await claimed_shard(redis_client, names, "merge")
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
-    await shard.seal(900_000, known_ms=900_000, is_starved=True)
+    await shard.seal(900_000, known_ms=900_000, is_redis_full=True)
 
     assert [0] == [entry.first_offset for entry in shard.outbox]
     assert "1000" == (await marks_of(shard.store))["clock"], "the range that waits is scored by it, whoever folds it"

@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import Claim, Edges, Mark
-from streams_app.folding.agents.retired_folds import DrainProcessor
+from streams_app.folding.agents.retired_folds import RetiredFoldProcessor
 from streams_app.folding.core.event import FoldEvent
 from tests.conftest import Names
 from tests.shards import claimed_shard, fold_some
@@ -26,7 +26,7 @@ async def test_a_partition_whose_drain_lost_a_reply_is_claimed_again(redis_clien
     claim = Claim(TP("t", 0), "f", 1, "m", Mark(0), Edges(0, 1, 0), 1, "", was_reset=False, _partition=partition)
     clock = SimpleNamespace(now_ms=lambda: 2_000)
     parts = SimpleNamespace(producer=None, clock=clock, metrics=None, dead_letters_of=lambda *_: None)
-    processor = DrainProcessor(shard.store, cast("Any", parts))
+    processor = RetiredFoldProcessor(shard.store, cast("Any", parts))
     with patch.object(shard.store, "seal", AsyncMock(side_effect=RedisConnectionError("the reply was lost"))):
         await processor.claim(claim)
         cause, _, script = await asyncio.wait_for(refused.get(), 60)

@@ -16,7 +16,7 @@ from streams_app.folding.core.record import Sealed
 from streams_app.folding.shard import shard as sharding
 from streams_app.folding.store import shard_store as storing
 from streams_app.folding.store.keys import EVERYTHING, shard_keys
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.chaos.mutants import Mutant
 from tests.chaos.mutants_protocol import REWINDS
@@ -30,7 +30,7 @@ MANY = 4_500
 
 @pytest.fixture
 async def store(redis_client: Redis, names: Names) -> ShardStore:
-    made = ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0))
+    made = ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "f", "t", 0))
     await made.claim("me", -1, b"eeee", "")
     return made
 
@@ -100,7 +100,7 @@ async def test_a_broken_rewind_is_caught(
     redis_client: Redis, names: Names, mutant: Mutant, rule: Callable[[ShardStore], Awaitable[None]]
 ) -> None:
     with mutant.applied():
-        broken = ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0))
+        broken = ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "f", "t", 0))
         await broken.claim("me", -1, b"eeee", "")
         with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
             await rule(broken)

@@ -22,7 +22,7 @@ from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import FoldOutcome
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.operating.groups import collect, places_of
 from streams_app.settings import Settings
@@ -46,7 +46,7 @@ async def owner(redis_client: Redis, names: Names) -> AsyncIterator[Owner]:
     )  # fmt: skip
 
     async def claimed() -> Shard:
-        shard = Shard(fold, TP("t", 0), ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0)))
+        shard = Shard(fold, TP("t", 0), ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "f", "t", 0)))
         await shard.claim(0, 1)
         return shard
 
@@ -179,7 +179,7 @@ async def test_sessions_are_the_same_however_ranges_are_cut_and_whoever_folds_th
 async def test_a_worker_whose_clock_is_ahead_leaves_the_next_owner_a_clock_that_is_right(redis_client: Redis, names: Names) -> None:
     fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1))
     keys = shard_keys(names.app_id, "f", "t", 0)
-    shard, heir = (Shard(fold, TP("t", 0), ShardStore(ScriptSet(redis_client), keys)) for _ in range(2))
+    shard, heir = (Shard(fold, TP("t", 0), ShardStore(FoldScripts(redis_client), keys)) for _ in range(2))
     await shard.claim(0, 1)
     ahead = SimpleNamespace(now_ms=lambda: NOW + 10 * MINUTE, monotonic_ms=lambda: 77_000)
     clock = TrustedClock(ahead)

@@ -14,7 +14,7 @@ from streams_app.fold import Fold
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.store.codec import INFO_FIELD
 from streams_app.folding.store.keys import shard_keys
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.operating import groups as listing
 from streams_app.operating.groups import PAGE, Place, collect, group_text
@@ -29,7 +29,7 @@ FOLD = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timed
 
 @pytest.fixture
 async def store(redis_client: Redis, names: Names) -> ShardStore:
-    made = ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, FOLD.name, FOLD.source, 0))
+    made = ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, FOLD.name, FOLD.source, 0))
     await made.claim("me", -1, b"eeee", "")
     return made
 

@@ -14,7 +14,7 @@ from streams_app.embedded import Valkey
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.store.keys import shard_keys
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from tests.integration.commands import CANARY, FOLD, Place, Ran, run
 from tests.scripts import chunk_of, fold
@@ -24,7 +24,7 @@ BOUNDS = Bounds(1_000, 3_600_000)
 
 async def open_in(place: Place, client: Redis, partition: int, events: list[FoldEvent]) -> ShardStore:
     """Folds events as a worker would; returns the shard, owned by ``me``."""
-    store = ShardStore(ScriptSet(client), shard_keys(place.names.app_id, FOLD, place.topics[0], partition))
+    store = ShardStore(FoldScripts(client), shard_keys(place.names.app_id, FOLD, place.topics[0], partition))
     fence = events[0].offset - 1
     await store.claim("me", fence, b"eeee", "")
     await fold(store, fence, chunk_of(events), BOUNDS)

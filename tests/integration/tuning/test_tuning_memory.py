@@ -13,7 +13,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.replay import curve_of
@@ -31,7 +31,7 @@ async def test_the_estimate_of_what_redis_holds_is_within_a_quarter(
     events = [FoldEvent(at, 1_000 + at, b"s%0*d" % (key_bytes - 1, at), dict(changed)) for at in range(GROUPS)]
     keys = shard_keys(names.app_id, "f", "t", 0)
     fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(hours=1))
-    shard = Shard(fold, TP("t", 0), ShardStore(ScriptSet(redis_client), keys))
+    shard = Shard(fold, TP("t", 0), ShardStore(FoldScripts(redis_client), keys))
     await shard.claim(0, 1)
     before = (await redis_client.info("memory"))["used_memory"]
     await fold_some(shard, [event._replace(offset=event.offset + 1) for event in events])

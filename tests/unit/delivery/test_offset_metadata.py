@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.marks import commit_of, marks_of, raised
 from streams_app.delivery.processor import Mark
-from streams_app.folding.agents.starts import began_with
+from streams_app.folding.agents.starts import partitions_at_first_start
 
 offsets = st.integers(0, 2**40)
 marks = st.dictionaries(
@@ -116,4 +116,4 @@ def test_raising_goes_back_for_no_fold_and_forgets_none(before: dict[str, Mark],
 def test_a_fold_knows_how_many_partitions_there_were_when_it_began(
     partition: int, elsewhere: dict[int, Mark | None], expected: int
 ) -> None:
-    assert expected == began_with(partition, elsewhere, present=4)
+    assert expected == partitions_at_first_start(partition, elsewhere, present=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streams_app.folding.reading.reader import DecodedRange
-from streams_app.folding.reading.replay_routing import REPLAY_HEADER, Post, address_of
+from streams_app.folding.reading.replay_routing import REPLAY_HEADER, RoutedRange, replay_target
 from tests.records import Raw
 
 
@@ -34,7 +34,7 @@ def test_an_event_that_was_put_back_is_read_only_by_the_fold_of_the_application_
         f"{app_id} {fold}"
         for app_id in ("mirror", "social")
         for fold in ("a", "b")
-        if Post(app_id, ["a", "b"], records, None).of(fold, DecodedRange())[0]
+        if RoutedRange(app_id, ["a", "b"], records, None).records_for(fold, DecodedRange())[0]
     ]
 
     assert folds == found
@@ -43,8 +43,8 @@ def test_an_event_that_was_put_back_is_read_only_by_the_fold_of_the_application_
 def test_every_fold_reads_an_event_that_names_nobody() -> None:
     records = [Raw(0, headers=(("trace", b"1"),)), Raw(1)]
 
-    assert (records, ["x", "y"]) == Post("social", ["a"], records, ["x", "y"]).of("a", DecodedRange())
-    assert ([Raw(0)], ["x"]) == Post("social", ["a"], [Raw(0)], ["x"]).of("a", DecodedRange())
+    assert (records, ["x", "y"]) == RoutedRange("social", ["a"], records, ["x", "y"]).records_for("a", DecodedRange())
+    assert ([Raw(0)], ["x"]) == RoutedRange("social", ["a"], [Raw(0)], ["x"]).records_for("a", DecodedRange())
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_every_fold_reads_an_event_that_names_nobody() -> None:
         pytest.param(b"social/old", ["old"], id="renamed"),
         pytest.param(b"social/\xff", ["\\xff"], id="not UTF-8"),
         pytest.param(b"social/", [""], id="no name at all"),
-        pytest.param(address_of("social", "a"), [], id="there"),
+        pytest.param(replay_target("social", "a"), [], id="there"),
         pytest.param(b"mirror/old", [], id="of another application"),
         pytest.param(b"socials/old", [], id="of an application whose name begins like ours"),
         pytest.param(b"old", [], id="before applications were told apart"),
@@ -65,8 +65,8 @@ def test_an_event_put_back_for_a_fold_of_this_application_that_is_gone_is_a_dead
     records = [Raw(0), put_back(target)]
     first, second = DecodedRange(), DecodedRange()
 
-    Post("social", ["a", "b"], records, None).of("a", first)
-    Post("social", ["a", "b"], records, None).of("b", second)
+    RoutedRange("social", ["a", "b"], records, None).records_for("a", first)
+    RoutedRange("social", ["a", "b"], records, None).records_for("b", second)
 
     assert (addressees, []) == ([refused.addressee for refused in first.refused], second.refused)
     assert {"unknown-fold"} >= {refused.reason for refused in first.refused}

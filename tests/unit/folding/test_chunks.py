@@ -18,10 +18,10 @@ from streams_app.folding.core.chunks import Chunk, GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.record import Sealed
-from streams_app.folding.core.run_splitting import parted, scored_events
+from streams_app.folding.core.run_splitting import scored_events, split_runs
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.folding.shard.outbox import ranges_of
-from streams_app.folding.store.arguments import Packing
+from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.codec import INFO_FIELD
 from tests.scripts import EPOCH, PARTITIONS, chunks_of
 
@@ -238,8 +238,8 @@ def test_arguments_hold_each_event_once_as_open_runs_runs_taken_apart_or_ended_s
     events: list[FoldEvent], how: How, bounds: Bounds, keep: bool, detail: frozenset[bytes], silent_from_ms: int
 ) -> None:
     (chunk,) = cut(events, 1_000, how._replace(session_gap_ms=bounds.session_gap_ms))
-    apart = {group: parted(scored, None, bounds) for group, scored in scored_events(events, chunk).items() if group in detail}
-    packing = Packing(bounds, EPOCH, PARTITIONS, keeps_values=keep)
+    apart = {group: split_runs(scored, None, bounds) for group, scored in scored_events(events, chunk).items() if group in detail}
+    packing = GroupPacker(bounds, EPOCH, PARTITIONS, keeps_values=keep)
     found = packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, silent_from_ms, apart)
     values = msgpack.unpackb(msgpack.packb(found.values, use_bin_type=False), raw=True)
     told = list(zip(values[0::3], values[1::3], values[2::3], strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.folding.agents.claiming import is_another
+from streams_app.folding.agents.claiming import is_recreated
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from streams_app.folding.agents.claiming import is_another
     ],
 )
 def test_a_topic_with_another_id_was_made_again(folded: str, present: str, expected: bool) -> None:
-    assert expected == is_another(folded, present)
+    assert expected == is_recreated(folded, present)

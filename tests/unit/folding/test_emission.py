@@ -11,7 +11,7 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
-from streams_app.folding.agents.emission import KNOWN_MS, Emitted, Emitter
+from streams_app.folding.agents.emission import FETCH_DELAY_MS, EmissionPass, Emitter
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
@@ -21,8 +21,8 @@ from tests.manual_clock import ManualClock
 
 FOLD = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(seconds=10), max_hold=timedelta(seconds=60))
 NOW_MS = 50_000
-NOTHING, SOMETHING = Emitted(), Emitted(sealed=1)
-DUE = SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS - 10_000 - KNOWN_MS, oldest_opened_ms=NOW_MS, sealed=[])
+NOTHING, SOMETHING = EmissionPass(), EmissionPass(sealed=1)
+DUE = SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS - 10_000 - FETCH_DELAY_MS, oldest_opened_ms=NOW_MS, sealed=[])
 
 
 def emitter_that_has(seen: SealedGroups | None) -> Emitter:
@@ -33,7 +33,7 @@ def emitter_that_has(seen: SealedGroups | None) -> Emitter:
     return Emitter(shard, nothing, nothing, TrustedClock(ManualClock(NOW_MS)), metrics)
 
 
-async def waits_for_the_tick(emitter: Emitter, last: Emitted) -> bool:
+async def waits_for_the_tick(emitter: Emitter, last: EmissionPass) -> bool:
     """Whether the turn comes with the tick only; there is one sooner or later."""
     turn = asyncio.create_task(emitter.turn(last))
     for _ in range(5):
@@ -61,12 +61,12 @@ async def test_what_becomes_due_after_silence_need_not_wait_for_the_tick() -> No
     ],
     ids=["under load", "nothing is known", "nothing is open", "nothing is due yet", "a backlog"],
 )
-async def test_otherwise_the_turn_comes_with_the_tick(seen: SealedGroups | None, last: Emitted) -> None:
+async def test_otherwise_the_turn_comes_with_the_tick(seen: SealedGroups | None, last: EmissionPass) -> None:
     assert await waits_for_the_tick(emitter_that_has(seen), last)
 
 
 async def test_a_group_held_too_long_is_due_too() -> None:
-    held = SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS, oldest_opened_ms=NOW_MS - 60_000 - KNOWN_MS, sealed=[])
+    held = SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS, oldest_opened_ms=NOW_MS - 60_000 - FETCH_DELAY_MS, sealed=[])
 
     assert not await waits_for_the_tick(emitter_that_has(held), NOTHING)
 

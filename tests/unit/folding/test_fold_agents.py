@@ -30,7 +30,7 @@ def chunk_at(offset: int) -> Chunk:
 def test_a_group_begins_anew_in_the_figures_once_its_partition_was_given_to_somebody_else() -> None:
     nothing = cast("Any", None)
     parts = FoldContext(SETTINGS, nothing, nothing, TrustedClock(ManualClock()), Metrics(SETTINGS), Status())
-    figures, begun = parts.figures_of(FOLD), []
+    figures, begun = parts.statistics_of(FOLD), []
     for offset, assigned in enumerate([{TP("t", 0)}, {TP("t", 0)}, {TP("t", 1), TP("other", 0)}]):
         figures.folded(0, chunk_at(2 * offset))
         parts.look_once(assigned)

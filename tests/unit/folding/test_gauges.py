@@ -9,7 +9,7 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
-from streams_app.folding.agents.gauges import observe
+from streams_app.folding.agents.gauges import set_gauges
 from streams_app.folding.agents.shard_snapshots import ShardSnapshots
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks
@@ -45,7 +45,7 @@ class Worker:
 
     def look(self, now_ms: int) -> None:
         self.known.look([(self.shard, 0)] if self.shard else [], self.assigned, now_ms, now_ms)
-        observe(self.known, self.settings, self.metrics, now_ms)
+        set_gauges(self.known, self.settings, self.metrics, now_ms)
 
     def __getitem__(self, name: str) -> float:
         value: float = getattr(self.metrics, name).labels(fold=self.fold.name)._value.get()

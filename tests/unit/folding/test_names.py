@@ -15,8 +15,8 @@ from streams_app.folding.core import names as names_module
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.core.names import NameSet, mask_of, of_mask, size_of, without_values, without_values_of_bytes
-from streams_app.folding.store.arguments import Packing
+from streams_app.folding.core.names import NameSet, mask_of, names_of_mask, shared_names, shared_names_of_bytes, size_of
+from streams_app.folding.store.arguments import GroupPacker
 from tests.scripts import chunks_of
 
 BOUNDS = Bounds(10, 10_000, max_changed=100, sessions=True)
@@ -36,9 +36,9 @@ def test_a_set_is_the_same_however_it_is_asked_for(asked: Sequence[list[str]]) -
     for names in asked:
         mask = mask_of(dict.fromkeys(names))
         assert mask is not None
-        found = of_mask(mask)
+        found = names_of_mask(mask)
 
-        assert dict.fromkeys(names, b"") == found == without_values(names) == without_values_of_bytes([n.encode() for n in names])
+        assert dict.fromkeys(names, b"") == found == shared_names(names) == shared_names_of_bytes([n.encode() for n in names])
         assert len(names) == mask.bit_count() == size_of(mask) == size_of(found)
         assert mask == mask_of(dict.fromkeys(reversed(names)))
 
@@ -77,7 +77,9 @@ def test_caches_are_emptied_before_they_hold_too_much(monkeypatch: pytest.Monkey
         mask = mask_of({f"a{number}": 1, f"b{number}": 1})
         assert mask is not None
         assert (
-            {f"a{number}", f"b{number}"} == set(of_mask(mask)) == set(without_values_of_bytes([b"a%d" % number, b"b%d" % number]))
+            {f"a{number}", f"b{number}"}
+            == set(names_of_mask(mask))
+            == set(shared_names_of_bytes([b"a%d" % number, b"b%d" % number]))
         )
         for cache in (names_module._of_text, names_module._of_bytes, names_module._of_mask, names_module._in_order):
             assert len(cache) <= 10
@@ -88,7 +90,7 @@ def test_sets_of_many_names_are_not_remembered() -> None:
     mask = mask_of(many)
     assert mask is not None
 
-    assert many.keys() == of_mask(mask).keys() == without_values(many).keys()
+    assert many.keys() == names_of_mask(mask).keys() == shared_names(many).keys()
     assert not names_module._of_text
     assert not names_module._of_mask
     assert not names_module._in_order
@@ -125,7 +127,7 @@ def _told(chunks: list[Chunk]) -> list[object]:
     """What scripts would be told, whatever the order of names."""
     found: list[object] = []
     for chunk in chunks:
-        told = Packing(BOUNDS, b"e", 4, keeps_values=False).groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {})
+        told = GroupPacker(BOUNDS, b"e", 4, keeps_values=False).groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {})
         found += told.values[0::3]
         for rest in told.values[2::3]:
             runs = [] if not rest else [rest] if isinstance(rest[0], int) else rest

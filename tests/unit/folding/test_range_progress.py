@@ -15,12 +15,12 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.shard.progress import ChunkProgress
-from streams_app.folding.store.arguments import Packing
+from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.codec import INFO_FIELD
 from tests.scripts import BOUNDS, EPOCH, PARTITIONS, SESSIONS, chunk_of
 
 EACH = replace(BOUNDS, max_events=1)
-PACKING = Packing(BOUNDS, EPOCH, PARTITIONS, keeps_values=True)
+PACKING = GroupPacker(BOUNDS, EPOCH, PARTITIONS, keeps_values=True)
 GROUPS = [b"sb", b"s\xff", b"j1", b"sa", b"s", b"sab"]
 IN_ORDER = [b"j1", b"s", b"sa", b"sab", b"sb", b"s\xff"]
 
@@ -69,7 +69,7 @@ def test_each_group_is_sent_once_however_few_are_taken(groups: set[bytes], most:
     while not is_last:
         page, is_last = members(progress, most)
         found += page
-        progress.moved_to(page[-1])
+        progress.advance_to(page[-1])
 
     assert sorted(groups) == found
     assert ([], True) == members(progress, most)
@@ -93,7 +93,7 @@ def test_a_script_is_sent_fewer_groups_of_many_names_or_large_values(names: dict
     events = [FoldEvent(at, 1_000, group, names) for at, group in enumerate(groups)]
     progress = ChunkProgress(chunk_of(events, SESSIONS), b"", lambda: events)
     progress.chunk.clock_ms += later_ms
-    sent, is_last = progress.next_groups(1_000, Packing(SESSIONS, EPOCH, PARTITIONS, keeps_values=True), 0)
+    sent, is_last = progress.next_groups(1_000, GroupPacker(SESSIONS, EPOCH, PARTITIONS, keeps_values=True), 0)
 
     assert (expected, expected == len(groups)) == (len(sent.values) // 3, is_last)
 
@@ -101,18 +101,18 @@ def test_a_script_is_sent_fewer_groups_of_many_names_or_large_values(names: dict
 def test_groups_that_a_script_did_not_take_are_sent_again() -> None:
     progress = progress_of(GROUPS)
     members(progress, 4)
-    progress.moved_to(b"s")
+    progress.advance_to(b"s")
 
     assert ([b"sa", b"sab"], False) == members(progress, 2)
 
 
 def test_a_cursor_behind_the_known_one_means_that_redis_went_back() -> None:
     progress = progress_of(GROUPS)
-    progress.moved_to(b"sab")
-    progress.moved_to(b"sab")  # a reply was lost
+    progress.advance_to(b"sab")
+    progress.advance_to(b"sab")  # a reply was lost
 
     with pytest.raises(RefusedError, match="range"):
-        progress.moved_to(b"sa")
+        progress.advance_to(b"sa")
     assert b"sab" == progress.cursor
 
 
@@ -149,5 +149,5 @@ def test_a_group_that_has_been_sealed_meanwhile_is_taken_apart_again() -> None:
 
 def rest_of(progress: ChunkProgress, group: bytes, bounds: Bounds) -> list[int]:
     """First offsets of the runs that are sent of a group."""
-    groups, _ = progress.next_groups(100, Packing(bounds, EPOCH, PARTITIONS, keeps_values=True), 0)
+    groups, _ = progress.next_groups(100, GroupPacker(bounds, EPOCH, PARTITIONS, keeps_values=True), 0)
     return [run[0] for run in dict(zip(groups.values[0::3], groups.values[2::3], strict=True))[group]]

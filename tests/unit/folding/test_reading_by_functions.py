@@ -20,7 +20,7 @@ from streams_app.fold import Fold
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import DecodedRange
-from streams_app.folding.store.arguments import Packing
+from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.codec import pack
 from streams_app.settings import Limits
 from tests.records import Raw
@@ -52,7 +52,7 @@ def fold(**options: Any) -> Fold:
 def passed_on(declared: Fold, reading: DecodedRange) -> list[Any]:
     """As a worker does it: events are packed for Redis, refused ones become letters."""
     keeps_values = declared.keep == "last"
-    packing = Packing(BOUNDS, b"e", 1, keeps_values=keeps_values)
+    packing = GroupPacker(BOUNDS, b"e", 1, keeps_values=keeps_values)
     for chunk in chunks_of(reading.events, 100, cap_ms=10**13, keeps_values=keeps_values):
         pack(packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {}).values)
     refuser = Refuser("fold", declared.name, "app", declared.dead_letters)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams_app.codec import member_of
-from streams_app.folding.core.names import without_values
+from streams_app.folding.core.names import shared_names
 from streams_app.folding.core.record import MAX_RECORD_BYTES, FoldedRecord, RecordShape, Renderer, Sealed, fold_id, render
 
 SHAPE = RecordShape("account-metrics", ("account_id",), "metrics", "names")
@@ -244,14 +244,14 @@ texts = st.text(st.characters(codec="utf-8"), max_size=5) | st.sampled_from(["%"
 )
 def test_renderer_writes_the_same_bytes(text: str, fields: list[Any], sets: list[dict[str, bytes]], keep: str) -> None:
     shape = RecordShape(f"f-{text}", tuple(f"{text}{number}" for number in range(len(fields))), f"m{text}", keep)
-    held = [without_values(names) if keep == "names" else names for names in sets]
+    held = [shared_names(names) if keep == "names" else names for names in sets]
     entries = [SEALED._replace(member=member_of(tuple(fields)), names=names) for names in held]
 
     assert [render(sealed, shape, "t", 3) for sealed in entries] == of_renderer(Renderer(shape, "t", 3), entries)
 
 
 def test_renderer_splits_what_is_too_large() -> None:
-    sealed = SEALED._replace(names=without_values([f"{number}{'n' * 40_000}" for number in range(30)]))
+    sealed = SEALED._replace(names=shared_names([f"{number}{'n' * 40_000}" for number in range(30)]))
     entries = [sealed, SEALED]
 
     assert [render(entry, SHAPE, "t", 3) for entry in entries] == of_renderer(Renderer(SHAPE, "t", 3), entries)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import MemoryShard, OpenGroup
-from streams_app.folding.core.run_splitting import parted
+from streams_app.folding.core.run_splitting import split_runs
 
 bounds_of_a_fold = st.builds(
     Bounds,
@@ -44,7 +44,7 @@ def test_a_new_run_begins_where_the_group_closes_and_nowhere_else(
     events, model = placed(history), MemoryShard(bounds)
     for event, score in events[:before]:
         model.fold(event, score)
-    found = parted(events[before:], deepcopy(model.open.get(b"sa")), bounds) if events[before:] else []
+    found = split_runs(events[before:], deepcopy(model.open.get(b"sa")), bounds) if events[before:] else []
     begins: list[int] = []
     is_alone = False
     for event, score in events[before:]:
@@ -63,14 +63,14 @@ def test_a_new_run_begins_where_the_group_closes_and_nowhere_else(
 
 def test_what_the_group_holds_already_is_a_run_of_its_own() -> None:
     held = OpenGroup(0, 1_000, 1, 1_000, 1_000, events=2)
-    found = parted(placed([(0, {"u": 1})] * 5), held, Bounds(10, 1_000, max_events=4))
+    found = split_runs(placed([(0, {"u": 1})] * 5), held, Bounds(10, 1_000, max_events=4))
 
     assert [(0, 1), (2, 3), (4, 4)] == [(run.first_offset, run.last_offset) for run in found]
 
 
 def test_values_that_json_does_not_have_are_left_alone() -> None:
     events = [(FoldEvent(at, 70, b"sa", {"u": Decimal(at)}), 70) for at in range(3)]
-    found = parted(events, None, Bounds(10, 1_000, max_events=2))
+    found = split_runs(events, None, Bounds(10, 1_000, max_events=2))
 
     assert [(2, {"u": Decimal(1)}), (1, {"u": Decimal(2)})] == [(run.events, run.changed) for run in found]
 
@@ -81,7 +81,7 @@ def test_a_run_has_the_last_values_and_the_edges_of_its_events() -> None:
         (FoldEvent(1, -1, b"sa", {"v": 2}), 95),
         (FoldEvent(2, 60, b"sa", {"u": 3}), 99),
     ]
-    (run,) = parted(events, None, Bounds(10, 1_000))
+    (run,) = split_runs(events, None, Bounds(10, 1_000))
 
     assert (0, 2, 3, 60, 95, 90, 99, {"u": 3, "v": 2}) == (
         run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, run.first_score, run.last_score, run.changed,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event, FoldEvent
+from streams_app.folding.core.group_sample import GroupSample
 from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.record import Sealed
-from streams_app.folding.core.sample import GroupSample
 from tests.sampled import BOUNDS_MS, DAY, GROUPS, LATE, SECOND, added, bounds, cut, log_of
 
 

@@ -37,9 +37,9 @@ def page_of(events: Sequence[Event]) -> str:
 
 
 def told(page: str) -> LiveFigures:
-    figures = figures_in(page, "f")
-    assert figures is not None
-    return figures
+    statistics = figures_in(page, "f")
+    assert statistics is not None
+    return statistics
 
 
 def records(events: Sequence[Event], quiet_ms: int) -> int:
@@ -77,9 +77,9 @@ def test_at_the_bounds_of_the_buckets_the_curve_is_exact(events: list[Event]) ->
 
 @given(logs, st.sets(st.integers(1_000, 86_400_000), min_size=1))
 def test_between_them_it_is_off_by_no_more_than_is_told(events: list[Event], windows: set[int]) -> None:
-    figures = told(page_of(events))
-    curve = live_curve("f", figures, windows, NOW_MS)
-    doubt = doubt_of(figures, curve)
+    statistics = told(page_of(events))
+    curve = live_curve("f", statistics, windows, NOW_MS)
+    doubt = doubt_of(statistics, curve)
     off = max(abs(point.records - records(events, point.quiet_ms)) for point in curve.points)
 
     assert off / len(events) <= (doubt[1] if doubt else 0) + 1 / len(events)  # an estimate is rounded to whole records
@@ -88,18 +88,18 @@ def test_between_them_it_is_off_by_no_more_than_is_told(events: list[Event], win
 
 @given(logs)
 def test_the_usual_candidates_end_where_everything_is_folded(events: list[Event]) -> None:
-    figures = told(page_of(events))
-    *before, last = live_windows(figures, 1_000)
+    statistics = told(page_of(events))
+    *before, last = live_windows(statistics, 1_000)
 
     assert {1_000} <= {*before, last} <= set(BOUNDS_MS)
-    assert all(figures.longer(quiet_ms) > 0 for quiet_ms in before)
-    assert figures.longer(last) == 0 or last == BOUNDS_MS[-1]
+    assert all(statistics.longer(quiet_ms) > 0 for quiet_ms in before)
+    assert statistics.longer(last) == 0 or last == BOUNDS_MS[-1]
 
 
 def test_the_quiet_period_there_is_now_is_among_them() -> None:
-    figures = told(page_of(log_of([(0, b"sa"), (100_000, b"sa")])))
+    statistics = told(page_of(log_of([(0, b"sa"), (100_000, b"sa")])))
 
-    assert 77_000 in live_windows(figures, 77_000)
+    assert 77_000 in live_windows(statistics, 77_000)
 
 
 def figures_of(begun: float, longer: float, error: float, share: float = 0.5) -> LiveFigures:

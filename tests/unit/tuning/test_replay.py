@@ -86,7 +86,7 @@ def peak(told: list[Told]) -> int:
     return max((len({one.group for one in told if one.scores[0] <= at <= one.closed_ms}) for at in instants), default=0)
 
 
-def figures(events: list[Raw], bounds: Bounds, quiet_ms: int) -> tuple[Any, ...]:
+def statistics(events: list[Raw], bounds: Bounds, quiet_ms: int) -> tuple[Any, ...]:
     told = told_by_shards(events, Bounds(quiet_ms, bounds.hold_ms, bounds.max_events, bounds.max_changed, sessions=True))
     waits = [one.closed_ms - score for one in told for score in one.scores]
     assert len(waits) == len(events)
@@ -122,7 +122,7 @@ def test_every_number_of_the_curve_is_that_of_a_replay_event_by_event(
     found = [(one.quiet_ms, one.records, one.ratio, one.latency_p50_ms, one.latency_p95_ms, one.latency_p99_ms,
               one.latency_mean_ms, one.latency_max_ms, one.peak_open_groups) for one in curve.points]  # fmt: skip
 
-    assert [figures(events, bounds, quiet_ms) for quiet_ms in sorted(windows)] == found
+    assert [statistics(events, bounds, quiet_ms) for quiet_ms in sorted(windows)] == found
     assert (len(events), len({(event[0], event[2]) for event in events})) == (curve.events, curve.groups)
     scores = [score for one in told_by_shards(events, bounds) for score in one.scores]
     assert (min(scores, default=0), max(scores, default=0)) == (curve.from_ms, curve.to_ms)

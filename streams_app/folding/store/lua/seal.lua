@@ -8,7 +8,7 @@
 -- token       text
 -- fence       text: offset expected
 -- clock       partition clock, ms; never moves back
--- is_starved  Redis is full: while a range is under way, too, groups are due by "clock", or the range may never end; it is not stored
+-- is_redis_full  Redis is full: while a range is under way, too, groups are due by "clock", or the range may never end; it is not stored
 -- quiet_ms    quiet period; missing = quiet groups stay open (a backlog is being merged)
 -- hold_ms     max hold
 -- everything  every open group, due or not, as "flush"; also those above the fence
@@ -30,7 +30,7 @@ if refused then return refused end
 local fence, limit, everything = tonumber(state.fence), arg.limit, arg.everything
 local clock = tonumber(state.clock or '0')
 local due_clock = clock
-if arg.is_starved then
+if arg.is_redis_full then
   -- This clock is not stored: the range under way has its scores by the stored one, for this owner and for the next.
   due_clock = math.max(clock, arg.clock)
 elseif not state.to then
