@@ -199,7 +199,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
     scripts = FoldScripts(redis, lambda name: app.metrics.script_seconds.labels(script=name).time())
     parts = FoldContext(settings, scripts, producer, trusted, app.metrics, app.status)
     app.services = Services(
-        settings, redis, producer, clock, app.metrics, app.status, http, watchdog, skew, parts.held, app.on_fatal
+        settings, redis, producer, clock, app.metrics, app.status, http, watchdog, skew, parts.claimed_shards, app.on_fatal
     )  # fmt: skip
     app.ownership = Ownership(
         FaustHost(lambda: app.consumer, lambda: app.consumer_generation_id),
@@ -242,7 +242,7 @@ def _add_timers(app: FoldingApp, parts: FoldContext) -> None:
     @app.timer(interval=settings.worker.tick_ms / 1000, name="tick")
     async def tick() -> None:
         ownership.tick_once()
-        parts.look_once(ownership.assignment)
+        parts.observe_shards(ownership.assignment)
 
     @app.timer(interval=settings.worker.commit_every_ms / 1000, name="commit")
     async def commit() -> None:

@@ -11,7 +11,7 @@ from streams_app.fold import Fold
 from streams_app.settings import Limits
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.file import LineReader
-from streams_app.tuning.tally import Tally
+from streams_app.tuning.tally import ReadCounts
 
 NOW_MS = 1_800_000_000_000
 
@@ -34,7 +34,7 @@ class Read:
     ) -> None:
         given = {"name": "f", "source": "s", "group_key": "id", "changed": "names", "quiet_period": "1m"} | fold
         self.columns = Columns(now_ms=NOW_MS)
-        self.tally = Tally()
+        self.tally = ReadCounts()
         reader = LineReader(
             Fold(**given),
             limits or Limits(),

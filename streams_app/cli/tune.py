@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streams_app.cli.tune_progress import Telling
     from streams_app.tuning.columns import Columns
     from streams_app.tuning.points import Curve
-    from streams_app.tuning.tally import Tally
+    from streams_app.tuning.tally import ReadCounts
 
 
 @click.command(name="tune")
@@ -170,11 +170,11 @@ def _replayed(
     from streams_app.cli.tune_view import tell
     from streams_app.operating.text import escaped
     from streams_app.tuning.columns import Columns
-    from streams_app.tuning.doubt import doubt_of
-    from streams_app.tuning.tally import Tally
+    from streams_app.tuning.doubt import timestamp_faults
+    from streams_app.tuning.tally import ReadCounts
 
     now_ms = clock.now_ms()
-    columns, tally = Columns(now_ms=now_ms, max_changed=of.max_changed), Tally()
+    columns, tally = Columns(now_ms=now_ms, max_changed=of.max_changed), ReadCounts()
     unit = "lines" if file else "events"
     search_cycles_rarely()
     with telling(clock, unit) as told:
@@ -194,7 +194,7 @@ def _replayed(
     tell(tally, unit)
     if curve is None:
         raise ConfigurationError([escaped(advice)])
-    return curve, partial(doubt_of, columns, tally, unit)
+    return curve, partial(timestamp_faults, columns, tally, unit)
 
 
 def _check_live_options(urls: Sequence[str], *, is_live: bool) -> None:
@@ -246,7 +246,7 @@ def _curve(app_id: str, fold: Fold, columns: Columns, windows: tuple[int, ...] |
 
 
 def _read_topic(
-    settings: Settings, fold: Fold, columns: Columns, tally: Tally, told: Telling, from_ms: int | None, to_ms: int | None
+    settings: Settings, fold: Fold, columns: Columns, tally: ReadCounts, told: Telling, from_ms: int | None, to_ms: int | None
 ) -> str:
     """Reads the source; returns what to say if there is no event in it."""
     from streams_app.kafka.patches.frames import ReceivingLoop
@@ -267,7 +267,7 @@ def _read_journal(
     fold: Fold,
     journal: str,
     columns: Columns,
-    tally: Tally,
+    tally: ReadCounts,
     told: Telling,
     range_ms: tuple[int | None, int | None],
 ) -> str:
@@ -289,7 +289,7 @@ def _read_file(
     fold: Fold,
     file: Path,
     columns: Columns,
-    tally: Tally,
+    tally: ReadCounts,
     told: Telling,
     range_ms: tuple[int | None, int | None],
     *,

@@ -14,7 +14,7 @@ from streams_app.fold import Fold
 from streams_app.operating.text import escaped
 from streams_app.operating.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
-from streams_app.tuning.live import LiveFigures, doubt_of, figures_in, live_curve, live_windows, together
+from streams_app.tuning.live import LiveMetrics, combined, live_curve, live_metrics_in, live_windows, widest_interval
 
 if TYPE_CHECKING:
     from streams_app.tuning.points import Curve
@@ -44,28 +44,28 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
     if len(notes) == len(answers):
         faults = "; ".join(f"{page.url} {page.fault}" for page in answers)
         raise TryAgainError(f"no worker answers: {faults}. Start one, or name those that run with --url http://HOST:PORT")
-    workers = [figures for page in answers if (figures := _figures(page, fold)) is not None]
+    workers = [metrics for page in answers if (metrics := _figures(page, fold)) is not None]
     if not workers:
         raise ConfigurationError(
             [f"no worker that was asked has fold {fold.name!r} ({', '.join(known)}): restart it with these settings"]
         )
     try:
-        figures = together(workers, fold.quiet_period_ms)
+        metrics = combined(workers, fold.quiet_period_ms)
     except ValueError as error:
         raise ConfigurationError(
             [f"the workers are of two versions, as {error}: ask those of one version, or wait until all are restarted"]
         ) from error
-    if not figures.events:
+    if not metrics.events:
         raise ConfigurationError(
             [f"no event of fold {fold.name!r} was folded since the workers started: wait, or read the topic, without --live"]
         )
     if windows is not None:
-        _check(windows, figures)
-    curve = live_curve(fold.name, figures, windows or live_windows(figures, fold.quiet_period_ms), now_ms)
+        _check(windows, metrics)
+    curve = live_curve(fold.name, metrics, windows or live_windows(metrics, fold.quiet_period_ms), now_ms)
     if not urls:
         notes.append(f"by the worker at {known[0]} alone; --url, several times if need be, names others")
     notes.append("silence alone is reckoned with, not max_hold, max_events and max_changed; latency and memory are not known live")
-    doubt = doubt_of(figures, curve)
+    doubt = widest_interval(metrics, curve)
     if doubt is not None:
         notes.append(
             f"{duration_text(doubt[0])} lies between two bounds of the histogram: its ratio may be off by up to {doubt[1]:.2%}"
@@ -75,17 +75,17 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
     return curve
 
 
-def _figures(page: Page, fold: Fold) -> LiveFigures | None:
+def _figures(page: Page, fold: Fold) -> LiveMetrics | None:
     if page.text is None:
         return None
     try:
-        return figures_in(page.text, fold.name)
+        return live_metrics_in(page.text, fold.name)
     except (ValueError, KeyError) as error:
         raise ConfigurationError([f"the worker at {page.url} is of another version: it does not tell gaps"]) from error
 
 
-def _check(windows: Sequence[int], figures: LiveFigures) -> None:
-    shortest, longest = int(figures.gaps[0][0]), int(figures.gaps[-2][0])
+def _check(windows: Sequence[int], metrics: LiveMetrics) -> None:
+    shortest, longest = int(metrics.gaps[0][0]), int(metrics.gaps[-2][0])
     wrong = [duration_text(quiet_ms) for quiet_ms in windows if not shortest <= quiet_ms <= longest]
     if wrong:
         raise click.UsageError(

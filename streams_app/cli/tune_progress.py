@@ -8,7 +8,7 @@ from typing import Final
 
 from streams_app.cli.showing import Show, showing
 from streams_app.clock import Clock
-from streams_app.tuning.tally import Tally
+from streams_app.tuning.tally import ReadCounts
 
 LEAST_MS: Final = 200
 """Before that a rate says nothing."""
@@ -30,7 +30,7 @@ class Telling:
         self._unit = unit
         self._show = show
 
-    def reading(self, tally: Tally) -> None:
+    def reading(self, tally: ReadCounts) -> None:
         """While a range is read."""
         elapsed_ms = self._clock.monotonic_ms() - self._began_ms
         rate = f", {tally.read * 1000 / elapsed_ms:,.0f} a second" if elapsed_ms >= LEAST_MS else ""

@@ -15,7 +15,7 @@ from streams_app.tuning.plot import Signs, plot
 from streams_app.tuning.points import Curve, Recommended
 from streams_app.tuning.spelling import share
 from streams_app.tuning.table import table
-from streams_app.tuning.tally import Tally
+from streams_app.tuning.tally import ReadCounts
 from streams_app.words import counted, span, time_text
 
 WHY_WIDTH: Final = 100
@@ -45,7 +45,7 @@ def show(curve: Curve, recommended: Recommended, configured_ms: int, console: Co
     console.print(Text(why), soft_wrap=True)
 
 
-def tell(tally: Tally, unit: str) -> None:
+def tell(tally: ReadCounts, unit: str) -> None:
     """What could not be used, on stderr: how much for which reason, and where the first one is."""
     refused = tally.refused.total()
     if refused:

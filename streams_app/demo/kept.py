@@ -102,12 +102,12 @@ class FirstEvents:
         from streams_app.tuning.file import LineReader
         from streams_app.tuning.replay import curve_of
         from streams_app.tuning.spelling import share
-        from streams_app.tuning.tally import Tally
+        from streams_app.tuning.tally import ReadCounts
 
         settings = Settings.load(self._settings, {})
         fold = settings.fold(FOLD)
         columns = Columns(now_ms=2**53)
-        LineReader(fold, settings.limits, columns, Tally(), time=TIME).read(self._events)
+        LineReader(fold, settings.limits, columns, ReadCounts(), time=TIME).read(self._events)
         if not columns.events:
             return []
         return [share(point.ratio) for point in curve_of(FOLD, columns, Bounds.of(fold), WINDOWS_MS).points]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streams_app.fold import Fold
 from streams_app.folding.core.closing import CONTENT_BOUNDS
 from streams_app.operating.text import escaped, shown, shown_group, shown_key
-from streams_app.tuning.live import figures_in
+from streams_app.tuning.live import live_metrics_in
 from streams_app.words import counted, span, time_text
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def opened_again(page: Page | None, fold: Fold) -> str:
     if page.text is None:
         return f"not known: {page.url} {page.fault}"
     try:
-        figures = figures_in(page.text, fold.name)
+        figures = live_metrics_in(page.text, fold.name)
     except (ValueError, KeyError):
         return f"not known: the worker at {page.url} is of another version"
     if figures is None:

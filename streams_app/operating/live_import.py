@@ -19,7 +19,7 @@ from streams_app.delivery.outgoing import Outgoing
 from streams_app.errors import BadEventError, ConfigurationError, TryAgainError, text_of
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, require, topic_configs
 from streams_app.kafka.producer import AckedProducer
-from streams_app.live.core.decide import Decider, Removal
+from streams_app.live.core.decide import Removal, ViewRule
 from streams_app.moments import moment_ms
 from streams_app.operating.text import escaped
 from streams_app.settings import LiveView, Settings
@@ -246,7 +246,7 @@ def _ages_of(config: Mapping[str, str]) -> _Ages:
 
 def _checked(settings: Settings, view: LiveView, path: Path, now_ms: int, ages: _Ages) -> ImportPlan:
     plan, faults, too_old = ImportPlan(kept_ms=ages.kept_ms), BadLines(), BadLines()
-    decider = Decider(view, settings.limits.value_bytes)
+    decider = ViewRule(view, settings.limits.value_bytes)
     for number, found in _lines(path, view.source, faults):
         plan.lines += 1
         at_ms = found.timestamp

@@ -24,8 +24,8 @@ import orjson
 
 from streams_app.durations import milliseconds, parse_duration
 from streams_app.errors import BadEventError
-from streams_app.live.core.decide import TYPE_RECORD_HEADER, Decider, Put, Removal
-from streams_app.live.core.model import held, shard_page
+from streams_app.live.core.decide import TYPE_RECORD_HEADER, Put, Removal, ViewRule
+from streams_app.live.core.model import items_by_page, shard_page
 from streams_app.live.core.state import EMPTY_PAGE, ShardHead, ViewState, merged
 from streams_app.settings import Limits, LiveView
 from streams_app.testing.folds import START_MS, DeadLetter
@@ -66,7 +66,7 @@ class ViewTester:
         self.now_ms = start_ms
         self.dead_letters: list[DeadLetter] = []
         self._view = view
-        self._decider = Decider(view, (limits or Limits()).value_bytes)
+        self._decider = ViewRule(view, (limits or Limits()).value_bytes)
         self._meant: list[Put | Removal | None] = []
 
     def send(self, value: Any, *, type: str | None = None, at_ms: int | None = None) -> Put | Removal | None:  # as in ce_type
@@ -99,7 +99,7 @@ class ViewTester:
     def shown(self, page: str) -> ViewState:
         """What a page shows now."""
         view = self._view
-        items = held(self._meant, self.now_ms, view.expiry_ms, view.keeps).get(page)
+        items = items_by_page(self._meant, self.now_ms, view.expiry_ms, view.keeps).get(page)
         one = EMPTY_PAGE if items is None else shard_page(items, view.show if view.kind == "list" else 0)
         head = ShardHead("kit", "0", len(self._meant) - 1, self.now_ms, is_reading=False, whole_ms=0, partitions=1)
         return merged(view, [head], [one], self.now_ms)

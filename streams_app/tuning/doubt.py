@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from streams_app.tuning.columns import LATE_STEPS_MS, Columns
-from streams_app.tuning.tally import Tally
+from streams_app.tuning.tally import ReadCounts
 
 MOST_SHARE: Final = 0.1
 """Of what was read: where as many are late, refused or to come, nothing is recommended."""
@@ -27,7 +27,7 @@ DAY_NUMBERS: Final = (32_874_000, 73_051_000)
 _ONE: Final = {"lines": "a line", "events": "an event"}
 
 
-def doubt_of(columns: Columns, tally: Tally, unit: str, quiet_ms: int) -> str | None:
+def timestamp_faults(columns: Columns, tally: ReadCounts, unit: str, quiet_ms: int) -> str | None:
     """Why the events do not allow a recommendation; None where they do.
 
     Args:
@@ -58,7 +58,7 @@ def doubt_of(columns: Columns, tally: Tally, unit: str, quiet_ms: int) -> str | 
     return "; ".join(faults) or None
 
 
-def notes_of(columns: Columns, tally: Tally, unit: str) -> list[str]:
+def timestamp_remarks(columns: Columns, tally: ReadCounts, unit: str) -> list[str]:
     """What else to say about the times that were read, once all are."""
     notes = []
     if late := int(columns.late[0]):

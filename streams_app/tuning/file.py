@@ -19,9 +19,9 @@ from streams_app.folding.reading.reader import DecodedRange, decode_all
 from streams_app.moments import looks_like, moment_ms
 from streams_app.settings import Limits
 from streams_app.tuning.columns import Columns
-from streams_app.tuning.doubt import notes_of
+from streams_app.tuning.doubt import timestamp_remarks
 from streams_app.tuning.opening import FAULTS, lines_of, opened
-from streams_app.tuning.tally import Tally, nobody
+from streams_app.tuning.tally import ReadCounts, ignore_progress
 from streams_app.words import time_text
 
 BATCH_LINES: Final = 2_000
@@ -56,7 +56,7 @@ class LineReader:
         fold: Fold,
         limits: Limits,
         columns: Columns,
-        tally: Tally,
+        tally: ReadCounts,
         *,
         time: str,
         key: str | None = None,
@@ -87,7 +87,7 @@ class LineReader:
         self._outside = 0
         self._outside_ms: tuple[int, int] | None = None
 
-    def read(self, path: Path, on_progress: Callable[[Tally], None] = nobody) -> None:
+    def read(self, path: Path, on_progress: Callable[[ReadCounts], None] = ignore_progress) -> None:
         """Reads a file, or standard input, to its end.
 
         Raises:
@@ -102,7 +102,7 @@ class LineReader:
         except FAULTS as error:
             self._tally.read += 1
             self._tally.refuse(BROKEN_OFF, f"line {self._tally.read:,}", f"the file cannot be read any further: {error}")
-        self._tally.notes += notes_of(self._columns, self._tally, "lines")
+        self._tally.notes += timestamp_remarks(self._columns, self._tally, "lines")
         on_progress(self._tally)
 
     def advice(self) -> str:

@@ -22,12 +22,12 @@ from streams_app.journal.store.keys import JournalKeys, journal_keys
 from streams_app.redis_client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.settings import JournalSettings, Settings
 from streams_app.tuning.columns import Columns
-from streams_app.tuning.doubt import notes_of
-from streams_app.tuning.tally import Tally, nobody
+from streams_app.tuning.doubt import timestamp_remarks
+from streams_app.tuning.tally import ReadCounts, ignore_progress
 
 
 @dataclass(slots=True)
-class _Record:
+class _FiledRecord:
     """An entry as readers of folds want a record."""
 
     offset: int
@@ -56,11 +56,11 @@ async def read_journal(
     fold: Fold,
     journal: JournalSettings,
     columns: Columns,
-    tally: Tally,
+    tally: ReadCounts,
     *,
     from_ms: int | None = None,
     to_ms: int | None = None,
-    on_progress: Callable[[Tally], None] = nobody,
+    on_progress: Callable[[ReadCounts], None] = ignore_progress,
 ) -> None:
     """Reads a journal of the source of a fold; one segment is in memory at a time.
 
@@ -85,7 +85,7 @@ async def read_journal(
         raise await why_unreachable(settings.redis, error) from error
     finally:
         await redis.aclose()
-    tally.notes += notes_of(columns, tally, "events")
+    tally.notes += timestamp_remarks(columns, tally, "events")
     on_progress(tally)
 
 
@@ -99,7 +99,7 @@ class _JournalColumns:
         journal: JournalSettings,
         redis: Redis,
         columns: Columns,
-        tally: Tally,
+        tally: ReadCounts,
         range_ms: tuple[int | None, int | None],
     ) -> None:
         self._settings = settings
@@ -111,7 +111,7 @@ class _JournalColumns:
         self._tally = tally
         self._from_ms, self._to_ms = range_ms
 
-    async def read(self, on_progress: Callable[[Tally], None]) -> None:
+    async def read(self, on_progress: Callable[[ReadCounts], None]) -> None:
         first = await self._shards.status(self._keys(0))
         if first is None:
             raise ConfigurationError(
@@ -168,7 +168,9 @@ class _JournalColumns:
     def _add(self, partition: int, reader: EventReader, rows: list[Row]) -> None:
         wanted = [row for row in rows if self._is_within(row.time_ms)]
         kept = [
-            _Record(row.offset, row.time_ms, row.key or None, row.value, row.headers) for row in wanted if too_large(row) is None
+            _FiledRecord(row.offset, row.time_ms, row.key or None, row.value, row.headers)
+            for row in wanted
+            if too_large(row) is None
         ]
         reading = DecodedRange()
         decoded = decode_all(kept, self._settings.limits) if reader.needs_decoded else None

@@ -15,13 +15,13 @@ from itertools import pairwise
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from streams_app.tuning.points import Curve, Point, Sample
+from streams_app.tuning.points import Curve, CurveSample, Point
 
 _PREFIX = "streams_app_"
 
 
 @dataclass(frozen=True, slots=True)
-class LiveFigures:
+class LiveMetrics:
     """What one worker has counted of one fold since it started; but for the first two, estimates where it watches a sample.
 
     Attributes:
@@ -54,7 +54,7 @@ class LiveFigures:
         return self.gaps[-1][1] - below - (upto - below) * math.log(quiet_ms / low) / math.log(high / low)
 
 
-def figures_in(page: str, fold: str) -> LiveFigures | None:
+def live_metrics_in(page: str, fold: str) -> LiveMetrics | None:
     """What a worker's page of metrics says of a fold; None: it says nothing of it.
 
     Raises:
@@ -73,14 +73,14 @@ def figures_in(page: str, fold: str) -> LiveFigures | None:
                 values[name] = values.get(name, 0.0) + sample.value
     if not gaps:
         return None
-    return LiveFigures(
+    return LiveMetrics(
         events=values["events_folded_total"], emitted=values.get("records_emitted_total", 0.0), begun=values["groups_begun_total"],
         split=values["split_folds_total"], gaps=tuple(sorted(gaps.items())), share=values["sample_share"],
         error=values["sample_error_ratio"], since_ms=int(values.get("process_start_time_seconds", 0.0) * 1_000),
     )  # fmt: skip
 
 
-def together(workers: Sequence[LiveFigures], quiet_ms: int) -> LiveFigures:
+def combined(workers: Sequence[LiveMetrics], quiet_ms: int) -> LiveMetrics:
     """Several workers of a fold, each with partitions of its own, as one; their errors are independent of each other.
 
     Args:
@@ -95,7 +95,7 @@ def together(workers: Sequence[LiveFigures], quiet_ms: int) -> LiveFigures:
     records = [worker.begun + worker.longer(quiet_ms) for worker in workers]
     squares = sum((worker.error * count) ** 2 for worker, count in zip(workers, records, strict=True))
     counts = zip(*([count for _, count in worker.gaps] for worker in workers), strict=True)
-    return LiveFigures(
+    return LiveMetrics(
         events=sum(worker.events for worker in workers), emitted=sum(worker.emitted for worker in workers),
         begun=sum(worker.begun for worker in workers), split=sum(worker.split for worker in workers),
         gaps=tuple((bound, sum(each)) for (bound, _), each in zip(workers[0].gaps, counts, strict=True)),
@@ -104,46 +104,46 @@ def together(workers: Sequence[LiveFigures], quiet_ms: int) -> LiveFigures:
     )  # fmt: skip
 
 
-def live_windows(figures: LiveFigures, quiet_ms: int) -> tuple[int, ...]:
+def live_windows(metrics: LiveMetrics, quiet_ms: int) -> tuple[int, ...]:
     """The candidates for which nothing is interpolated, up to the first that folds all there is; and the one there is now."""
-    bounds = [int(bound) for bound, _ in figures.gaps[:-1]]
-    wanted = [bounds[0], *(bound for before, bound in pairwise(bounds) if figures.longer(before) > 0)]
+    bounds = [int(bound) for bound, _ in metrics.gaps[:-1]]
+    wanted = [bounds[0], *(bound for before, bound in pairwise(bounds) if metrics.longer(before) > 0)]
     return tuple(sorted({*wanted, min(max(quiet_ms, bounds[0]), bounds[-1])}))
 
 
-def live_curve(fold: str, figures: LiveFigures, windows: Iterable[int], now_ms: int) -> Curve:
+def live_curve(fold: str, metrics: LiveMetrics, windows: Iterable[int], now_ms: int) -> Curve:
     """The curve; latencies and memory are not known.
 
     Args:
         fold: Name of the fold.
-        figures: Of its workers, see :func:`together`.
+        metrics: Of its workers, see :func:`together`.
         windows: Candidates, from the first bound of the histogram to the last.
         now_ms: Wall clock; the range goes from the start of the workers to it.
     """
-    events = round(figures.events)
+    events = round(metrics.events)
     points = []
     for quiet_ms in sorted(windows):
-        records = max(1, min(events, round(figures.begun + figures.longer(quiet_ms))))
+        records = max(1, min(events, round(metrics.begun + metrics.longer(quiet_ms))))
         points.append(Point(quiet_ms, records, 1 - records / events, *[None] * 7))
     sample = None
-    if figures.share < 1:
-        watched = figures.share * figures.begun
-        error = max(figures.error * (1 - point.ratio) for point in points)
-        sample = Sample(figures.share, round(figures.share * events), round(watched), error)
-    return Curve(fold, events, round(figures.begun), figures.since_ms or now_ms, now_ms, tuple(points), sample)
+    if metrics.share < 1:
+        watched = metrics.share * metrics.begun
+        error = max(metrics.error * (1 - point.ratio) for point in points)
+        sample = CurveSample(metrics.share, round(metrics.share * events), round(watched), error)
+    return Curve(fold, events, round(metrics.begun), metrics.since_ms or now_ms, now_ms, tuple(points), sample)
 
 
-def doubt_of(figures: LiveFigures, curve: Curve) -> tuple[int, float] | None:
+def widest_interval(metrics: LiveMetrics, curve: Curve) -> tuple[int, float] | None:
     """The candidate whose ratio is least certain, as it lies within a bucket, and how wide the ratio may be; None: none does.
 
     The gaps of a bucket may all lie at either end of it.
     """
-    bounds = [bound for bound, _ in figures.gaps]
+    bounds = [bound for bound, _ in metrics.gaps]
     widest: tuple[int, float] | None = None
     for point in curve.points:
         at = bisect_left(bounds, point.quiet_ms)
         if 0 < at and bounds[at] != point.quiet_ms and not math.isinf(bounds[at]):
-            width = (figures.gaps[at][1] - figures.gaps[at - 1][1]) / max(1.0, figures.events)
+            width = (metrics.gaps[at][1] - metrics.gaps[at - 1][1]) / max(1.0, metrics.events)
             if width > 0 and (widest is None or width > widest[1]):
                 widest = point.quiet_ms, width
     return widest

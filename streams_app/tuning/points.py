@@ -37,7 +37,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class CurveSample:
     """What a curve was computed from where it is not exact: some of the groups, chosen by hash.
 
     Attributes:
@@ -74,7 +74,7 @@ class Curve:
     from_ms: int
     to_ms: int
     points: tuple[Point, ...]
-    sample: Sample | None = None
+    sample: CurveSample | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The curve as ``--json`` shows it, without the recommendation."""

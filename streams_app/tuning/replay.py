@@ -17,7 +17,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.tuning.columns import Columns, Times
 from streams_app.tuning.memory import SomeRecords
 from streams_app.tuning.peak import most_open
-from streams_app.tuning.points import Curve, Point, Sample
+from streams_app.tuning.points import Curve, CurveSample, Point
 from streams_app.tuning.splitting import Positions, chained, next_starts
 
 PREFIX_BYTES: Final = 60
@@ -66,7 +66,7 @@ def curve_of(
     groups, sample = replay.groups, None
     if columns.share * columns.part < 1:
         error = None if columns.is_cut else replay.ratio_error
-        sample = Sample(columns.share * columns.part, len(columns.after_ms), groups, error)
+        sample = CurveSample(columns.share * columns.part, len(columns.after_ms), groups, error)
     return Curve(fold, columns.events, round(groups / columns.share), columns.from_ms, columns.to_ms, tuple(points), sample)
 
 

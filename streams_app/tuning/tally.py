@@ -10,7 +10,7 @@ from streams_app.delivery.refused import Refused
 
 
 @dataclass(slots=True)
-class Tally:
+class ReadCounts:
     """Counts while a range is read.
 
     Attributes:
@@ -46,5 +46,5 @@ class Tally:
             self.refuse(one.reason, where(one.record.offset), one.detail)
 
 
-def nobody(_: Tally) -> None:
+def ignore_progress(_: ReadCounts) -> None:
     """Looks at the progress of a read where nobody wants to see it."""

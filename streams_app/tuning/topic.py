@@ -17,8 +17,8 @@ from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.settings import Settings
 from streams_app.tuning.columns import Columns
-from streams_app.tuning.doubt import notes_of
-from streams_app.tuning.tally import Tally, nobody
+from streams_app.tuning.doubt import timestamp_remarks
+from streams_app.tuning.tally import ReadCounts, ignore_progress
 
 LOOKS_EVERY: Final = 20
 """Batches between two looks at the progress."""
@@ -28,11 +28,11 @@ async def read_topic(
     settings: Settings,
     fold: Fold,
     columns: Columns,
-    tally: Tally,
+    tally: ReadCounts,
     *,
     from_ms: int | None = None,
     to_ms: int | None = None,
-    on_progress: Callable[[Tally], None] = nobody,
+    on_progress: Callable[[ReadCounts], None] = ignore_progress,
 ) -> None:
     """Reads the source of a fold, at most up to where its partitions end now.
 
@@ -59,7 +59,7 @@ async def read_topic(
     async with log_reader(settings.kafka, fold.source, range(counts[fold.source])) as consumer:
         ranges = await _ranges(consumer, from_ms)
         tally.total = sum(end - begin for begin, end in ranges.values() if begin < end)
-        parts = {tp: _Part(settings, fold, columns, tally, from_ms, to_ms) for tp in ranges}
+        parts = {tp: _PartitionRead(settings, fold, columns, tally, from_ms, to_ms) for tp in ranges}
         batches = 0
         async for batch in read_ranges(consumer, ranges):
             batches += 1
@@ -70,7 +70,7 @@ async def read_topic(
             tally.done += min(batch.end, end) - batch.begin
             if batches % LOOKS_EVERY == 0:
                 on_progress(tally)
-    tally.notes += notes_of(columns, tally, "events")
+    tally.notes += timestamp_remarks(columns, tally, "events")
     on_progress(tally)
 
 
@@ -86,11 +86,11 @@ async def _ranges(consumer: AIOKafkaConsumer, from_ms: int | None) -> dict[TP, t
     return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
 
 
-class _Part:
+class _PartitionRead:
     """One partition on its way into the columns."""
 
     def __init__(
-        self, settings: Settings, fold: Fold, columns: Columns, tally: Tally, from_ms: int | None, to_ms: int | None
+        self, settings: Settings, fold: Fold, columns: Columns, tally: ReadCounts, from_ms: int | None, to_ms: int | None
     ) -> None:
         self._app_id = settings.app_id
         self._limits = settings.limits

@@ -247,7 +247,7 @@ CLAIMS: Final = (
         ("freeze", "lossy freeze zombie"),
         (
             Change("delivery.partition_clock:is_caught_up", "and is_close(view.fetched_at_ms, now_ms)", ""),
-            Change("folding.agents.emission:Emitter._known_ms", "min(known_ms, now_ms)", "now_ms"),
+            Change("folding.agents.emission:Emitter._folded_until_ms", "min(folded_until_ms, now_ms)", "now_ms"),
         ),
     ),
     Mutant(

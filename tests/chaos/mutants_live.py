@@ -8,7 +8,7 @@ from tests.chaos.mutants import Change, Mutant
 
 PROCESSOR = "live.agents.processor:ViewProcessor"
 PUSH = "live.hub.connection:Connection.push"
-BEGINNING = "live.agents.processor:beginning"
+BEGINNING = "live.agents.processor:view_start"
 CHANGE = "live.core.operations:PageChange"
 SHARD = "live.hub.polling:_Shard"
 STREAM = "live.hub.stream:EventStream"
@@ -20,13 +20,13 @@ VIEWS: Final = (
         "a new state has a clock of 0",
         "What has expired long ago is shown as what is behind.",
         ("", "wipe:4"),
-        (Change(BEGINNING, "edges.asked_ms, Marks(", "0, Marks("),),
+        (Change(BEGINNING, "edges.asked_ms, ViewMetadata(", "0, ViewMetadata("),),
     ),
     Mutant(
         "a lost view is read from the commit on",
         "What was put before is missing until it would have expired.",
         LOSSES,
-        (Change(f"{PROCESSOR}._taken", "start = await", "start = claim.mark.offset if claim.mark else await"),),
+        (Change(f"{PROCESSOR}._claim_state", "start = await", "start = claim.mark.offset if claim.mark else await"),),
     ),
     Mutant(
         "a view is shown while it is read",
@@ -44,7 +44,7 @@ VIEWS: Final = (
         "the first put of a part wins",
         "An item that was put twice shows what it was before.",
         ANYTHING,
-        (Change(f"{CHANGE}.put", "known.time_ms <= item.time_ms", "False"),),
+        (Change(f"{CHANGE}.put", "present.time_ms <= item.time_ms", "False"),),
     ),
     Mutant(
         "the wall clock expires",
@@ -84,13 +84,13 @@ VIEWS: Final = (
         "a put takes an item back in time",
         "A late copy of an event makes an item go too early.",
         ANYTHING,
-        (Change("live/apply.lua", "{'GT'}", "{}"), Change("live/apply.lua", "not known or tonumber(known) <= time", "true")),
+        (Change("live/apply.lua", "{'GT'}", "{}"), Change("live/apply.lua", "not present or tonumber(present) <= time", "true")),
     ),
     Mutant(
         "versions count under any owner",
         "Hubs take the state of a new owner for that of the former one.",
         ("crash:4 rebalance:4", "wipe:3 rollback:2 crash"),
-        (Change("live/poll.lua", "state.token == arg.known", "true"),),
+        (Change("live/poll.lua", "state.token == arg.present", "true"),),
     ),
     Mutant(
         "what one view says is lost with the poll of another",
@@ -148,8 +148,8 @@ NAMED: Final = (
         (
             Change(
                 "live.core.state:state_of",
-                "not known or len(known) < len(heads) or any(head.is_reading for head in known)",
-                "not known",
+                "not present or len(present) < len(heads) or any(head.is_reading for head in present)",
+                "not present",
             ),
         ),
     ),
@@ -157,7 +157,7 @@ NAMED: Final = (
         "the newest clock decides whether a view is behind",
         "A page is shown as true while one of its partitions stands still.",
         (),
-        (Change("live.core.state:state_of", "min(head.clock_ms for head in known)", "max(head.clock_ms for head in known)"),),
+        (Change("live.core.state:state_of", "min(head.clock_ms for head in present)", "max(head.clock_ms for head in present)"),),
     ),
     Mutant(
         "an open transaction hides nothing",
@@ -186,8 +186,8 @@ NAMED: Final = (
         (
             Change(
                 f"{CHANGE}.put",
-                "known = self.puts.get(item.item)",
-                "known = self.puts.get(item.item)\nself.removed.pop(item.item, None)",
+                "present = self.puts.get(item.item)",
+                "present = self.puts.get(item.item)\nself.removed.pop(item.item, None)",
             ),
         ),
     ),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from streams_app.live.core.state import ViewState
-from streams_app.live.hub.connection import Connection, Message
+from streams_app.live.hub.connection import Connection, StateMessage
 from streams_app.live.hub.hub import Hub
 from streams_app.live.store.keys import PresenceKeys, presence_keys
 from streams_app.metrics import Metrics
@@ -94,7 +94,7 @@ class _Checked(Connection):
 
     browser: Browser
 
-    def push(self, message: Message) -> None:
+    def push(self, message: StateMessage) -> None:
         self.browser.on_sent(message.state)
         super().push(message)
 

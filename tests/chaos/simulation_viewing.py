@@ -12,7 +12,7 @@ from streams_app.delivery.dead_letters import DeadLetters, Refuser
 from streams_app.delivery.processor import Processor, Processors
 from streams_app.live.agents.processor import ViewContext, ViewProcessors
 from streams_app.live.store.keys import presence_keys, view_keys
-from streams_app.live.store.view_store import ScriptSet
+from streams_app.live.store.view_store import LiveRedisScripts
 from streams_app.outage_reporter import OutageReporter
 from streams_app.settings import LiveView, Settings
 from tests.chaos.simulation import FAULTY_SECONDS
@@ -55,7 +55,7 @@ def _context(worker: Worker, view: LiveView) -> ViewContext:
     world = worker.world
     refuser = Refuser("view", view.name, world.app_id, view.dead_letters)
     link: Any = Link(worker, world.server)
-    scripts = ScriptSet(link)
+    scripts = LiveRedisScripts(link)
     for name, script in scripts.by_name.items():
         script.script.name = name
     return ViewContext(

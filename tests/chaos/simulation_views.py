@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.outgoing import Outgoing
 from streams_app.errors import BadEventError
-from streams_app.live.core.decide import Decider, Put, Removal
-from streams_app.live.core.model import held
+from streams_app.live.core.decide import Put, Removal, ViewRule
+from streams_app.live.core.model import items_by_page
 from streams_app.live.core.state import BEHIND_MS, Item, ViewState
 from streams_app.live.store.keys import ViewKeys
 from streams_app.settings.live import LiveView
@@ -66,7 +66,7 @@ class ViewModel:
         self.refused: set[int] = set()
         self._world = world
         self._keys = keys
-        self._decider = Decider(view, 1_000_000)
+        self._decider = ViewRule(view, 1_000_000)
         self._lost: dict[tuple[bytes, int], frozenset[int]] = {}
         self._commit_end = 0
 
@@ -152,7 +152,7 @@ class ViewModel:
         if now.clock_ms < EPOCH_MS:
             self._world.tell("clock", f"{self.view.name} has a clock of {now.clock_ms}")
         meant = [self._meaning(offset) for offset in range(fence + 1) if offset not in lost]
-        expected = held(meant, now.clock_ms, self.view.expiry_ms, self.view.keeps)
+        expected = items_by_page(meant, now.clock_ms, self.view.expiry_ms, self.view.keeps)
         if expected != now.pages:
             self._world.tell("state", f"{self.view.name} at {fence}, {now.clock_ms} holds {now.pages}, not {expected}")
         until = sum(readable_ms < now.clock_ms for readable_ms in log.readable_ms)

@@ -18,9 +18,9 @@ from streams_app.live.core.state import Item
 from streams_app.live.hub.hub import Hub
 from streams_app.live.hub.server import ViewServer
 from streams_app.live.hub.serving import connect_hub, listen
-from streams_app.live.hub.tokens import Tokens
+from streams_app.live.hub.tokens import TokenVerifier
 from streams_app.live.store.keys import view_keys
-from streams_app.live.store.view_store import Beginning, Marks, ScriptSet, ViewStore
+from streams_app.live.store.view_store import LiveRedisScripts, ViewMetadata, ViewStart, ViewStore
 from streams_app.metrics import Metrics
 from streams_app.settings import LiveServer, LiveView, Settings
 from streams_app.settings.sections import RedisSettings
@@ -30,7 +30,7 @@ from tests.helpers import wait_until
 LIMIT_SECONDS = 30
 SECRET = "s" * 32
 EXPIRY_MS = 60_000
-SHOWN = Marks()
+SHOWN = ViewMetadata()
 
 
 def now_ms() -> int:
@@ -43,20 +43,20 @@ class Owner:
     def __init__(self, client: redis.asyncio.Redis, app_id: str, view: LiveView, partition: int = 0, partitions: int = 1) -> None:
         keys = view_keys(app_id, view.name, view.source, partition)
         self._view = view
-        self._scripts, self._keys = ScriptSet(client), keys
+        self._scripts, self._keys = LiveRedisScripts(client), keys
         self._partitions = partitions
         self._claims = 0
-        self.marks = Marks()
+        self.marks = ViewMetadata()
         self.fence = -1
 
-    async def claim(self, *, marks: Marks = SHOWN, clock_ms: int | None = None) -> None:
+    async def claim(self, *, marks: ViewMetadata = SHOWN, clock_ms: int | None = None) -> None:
         self._claims += 1
         self.marks = marks
         self.store = ViewStore(
             self._scripts, self._keys, f"owner-{self._claims}-{now_ms()}", has_data=self._view.kind == "list",
             expiry_ms=self._view.expiry_ms, keep=self._view.keeps,
         )  # fmt: skip
-        begin = Beginning(-1, now_ms() if clock_ms is None else clock_ms, marks)
+        begin = ViewStart(-1, now_ms() if clock_ms is None else clock_ms, marks)
         claimed = await self.store.claim("d", "id", self._partitions, begin=begin)
         assert claimed is not None
         self.fence = claimed.fence
@@ -165,7 +165,7 @@ async def running_hub(
         stack.push_async_callback(client.aclose)
         clock, metrics = SystemClock(), Metrics(settings)
         hub = Hub(settings, client, clock, metrics, Status())
-        view_server = ViewServer(settings, hub, Tokens(settings.live_server, clock), clock, metrics, has_page=has_page)
+        view_server = ViewServer(settings, hub, TokenVerifier(settings.live_server, clock), clock, metrics, has_page=has_page)
         runner = view_server.runner(0.1)
         stack.push_async_callback(runner.cleanup)
         listening = listen(settings)

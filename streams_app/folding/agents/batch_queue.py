@@ -31,7 +31,7 @@ class BatchQueue:
         """Drops all ranges."""
         self._batches.clear()
 
-    def held(self, fence: int) -> int:
+    def records_above(self, fence: int) -> int:
         """Records of these ranges above a fence within the first one; safe to call from any thread."""
         batches = tuple(self._batches)  # ranges come and go meanwhile on the main loop
         if not batches:
@@ -40,14 +40,14 @@ class BatchQueue:
         return sum(len(batch.records) for batch in batches) - folded
 
     async def first(self, is_part: Callable[[int], bool]) -> Batch | None:
-        """The first range, as soon as there is one, with what was held back before it.
+        """The first range, as soon as there is one, with what was records_above back before it.
 
         Args:
             is_part: Whether a range that ends at this offset is less than another owner has begun. Such a range is folded as it
                 was begun, or its events would get other scores, and groups that are done would be left out of another one.
 
         Returns:
-            None where the range is held back until the next one follows.
+            None where the range is records_above back until the next one follows.
         """
         while not self._batches:
             self._arrived.clear()
@@ -57,6 +57,6 @@ class BatchQueue:
         return None if self._begun is not None else batch
 
     def done(self) -> None:
-        """The first range is folded, or held back."""
+        """The first range is folded, or records_above back."""
         if self._batches:
             self._batches.popleft()

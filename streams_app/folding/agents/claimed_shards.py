@@ -1,4 +1,4 @@
-"""The shards this worker has, and what was last known of those it had."""
+"""The shards this worker has, and what was last snapshots of those it was_claimed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class ClaimedShards:
     """The shards of this worker; written by the main loop, and read from any thread.
 
     Attributes:
-        known: What was last known of each shard.
+        snapshots: What was last snapshots of each shard.
     """
 
     def __init__(self) -> None:
         """Has no shard yet."""
-        self.known = ShardSnapshots()
+        self.snapshots = ShardSnapshots()
         self._emitters: dict[ShardKey, Emitter] = {}
         self._ever: set[ShardKey] = set()
 
@@ -35,8 +35,8 @@ class ClaimedShards:
         if self._emitters.get(key) is emitter:
             del self._emitters[key]
 
-    def had(self, shard: Shard) -> bool:
-        """Whether this process has ever had the shard."""
+    def was_claimed(self, shard: Shard) -> bool:
+        """Whether this process has ever was_claimed the shard."""
         return shard.key in self._ever
 
     def shards(self) -> list[Shard]:
@@ -47,7 +47,7 @@ class ClaimedShards:
         """Highest offset folded, for each shard the worker has now."""
         return {shard.key: shard.fence for shard in self.shards()}
 
-    def look_once(self, assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
-        """Notes what is known of every shard."""
-        held = [(emitter.shard, emitter.acknowledged) for emitter in self._emitters.values()]
-        self.known.look(held, assigned, now_ms, monotonic_ms)
+    def update(self, assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
+        """Notes what is snapshots of every shard."""
+        claimed = [(emitter.shard, emitter.acknowledged) for emitter in self._emitters.values()]
+        self.snapshots.update(claimed, assigned, now_ms, monotonic_ms)

@@ -29,18 +29,18 @@ class FoldContext:
     clock: TrustedClock
     metrics: Metrics
     status: Status
-    held: ClaimedShards = field(default_factory=ClaimedShards)
+    claimed_shards: ClaimedShards = field(default_factory=ClaimedShards)
     statistics: dict[str, WindowStatistics] = field(default_factory=dict)
 
-    def look_once(self, assigned: Collection[TP]) -> None:
-        """Notes what is known of every shard for the watchdog, sets the gauges, and forgets in the samples what others fold now.
+    def observe_shards(self, assigned: Collection[TP]) -> None:
+        """Update the snapshots of the shards for the watchdog, the gauges and the samples.
 
         Args:
             assigned: Partitions of the last assignment.
         """
         monotonic_ms = self.clock.monotonic_ms()
-        self.held.look_once(assigned, self.clock.now_ms(), monotonic_ms)
-        set_gauges(self.held.known, self.settings, self.metrics, monotonic_ms)
+        self.claimed_shards.update(assigned, self.clock.now_ms(), monotonic_ms)
+        set_gauges(self.claimed_shards.snapshots, self.settings, self.metrics, monotonic_ms)
         for statistics in self.statistics.values():
             statistics.keep(assigned)
 

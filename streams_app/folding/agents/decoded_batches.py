@@ -24,12 +24,12 @@ class ReadRange(NamedTuple):
     Attributes:
         events: In offset order; to be taken once.
         reading: What was refused or misrouted, as far as events were taken.
-        again: The events of a chunk once more: a range may have many, and each of them be taken apart.
+        reread: The events of a chunk once more: a range may have many, and each of them be taken apart.
     """
 
     events: Iterable[Event]
     reading: DecodedRange
-    again: Callable[[Chunk], Iterable[Event]]
+    reread: Callable[[Chunk], Iterable[Event]]
 
 
 class DecodedBatchCache:
@@ -40,7 +40,7 @@ class DecodedBatchCache:
         self._app_id = app_id
         self._readers = readers
         self._limits = limits
-        self._known: WeakKeyDictionary[Batch, RoutedRange] = WeakKeyDictionary()
+        self._routed: WeakKeyDictionary[Batch, RoutedRange] = WeakKeyDictionary()
 
     def read(self, batch: Batch, fold: str) -> ReadRange:
         """Reads a range for a fold."""
@@ -52,16 +52,16 @@ class DecodedBatchCache:
             listed = list(events)
             return ReadRange(listed, reading, lambda _: listed)
 
-        def again(chunk: Chunk) -> Iterable[Event]:
+        def reread(chunk: Chunk) -> Iterable[Event]:
             begin, end = (bisect_right(records, offset, key=_OFFSET) for offset in (chunk.above, chunk.to))
             return reader.events(records[begin:end], decoded and decoded[begin:end], DecodedRange())
 
-        return ReadRange(events, reading, again)
+        return ReadRange(events, reading, reread)
 
     def _of(self, batch: Batch) -> RoutedRange:
-        known = self._known.get(batch)
-        if known is None:
+        routed = self._routed.get(batch)
+        if routed is None:
             is_decoded = any(reader.needs_decoded for reader in self._readers.values())
             decoded = decode_all(batch.records, self._limits) if is_decoded else None
-            known = self._known[batch] = RoutedRange(self._app_id, list(self._readers), batch.records, decoded)
-        return known
+            routed = self._routed[batch] = RoutedRange(self._app_id, list(self._readers), batch.records, decoded)
+        return routed

@@ -60,13 +60,13 @@ class Emitter:
 
     shard: Shard
     producer: Producer
-    letters: DeadLetters
+    dead_letters: DeadLetters
     clock: TrustedClock
     metrics: Metrics
     view: Callable[[], ReaderView] = lambda: ReaderView(None, None)
     """What the last fetch said; nothing before the claim."""
     ticked: asyncio.Event = field(default_factory=asyncio.Event)
-    """Wakes the emission; see :meth:`turn`."""
+    """Wakes the emission; see :meth:`wait_for_next_pass`."""
     statistics: WindowStatistics | None = None
     """Where the records of a declared fold are told."""
     is_redis_full: bool = False
@@ -80,7 +80,7 @@ class Emitter:
     was_early: bool = False
     """Whether the last pass was made before its tick, as a group was due."""
 
-    async def turn(self, last: EmissionPass) -> None:
+    async def wait_for_next_pass(self, last: EmissionPass) -> None:
         """Returns at the next tick, or when the first group is due if the last pass found none that was.
 
         Under load each pass waits for its tick. For a group that becomes due after a while of silence a pass is made at once.
@@ -96,7 +96,7 @@ class Emitter:
 
     def _seconds_to_due(self) -> float | None:
         shard = self.shard
-        due_ms = shard.seen.next_due_ms(shard.bounds.quiet_ms, shard.bounds.hold_ms) if shard.seen else None
+        due_ms = shard.last_seal.next_due_ms(shard.bounds.quiet_ms, shard.bounds.hold_ms) if shard.last_seal else None
         wait_ms = -1 if due_ms is None else due_ms + FETCH_DELAY_MS - self.clock.now_ms()
         return wait_ms / 1000 if wait_ms >= 0 else None
 
@@ -136,7 +136,7 @@ class Emitter:
         now_ms = self.clock.now_ms()
         done.more = True
         while done.more and done.sealed < SEND_LIMIT:
-            sealed = await self.shard.seal(now_ms, known_ms=self._known_ms(now_ms), is_redis_full=self.is_redis_full)
+            sealed = await self.shard.seal(now_ms, folded_until_ms=self._folded_until_ms(now_ms), is_redis_full=self.is_redis_full)
             if sealed is None:
                 return
             self._audit(sealed.sealed)
@@ -163,7 +163,7 @@ class Emitter:
             raise RefusedError("seal", "lost-reply") from error
         return done.sealed > 0
 
-    def _known_ms(self, now_ms: int) -> int | None:
+    def _folded_until_ms(self, now_ms: int) -> int | None:
         """The moment until which everything that had arrived is folded, by the last fetch reply that said so; None: not known.
 
         A process that was stopped for a moment, or a fetch that hangs, must not take for silence what it has not read. While
@@ -172,10 +172,10 @@ class Emitter:
         if not self.clock.is_trusted():
             self.shard.clock.forget_folded_until()
             return None
-        if not self.shard.look(self.view(), now_ms) and self.is_redis_full:
+        if not self.shard.is_caught_up_now(self.view(), now_ms) and self.is_redis_full:
             return now_ms
-        known_ms = self.shard.clock.known_ms
-        return None if known_ms is None else min(known_ms, now_ms)
+        folded_until_ms = self.shard.clock.folded_until_ms
+        return None if folded_until_ms is None else min(folded_until_ms, now_ms)
 
     def _audit(self, sealed: Sequence[Sealed]) -> None:
         flushed = list(map(_REASON, sealed)).count("flush")
@@ -194,7 +194,7 @@ class Emitter:
             redis.exceptions.RedisError: To be called again, unless the shard is to be claimed.
         """
         while True:
-            sealed = await self.shard.seal(self.clock.now_ms(), known_ms=None, everything=True)
+            sealed = await self.shard.seal(self.clock.now_ms(), folded_until_ms=None, everything=True)
             sent = await self._send_pending()
             if sent.failed is not None:
                 raise ConnectionError(f"cannot produce: {sent.failed!r}") from sent.failed
@@ -267,7 +267,7 @@ class Emitter:
         first_offset = int(fold_id.decode().rsplit(":", 1)[1].split("-", 1)[0])
         kept = SimpleNamespace(offset=first_offset, key=record.key, value=None)
         detail = f"{len(record.value or b'')} bytes"
-        failed = await self.letters.send_once([Refused(kept, RECORD_TOO_LARGE, detail, headers=(("fold-id", fold_id),))])
+        failed = await self.dead_letters.send_once([Refused(kept, RECORD_TOO_LARGE, detail, headers=(("fold-id", fold_id),))])
         if failed is None:
             logger.error("folded record too large for the broker, dead-lettered fold=%s id=%r", self.shard.fold.name, fold_id)
         return failed

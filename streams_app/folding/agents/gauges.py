@@ -1,4 +1,4 @@
-"""What the gauges of groups show, from what was last known of each shard: nothing here scans groups, or waits."""
+"""What the gauges of groups show, from what was last snapshots of each shard: nothing here scans groups, or waits."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 
 
-def set_gauges(known: ShardSnapshots, settings: Settings, metrics: Metrics, monotonic_ms: int) -> None:
+def set_gauges(snapshots: ShardSnapshots, settings: Settings, metrics: Metrics, monotonic_ms: int) -> None:
     """Sets the gauges of every fold of this worker; none falls because Redis or Kafka is away."""
     metrics.look(monotonic_ms)
     for fold in settings.folds:
-        shards = list(known.of(fold.name))
+        shards = list(snapshots.of(fold.name))
         overdue_ms = max((shard.overdue_ms(monotonic_ms) for shard in shards), default=0)
         metrics.open_groups.labels(fold=fold.name).set(sum(shard.open_groups for shard in shards))
         metrics.outbox_records.labels(fold=fold.name).set(sum(shard.outbox for shard in shards))

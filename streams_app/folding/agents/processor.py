@@ -48,7 +48,7 @@ WORTH_SENDING = 500
 """So many records in the outbox are worth a request to the broker, whose fixed cost is small beside theirs."""
 
 ROOM_SECONDS = 1.0
-"""A script without room in the outbox is tried again after so long, whether or not anything has left meanwhile."""
+"""A script without room in the outbox is tried reread after so long, whether or not anything has left meanwhile."""
 
 
 class FoldProcessor:
@@ -58,8 +58,8 @@ class FoldProcessor:
         """Claims nothing yet; ``decoded_batches`` are shared by the folds of the partition."""
         self.shard = shard
         self._statistics = context.statistics_of(shard.fold)
-        letters = context.dead_letters_of(shard.fold, shard.tp)
-        self.emitter = Emitter(shard, context.producer, letters, context.clock, context.metrics, statistics=self._statistics)
+        dead_letters = context.dead_letters_of(shard.fold, shard.tp)
+        self.emitter = Emitter(shard, context.producer, dead_letters, context.clock, context.metrics, statistics=self._statistics)
         self._decoded_batches = decoded_batches
         self._context = context
         self._report_progress: Callable[[], None] = lambda: None
@@ -72,7 +72,7 @@ class FoldProcessor:
     @property
     def held(self) -> int:
         """Records delivered and not yet folded."""
-        return self._queue.held(self.shard.fence)
+        return self._queue.records_above(self.shard.fence)
 
     async def claim(self, claim: Claim) -> int:
         """Takes the shard over and begins to fold and to emit; see :meth:`streams_app.delivery.processor.Processor.claim`."""
@@ -82,14 +82,14 @@ class FoldProcessor:
         begin = claim.mark or await initial_mark(shard, claim)
         self._metadata = begin.note
         if await shard.claim(begin.offset, claim.partitions, claim.topic_id, claim.token):
-            warn_of_lost_state(shard, claim, had_state=self._context.held.had(shard))
+            warn_of_lost_state(shard, claim, had_state=self._context.claimed_shards.was_claimed(shard))
         if (common := await lost_by_broker(shard, claim)) is not None:
             await rewind_to_common_offset(shard, self.emitter, common)
         await apply_log_bounds(shard, self.emitter, claim, begin, self._context.metrics)
-        # Redis has just answered. A shard that still waits for it says so again with its next try.
+        # Redis has just answered. A shard that still waits for it says so reread with its next try.
         for about in ("redis", "redis-memory"):
             status.clear(about)
-        self._context.held.add(self.emitter)
+        self._context.claimed_shards.add(self.emitter)
         self._tasks = [
             run(claim, self._fold_forever(), f"fold {shard.fold.name} {shard.tp}", CAUSES),
             run(claim, self._emit_forever(), f"emit {shard.fold.name} {shard.tp}", CAUSES),
@@ -110,14 +110,14 @@ class FoldProcessor:
         self.emitter.ticked.set()
 
     def moves(self, monotonic_ms: int) -> Moves | None:
-        """How far the emission is, unless a known pause explains that it stands still."""
+        """How far the emission is, unless a snapshots pause explains that it stands still."""
         if explains_emission(self.shard.fold, self._context.status):
             return None
-        return self._context.held.known.moves(self.shard.key, monotonic_ms)
+        return self._context.claimed_shards.snapshots.moves(self.shard.key, monotonic_ms)
 
     async def revoke(self, seconds: float) -> None:
         """Stops at once; the state in Redis stays for the next owner."""
-        self._context.held.remove(self.emitter)
+        self._context.claimed_shards.remove(self.emitter)
         self.shard.release()
         self._queue.clear()
         await ended(self._tasks)
@@ -148,16 +148,16 @@ class FoldProcessor:
         shard, end = self.shard, batch.end - 1
         clock = self._context.clock
         view = ReaderView(batch.stable_offset, batch.fetched_at_ms)
-        events, reading, again = self._decoded_batches.read(batch, shard.fold.name)
+        events, reading, reread = self._decoded_batches.read(batch, shard.fold.name)
         chunks = shard.chunks(events, end, view, clock.now_ms())
-        was_waiting = await self._fold_all(batch, chunks, reading, again)
-        if clock.is_trusted() and shard.look(view, clock.now_ms()) and was_waiting:
+        was_waiting = await self._fold_all(batch, chunks, reading, reread)
+        if clock.is_trusted() and shard.is_caught_up_now(view, clock.now_ms()) and was_waiting:
             self.tick()  # a backlog ends: what is due need not wait for the clock
         if reading.misrouted:
             report_misrouted_events(shard.fold.name, reading, batch.tp, self._context.metrics)
 
     async def _fold_all(
-        self, batch: Batch, chunks: Iterator[Chunk], reading: DecodedRange, again: Callable[[Chunk], Iterable[Event]]
+        self, batch: Batch, chunks: Iterator[Chunk], reading: DecodedRange, reread: Callable[[Chunk], Iterable[Event]]
     ) -> bool:
         """Folds the chunks of one range; returns whether the last of them had been waiting in the log."""
         was_waiting = False
@@ -166,7 +166,7 @@ class FoldProcessor:
             self.shard.read(batch.last_up_to(chunk.to))
             if self.shard.clock.is_backlog(chunk.time) and await self.emitter.seal_ahead():
                 self._wake(chunk)
-            await self._fold_chunk(chunk, partial(again, chunk))
+            await self._fold_chunk(chunk, partial(reread, chunk))
             was_waiting = chunk.time.arrived_ms is None
         return was_waiting
 
@@ -225,7 +225,7 @@ class FoldProcessor:
     async def _send_dead_letters(self, reading: DecodedRange) -> None:
         """Produces refused events and waits for the broker, before the fence may pass them."""
         if reading.refused:
-            await self.emitter.letters.send(reading.refused)
+            await self.emitter.dead_letters.send(reading.refused)
             reading.refused.clear()
 
     # ---- emission
@@ -250,9 +250,9 @@ class FoldProcessor:
             if backoff.succeeded():
                 logger.info("emission resumed fold=%s source=%s", shard.fold.name, shard.tp)
             if not emitted.more:
-                await self.emitter.turn(emitted)
+                await self.emitter.wait_for_next_pass(emitted)
 
 
 def _backoff() -> Backoff:
-    """Redis, and a broker that has not acknowledged, are asked again within a second: events and records wait for them."""
+    """Redis, and a broker that has not acknowledged, are asked reread within a second: events and records wait for them."""
     return Backoff(first_seconds=0.1, longest_seconds=1.0)

@@ -1,4 +1,4 @@
-"""What is told of wrong events: refused ones, once a minute, and misrouted ones."""
+"""What is summary of wrong events: refused ones, once a minute, and misrouted ones."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def report_rejected_events(folds: Iterable[Fold], metrics: Metrics) -> None:
     """Logs how many events were refused since it was last called, and why; nothing where none were."""
     topics = {fold.name: fold.dead_letters for fold in folds}
     for name, reasons in metrics.refused_since().items():
-        told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        summary = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         logger.warning(
             "%s refused in the last minute (%s) fold=%s dead_letters=%s",
-            counted(reasons.total(), "event"), told, name, topics.get(name, "?"),
+            counted(reasons.total(), "event"), summary, name, topics.get(name, "?"),
         )  # fmt: skip

@@ -1,7 +1,7 @@
-"""What was last known of each shard this worker has, and what follows from it while nobody can say more (pure).
+"""What was last snapshot of each shard this worker has, and what follows from it while nobody can say more (pure).
 
 A shard that is let go because Redis or Kafka is away has not lost its groups: they are open, and those that are due wait. So what
-was last known of it is kept until the group has given its partition to somebody else, and what is overdue goes on growing.
+was last snapshot of it is kept until the group has given its partition to somebody else, and what is overdue goes on growing.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShardSnapshot:
-    """One shard as it was last seen; times are of the monotonic clock unless they are partition clocks.
+    """One shard as it was last last_seal; times are of the monotonic clock unless they are partition clocks.
 
     Attributes:
-        seen: Reply of the last seal.
-        seen_ms: When that reply was first looked at.
+        last_seal: Reply of the last seal.
+        sealed_at_ms: When that reply was first looked at.
         due_clock_ms: When the first of its open groups is due, by the partition clock; None where none will be.
         clock_ms: The partition clock at that time.
         was_current: Whether the partition clock was the wall clock then, and so goes on with it.
@@ -35,11 +35,11 @@ class ShardSnapshot:
         head: First offset of the first of them.
         head_since_ms: Since when that record is the first.
         acknowledged: Number of records acknowledged since the claim.
-        is_held: Whether the worker has the shard now.
+        is_claimed: Whether the worker has the shard now.
     """
 
-    seen: SealedGroups | None
-    seen_ms: int
+    last_seal: SealedGroups | None
+    sealed_at_ms: int
     due_clock_ms: int | None
     clock_ms: int
     was_current: bool
@@ -48,30 +48,30 @@ class ShardSnapshot:
     head: int | None
     head_since_ms: int
     acknowledged: int
-    is_held: bool
+    is_claimed: bool
 
     @property
     def open_groups(self) -> int:
         """Groups that are not sealed."""
-        return self.seen.open_groups if self.seen else 0
+        return self.last_seal.open_groups if self.last_seal else 0
 
     def overdue_ms(self, monotonic_ms: int) -> int:
         """By how much the first due group, or the first record on its way, is overdue; 0 if nothing is due."""
         waits = monotonic_ms - self.head_since_ms if self.head is not None else 0
         if self.due_clock_ms is None:
             return waits
-        elapsed = monotonic_ms - self.seen_ms
+        elapsed = monotonic_ms - self.sealed_at_ms
         was_due = self.clock_ms >= self.due_clock_ms
         clock_ms = self.clock_ms + elapsed if was_due or self.was_current else self.clock_ms
         return max(waits, clock_ms - self.due_clock_ms, 0)
 
 
 def snapshot_of(shard: Shard, former: ShardSnapshot | None, acknowledged: int, now_ms: int, monotonic_ms: int) -> ShardSnapshot:
-    """What is known of a shard that is held.
+    """What is snapshot of a shard that is claimed.
 
     Args:
         shard: The shard, which the worker has now.
-        former: What was known of it before.
+        former: What was snapshot of it before.
         acknowledged: Records of it that the broker has acknowledged.
         now_ms: Wall clock.
         monotonic_ms: Monotonic clock.
@@ -80,27 +80,27 @@ def snapshot_of(shard: Shard, former: ShardSnapshot | None, acknowledged: int, n
     head = next((entry.first_offset for entry in shard.outbox), None)
     head_since_ms = former.head_since_ms if former and head == former.head else monotonic_ms
     outbox = len(shard.outbox)
-    if former is not None and (shard.seen is None or shard.seen is former.seen):
+    if former is not None and (shard.last_seal is None or shard.last_seal is former.last_seal):
         # Just claimed: the first seal will tell. Until then nothing says that the groups have gone.
         return replace(
             former, is_merging=is_merging, outbox=outbox, head=head, head_since_ms=head_since_ms, acknowledged=acknowledged,
-            is_held=True,
+            is_claimed=True,
         )  # fmt: skip
     due_ms = _due_clock_ms(shard, is_merging=is_merging)
     clock_ms = shard.clock.stored.clock_ms
     was_current = now_ms - clock_ms <= FRESH_MS
     return ShardSnapshot(
-        shard.seen, monotonic_ms, due_ms, clock_ms, was_current, is_merging, outbox, head, head_since_ms, acknowledged,
-        is_held=True,
+        shard.last_seal, monotonic_ms, due_ms, clock_ms, was_current, is_merging, outbox, head, head_since_ms, acknowledged,
+        is_claimed=True,
     )  # fmt: skip
 
 
 def _due_clock_ms(shard: Shard, *, is_merging: bool) -> int | None:
-    if shard.seen is None:
+    if shard.last_seal is None:
         return None
     hold_ms = shard.bounds.hold_ms + shard.clock.stored.late_ms
     # While a backlog is merged only the hold closes a group.
-    return shard.seen.next_due_ms(hold_ms if is_merging else shard.bounds.quiet_ms, hold_ms)
+    return shard.last_seal.next_due_ms(hold_ms if is_merging else shard.bounds.quiet_ms, hold_ms)
 
 
 class ShardSnapshots:
@@ -110,40 +110,40 @@ class ShardSnapshots:
     """
 
     def __init__(self) -> None:
-        self._known: dict[ShardKey, ShardSnapshot] = {}
+        self._snapshots: dict[ShardKey, ShardSnapshot] = {}
 
-    def look(self, held: Collection[tuple[Shard, int]], assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
-        """Notes what is known now.
+    def update(self, claimed: Collection[tuple[Shard, int]], assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
+        """Notes what is snapshot now.
 
         Args:
-            held: Shards with the records acknowledged of each.
+            claimed: Shards with the records acknowledged of each.
             assigned: The partitions of the last assignment: others are somebody else's now.
             now_ms: Wall clock.
             monotonic_ms: Monotonic clock.
         """
         keys = set()
-        for shard, acknowledged in held:
+        for shard, acknowledged in claimed:
             keys.add(shard.key)
-            self._known[shard.key] = snapshot_of(shard, self._known.get(shard.key), acknowledged, now_ms, monotonic_ms)
-        for key in self._known.keys() - keys:
+            self._snapshots[shard.key] = snapshot_of(shard, self._snapshots.get(shard.key), acknowledged, now_ms, monotonic_ms)
+        for key in self._snapshots.keys() - keys:
             if key[1] in assigned:
-                self._known[key] = replace(self._known[key], is_held=False)
+                self._snapshots[key] = replace(self._snapshots[key], is_claimed=False)
             else:
-                del self._known[key]
+                del self._snapshots[key]
 
     def of(self, fold: str) -> Iterator[ShardSnapshot]:
         """The shards of one fold."""
-        return (known for (name, _), known in self._known.copy().items() if name == fold)
+        return (snapshot for (name, _), snapshot in self._snapshots.copy().items() if name == fold)
 
     def moves(self, key: ShardKey, monotonic_ms: int) -> Moves | None:
         """How far the emission of a shard is that the worker has now; None until it was looked at."""
-        known = self._known.get(key)
-        if known is None or not known.is_held:
+        snapshot = self._snapshots.get(key)
+        if snapshot is None or not snapshot.is_claimed:
             return None
         fold, tp = key
-        waiting = f"{known.outbox} records wait" if known.outbox else "groups are due"
+        waiting = f"{snapshot.outbox} records wait" if snapshot.outbox else "groups are due"
         return Moves(
-            known.acknowledged, known.acknowledged + (known.overdue_ms(monotonic_ms) > 0),
+            snapshot.acknowledged, snapshot.acknowledged + (snapshot.overdue_ms(monotonic_ms) > 0),
             f"fold={fold} source={tp}",
             f"nothing of fold {fold} has been acknowledged for {tp} although {waiting}",
         )  # fmt: skip

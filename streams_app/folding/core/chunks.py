@@ -151,9 +151,9 @@ class ChunkCutter:
                 run.low_ms = stamp
             elif stamp > run.high_ms:
                 run.high_ms = stamp
-            held = run.names
-            if isinstance(held, int) and isinstance(names, int):
-                run.names = held | names
+            present = run.names
+            if isinstance(present, int) and isinstance(names, int):
+                run.names = present | names
             else:
                 is_wide = _join(run, names) >= most_names
             if is_wide or (run.events >= most_events and not (most_events := self._more_events(run))):
@@ -195,12 +195,12 @@ def _masked(names: dict[str, Any]) -> dict[str, Any] | int:
 
 def _join(run: GroupRun, names: dict[str, Any] | int) -> int:
     """Adds names to a run, at least one of the two is a mapping; how many there are, 0 if all of them have a bit."""
-    held = run.names
-    mask = names if isinstance(names, int) else mask_of(names) if isinstance(held, int) else None
-    if isinstance(held, int) and mask is not None:
-        run.names = held | mask
+    present = run.names
+    mask = names if isinstance(names, int) else mask_of(names) if isinstance(present, int) else None
+    if isinstance(present, int) and mask is not None:
+        run.names = present | mask
         return 0
-    if isinstance(held, int):
-        held = run.names = dict(names_of_mask(held))
-    held.update(unmasked(names))
-    return len(held)
+    if isinstance(present, int):
+        present = run.names = dict(names_of_mask(present))
+    present.update(unmasked(names))
+    return len(present)

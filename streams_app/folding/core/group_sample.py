@@ -38,7 +38,7 @@ ALL: Final = 2**32
 """Above every hash."""
 
 NEVER: Final = -1
-"""Score and offset of a group of which only a record was seen."""
+"""Score and offset of a group of which only a record was found."""
 
 
 class SampledGroup(msgspec.Struct, gc=False):
@@ -50,7 +50,7 @@ class SampledGroup(msgspec.Struct, gc=False):
         records: How many records it would have had if only silence closed groups.
         closed_ms: When its last record was closed; None: it has none, or the fold after it is judged.
         closed_offset: Last offset of that record.
-        is_open_again: Whether events behind that record were counted before the record was seen.
+        is_open_again: Whether events behind that record were counted before the record was found.
     """
 
     last_offset: int = NEVER
@@ -107,23 +107,23 @@ class GroupSample:
         lie across are unknown. What is folded again, as Redis has lost it, is not counted again; of a chunk that was counted in
         part nothing is, and its partition begins anew behind it.
         """
-        seen = ObservedGroups.nothing(len(self.bounds_ms))
+        found = ObservedGroups.nothing(len(self.bounds_ms))
         fence = self._fences.get(partition, chunk.above)
         groups = self._groups.setdefault(partition, {})
         if chunk.to <= fence:
-            return seen
+            return found
         self._fences[partition], self._clocks[partition] = chunk.to, chunk.clock_ms
         if chunk.above != fence:
             groups.clear()
         if chunk.above < fence:
-            return seen
+            return found
         for member in self._watched(groups, chunk):
-            known = groups.get(member)
-            if known is None:  # forgotten to make room, as it had been silent for long
-                known = groups[member] = SampledGroup()
-            self._add(seen, known, chunk.groups[member])
-        self._add_pauses(seen, groups, chunk)
-        return seen
+            group = groups.get(member)
+            if group is None:  # forgotten to make room, as it had been silent for long
+                group = groups[member] = SampledGroup()
+            self._add(found, group, chunk.groups[member])
+        self._add_pauses(found, groups, chunk)
+        return found
 
     def _watched(self, groups: dict[bytes, SampledGroup], chunk: Chunk) -> Iterable[bytes]:
         """The groups of a chunk that are in the sample; those that are new come in first, so that each counts for as many."""
@@ -136,15 +136,15 @@ class GroupSample:
         limit = ALL // self.weight
         return members if limit == ALL else [member for member in members if crc32(member) < limit]
 
-    def _add(self, seen: ObservedGroups, known: SampledGroup, runs: Sequence[GroupRun]) -> None:
-        counts, weight, bounds_ms, quiet_ms = seen.gaps.counts, self.weight, self.bounds_ms, self.bounds.quiet_ms
-        begin, events, records = known.last_score, 0, 0
+    def _add(self, found: ObservedGroups, group: SampledGroup, runs: Sequence[GroupRun]) -> None:
+        counts, weight, bounds_ms, quiet_ms = found.gaps.counts, self.weight, self.bounds_ms, self.bounds.quiet_ms
+        begin, events, records = group.last_score, 0, 0
         if begin == NEVER:
-            seen.begun += weight
+            found.begun += weight
             begin = runs[0].first_score
             events, records = -1, 1  # there is no gap before its first event
-        if known.closed_ms is not None and not known.is_open_again:
-            self._opened(seen, known, runs)
+        if group.closed_ms is not None and not group.is_open_again:
+            self._opened(found, group, runs)
         last = begin
         for run in runs:
             events += run.events
@@ -156,11 +156,11 @@ class GroupSample:
             last = run.last_score
         counts[0] += events * weight
         if records:
-            self._count_records(known, records)
-        known.last_offset, known.last_score = runs[-1].last_offset, last
-        seen.gaps.total_ms += max(0, last - begin) * weight  # Redis may have gone back, and its clocks with it
+            self._count_records(group, records)
+        group.last_offset, group.last_score = runs[-1].last_offset, last
+        found.gaps.total_ms += max(0, last - begin) * weight  # Redis may have gone back, and its clocks with it
 
-    def _add_pauses(self, seen: ObservedGroups, groups: dict[bytes, SampledGroup], chunk: Chunk) -> None:
+    def _add_pauses(self, found: ObservedGroups, groups: dict[bytes, SampledGroup], chunk: Chunk) -> None:
         """The gaps within runs were counted as short ones; those that are not go where they belong."""
         pauses, paused = chunk.pauses, chunk.paused
         if self.weight > 1:
@@ -168,57 +168,57 @@ class GroupSample:
             pauses, paused = [pause for pause, _ in both], [member for _, member in both]
         # All at once: one by one that takes several times as long.
         for bucket, count in Tally(map(partial(bisect_left, self.bounds_ms), pauses)).items():
-            seen.gaps.counts[bucket] += count * self.weight
-        seen.gaps.counts[0] -= len(pauses) * self.weight
+            found.gaps.counts[bucket] += count * self.weight
+        found.gaps.counts[0] -= len(pauses) * self.weight
         if pauses and max(pauses) > self.bounds.quiet_ms:
             quiet_ms = self.bounds.quiet_ms
             longer = Tally(member for pause, member in zip(pauses, paused, strict=True) if pause > quiet_ms)
             for member, count in longer.items():
                 self._count_records(groups[member], count)
 
-    def _count_records(self, known: SampledGroup, more: int) -> None:
-        self._squares += (2 * known.records + more) * more
+    def _count_records(self, group: SampledGroup, more: int) -> None:
+        self._squares += (2 * group.records + more) * more
         self._records += more
-        known.records += more
+        group.records += more
 
     # ---- records
 
     def emitted(self, partition: int, records: Sequence[Sealed], now_ms: int) -> ObservedGroups:
         """Takes note of records that the broker has acknowledged."""
-        seen = ObservedGroups.nothing(len(self.bounds_ms))
+        found = ObservedGroups.nothing(len(self.bounds_ms))
         groups = self._groups.setdefault(partition, {})
         if self.weight > 1:
             limit = ALL // self.weight
             records = [record for record in records if crc32(record.member) < limit]
         self._admit(groups, list(dict.fromkeys(record.member for record in records if record.member not in groups)))
         for record in records:
-            known = groups.get(record.member)
-            if known is None:
+            group = groups.get(record.member)
+            if group is None:
                 continue  # it had to make room
-            seen.waits.add_record(record, now_ms, self.bounds_ms, self.weight)
-            if record.last_offset <= known.closed_offset:
+            found.waits.add_record(record, now_ms, self.bounds_ms, self.weight)
+            if record.last_offset <= group.closed_offset:
                 continue  # made again, as Redis has lost the first one, or its acknowledgement came late
-            if known.closed_ms is not None and record.first_offset > known.closed_offset:
-                self._judge(seen, known, record.first_event_ms)
-            known.closed_ms, known.closed_offset = _closed_ms(record, self.bounds), record.last_offset
-            known.is_open_again = known.last_offset > record.last_offset
-        return seen
+            if group.closed_ms is not None and record.first_offset > group.closed_offset:
+                self._judge(found, group, record.first_event_ms)
+            group.closed_ms, group.closed_offset = _closed_ms(record, self.bounds), record.last_offset
+            group.is_open_again = group.last_offset > record.last_offset
+        return found
 
-    def _opened(self, seen: ObservedGroups, known: SampledGroup, runs: Sequence[GroupRun]) -> None:
-        """Judges a fold that follows the last record when its first event is seen, not only with its own record."""
+    def _opened(self, found: ObservedGroups, group: SampledGroup, runs: Sequence[GroupRun]) -> None:
+        """Judges a fold that follows the last record when its first event is found, not only with its own record."""
         for run in runs:
-            if run.first_offset > known.closed_offset:
-                self._judge(seen, known, run.low_ms)
+            if run.first_offset > group.closed_offset:
+                self._judge(found, group, run.low_ms)
                 return
-            if run.last_offset > known.closed_offset:
-                known.is_open_again = True  # a bound falls inside a run: the next record tells when its fold began
+            if run.last_offset > group.closed_offset:
+                group.is_open_again = True  # a bound falls inside a run: the next record tells when its fold began
                 return
 
-    def _judge(self, seen: ObservedGroups, known: SampledGroup, opened_ms: int) -> None:
-        assert known.closed_ms is not None  # asked by the caller
-        if opened_ms - known.closed_ms <= self.bounds.quiet_ms:
-            seen.split += self.weight
-        known.closed_ms = None
+    def _judge(self, found: ObservedGroups, group: SampledGroup, opened_ms: int) -> None:
+        assert group.closed_ms is not None  # asked by the caller
+        if opened_ms - group.closed_ms <= self.bounds.quiet_ms:
+            found.split += self.weight
+        group.closed_ms = None
 
     # ---- size
 
@@ -242,8 +242,8 @@ class GroupSample:
             self.weight *= 2
             self._records, self._squares = self._records / 2, self._squares / 2
             members = self._chosen(members)
-            for held in self._groups.values():
-                _keep(held, self._chosen(held))
+            for watched in self._groups.values():
+                _retain(watched, self._chosen(watched))
         groups.update((member, SampledGroup()) for member in members)
 
     def _forget_silent(self) -> None:
@@ -251,12 +251,12 @@ class GroupSample:
 
         A longer window than that is not asked for, and for any shorter one a gap and a group that begins are both one more record.
         """
-        for partition, held in self._groups.items():
+        for partition, watched in self._groups.items():
             oldest = self._clocks.get(partition, 0) - self.bounds_ms[-1]
-            _keep(held, [member for member, known in held.items() if known.last_score >= oldest])
+            _retain(watched, [member for member, group in watched.items() if group.last_score >= oldest])
 
 
-def _keep(groups: dict[bytes, SampledGroup], members: Iterable[bytes]) -> None:
+def _retain(groups: dict[bytes, SampledGroup], members: Iterable[bytes]) -> None:
     kept = {member: groups[member] for member in members}
     groups.clear()
     groups |= kept

@@ -55,24 +55,24 @@ class MemoryShard:
             The folds of its group that it closed.
         """
         bounds, group, sealed = self.bounds, event.group, []
-        held = self.open.get(group)
-        if held is not None and bounds.closes_before(held.opened_ms, held.score_ms, score_ms):
-            sealed.append(self._close(group, *bounds.closed_by(held.opened_ms, held.score_ms, quiet=bounds.sessions)))
-        elif held is not None:
-            names = len(held.names) + sum(name not in held.names for name in event.changed)
+        stored = self.open.get(group)
+        if stored is not None and bounds.closes_before(stored.opened_ms, stored.score_ms, score_ms):
+            sealed.append(self._close(group, *bounds.closed_by(stored.opened_ms, stored.score_ms, quiet=bounds.sessions)))
+        elif stored is not None:
+            names = len(stored.names) + sum(name not in stored.names for name in event.changed)
             if (reason := bounds.exceeded_by(names)) is not None:
                 sealed.append(self._close(group, reason, score_ms))
-        held = self.open.get(group)
-        if held is None:
-            held = self.open[group] = OpenGroup(event.offset, score_ms, event.offset, score_ms, score_ms)
+        stored = self.open.get(group)
+        if stored is None:
+            stored = self.open[group] = OpenGroup(event.offset, score_ms, event.offset, score_ms, score_ms)
         stamp_ms = event.timestamp_ms if event.timestamp_ms >= 0 else score_ms
-        held.last_offset, held.score_ms = event.offset, score_ms
-        held.silent_from_ms = max(held.silent_from_ms, score_ms, silent_from_ms)
-        held.events += 1
-        held.low_ms, held.high_ms = min(held.low_ms, stamp_ms), max(held.high_ms, stamp_ms)
+        stored.last_offset, stored.score_ms = event.offset, score_ms
+        stored.silent_from_ms = max(stored.silent_from_ms, score_ms, silent_from_ms)
+        stored.events += 1
+        stored.low_ms, stored.high_ms = min(stored.low_ms, stamp_ms), max(stored.high_ms, stamp_ms)
         masked = isinstance(event.names, int)
-        held.names |= event.changed if masked else {name: orjson.dumps(value) for name, value in event.changed.items()}
-        if (reason := bounds.reached_by(held.events)) is not None:
+        stored.names |= event.changed if masked else {name: orjson.dumps(value) for name, value in event.changed.items()}
+        if (reason := bounds.reached_by(stored.events)) is not None:
             sealed.append(self._close(group, reason, score_ms))
         return sealed
 
@@ -86,24 +86,26 @@ class MemoryShard:
             late_ms: By how much record time is behind that of the clock: holds are counted from record times.
         """
         sealed = []
-        for group, held in sorted(self.open.items(), key=lambda item: item[1].first_offset):
-            is_held_too_long = clock_ms >= held.opened_ms + self.bounds.hold_ms + late_ms
+        for group, stored in sorted(self.open.items(), key=lambda item: item[1].first_offset):
+            is_held_too_long = clock_ms >= stored.opened_ms + self.bounds.hold_ms + late_ms
             if everything:
                 sealed.append(self._close(group, "flush", clock_ms))
-            elif is_held_too_long or (quiet and clock_ms > held.silent_from_ms + self.bounds.quiet_ms):
-                closed = self.bounds.closed_by(held.opened_ms + late_ms, held.silent_from_ms, quiet=quiet)
+            elif is_held_too_long or (quiet and clock_ms > stored.silent_from_ms + self.bounds.quiet_ms):
+                closed = self.bounds.closed_by(stored.opened_ms + late_ms, stored.silent_from_ms, quiet=quiet)
                 sealed.append(self._close(group, *closed))
         return sealed
 
     def next_due_ms(self) -> int | None:
         """When the next group is due by silence or hold at the earliest; None where no group is open."""
         bounds = self.bounds
-        times = (min(held.opened_ms + bounds.hold_ms, held.silent_from_ms + bounds.quiet_ms + 1) for held in self.open.values())
+        times = (
+            min(stored.opened_ms + bounds.hold_ms, stored.silent_from_ms + bounds.quiet_ms + 1) for stored in self.open.values()
+        )
         return min(times, default=None)
 
     def _close(self, group: bytes, reason: str, due_ms: int) -> Sealed:
-        held = self.open.pop(group)
+        stored = self.open.pop(group)
         return Sealed(
-            group, held.first_offset, held.last_offset, held.events, held.low_ms, held.high_ms, reason, due_ms,
-            self.partitions, held.names,
+            group, stored.first_offset, stored.last_offset, stored.events, stored.low_ms, stored.high_ms, reason, due_ms,
+            self.partitions, stored.names,
         )  # fmt: skip

@@ -35,13 +35,13 @@ class Buckets:
         events = record.events
         last = max(0, now_ms - record.last_event_ms)
         first = max(last, now_ms - record.first_event_ms)
-        told = 0
+        counted = 0
         end = bisect_left(bounds_ms, first)
         for bucket in range(bisect_left(bounds_ms, last), end):
             upto = max(1, min(events - 1, round(events * (bounds_ms[bucket] - last) / (first - last))))
-            self.counts[bucket] += (upto - told) * weight
-            told = upto
-        self.counts[end] += (events - told) * weight
+            self.counts[bucket] += (upto - counted) * weight
+            counted = upto
+        self.counts[end] += (events - counted) * weight
         self.total_ms += events * (first + last) // 2 * weight
 
 

@@ -108,9 +108,9 @@ class Sealed(NamedTuple):
 
     @classmethod
     def _of(cls, fields: tuple[Any, ...]) -> Sealed:
-        member, first, last, events, low, high, reason, due, partitions, held = fields
+        member, first, last, events, low, high, reason, due, partitions, packed = fields
         # Names are a map, or name, value, name … in a row as seal.lua reads them; an empty map of Lua is packed as an array, too.
-        keys, values = (held[::2], held[1::2]) if isinstance(held, tuple) else (held, held.values())
+        keys, values = (packed[::2], packed[1::2]) if isinstance(packed, tuple) else (packed, packed.values())
         names: dict[str, bytes]
         if any(values):
             names = {name.decode(): value for name, value in zip(keys, values, strict=True)}
@@ -187,13 +187,13 @@ class Renderer:
         behind = _behind(self.lost)
         before_group, before_names, before_span, before_reason = self._between
         for position, sealed in enumerate(entries):
-            member, first, last, events, low, high, reason, _, partitions, held = sealed
-            if is_usual and type(held) is NameSet and member[:1] == TEXT_MARK:
+            member, first, last, events, low, high, reason, _, partitions, names = sealed
+            if is_usual and type(names) is NameSet and member[:1] == TEXT_MARK:
                 key = member[1:]
                 span = f"{first}-{last}{behind}"
                 version = partitions * VERSION_SHIFT + last + self.lost
                 value = (
-                    f"{before_group}{_json(key.decode())}{before_names}{held.listed}{before_span}{span}{before_reason}{reason}"
+                    f"{before_group}{_json(key.decode())}{before_names}{names.listed}{before_span}{span}{before_reason}{reason}"
                     f'","events":{events},"first_event_ms":{low},"last_event_ms":{high},"version":{version}}}}}'
                 ).encode()
                 if len(value) <= MAX_RECORD_BYTES:

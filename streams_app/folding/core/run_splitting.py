@@ -33,22 +33,22 @@ def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tup
     return found
 
 
-def split_runs(events: Sequence[tuple[FoldEvent, int]], held: OpenGroup | None, bounds: Bounds) -> list[GroupRun]:
+def split_runs(events: Sequence[tuple[FoldEvent, int]], open_group: OpenGroup | None, bounds: Bounds) -> list[GroupRun]:
     """The events of a group as runs with no bound inside.
 
     Names of a whole run do not tell which event they came with: one that closes its group by its names is a run of its own.
 
     Args:
         events: Of one group, with their scores.
-        held: The group as it is open before them; it is changed. Events at or below its last offset are in it already, by a script
-            that died before its marks: they are a run of their own, which the next script skips.
+        open_group: The open group before these events; it is modified. It may already contain some of them, because a script
+            failed before it moved the cursor: these become a run of their own, which the next script skips.
         bounds: Bounds of the fold.
     """
     model, runs = MemoryShard(bounds), list[GroupRun]()
-    behind, names = -1 if held is None else held.last_offset, dict[str, Any]()
+    behind, names = -1 if open_group is None else open_group.last_offset, dict[str, Any]()
     is_alone = False
-    if held is not None:
-        model.open[events[0][0].group] = held
+    if open_group is not None:
+        model.open[events[0][0].group] = open_group
     for event, score in events:
         if event.offset <= behind:
             goes_on = bool(runs)

@@ -48,8 +48,8 @@ class ShardClock:
     Attributes:
         stored: The clocks as they are in Redis.
         caught_up_at_ms: When the reader last was at the end of the partition, by a fetch reply or by the log's end at the claim.
-        known_ms: Moment until which everything that had arrived is folded, as a fetch reply said; None where none has said so since
-            the claim.
+        folded_until_ms: Time until which everything that had arrived is folded, according to a fetch reply; None: no fetch reply
+            since the claim has said so.
     """
 
     def __init__(self, *, backlog: str, quiet_ms: int) -> None:
@@ -61,14 +61,14 @@ class ShardClock:
         """
         self.stored = Clocks()
         self.caught_up_at_ms: int | None = None
-        self.known_ms: int | None = None
+        self.folded_until_ms: int | None = None
         self._sessions = backlog == "sessions"
         self._quiet_ms = quiet_ms
 
     def take_over(self, stored: Clocks) -> None:
         """Takes the clocks of a shard that has just been claimed."""
         self.stored = stored
-        self.caught_up_at_ms = self.known_ms = None
+        self.caught_up_at_ms = self.folded_until_ms = None
 
     # ---- folding
 
@@ -121,24 +121,24 @@ class ShardClock:
 
     # ---- emission
 
-    def look(self, fence: int, view: ReaderView, now_ms: int) -> bool:
+    def is_caught_up_now(self, fence: int, view: ReaderView, now_ms: int) -> bool:
         """Whether the shard has caught up; remembers when it last had."""
         if not is_caught_up(fence, view, now_ms):
             return False
-        self.caught_up_at_ms = self.known_ms = min(view.fetched_at_ms or 0, now_ms)
+        self.caught_up_at_ms = self.folded_until_ms = min(view.fetched_at_ms or 0, now_ms)
         return True
 
     def forget_folded_until(self) -> None:
         """Forgets until when everything that had arrived is folded: the clock that said so is not trusted."""
-        self.known_ms = None
+        self.folded_until_ms = None
 
-    def due_ms(self, known_ms: int | None) -> int:
+    def due_ms(self, folded_until_ms: int | None) -> int:
         """The partition clock as of now.
 
         Args:
-            known_ms: Moment until which everything that had arrived is folded; None: not known.
+            folded_until_ms: Moment until which everything that had arrived is folded; None: not known.
         """
-        return advanced(self.stored.clock_ms, known_ms or 0, caught_up=known_ms is not None)
+        return advanced(self.stored.clock_ms, folded_until_ms or 0, caught_up=folded_until_ms is not None)
 
     def quiet_groups_close(self, clock_ms: int, now_ms: int) -> bool:
         """Whether silence closes groups: always with ``sessions``; with ``merge`` not while the clock is X or more behind."""

@@ -88,9 +88,9 @@ class FastReader(EventReader):
             try:
                 event = decode(value)
                 group, names = event.group, event.changed
-                known = member_of_known(group) if type(group) is str else None
-                if known is not None:
-                    member, key = known
+                cached = member_of_known(group) if type(group) is str else None
+                if cached is not None:
+                    member, key = cached
                 elif type(group) is str and len(members) == KNOWN_GROUPS_MAX:
                     key = group.encode()
                     member = TEXT_MARK + key
@@ -99,9 +99,9 @@ class FastReader(EventReader):
                         continue
                 else:
                     member, key = self._new_member(group)
-                held: Any = mask_of_known(tuple(names)) if type(names) is dict else None
-                if held is None:
-                    held = self._without_values(names)
+                masked: Any = mask_of_known(tuple(names)) if type(names) is dict else None
+                if masked is None:
+                    masked = self._without_values(names)
                 # Skipped fields are checked to be JSON, but not to be UTF-8.
                 if not value.isascii():
                     value.decode()
@@ -112,17 +112,17 @@ class FastReader(EventReader):
             if record.key != key:
                 reading.misrouted += 1
                 reading.misrouted_example = offset
-            yield offset, -1 if stamp is None else stamp, member, held
+            yield offset, -1 if stamp is None else stamp, member, masked
 
     def _new_member(self, group: Any) -> tuple[bytes, bytes]:
         """The name of a group in Redis, and the record key it should have."""
         member = TEXT_MARK + group.encode() if type(group) is str else member_of((group,))
         if len(member) > self._limits.key_bytes + 1:
             raise BadEventError("too-large", "said by the slow way")
-        known = member, member[1:]
+        cached = member, member[1:]
         if type(group) is str and len(self._members) < KNOWN_GROUPS_MAX:
-            self._members[group] = known
-        return known
+            self._members[group] = cached
+        return cached
 
     def _without_values(self, names: Any) -> int | dict[str, None]:
         """The mask of names that were all seen before; a mapping of them where one has no bit.

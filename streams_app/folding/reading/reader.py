@@ -122,9 +122,9 @@ class EventReader:
             if value is None and self._fold.tombstones == "ignore":
                 continue
             try:
-                held = value if type(value) is dict else self._rest_of(value)
-                member = self._member(record, held)
-                names = self._names(held)
+                event = value if type(value) is dict else self._rest_of(value)
+                member = self._member(record, event)
+                names = self._names(event)
             except BadEventError as error:
                 fault = value if isinstance(value, BeyondDoubleError) else error
                 reading.refused.append(Refused(record, fault.reason, fault.detail))

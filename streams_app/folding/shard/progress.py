@@ -80,7 +80,7 @@ class ChunkProgress:
         if not self._scored:
             # Of all groups: the events are read once.
             self._scored = scored_events(self._events(), self.chunk)
-        apart = {group: split_runs(self._scored[group], held, bounds) for group, held in groups.items()}
+        apart = {group: split_runs(self._scored[group], open_group, bounds) for group, open_group in groups.items()}
         if apart.items() <= self._apart.items():
             raise RefusedError("fold", "detail")
         self._apart |= apart

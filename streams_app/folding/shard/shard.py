@@ -74,7 +74,7 @@ class Shard:
         self.log: tuple[Fingerprint, ...] = ()
         self.lost = 0
         self.is_claimed = False
-        self.seen: SealedGroups | None = None
+        self.last_seal: SealedGroups | None = None
         self._packing = GroupPacker(self.bounds, b"", 1, keeps_values=fold.keep == "last")
         self._sizing = script_sizing.ScriptSizing()
 
@@ -112,7 +112,7 @@ class Shard:
             self.log, self.lost = claimed.log, claimed.lost
             self.clock.take_over(claimed.clocks)
             self.definition = Definition(self.definition.present, RecordShape.from_text(claimed.definition))
-            self.seen = None
+            self.last_seal = None
             self._packing = GroupPacker(self.bounds, claimed.epoch, partitions, keeps_values=self.fold.keep == "last")
             await self._load_outbox()
             self.is_claimed = True
@@ -218,18 +218,18 @@ class Shard:
 
     # ---- emission
 
-    def look(self, view: ReaderView, now_ms: int) -> bool:
+    def is_caught_up_now(self, view: ReaderView, now_ms: int) -> bool:
         """Whether the shard has caught up; remembers when it last had."""
-        return self.is_claimed and self.clock.look(self.fence, view, now_ms)
+        return self.is_claimed and self.clock.is_caught_up_now(self.fence, view, now_ms)
 
     async def seal(
-        self, now_ms: int, *, known_ms: int | None, everything: bool = False, is_redis_full: bool = False
+        self, now_ms: int, *, folded_until_ms: int | None, everything: bool = False, is_redis_full: bool = False
     ) -> SealedGroups | None:
         """Puts due groups into the outbox; one script.
 
         Args:
             now_ms: Wall clock.
-            known_ms: Everything that had arrived by then is folded; None: nobody knows until when.
+            folded_until_ms: Everything that had arrived by then is folded; None: nobody knows until when.
             everything: Every open group, due or not.
             is_redis_full: Redis is full.
 
@@ -245,7 +245,7 @@ class Shard:
             room = OUTBOX_LIMIT - len(self.outbox)
             if room <= 0:
                 return None
-            clock_ms = self.clock.due_ms(known_ms)
+            clock_ms = self.clock.due_ms(folded_until_ms)
             late_ms = self.clock.stored.late_ms
             try:
                 done = await self.store.seal(
@@ -260,7 +260,7 @@ class Shard:
                 self.is_claimed = False
                 raise
             self.clock.stored = self.clock.stored._replace(clock_ms=done.clock_ms)
-            self.seen = done
+            self.last_seal = done
             self.outbox.extend(done.sealed)
             await self._compare_outbox(done.outbox_records)
             return done

@@ -83,11 +83,9 @@ def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
     if not content:
         return None
     *fields, numbers = content
-    told = StoredGroup.unpack(numbers)
-    return OpenGroup(
-        told.first_offset, told.opened_ms, told.last_offset, told.score_ms, told.silent_from_ms, told.events, told.low_ms,
-        told.high_ms, {field.decode(): b"" for field in fields if field != INFO_FIELD},
-    )  # fmt: skip
+    stored = StoredGroup.unpack(numbers)._asdict()
+    del stored["epoch"]
+    return OpenGroup(**stored | {"names": {field.decode(): b"" for field in fields if field != INFO_FIELD}})
 
 
 def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: bool) -> list[Any]:

@@ -180,10 +180,10 @@ class ShardStore:
     async def left_behind(self) -> tuple[str, str] | None:
         """Definition and topics of a fold that has groups or records here; None where nothing of it waits to be emitted."""
         keys = self.keys
-        told: Any = await self.redis.hmget(keys.meta, ["definition", "topics", "fence"])
-        if not all(told) or not any([await self.redis.zcard(key) for key in (keys.first, keys.outbox)]):
+        stored: Any = await self.redis.hmget(keys.meta, ["definition", "topics", "fence"])
+        if not all(stored) or not any([await self.redis.zcard(key) for key in (keys.first, keys.outbox)]):
             return None
-        return told[0].decode(), told[1].decode()
+        return stored[0].decode(), stored[1].decode()
 
     async def skip(self, token: str, fence: int, to: int) -> None:
         """Moves the fence over offsets the log no longer has.

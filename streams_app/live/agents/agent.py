@@ -21,8 +21,8 @@ from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.kafka.admin import require, topics_of_views
 from streams_app.kafka.member import GroupMember, wait
 from streams_app.live.agents.processor import ViewContext, ViewProcessors
-from streams_app.live.core.operations import Part
-from streams_app.live.store.view_store import Applied, Expired, Scripts, ScriptSet
+from streams_app.live.core.operations import ViewBatch
+from streams_app.live.store.view_store import ApplyReply, ExpireReply, LiveRedisScripts, LiveScripts
 from streams_app.metrics import Metrics
 from streams_app.outage_reporter import OutageReporter
 from streams_app.settings import LiveView, Settings
@@ -44,7 +44,7 @@ class ViewAgent:
     """
 
     def __init__(
-        self, settings: Settings, view: LiveView, scripts: Scripts, producer: Producer, clock: TrustedClock, metrics: Metrics
+        self, settings: Settings, view: LiveView, scripts: LiveScripts, producer: Producer, clock: TrustedClock, metrics: Metrics
     ) -> None:
         """Connects nothing yet.
 
@@ -63,10 +63,10 @@ class ViewAgent:
         def dead_letters_of(tp: TP) -> DeadLetters:
             return DeadLetters(refuser, tp, producer, clock, lambda name, reason: None)
 
-        patience = OutageReporter(f"live view {view.name}")
+        outages = OutageReporter(f"live view {view.name}")
         self._processors = ViewProcessors(
             ViewContext(
-                settings.app_id, view, settings.limits.value_bytes, scripts, dead_letters_of, clock, patience,
+                settings.app_id, view, settings.limits.value_bytes, scripts, dead_letters_of, clock, outages,
                 self._on_part, self._on_expired,
             )
         )  # fmt: skip
@@ -100,7 +100,7 @@ class ViewAgent:
     async def _report(self, stop: asyncio.Event) -> None:
         name, metrics = self._view.name, self._metrics
         while not stop.is_set():
-            pages, is_reading = self._processors.standing()
+            pages, is_reading = self._processors.status()
             metrics.live_pages.labels(view=name).set(pages)
             metrics.live_reading.labels(view=name).set(is_reading)
             try:
@@ -112,7 +112,7 @@ class ViewAgent:
                 metrics.live_lag_records.labels(view=name).set(lag)
             await wait(stop, REPORT_EVERY_SECONDS)
 
-    def _on_part(self, part: Part, applied: Applied) -> None:
+    def _on_part(self, part: ViewBatch, applied: ApplyReply) -> None:
         counts = dict(part.counts)
         if applied.late:
             counts["put"] = max(0, counts.get("put", 0) - applied.late)
@@ -120,7 +120,7 @@ class ViewAgent:
         for result, count in counts.items():
             self._metrics.live_events.labels(view=self._view.name, result=result).inc(count)
 
-    def _on_expired(self, expired: Expired) -> None:
+    def _on_expired(self, expired: ExpireReply) -> None:
         self._metrics.live_expired.labels(view=self._view.name).inc(expired.items)
 
 
@@ -151,7 +151,7 @@ class LiveViews:
         self._settings = settings
         self._views = views
         self._watch = watch
-        scripts = ScriptSet(redis, lambda name: metrics.script_seconds.labels(script=name).time())
+        scripts = LiveRedisScripts(redis, lambda name: metrics.script_seconds.labels(script=name).time())
         self._agents = [ViewAgent(settings, view, scripts, producer, clock, metrics) for view in views]
 
     async def require_topics(self) -> None:

@@ -24,10 +24,10 @@ from streams_app.delivery.progress import Moves
 from streams_app.delivery.tasks import ended, run
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import TryAgainError
-from streams_app.live.core.decide import Decider, definition_of
-from streams_app.live.core.operations import Part, parts_of
+from streams_app.live.core.decide import ViewRule, definition_of
+from streams_app.live.core.operations import ViewBatch, view_batches
 from streams_app.live.store.keys import view_keys
-from streams_app.live.store.view_store import Applied, Beginning, Claimed, Expired, Marks, Scripts, ViewStore
+from streams_app.live.store.view_store import ApplyReply, ExpireReply, LiveClaim, LiveScripts, ViewMetadata, ViewStart, ViewStore
 from streams_app.outage_reporter import OutageReporter
 from streams_app.redis_client import REDIS_ERRORS
 from streams_app.settings.live import LiveView
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 PAUSE_SECONDS: Final = 1.0
 """A Redis that has failed is asked again after at most so long: everything that happens waits for it."""
 
-WORDS: Final = {
+CAUSES: Final = {
     "token": "another worker has taken the live view over",
     "fence": "the live view in Redis stands elsewhere than it was left: Redis has lost its last writes",
     "no-state": "Redis has lost the live view",
@@ -57,7 +57,7 @@ class ViewContext:
         scripts: Those of the application's Redis.
         dead_letters_of: Makes the dead letters of a partition.
         clock: Of the worker.
-        patience: How a Redis that fails is waited for, and what is said of it.
+        outages: How a Redis that fails is waited for, and what is said of it.
         on_part: Called with each part that was applied, and what the script said.
         on_expired: Called with what has expired.
     """
@@ -65,12 +65,12 @@ class ViewContext:
     app_id: str
     view: LiveView
     value_bytes: int
-    scripts: Scripts
+    scripts: LiveScripts
     dead_letters_of: Callable[[TP], DeadLetters]
     clock: TrustedClock
-    patience: OutageReporter
-    on_part: Callable[[Part, Applied], None] = lambda part, applied: None
-    on_expired: Callable[[Expired], None] = lambda expired: None
+    outages: OutageReporter
+    on_part: Callable[[ViewBatch, ApplyReply], None] = lambda part, applied: None
+    on_expired: Callable[[ExpireReply], None] = lambda expired: None
 
 
 class ViewProcessors(Processors):
@@ -93,9 +93,9 @@ class ViewProcessors(Processors):
 
     def is_paused(self, topic: str) -> bool:
         """Whether Redis is away or full, which explains that nothing is applied."""
-        return self.context.patience.fault is not None
+        return self.context.outages.fault is not None
 
-    def standing(self) -> tuple[int, bool]:
+    def status(self) -> tuple[int, bool]:
         """Pages that hold anything in the partitions of this worker, and whether any of them is read anew."""
         live = [one for one in self._claimed.values() if one.is_claimed]
         return sum(one.pages for one in live), any(one.is_reading for one in live)
@@ -119,16 +119,16 @@ class ViewProcessor(Processor):
         self.is_claimed = False
         self._tp = tp
         self._context = context
-        self._decider = Decider(context.view, context.value_bytes)
-        self._letters = context.dead_letters_of(tp)
+        self._decider = ViewRule(context.view, context.value_bytes)
+        self._dead_letters = context.dead_letters_of(tp)
         self._batches: deque[Batch] = deque()
         self._wake = asyncio.Event()
         self._is_due = False
-        self._served = 0
+        self._ticks_done = 0
         self._task: asyncio.Task[None] | None = None
         self._fence = self._clock_ms = 0
         self._acknowledged = AcknowledgedUntil()
-        self._marks = Marks()
+        self._marks = ViewMetadata()
 
     @property
     def is_reading(self) -> bool:
@@ -153,12 +153,12 @@ class ViewProcessor(Processor):
         if claim.mark is None:
             # Nobody has committed here before: only now Kafka says that the partition is ours.
             await claim.commit_now(Mark(claim.edges.begin))
-        claimed = await self._taken(claim)
+        claimed = await self._claim_state(claim)
         self._fence, self._clock_ms, self._marks = claimed.fence, claimed.clock_ms, claimed.marks
         self._acknowledged = AcknowledgedUntil()
         await self._skip_removed(claim)
         self.is_claimed = True
-        self._task = run(claim, self._work_forever(claim), f"live {view.name} {self._tp}", WORDS)
+        self._task = run(claim, self._work_forever(claim), f"live {view.name} {self._tp}", CAUSES)
         return self._fence + 1
 
     def deliver(self, batch: Batch) -> None:
@@ -178,21 +178,21 @@ class ViewProcessor(Processor):
 
     def moves(self, monotonic_ms: int) -> Moves | None:
         """Whether what ticks ask for is done."""
-        if self._context.patience.fault is not None or not self.is_claimed:
+        if self._context.outages.fault is not None or not self.is_claimed:
             return None
         why = f"live view {self._context.view.name} does not expire items of {self._tp}"
-        return Moves(self._served, self._served + self._is_due, f"view={self._context.view.name} source={self._tp}", why)
+        return Moves(self._ticks_done, self._ticks_done + self._is_due, f"view={self._context.view.name} source={self._tp}", why)
 
     async def revoke(self, seconds: float) -> None:
         """Stops at once; the state stays for the next owner."""
         self.is_claimed = False
         if self._task is not None:
             await ended({self._task})
-        self._context.patience.forget(self)
+        self._context.outages.forget(self)
 
     # ---- claiming
 
-    async def _taken(self, claim: Claim) -> Claimed:
+    async def _claim_state(self, claim: Claim) -> LiveClaim:
         """The state under our token, created where there is none that fits."""
         view, definition = self._context.view, definition_of(self._context.view)
         found = await self._store.claim(definition, claim.topic_id, claim.partitions)
@@ -207,7 +207,7 @@ class ViewProcessor(Processor):
         start = await claim.offset_at(self._context.clock.now_ms() - view.expiry_ms)
         # After that: what is behind this end arrives later than the clock the state begins with.
         edges = await claim.edges_now()
-        begin = beginning(start, edges, view.expiry_ms)
+        begin = view_start(start, edges, view.expiry_ms)
         logger.info("live view is read from its source view=%s source=%s offset=%d", view.name, self._tp, begin.fence + 1)
         created = await self._store.claim(definition, claim.topic_id, claim.partitions, begin=begin)
         assert created is not None  # it was to be created
@@ -230,28 +230,28 @@ class ViewProcessor(Processor):
     # ---- working
 
     async def _work_forever(self, claim: Claim) -> None:
-        parts: Iterator[Part] = iter(())
+        parts: Iterator[ViewBatch] = iter(())
         while True:
             if self._is_due:
                 self._is_due = False
-                await self._insist(lambda: self._expire_once(claim, moves_clock=True))
-                self._served += 1
+                await self._retry_until_done(lambda: self._expire_once(claim, moves_clock=True))
+                self._ticks_done += 1
             part = next(parts, None)
             if part is not None:
                 await self._apply(claim, part)
             elif self._batches:
                 batch = self._batches.popleft()
-                parts = parts_of(self._decider, self._tp.partition, batch.records, batch.end, self._context.clock.now_ms())
+                parts = view_batches(self._decider, self._tp.partition, batch.records, batch.end, self._context.clock.now_ms())
             elif not self._is_due:
                 self._wake.clear()
                 await self._wake.wait()
             await asyncio.sleep(0)
 
-    async def _apply(self, claim: Claim, part: Part) -> None:
+    async def _apply(self, claim: Claim, part: ViewBatch) -> None:
         """Applies a part, for as long as it takes; its dead letters come first."""
         if part.refused:
-            await self._letters.send(part.refused, self._on_unsent)
-            self._context.patience.succeeded(self)
+            await self._dead_letters.send(part.refused, self._on_unsent)
+            self._context.outages.succeeded(self)
         marks = self._marks_at(part.to)
         if part.last is not None:
             marks = marks._replace(log=followed_by(marks.log, part.last))
@@ -262,13 +262,13 @@ class ViewProcessor(Processor):
             self._context.on_part(part, applied)
 
         if part.to > self._fence:
-            await self._insist(apply, when_full=lambda: self._expire_once(claim, moves_clock=False))
+            await self._retry_until_done(apply, when_full=lambda: self._expire_once(claim, moves_clock=False))
         self.held -= part.events
         claim.applied()
 
     def _on_unsent(self, topic: str, error: BaseException) -> None:
         """Says which topic stands in the way; the worker is not stuck while it waits for it."""
-        self._context.patience.failed(TryAgainError(fault_of_letters(topic, error)), self)
+        self._context.outages.failed(TryAgainError(fault_of_letters(topic, error)), self)
 
     async def _expire_once(self, claim: Claim, *, moves_clock: bool) -> None:
         """Removes some of what is due by the clock of the partition.
@@ -283,11 +283,11 @@ class ViewProcessor(Processor):
         view = claim.reader_view()
         is_known = clock.is_trusted() and is_caught_up(self._fence, view, now_ms)
         # Until the last fetch was asked for, and no longer: what has come since may be unread, and prolong what is due.
-        known_ms = min(now_ms, view.fetched_at_ms or now_ms)
+        read_until_ms = min(now_ms, view.fetched_at_ms or now_ms)
         if is_known:
             # What a transaction hides is acknowledged and not shown: while one stays open the view says that it is behind.
-            known_ms = self._acknowledged.at(self._fence, view, known_ms)
-        due_ms = advanced(self._clock_ms, known_ms, caught_up=is_known) if moves_clock else now_ms
+            read_until_ms = self._acknowledged.at(self._fence, view, read_until_ms)
+        due_ms = advanced(self._clock_ms, read_until_ms, caught_up=is_known) if moves_clock else now_ms
         expired = await self._store.expire(self._fence, due_ms, moves_clock=moves_clock)
         if moves_clock and not expired.is_more:
             self._clock_ms = max(self._clock_ms, due_ms)
@@ -296,38 +296,40 @@ class ViewProcessor(Processor):
         if expired.is_more:
             self._is_due = True
 
-    async def _insist(self, step: Callable[[], Awaitable[None]], when_full: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def _retry_until_done(
+        self, step: Callable[[], Awaitable[None]], when_full: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         """Does something in Redis as soon as that works; a script that was done and whose reply was lost says so.
 
         Raises:
             RefusedError: The state is not as it was left.
         """
-        patience = self._context.patience
+        outages = self._context.outages
         while True:
             try:
                 await step()
             except REDIS_ERRORS as error:
-                wait_ms = patience.failed(error, self)
+                wait_ms = outages.failed(error, self)
                 if when_full is not None and isinstance(error, OutOfMemoryError):
-                    await self._try(when_full)
+                    await self._try_once(when_full)
                 await asyncio.sleep(min(wait_ms / 1000, PAUSE_SECONDS))
             else:
-                patience.succeeded(self)
+                outages.succeeded(self)
                 return
 
-    async def _try(self, step: Callable[[], Awaitable[None]]) -> None:
+    async def _try_once(self, step: Callable[[], Awaitable[None]]) -> None:
         try:
             await step()
         except REDIS_ERRORS as error:
             logger.debug("nothing could be expired", exc_info=error)
 
-    def _marks_at(self, fence: int) -> Marks:
+    def _marks_at(self, fence: int) -> ViewMetadata:
         """What the state says of itself once the fence is there."""
         reading = self._marks.reading
         return self._marks if reading is None or fence + 1 < reading else self._marks._replace(reading=None)
 
 
-def beginning(start: int, edges: Edges, expiry_ms: int) -> Beginning:
+def view_start(start: int, edges: Edges, expiry_ms: int) -> ViewStart:
     """The state with which a view begins that has none (pure).
 
     Args:
@@ -342,4 +344,4 @@ def beginning(start: int, edges: Edges, expiry_ms: int) -> Beginning:
     # Where the log begins with what is asked for, retention may have removed more of it; it has not where the log is whole.
     is_cut = edges.begin > 0 and begin == edges.begin
     whole_ms = edges.asked_ms + expiry_ms if is_cut else 0
-    return Beginning(begin - 1, edges.asked_ms, Marks(edges.end if edges.end > begin else None, whole_ms))
+    return ViewStart(begin - 1, edges.asked_ms, ViewMetadata(edges.end if edges.end > begin else None, whole_ms))

@@ -23,7 +23,7 @@ TYPE_RECORD_HEADER: Final = "ce_type"
 FOLD_ID: Final = ("fold", "id")
 
 
-class Record(Protocol):
+class ViewRecord(Protocol):
     """The attributes of a consumer record that are used."""
 
     @property
@@ -67,7 +67,7 @@ class Removal(NamedTuple):
     item: str
 
 
-class Decider:
+class ViewRule:
     """Says of records what they mean to one view."""
 
     def __init__(self, view: LiveView, value_bytes: int) -> None:
@@ -85,7 +85,7 @@ class Decider:
         self._needs_event = any(path is not None for path, _ in (*self._only, *self._remove))
         self._value_bytes = value_bytes
 
-    def decide(self, partition: int, record: Record, now_ms: int) -> Put | Removal | None:
+    def decide(self, partition: int, record: ViewRecord, now_ms: int) -> Put | Removal | None:
         """What a record means.
 
         Args:
@@ -168,7 +168,7 @@ def _matches(conditions: Sequence[_Condition], type_name: str | None, event: dic
     return True
 
 
-def _type_of(record: Record) -> str | None:
+def _type_of(record: ViewRecord) -> str | None:
     for name, value in record.headers:
         if name == TYPE_RECORD_HEADER and value is not None:
             return value.decode(errors="replace")

@@ -11,20 +11,20 @@ from streams_app.live.core.decide import Put, Removal
 from streams_app.live.core.state import Item, ShardPage
 
 
-def held(meant: Iterable[Put | Removal | None], clock_ms: int, expiry_ms: int, keep: int) -> dict[str, list[Item]]:
+def items_by_page(meanings: Iterable[Put | Removal | None], clock_ms: int, expiry_ms: int, keep: int) -> dict[str, list[Item]]:
     """Page → its items, oldest first, after a prefix of the log and at a moment; pages that hold nothing are left out.
 
     Args:
-        meant: What the records of the prefix mean, in the order of the log.
+        meanings: What the records of the prefix mean, in the order of the log.
         clock_ms: The moment.
         expiry_ms: An item is gone so long after its time.
         keep: Newest items of a page that are kept.
     """
     pages: dict[str, dict[str, Item]] = {}
-    for one in meant:
+    for one in meanings:
         if isinstance(one, Put):
-            known = pages.setdefault(one.page, {}).get(one.item.item)
-            if known is None or known.time_ms <= one.item.time_ms:
+            present = pages.setdefault(one.page, {}).get(one.item.item)
+            if present is None or present.time_ms <= one.item.time_ms:
                 pages[one.page][one.item.item] = one.item
         elif isinstance(one, Removal):
             pages.get(one.page, {}).pop(one.item, None)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from streams_app.delivery.refused import Refused
 from streams_app.errors import BadEventError
-from streams_app.live.core.decide import Decider, Put, Record, Removal
+from streams_app.live.core.decide import Put, Removal, ViewRecord, ViewRule
 from streams_app.live.core.state import Item
 
 MAX_EVENTS: Final = 1_000
@@ -49,8 +49,8 @@ class PageChange:
 
     def put(self, item: Item) -> None:
         """Of puts of one item the newest one counts, of those of one time the last."""
-        known = self.puts.get(item.item)
-        if known is None or known.time_ms <= item.time_ms:
+        present = self.puts.get(item.item)
+        if present is None or present.time_ms <= item.time_ms:
             self.puts[item.item] = item
 
     def remove(self, item: str) -> None:
@@ -60,7 +60,7 @@ class PageChange:
 
 
 @dataclass(slots=True)
-class Part:
+class ViewBatch:
     """A part of a range.
 
     Attributes:
@@ -77,34 +77,34 @@ class Part:
     refused: list[Refused] = field(default_factory=list)
     counts: Tally[str] = field(default_factory=Tally)
     events: int = 0
-    last: Record | None = None
+    last: ViewRecord | None = None
 
     @property
     def changes(self) -> list[Change]:
         """As the script takes them."""
         return [Change(page, list(change.removed), list(change.puts.values())) for page, change in self.pages.items()]
 
-    def add(self, decider: Decider, partition: int, record: Record, now_ms: int) -> None:
+    def add(self, decider: ViewRule, partition: int, record: ViewRecord, now_ms: int) -> None:
         """Takes the next record."""
         self.to, self.last = record.offset, record
         self.events += 1
         try:
-            meant = decider.decide(partition, record, now_ms)
+            meaning = decider.decide(partition, record, now_ms)
         except BadEventError as error:
             self.refused.append(Refused(record, error.reason, error.detail))
             self.counts["refused"] += 1
             return
-        if isinstance(meant, Put):
-            self.pages.setdefault(meant.page, PageChange()).put(meant.item)
+        if isinstance(meaning, Put):
+            self.pages.setdefault(meaning.page, PageChange()).put(meaning.item)
             self.counts["put"] += 1
-        elif isinstance(meant, Removal):
-            self.pages.setdefault(meant.page, PageChange()).remove(meant.item)
+        elif isinstance(meaning, Removal):
+            self.pages.setdefault(meaning.page, PageChange()).remove(meaning.item)
             self.counts["removed"] += 1
         else:
             self.counts["other"] += 1
 
 
-def parts_of(decider: Decider, partition: int, records: Sequence[Record], end: int, now_ms: int) -> Iterator[Part]:
+def view_batches(decider: ViewRule, partition: int, records: Sequence[ViewRecord], end: int, now_ms: int) -> Iterator[ViewBatch]:
     """The parts of a range, in order; the last one ends at the end of the range, also where there is no record.
 
     Args:
@@ -114,11 +114,11 @@ def parts_of(decider: Decider, partition: int, records: Sequence[Record], end: i
         end: The offset after the range.
         now_ms: Wall clock.
     """
-    part = Part(end - 1)
+    part = ViewBatch(end - 1)
     for record in records:
         if part.events >= MAX_EVENTS or len(part.pages) >= MAX_PAGES:
             yield part
-            part = Part(end - 1)
+            part = ViewBatch(end - 1)
         part.add(decider, partition, record, now_ms)
     part.to = end - 1
     yield part

@@ -87,7 +87,7 @@ class ViewState:
         view: Its name.
         kind: ``count``, ``list`` or ``presence``.
         state: ``ok``; ``behind``: it is that of ``since_ms``; ``incomplete``: what happened before ``since_ms`` may be missing;
-            ``reading``: nothing is known, whatever was shown before stays.
+            ``reading``: nothing is present, whatever was shown before stays.
         since_ms: See ``state``; None where it says nothing.
         expiry_ms: How long an item is shown.
         count: Number of items; None while reading, as for all below.
@@ -134,7 +134,7 @@ class ViewState:
 
 
 def reading(view: LiveView) -> ViewState:
-    """The state of a view of which nothing is known."""
+    """The state of a view of which nothing is present."""
     return ViewState(view.name, view.kind, "reading", view.expiry_ms)
 
 
@@ -149,13 +149,13 @@ def state_of(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> 
     Returns:
         See :class:`ViewState`.
     """
-    known = [head for head in heads if head is not None]
-    if not known or len(known) < len(heads) or any(head.is_reading for head in known):
+    present = [head for head in heads if head is not None]
+    if not present or len(present) < len(heads) or any(head.is_reading for head in present):
         return "reading", None
-    oldest_ms = min(head.clock_ms for head in known)
+    oldest_ms = min(head.clock_ms for head in present)
     if now_ms - oldest_ms > BEHIND_MS:
         return "behind", oldest_ms
-    whole_ms = max(head.whole_ms for head in known)
+    whole_ms = max(head.whole_ms for head in present)
     return ("incomplete", whole_ms - expiry_ms) if now_ms < whole_ms else ("ok", None)
 
 
@@ -182,7 +182,7 @@ def newest(pages: Sequence[ShardPage], most: int) -> tuple[Item, ...]:
     found: dict[str, Item] = {}
     for page in pages:
         for item in page.items:
-            known = found.get(item.item)
-            if known is None or known.time_ms < item.time_ms:
+            present = found.get(item.item)
+            if present is None or present.time_ms < item.time_ms:
                 found[item.item] = item
     return tuple(sorted(found.values(), key=lambda item: item.order, reverse=True)[:most])

@@ -11,7 +11,7 @@ from streams_app.settings.live import LiveView
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class StateMessage:
     """A state and the bytes that say it, which all connections share.
 
     Attributes:
@@ -27,11 +27,11 @@ class Message:
     is_fresh: bool = False
 
 
-def message_of(state: ViewState, newest_ms: int = 0, *, is_fresh: bool = False) -> Message:
+def message_of(state: ViewState, newest_ms: int = 0, *, is_fresh: bool = False) -> StateMessage:
     """A state as it is sent."""
     # Payloads are embedded as they are: a line break between their tokens would end the event.
     data = state.to_json().replace(b"\n", b" ").replace(b"\r", b" ")
-    return Message(state, b"event: view\ndata: " + data + b"\n\n", newest_ms, is_fresh)
+    return StateMessage(state, b"event: view\ndata: " + data + b"\n\n", newest_ms, is_fresh)
 
 
 class Connection:
@@ -52,10 +52,10 @@ class Connection:
         self.is_ending = False
         self.is_beat_due = True
         self.replaced = 0
-        self._pending: dict[str, Message] = {}
+        self._pending: dict[str, StateMessage] = {}
         self._latest: dict[str, ViewState] = {}
 
-    def push(self, message: Message) -> None:
+    def push(self, message: StateMessage) -> None:
         """Takes a state, which replaces one of the same view that is not written yet."""
         view = message.state.view
         if self._latest.get(view) == message.state:
@@ -65,7 +65,7 @@ class Connection:
         self._pending[view] = message
         self.changed.set()
 
-    def take(self) -> list[Message]:
+    def take(self) -> list[StateMessage]:
         """What is to be written now."""
         pending, self._pending = self._pending, {}
         self.changed.clear()

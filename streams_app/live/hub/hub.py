@@ -18,11 +18,11 @@ from redis.asyncio import Redis
 from streams_app.clock import Clock
 from streams_app.delivery.scripts import RefusedError
 from streams_app.live.core.state import ViewState, reading
-from streams_app.live.hub.connection import Connection, Message, message_of
+from streams_app.live.hub.connection import Connection, StateMessage, message_of
 from streams_app.live.hub.polling import Poller, ViewSnapshot
 from streams_app.live.hub.presence import Presence
 from streams_app.live.store.keys import presence_keys
-from streams_app.live.store.view_store import PresenceStore, ScriptSet
+from streams_app.live.store.view_store import LiveRedisScripts, PresenceStore
 from streams_app.metrics import Metrics
 from streams_app.outage_reporter import OutageReporter
 from streams_app.redis_client import REDIS_ERRORS, drop_idle_connections, trouble_text
@@ -40,7 +40,7 @@ EARLY_SECONDS: Final = 0.02
 PRESENT_MS: Final = 1_000
 EVALUATE_SECONDS: Final = 1.0
 FORGET_MS: Final = 30_000
-STANDING_MS: Final = 5_000
+STATUS_MS: Final = 5_000
 """So often the heads of views that nobody has open are read, for the metric."""
 
 RECONNECT_MS: Final = 5_000
@@ -69,7 +69,7 @@ class Hub:
         self._metrics = metrics
         self._status = status
         self._interval_ms = settings.live_server.interval_ms
-        self._scripts = ScriptSet(redis)
+        self._scripts = LiveRedisScripts(redis)
         self._views = {view.name: view for view in settings.live}
         self._poller = Poller(settings.app_id, settings.live_of_topics, redis, self._scripts)
         self._presence = {
@@ -77,17 +77,17 @@ class Hub:
             for view in settings.live
             if not view.is_of_topic
         }
-        self._patience = OutageReporter("Redis", self._is_redis_there)
+        self._outages = OutageReporter("Redis", self._is_redis_there)
         self.connections: set[Connection] = set()
         self._open: dict[tuple[str, str], set[Connection]] = {}
-        self._shown: dict[tuple[str, str], Message] = {}
+        self._shown: dict[tuple[str, str], StateMessage] = {}
         self._dirty: set[tuple[str, str]] = set()
-        self._standing: dict[str, tuple[str, int | None]] = {}
+        self._statuses: dict[str, tuple[str, int | None]] = {}
         self._waiting: set[Connection] = set()
-        self._came = asyncio.Event()
+        self._arrived = asyncio.Event()
         self._redis_ms, self._asked_ms = clock.now_ms(), clock.monotonic_ms()
         self._presented_ms: dict[str, int] = {}
-        self._forgot_ms = self._stood_ms = self._reconnected_ms = clock.monotonic_ms() - FORGET_MS
+        self._forgot_ms = self._status_ms = self._reconnected_ms = clock.monotonic_ms() - FORGET_MS
         self._traced_ms = clock.monotonic_ms() - TRACE_MS
 
     def open(self, connection: Connection) -> None:
@@ -98,7 +98,7 @@ class Hub:
             if connection.tab is not None and view.name in self._presence:
                 self._presence[view.name].join(connection.page, connection.tab)
         self._waiting.add(connection)
-        self._came.set()
+        self._arrived.set()
 
     def close(self, connection: Connection) -> None:
         """Forgets a connection."""
@@ -130,10 +130,10 @@ class Hub:
             polling.result()
             left_ms = regular_ms - self._clock.monotonic_ms()
             if left_ms > 0:
-                await self._until_somebody_comes(stop, left_ms / 1000)
+                await self._wait_for_arrival(stop, left_ms / 1000)
 
-    async def _until_somebody_comes(self, stop: asyncio.Event, seconds: float) -> None:
-        coming = [asyncio.create_task(event.wait()) for event in (self._came, stop)]
+    async def _wait_for_arrival(self, stop: asyncio.Event, seconds: float) -> None:
+        coming = [asyncio.create_task(event.wait()) for event in (self._arrived, stop)]
         try:
             done, _ = await asyncio.wait(coming, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -148,7 +148,7 @@ class Hub:
         Args:
             is_regular: Whether those who have a state already are sent what has changed since.
         """
-        self._came.clear()
+        self._arrived.clear()
         waiting, self._waiting = self._waiting, set()
         wanted = self._wanted()
         try:
@@ -158,7 +158,7 @@ class Hub:
                 self._mark_dirty(changed)
                 await self._present(wanted, waiting)
         except ERRORS as error:
-            self._patience.failed(error)
+            self._outages.failed(error)
             self._status.set_not_ready("redis", f"{trouble_text(error)}: open pages keep what they show, and say so")
             await self._reconnect()
             self._publish(waiting, is_regular=is_regular, is_known=False)
@@ -167,9 +167,9 @@ class Hub:
             self._trace(error)
             self._publish(waiting, is_regular=is_regular, is_known=False)
             return
-        self._patience.succeeded()
+        self._outages.succeeded()
         self._publish(waiting, is_regular=is_regular)
-        if any(name == "behind" for name, _ in self._standing.values()):
+        if any(name == "behind" for name, _ in self._statuses.values()):
             # A former primary that lives on as a replica answers for ever, and never again anything new.
             await self._reconnect()
 
@@ -179,8 +179,8 @@ class Hub:
             self._forgot_ms = monotonic_ms
             self._poller.forget()
         wanted: dict[str, list[str]] = {}
-        if monotonic_ms - self._stood_ms >= STANDING_MS:
-            self._stood_ms = monotonic_ms
+        if monotonic_ms - self._status_ms >= STATUS_MS:
+            self._status_ms = monotonic_ms
             wanted = {name: [] for name in self._poller.views}
         for view, page in self._open:
             wanted.setdefault(view, []).append(page)
@@ -228,7 +228,7 @@ class Hub:
 
     def _push(self, waiting: Iterable[Connection], *, is_regular: bool, is_known: bool) -> None:
         now_ms = self._redis_ms + self._clock.monotonic_ms() - self._asked_ms
-        self._mark_standing(now_ms)
+        self._update_statuses(now_ms)
         for connection in waiting:
             if connection not in self.connections:
                 continue
@@ -250,20 +250,20 @@ class Hub:
         self._metrics.live_connections.set(len(self.connections))
         self._metrics.live_open_pages.set(len({page for _, page in self._open}))
 
-    def _mark_standing(self, now_ms: int) -> None:
+    def _update_statuses(self, now_ms: int) -> None:
         known: list[tuple[str, ViewSnapshot | Presence]] = [*self._poller.views.items(), *self._presence.items()]
         for name, view in known:
-            standing = view.standing(now_ms)
-            if standing != self._standing.get(name):
-                self._standing[name] = standing
-                self._metrics.live_state.labels(view=name).set(STATES[standing[0]])
+            status = view.status(now_ms)
+            if status != self._statuses.get(name):
+                self._statuses[name] = status
+                self._metrics.live_state.labels(view=name).set(STATES[status[0]])
                 self._dirty |= {place for place in self._open if place[0] == name}
 
     def _state(self, place: tuple[str, str], now_ms: int) -> ViewState:
         view, page = place
         return (self._presence.get(view) or self._poller.views[view]).state(page, now_ms)
 
-    def _message(self, place: tuple[str, str], now_ms: int) -> Message:
+    def _message(self, place: tuple[str, str], now_ms: int) -> StateMessage:
         state = self._state(place, now_ms)
         shown = self._shown.get(place)
         if shown is None or shown.state != state:
@@ -278,7 +278,7 @@ class Hub:
         if state.state == "reading":
             return reading(self._views[place[0]])
         known = self._presence.get(place[0]) or self._poller.views[place[0]]
-        return replace(state, state="behind", since_ms=known.known_ms)
+        return replace(state, state="behind", since_ms=known.as_of_ms)
 
     def _is_redis_there(self, is_there: bool) -> None:
         self._metrics.up.labels(component="redis").set(is_there)

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 
 from streams_app.live.core.state import EMPTY_PAGE, ShardHead, ShardPage, ViewState, merged, reading, state_of
 from streams_app.live.store.keys import ViewKeys, view_keys
-from streams_app.live.store.view_store import Polled, Scripts, ViewReader, heads_of
+from streams_app.live.store.view_store import LiveScripts, PollReply, ViewReader, heads_of
 from streams_app.settings.live import LiveView
 
 PAGES_A_SCRIPT: Final = 500
@@ -57,7 +57,7 @@ class _Shard:
 
     async def _poll(self, reader: ViewReader, pages: Collection[str]) -> set[str]:
         token = self._polled[0] if self._polled else ""
-        first: Polled | None = None
+        first: PollReply | None = None
         found: dict[str, ShardPage] = {}
         for part in _parts(pages):
             known = {page: self.pages[page].version if page in self.pages else "" for page in part}
@@ -142,16 +142,16 @@ class ViewSnapshot:
         return max((items[0].time_ms for items in known if items), default=0)
 
     @property
-    def known_ms(self) -> int:
+    def as_of_ms(self) -> int:
         """What is known was true then; 0: nothing is known."""
         return min((head.clock_ms if head is not None else 0) for head in self.heads)
 
-    def standing(self, now_ms: int) -> tuple[str, int | None]:
+    def status(self, now_ms: int) -> tuple[str, int | None]:
         """How true the view is, and since when."""
         return state_of(self.heads, now_ms, self.view.expiry_ms)
 
 
-def _reader(view: LiveView, redis: Redis, scripts: Scripts) -> ViewReader:
+def _reader(view: LiveView, redis: Redis, scripts: LiveScripts) -> ViewReader:
     # Of a count the newest item is read, too: its time says how long the way from the record to the browser was.
     is_list = view.kind == "list"
     return ViewReader(redis, scripts, view.show if is_list else 1, has_data=is_list)
@@ -160,7 +160,7 @@ def _reader(view: LiveView, redis: Redis, scripts: Scripts) -> ViewReader:
 class Poller:
     """Polls Redis for all views of topics, one poll at a time."""
 
-    def __init__(self, app_id: str, views: Iterable[LiveView], redis: Redis, scripts: Scripts) -> None:
+    def __init__(self, app_id: str, views: Iterable[LiveView], redis: Redis, scripts: LiveScripts) -> None:
         self._redis = redis
         self._changed: set[tuple[str, str]] = set()
         self.views = {view.name: ViewSnapshot(app_id, view, _reader(view, redis, scripts)) for view in views}

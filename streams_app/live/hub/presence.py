@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streams_app.live.core.state import BEHIND_MS, ViewState, reading
-from streams_app.live.store.view_store import Closed, PagePresence, PresenceStore, Tabs
+from streams_app.live.store.view_store import ClosedTab, PagePresence, PageTabs, PresenceStore
 from streams_app.settings.live import LiveView
 
 LAPSE_MS: Final = 5_000
@@ -92,7 +92,7 @@ class Presence:
         was_away = bool(self._seen_ms) and now_ms - self._seen_ms > BEHIND_MS
         found: dict[str, PagePresence] = {}
         is_lost = False
-        part: dict[str, Tabs] = {}
+        part: dict[str, PageTabs] = {}
         try:
             for start in range(0, len(asked), PAGES_A_SCRIPT):
                 part = {page: self._tabs(page, now_ms) for page in asked[start : start + PAGES_A_SCRIPT]}
@@ -113,7 +113,7 @@ class Presence:
         before, self._found, self._seen_ms = self._found, {page: found[page] for page in pages}, now_ms
         return {page for page in pages if self._found[page] != before.get(page)}
 
-    def _tabs(self, page: str, now_ms: int) -> Tabs:
+    def _tabs(self, page: str, now_ms: int) -> PageTabs:
         expiry_ms = self.view.expiry_ms
         due: dict[str, float] = {}
         for name, tab in self._open.get(page, {}).items():
@@ -121,15 +121,15 @@ class Presence:
                 tab.until_ms, tab.is_due = now_ms + expiry_ms + self._fraction, False
                 due[name] = tab.until_ms
         lapse_ms = now_ms + LAPSE_MS
-        closed = [Closed(tab, until_ms, min(until_ms, lapse_ms)) for tab, until_ms in self._closed.pop(page, {}).items()]
-        return Tabs(due, closed)
+        closed = [ClosedTab(tab, until_ms, min(until_ms, lapse_ms)) for tab, until_ms in self._closed.pop(page, {}).items()]
+        return PageTabs(due, closed)
 
     def _write_all(self) -> None:
         for tabs in self._open.values():
             for tab in tabs.values():
                 tab.is_due = True
 
-    def _close_once_more(self, part: Mapping[str, Tabs]) -> None:
+    def _close_once_more(self, part: Mapping[str, PageTabs]) -> None:
         for page, tabs in part.items():
             for tab, written_ms, _ in tabs.closed:
                 if tab not in self._open.get(page, {}):
@@ -150,11 +150,11 @@ class Presence:
         )  # fmt: skip
 
     @property
-    def known_ms(self) -> int:
+    def as_of_ms(self) -> int:
         """What is known was true then; 0: nothing is known."""
         return self._seen_ms
 
-    def standing(self, now_ms: int) -> tuple[str, int | None]:
+    def status(self, now_ms: int) -> tuple[str, int | None]:
         """How true the view is, and since when."""
         if now_ms < self._settled_ms:
             return "reading", None

@@ -26,7 +26,7 @@ from streams_app.live.hub.connection import Connection
 from streams_app.live.hub.hub import Hub
 from streams_app.live.hub.sockets import RESERVE, pages_within
 from streams_app.live.hub.stream import EventStream
-from streams_app.live.hub.tokens import COOKIE, Token, TokenError, Tokens
+from streams_app.live.hub.tokens import COOKIE, PageToken, TokenError, TokenVerifier
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.settings.base import suggestion
@@ -74,7 +74,9 @@ class RequestError(Exception):
 class ViewServer:
     """Answers browsers."""
 
-    def __init__(self, settings: Settings, hub: Hub, tokens: Tokens, clock: Clock, metrics: Metrics, *, has_page: bool) -> None:
+    def __init__(
+        self, settings: Settings, hub: Hub, tokens: TokenVerifier, clock: Clock, metrics: Metrics, *, has_page: bool
+    ) -> None:
         """Listens nowhere yet.
 
         Args:
@@ -218,7 +220,7 @@ class ViewServer:
                 self._all_left.set()
             self._hub.close(connection)
 
-    def _asked(self, request: web.Request) -> tuple[str, list[LiveView], tuple[Tokens, str, Token] | None]:
+    def _asked(self, request: web.Request) -> tuple[str, list[LiveView], tuple[TokenVerifier, str, PageToken] | None]:
         """What a request asks for, once it is found to be right and allowed."""
         page = request.match_info["page"]
         if not page or len(page.encode("utf-8", "surrogatepass")) > MOST_PAGE_BYTES:
@@ -239,7 +241,7 @@ class ViewServer:
                 raise RequestError(404, "view", f"there is no live view {name!r}{suggestion(name, list(self._views))}")
         return [self._views[name] for name in names]
 
-    def _allowed(self, request: web.Request, page: str) -> tuple[Tokens, str, Token]:
+    def _allowed(self, request: web.Request, page: str) -> tuple[TokenVerifier, str, PageToken]:
         text = request.cookies.get(COOKIE, "")
         try:
             token = self._tokens.accepted(text)

@@ -20,7 +20,7 @@ from streams_app.http import HttpServer
 from streams_app.live.hub.hub import Hub
 from streams_app.live.hub.server import ViewServer
 from streams_app.live.hub.sockets import ask_for_descriptors, descriptors_for
-from streams_app.live.hub.tokens import Tokens
+from streams_app.live.hub.tokens import TokenVerifier
 from streams_app.metrics import Metrics
 from streams_app.process_exit import leave_in_time
 from streams_app.redis_client import connect, require_access
@@ -59,7 +59,7 @@ async def _serve(settings: Settings, *, has_page: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     clock, metrics, status = SystemClock(), Metrics(settings), Status()
-    tokens = Tokens(settings.live_server, clock)
+    tokens = TokenVerifier(settings.live_server, clock)
     async with AsyncExitStack() as stack:
         redis = connect_hub(settings.redis)
         stack.push_async_callback(redis.aclose)

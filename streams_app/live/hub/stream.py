@@ -12,7 +12,7 @@ from aiohttp_sse import EventSourceResponse
 
 from streams_app.clock import Clock
 from streams_app.live.hub.connection import Connection
-from streams_app.live.hub.tokens import Token, TokenError, Tokens
+from streams_app.live.hub.tokens import PageToken, TokenError, TokenVerifier
 from streams_app.metrics import Metrics
 
 STALLED_MS: Final = 30_000
@@ -38,7 +38,7 @@ class EventStream:
         request: web.Request,
         clock: Clock,
         metrics: Metrics,
-        allowed: tuple[Tokens, str, Token] | None,
+        allowed: tuple[TokenVerifier, str, PageToken] | None,
     ) -> None:
         """Writes nothing yet.
 

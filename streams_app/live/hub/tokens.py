@@ -29,7 +29,7 @@ class TokenError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class PageToken:
     """What a token allows.
 
     Attributes:
@@ -47,7 +47,7 @@ class Token:
         return any(page == name or (name.endswith("*") and page.startswith(name[:-1])) for name in self.pages)
 
 
-class Tokens:
+class TokenVerifier:
     """Checks tokens against the secrets of the hub, whose file is read at each use, so that secrets rotate while it runs."""
 
     def __init__(self, server: LiveServer, clock: Clock) -> None:
@@ -60,7 +60,7 @@ class Tokens:
         self._clock = clock
         self._secrets = server.secrets
 
-    def accepted(self, text: str | None) -> Token:
+    def accepted(self, text: str | None) -> PageToken:
         """What a token allows now.
 
         Raises:
@@ -97,7 +97,7 @@ class Tokens:
         raise TokenError("the token is not signed with a secret that is accepted")
 
 
-def _token_of(claims: dict[str, Any]) -> Token:
+def _token_of(claims: dict[str, Any]) -> PageToken:
     pages, sub, expires = claims["pages"], claims.get("sub", ""), claims["exp"]
     if not isinstance(pages, list) or not all(_bytes_of(page) is not None for page in pages):
         raise TokenError("pages of the token must be a list of names, in Unicode")
@@ -105,7 +105,7 @@ def _token_of(claims: dict[str, Any]) -> Token:
         raise TokenError(f"sub of the token must be a string of at most {MOST_SUB_BYTES} bytes, in Unicode")
     if isinstance(expires, bool) or not isinstance(expires, int | float) or not 0 < expires < 2**40:
         raise TokenError("exp of the token must be a time in seconds")
-    return Token(tuple(pages), sub, int(expires * 1000))
+    return PageToken(tuple(pages), sub, int(expires * 1000))
 
 
 def _bytes_of(claim: Any) -> bytes | None:

@@ -28,7 +28,7 @@ MAX_NAMED: Final = 1_000
 _HEAD: Final = ("token", "seq", "fence", "clock", "reading", "whole_ms", "partitions")
 
 
-class Marks(NamedTuple):
+class ViewMetadata(NamedTuple):
     """What a state says of itself beside its fence and clock.
 
     Attributes:
@@ -43,7 +43,7 @@ class Marks(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class LiveClaim:
     """A state as its new owner finds it.
 
     Attributes:
@@ -57,11 +57,11 @@ class Claimed:
     fence: int
     seq: int
     clock_ms: int
-    marks: Marks
+    marks: ViewMetadata
     is_new: bool
 
 
-class Beginning(NamedTuple):
+class ViewStart(NamedTuple):
     """A state that is to be created.
 
     Attributes:
@@ -72,10 +72,10 @@ class Beginning(NamedTuple):
 
     fence: int
     clock_ms: int
-    marks: Marks
+    marks: ViewMetadata
 
 
-class Applied(NamedTuple):
+class ApplyReply(NamedTuple):
     """What *apply* did.
 
     Attributes:
@@ -89,7 +89,7 @@ class Applied(NamedTuple):
     is_repeated: bool
 
 
-class Expired(NamedTuple):
+class ExpireReply(NamedTuple):
     """What *expire* did.
 
     Attributes:
@@ -104,7 +104,7 @@ class Expired(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
+class PollReply:
     """What a hub did not know of some pages of one shard.
 
     Attributes:
@@ -116,7 +116,7 @@ class Polled:
     pages: Mapping[str, ShardPage]
 
 
-class Closed(NamedTuple):
+class ClosedTab(NamedTuple):
     """A tab that has closed.
 
     Attributes:
@@ -130,7 +130,7 @@ class Closed(NamedTuple):
     until_ms: float
 
 
-class Tabs(NamedTuple):
+class PageTabs(NamedTuple):
     """What a hub has to say of the tabs of one page.
 
     Attributes:
@@ -139,7 +139,7 @@ class Tabs(NamedTuple):
     """
 
     open: Mapping[str, float]
-    closed: Sequence[Closed] = ()
+    closed: Sequence[ClosedTab] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class PagePresence:
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class PresenceReply:
     """Who has the pages of a view open.
 
     Attributes:
@@ -168,7 +168,7 @@ class Present:
     pages: Mapping[str, PagePresence]
 
 
-class Scripts(Protocol):
+class LiveScripts(Protocol):
     """The scripts, wherever they run."""
 
     @property
@@ -176,7 +176,7 @@ class Scripts(Protocol):
         """Name → what takes keys and arguments and returns the reply, or raises :class:`.RefusedError`."""
 
 
-class ScriptSet:
+class LiveRedisScripts:
     """The scripts in Redis, loaded once a process."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
@@ -195,7 +195,7 @@ class ViewStore:
     It counts ``seq``, a new one for each attempt to change anything: (token, seq) never names two states.
     """
 
-    def __init__(self, scripts: Scripts, keys: ViewKeys, token: str, *, has_data: bool, expiry_ms: int, keep: int) -> None:
+    def __init__(self, scripts: LiveScripts, keys: ViewKeys, token: str, *, has_data: bool, expiry_ms: int, keep: int) -> None:
         """Asks nothing yet.
 
         Args:
@@ -218,8 +218,8 @@ class ViewStore:
         return await self._scripts[script](self._keys, arguments)
 
     async def claim(
-        self, definition: str, topic_id: str, partitions: int, *, drop: bool = False, begin: Beginning | None = None
-    ) -> Claimed | None:
+        self, definition: str, topic_id: str, partitions: int, *, drop: bool = False, begin: ViewStart | None = None
+    ) -> LiveClaim | None:
         """Takes the state from whoever had it; one of another definition or topic is dropped, 500 pages a script.
 
         Args:
@@ -232,7 +232,7 @@ class ViewStore:
         Returns:
             None where there is nothing and nothing was to be created.
         """
-        fence, clock_ms, marks = begin or Beginning(0, 0, Marks())
+        fence, clock_ms, marks = begin or ViewStart(0, 0, ViewMetadata())
         while True:
             reply = await self._call(
                 "claim", token=self._token, definition=definition, topic_id=topic_id, partitions=partitions, drop=drop,
@@ -244,11 +244,15 @@ class ViewStore:
         if reply[0] == b"none":
             return None
         fence, self._seq, clock_ms = int(reply[1]), int(reply[2]), int(reply[3])
-        return Claimed(
-            fence, self._seq, clock_ms, Marks(_number(reply[4]), int(reply[5]), of_text(reply[6].decode())), reply[0] == b"new"
+        return LiveClaim(
+            fence,
+            self._seq,
+            clock_ms,
+            ViewMetadata(_number(reply[4]), int(reply[5]), of_text(reply[6].decode())),
+            reply[0] == b"new",
         )
 
-    async def apply(self, fence: int, to: int, changes: Iterable[Change], marks: Marks) -> Applied:
+    async def apply(self, fence: int, to: int, changes: Iterable[Change], marks: ViewMetadata) -> ApplyReply:
         """Applies what the offsets behind the fence do, up to and with ``to``; may be repeated after a lost reply.
 
         Args:
@@ -273,9 +277,9 @@ class ViewStore:
             expiry_ms=self._expiry_ms, keep=self._keep, reading=_text(marks.reading), whole_ms=str(marks.whole_ms),
             log=to_text(marks.log),
         )  # fmt: skip
-        return Applied(int(reply[1]), int(reply[2]), reply[0] == b"already")
+        return ApplyReply(int(reply[1]), int(reply[2]), reply[0] == b"already")
 
-    async def expire(self, fence: int, now_ms: int, *, moves_clock: bool, limit: int = 500) -> Expired:
+    async def expire(self, fence: int, now_ms: int, *, moves_clock: bool, limit: int = 500) -> ExpireReply:
         """Removes items that are due at a moment.
 
         Args:
@@ -292,13 +296,13 @@ class ViewStore:
             "expire", token=self._token, fence=str(fence), seq=str(self._seq), cutoff_ms=now_ms - self._expiry_ms,
             clock=str(now_ms) if moves_clock else "", limit=limit,
         )  # fmt: skip
-        return Expired(int(reply[1]), bool(reply[2]), int(reply[3]))
+        return ExpireReply(int(reply[1]), bool(reply[2]), int(reply[3]))
 
 
 class ViewReader:
     """Reads the shards of one view, for hubs and commands; it changes nothing."""
 
-    def __init__(self, redis: Redis, scripts: Scripts, show: int, *, has_data: bool = True) -> None:
+    def __init__(self, redis: Redis, scripts: LiveScripts, show: int, *, has_data: bool = True) -> None:
         """Asks nothing yet.
 
         Args:
@@ -315,7 +319,7 @@ class ViewReader:
     async def _call(self, script: str, keys: Sequence[str], **arguments: Any) -> Any:
         return await self._scripts[script](keys, arguments)
 
-    async def poll(self, keys: ViewKeys, known: Mapping[str, str], token: str = "") -> Polled | None:
+    async def poll(self, keys: ViewKeys, known: Mapping[str, str], token: str = "") -> PollReply | None:
         """What pages of a shard hold now, as far as it is not known.
 
         Args:
@@ -339,7 +343,7 @@ class ViewReader:
         for at in range(0, len(found), 5):
             place, version, count, items, payloads = found[at : at + 5]
             pages[wanted[int(place)]] = ShardPage(version.decode(), int(count), _items(items, payloads))
-        return Polled(head, pages)
+        return PollReply(head, pages)
 
 
 async def heads_of(redis: Redis, shards: Sequence[ViewKeys]) -> tuple[int, list[ShardHead | None]]:
@@ -359,7 +363,7 @@ async def heads_of(redis: Redis, shards: Sequence[ViewKeys]) -> tuple[int, list[
 class PresenceStore:
     """Who has pages of one view open, as hubs say it."""
 
-    def __init__(self, scripts: Scripts, keys: PresenceKeys, expiry_ms: int) -> None:
+    def __init__(self, scripts: LiveScripts, keys: PresenceKeys, expiry_ms: int) -> None:
         """Asks nothing yet.
 
         Args:
@@ -374,7 +378,7 @@ class PresenceStore:
     async def _call(self, script: str, **arguments: Any) -> Any:
         return await self._scripts[script](self._keys, arguments)
 
-    async def present(self, pages: Mapping[str, Tabs], now_ms: int, *, named: bool = False) -> Present:
+    async def present(self, pages: Mapping[str, PageTabs], now_ms: int, *, named: bool = False) -> PresenceReply:
         """Says which tabs have pages open, and counts those of all hubs.
 
         Args:
@@ -401,7 +405,7 @@ class PresenceStore:
             page: PagePresence(int(reply[2 + 2 * place]), tuple(tab.decode() for tab in reply[3 + 2 * place]))
             for place, page in enumerate(pages)
         }
-        return Present(reply[1].decode(), found)
+        return PresenceReply(reply[1].decode(), found)
 
 
 def script_source(name: str) -> str:

@@ -60,7 +60,7 @@ async def fold_range(shard: Shard, events: Sequence[FoldEvent], now_ms: int = 10
 
 async def events_held(shard: Shard) -> int:
     """How many events are in the outbox or in open groups."""
-    done = await shard.seal(10**9, known_ms=None, everything=True)
+    done = await shard.seal(10**9, folded_until_ms=None, everything=True)
     assert done is not None
     assert not done.more
     return sum(entry.events for entry in shard.outbox)

@@ -97,7 +97,7 @@ async def test_an_owner_that_skips_knows_whether_the_range_goes_on(
     shard.store = BriefStore(shard.store, 1)
     (chunk,) = shard.chunks(EVENTS, TO, ReaderView(None, None), 10_000)
     await shard.fold_once(shard.begin(chunk, lambda: EVENTS))
-    await shard.seal(10_000, known_ms=None, everything=True)
+    await shard.seal(10_000, folded_until_ms=None, everything=True)
     await shard.skip_to(to)
 
     assert (to, expected) == (shard.fence, shard.in_progress is not None)
@@ -137,12 +137,12 @@ async def test_a_function_that_says_something_else_of_a_range_that_was_begun_los
     (chunk,) = second.chunks(says, 1, view, 10)
     progress = second.begin(chunk, lambda: says)
     refused = await second.fold_once(progress)
-    sealed = await second.seal(10, known_ms=None, everything=True)
+    sealed = await second.seal(10, folded_until_ms=None, everything=True)
     assert sealed is not None
     await second.finish(sealed.sealed)
     await second.adopt_definition()
     again = await second.fold_once(progress)
-    rest = await second.seal(10, known_ms=None, everything=True)
+    rest = await second.seal(10, folded_until_ms=None, everything=True)
     assert rest is not None
 
     assert [FoldOutcome.MORE, FoldOutcome.FULL, FoldOutcome.DONE] == [begun.outcome, refused.outcome, again.outcome]
@@ -152,12 +152,12 @@ async def test_a_function_that_says_something_else_of_a_range_that_was_begun_los
 async def test_a_seal_that_tells_of_another_outbox_than_is_believed_has_it_read_again(redis_client: Redis, names: Names) -> None:
     shard = await claimed_shard(redis_client, names)
     await fold_some(shard, [FoldEvent(0, 1_000, A, {"u": 1}), FoldEvent(1, 9_000, B, {"u": 1})])
-    await shard.seal(5_000, known_ms=None, everything=True)
+    await shard.seal(5_000, folded_until_ms=None, everything=True)
     kept = await redis_client.dump(shard.store.keys.outbox)
     await shard.finish(shard.outbox.first(9))
     await redis_client.restore(shard.store.keys.outbox, 0, kept)  # type: ignore[arg-type]  # it was there
     believed = len(shard.outbox)
-    await shard.seal(5_000, known_ms=None)
+    await shard.seal(5_000, folded_until_ms=None)
 
     assert (0, [0, 1]) == (believed, [entry.first_offset for entry in shard.outbox])
 
@@ -261,7 +261,7 @@ async def test_a_flush_of_a_group_stays_wanted_while_it_could_not_leave(store: S
 async def test_a_full_redis_ends_groups_by_a_clock_that_it_does_not_keep(redis_client: Redis, names: Names) -> None:
     shard = await claimed_shard(redis_client, names, "merge")
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
-    await shard.seal(900_000, known_ms=900_000, is_redis_full=True)
+    await shard.seal(900_000, folded_until_ms=900_000, is_redis_full=True)
 
     assert [0] == [entry.first_offset for entry in shard.outbox]
     assert "1000" == (await marks_of(shard.store))["clock"], "the range that waits is scored by it, whoever folds it"

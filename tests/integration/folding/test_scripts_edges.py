@@ -215,9 +215,9 @@ async def test_the_outbox_takes_no_more_than_its_bound(redis_client: Redis, name
     monkeypatch.setattr(sharding, "OUTBOX_LIMIT", 3)
     shard = await claimed_shard(redis_client, names)
     await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
-    first, second = [await shard.seal(50_000, known_ms=50_000) for _ in range(2)]
+    first, second = [await shard.seal(50_000, folded_until_ms=50_000) for _ in range(2)]
     await shard.finish(shard.outbox.first(1))
-    third = await shard.seal(50_000, known_ms=50_000)
+    third = await shard.seal(50_000, folded_until_ms=50_000)
 
     assert [3, None, 1] == [done and len(done.sealed) for done in (first, second, third)]
 
@@ -243,7 +243,7 @@ async def test_what_a_lost_reply_told_of_is_read_from_the_outbox(
 async def test_a_claim_learns_of_the_whole_outbox(redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = await claimed_shard(redis_client, names)
     await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
-    await shard.seal(50_000, known_ms=50_000)
+    await shard.seal(50_000, folded_until_ms=50_000)
     monkeypatch.setattr(sharding, "SEAL_LIMIT", 2)
     heir = await claimed_shard(redis_client, names)
 

@@ -55,7 +55,7 @@ async def owner(redis_client: Redis, names: Names) -> AsyncIterator[Owner]:
 
 async def arrive(shard: Shard, now_ms: int, *events: Event) -> None:
     """Events that were fetched as they came, in one range."""
-    shard.look(ReaderView(shard.fence + 1, now_ms), now_ms)
+    shard.is_caught_up_now(ReaderView(shard.fence + 1, now_ms), now_ms)
     await _fold(shard, ReaderView(shard.fence + 1 + len(events), now_ms), now_ms, events)
 
 
@@ -75,7 +75,7 @@ async def _fold(shard: Shard, view: ReaderView, now_ms: int, given: Iterable[Eve
 
 async def silent_until(shard: Shard, now_ms: int) -> list[tuple[int, str]]:
     """What leaves when everything that had arrived by then is folded: events and reason of each record."""
-    found: Any = await shard.seal(now_ms, known_ms=now_ms)
+    found: Any = await shard.seal(now_ms, folded_until_ms=now_ms)
     return [(entry.events, entry.reason) for entry in found.sealed]
 
 
@@ -166,7 +166,7 @@ async def test_sessions_are_the_same_however_ranges_are_cut_and_whoever_folds_th
     for begin in range(0, len(events), length):
         await (arrive if is_live else had_waited)(shard, NOW, *events[begin : begin + length])
         shard = await owner() if in_turn else shard
-    await shard.seal(NOW, known_ms=None, everything=True)
+    await shard.seal(NOW, folded_until_ms=None, everything=True)
 
     assert sessions_by_record_time(events) == sorted(
         (entry.member, entry.first_offset, entry.last_offset) for entry in shard.outbox

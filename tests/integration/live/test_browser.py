@@ -15,7 +15,7 @@ from playwright.async_api import Browser
 from streams_app.embedded import Valkey
 from streams_app.embedded.ports import free_port
 from streams_app.live.hub.tokens import COOKIE, signed
-from streams_app.live.store.view_store import Marks
+from streams_app.live.store.view_store import ViewMetadata
 from streams_app.settings import LiveView
 from tests.conftest import Names
 from tests.helpers import wait_until
@@ -215,10 +215,10 @@ async def test_wiped_redis_leaves_what_is_shown_and_no_zero_is_ever_seen(
         await client.flushall()
         await shows(page, STATE, "Being read")
         owner = worker.owners["contributions"]
-        await owner.claim(marks=Marks(reading=9))
+        await owner.claim(marks=ViewMetadata(reading=9))
         for item in "abc":
             await owner.put("7", item)
-        owner.marks = Marks()
+        owner.marks = ViewMetadata()
         await owner.change("another")
         await shows(page, STATE, "Up to date")
         numbers = await page.evaluate("window.numbers")

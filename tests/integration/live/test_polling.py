@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 from streams_app.live.core.operations import Change
 from streams_app.live.core.state import ViewState
 from streams_app.live.hub.polling import Poller
-from streams_app.live.store.view_store import Marks
+from streams_app.live.store.view_store import ViewMetadata
 from streams_app.settings import LiveView
 from tests.conftest import Names
 from tests.integration.live.test_scripts import CLOCK_MS, EXPIRY_MS, Shard, put
@@ -35,7 +35,7 @@ async def test_each_state_of_one_owner_is_polled(redis_client: redis.asyncio.Red
     shard, counts = Polled(redis_client, names), []
     store = await shard.claimed()
     for fence, item in enumerate("abc", 9):
-        await store.apply(fence, fence + 1, [Change("p", [], [put(item, 1)])], Marks())
+        await store.apply(fence, fence + 1, [Change("p", [], [put(item, 1)])], ViewMetadata())
         counts.append((await shard.poll(), shard.shown().count))
 
     assert counts == [({("news", "p")}, count) for count in (1, 2, 3)]
@@ -44,7 +44,7 @@ async def test_each_state_of_one_owner_is_polled(redis_client: redis.asyncio.Red
 async def test_that_some_items_have_expired_is_polled(redis_client: redis.asyncio.Redis, names: Names) -> None:
     shard = Polled(redis_client, names)
     store = await shard.claimed()
-    await store.apply(9, 10, [Change("p", [], [put("a", 1), put("b", 2)])], Marks())
+    await store.apply(9, 10, [Change("p", [], [put("a", 1), put("b", 2)])], ViewMetadata())
     await shard.poll()
     before = shard.shown()
     await store.expire(10, CLOCK_MS + EXPIRY_MS + 1, moves_clock=True)
@@ -59,10 +59,10 @@ async def test_what_a_poll_that_failed_would_have_said_is_asked_for_once_more(
     shard = Polled(redis_client, names)
     items, elsewhere = f"{shard.keys.items_prefix}p", f"{shard.keys.items_prefix}elsewhere"
     store = await shard.claimed()
-    await store.apply(9, 10, [Change("p", [], [put("a", 1)])], Marks())
+    await store.apply(9, 10, [Change("p", [], [put("a", 1)])], ViewMetadata())
     await shard.poll()
     before = shard.shown()
-    await store.apply(10, 11, [Change("p", [], [put("b", 2)])], Marks())
+    await store.apply(10, 11, [Change("p", [], [put("b", 2)])], ViewMetadata())
     await redis_client.rename(items, elsewhere)
     await redis_client.set(items, "no sorted set")
     with pytest.raises(ResponseError, match="WRONGTYPE"):

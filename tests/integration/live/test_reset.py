@@ -12,7 +12,7 @@ from streams_app.delivery.scripts import RefusedError
 from streams_app.live.core.operations import Change
 from streams_app.live.core.state import Item
 from streams_app.live.store.keys import view_keys
-from streams_app.live.store.view_store import Beginning, Marks, ScriptSet, ViewStore
+from streams_app.live.store.view_store import LiveRedisScripts, ViewMetadata, ViewStart, ViewStore
 from streams_app.operating.live import keys_of_view, remove_keys
 from streams_app.settings import Settings
 from tests.conftest import Names, RedisServer
@@ -25,20 +25,20 @@ class Owner:
     """As a worker does: it applies its log from the begin whenever its state is gone."""
 
     def __init__(self, client: redis.asyncio.Redis, app_id: str) -> None:
-        self._scripts = ScriptSet(client)
+        self._scripts = LiveRedisScripts(client)
         self._keys = view_keys(app_id, "v", "t", 0)
         self.claims = 0
 
     async def fill(self) -> None:
         self.claims += 1
         self.store = ViewStore(self._scripts, self._keys, f"owner-{self.claims}", has_data=False, expiry_ms=60_000, keep=100)
-        claimed = await self.store.claim("d", "id", 1, begin=Beginning(-1, NOW_MS, Marks()))
+        claimed = await self.store.claim("d", "id", 1, begin=ViewStart(-1, NOW_MS, ViewMetadata()))
         assert claimed is not None
         self.fence = claimed.fence
         while self.fence + 1 < PAGES:
             part = range(self.fence + 1, self.fence + 1 + STEP)
             await self.store.apply(
-                self.fence, part[-1], [Change(f"p{number}", [], [Item("i", NOW_MS)]) for number in part], Marks()
+                self.fence, part[-1], [Change(f"p{number}", [], [Item("i", NOW_MS)]) for number in part], ViewMetadata()
             )
             self.fence = part[-1]
 
@@ -89,10 +89,10 @@ async def test_state_of_a_former_source_is_named_by_check_and_removed_by_reset(
         "app_id": names.app_id, "redis": {"url": redis_server.url}, "kafka": {"bootstrap_servers": "127.0.0.1:1"},
         "live": [{"name": "v", "kind": "count", "source": "new", "page": "p", "expiry": "1m", "public": True}],
     })  # fmt: skip
-    scripts = ScriptSet(redis_client)
+    scripts = LiveRedisScripts(redis_client)
     for view, topic, partition in (("v", "new", 0), ("v", "old", 0), ("v", "old", 1), ("removed", "t", 0)):
         store = ViewStore(scripts, view_keys(names.app_id, view, topic, partition), "t", has_data=False, expiry_ms=1, keep=1)
-        await store.claim("d", "id", 2, begin=Beginning(-1, NOW_MS, Marks()))
+        await store.claim("d", "id", 2, begin=ViewStart(-1, NOW_MS, ViewMetadata()))
 
     def warnings(found: list[Finding]) -> list[Finding]:
         return [one for one in found if one.level is Level.WARNING]

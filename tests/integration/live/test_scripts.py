@@ -12,16 +12,16 @@ from streams_app.live.core.operations import Change
 from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage
 from streams_app.live.store.keys import presence_keys, view_keys
 from streams_app.live.store.view_store import (
-    Applied,
-    Beginning,
-    Claimed,
-    Closed,
-    Marks,
+    ApplyReply,
+    ClosedTab,
+    LiveClaim,
+    LiveRedisScripts,
     PagePresence,
+    PageTabs,
     PresenceStore,
-    ScriptSet,
-    Tabs,
+    ViewMetadata,
     ViewReader,
+    ViewStart,
     ViewStore,
     heads_of,
 )
@@ -37,7 +37,7 @@ class Shard:
     def __init__(self, client: redis.asyncio.Redis, names: Names) -> None:
         self.client = client
         self.keys = view_keys(names.app_id, "news", "t", 0)
-        self.scripts = ScriptSet(client)
+        self.scripts = LiveRedisScripts(client)
         self.reader = ViewReader(client, self.scripts, show=2)
 
     def store(self, token: str, *, keep: int = 10, has_data: bool = True) -> ViewStore:
@@ -45,7 +45,7 @@ class Shard:
 
     async def claimed(self, token: str = "a", **options: bool) -> ViewStore:
         store = self.store(token, **options)
-        await store.claim("d", "id", 1, begin=Beginning(9, CLOCK_MS, Marks()))
+        await store.claim("d", "id", 1, begin=ViewStart(9, CLOCK_MS, ViewMetadata()))
         return store
 
     async def page(self, name: str = "p") -> ShardPage:
@@ -65,12 +65,12 @@ def put(item: str, after_ms: int, payload: bytes = b"1") -> Item:
 async def test_claim_creates_a_state_only_when_asked_and_the_next_owner_finds_it(shard: Shard) -> None:
     assert await shard.store("a").claim("d", "", 4) is None
 
-    begun = Beginning(9, CLOCK_MS, Marks(12, 99))
+    begun = ViewStart(9, CLOCK_MS, ViewMetadata(12, 99))
     created = await shard.store("a").claim("d", "", 4, begin=begun)
-    taken = await shard.store("b").claim("d", "id", 4, begin=Beginning(20, 0, Marks()))
+    taken = await shard.store("b").claim("d", "id", 4, begin=ViewStart(20, 0, ViewMetadata()))
 
-    assert Claimed(9, 0, CLOCK_MS, Marks(12, 99), is_new=True) == created
-    assert Claimed(9, 0, CLOCK_MS, Marks(12, 99), is_new=False) == taken
+    assert LiveClaim(9, 0, CLOCK_MS, ViewMetadata(12, 99), is_new=True) == created
+    assert LiveClaim(9, 0, CLOCK_MS, ViewMetadata(12, 99), is_new=False) == taken
 
 
 @pytest.mark.parametrize(("definition", "topic_id", "drop"), [("e", "id", False), ("d", "other", False), ("d", "id", True)])
@@ -78,7 +78,7 @@ async def test_state_of_another_definition_or_topic_is_dropped_whole(
     shard: Shard, definition: str, topic_id: str, drop: bool
 ) -> None:
     store = await shard.claimed()
-    await store.apply(9, 10, [Change(f"p{n}", [], [put("i", 1)]) for n in range(1_200)], Marks())
+    await store.apply(9, 10, [Change(f"p{n}", [], [put("i", 1)]) for n in range(1_200)], ViewMetadata())
 
     assert await shard.store("b").claim(definition, topic_id, 1, drop=drop) is None
     assert [] == [key async for key in shard.client.scan_iter(f"{shard.keys.meta.removesuffix('meta')}*")]
@@ -86,25 +86,25 @@ async def test_state_of_another_definition_or_topic_is_dropped_whole(
 
 async def test_page_shows_the_newest_items_first_and_counts_all(shard: Shard) -> None:
     store = await shard.claimed()
-    applied = await store.apply(9, 12, [Change("p", ["x"], [put("a", 1), put("b", 3, b"3"), put("c", 2, b"2")])], Marks())
+    applied = await store.apply(9, 12, [Change("p", ["x"], [put("a", 1), put("b", 3, b"3"), put("c", 2, b"2")])], ViewMetadata())
 
-    assert Applied(0, 1, is_repeated=False) == applied
+    assert ApplyReply(0, 1, is_repeated=False) == applied
     assert ShardPage("1", 3, (put("b", 3, b"3"), put("c", 2, b"2"))) == await shard.page()
 
 
 async def test_repeated_put_moves_time_forward_only_and_the_newest_has_the_payload(shard: Shard) -> None:
     store = await shard.claimed()
-    await store.apply(9, 10, [Change("p", [], [put("a", 5, b"5")])], Marks())
-    await store.apply(10, 11, [Change("p", [], [put("a", 3, b"3")])], Marks())
+    await store.apply(9, 10, [Change("p", [], [put("a", 5, b"5")])], ViewMetadata())
+    await store.apply(10, 11, [Change("p", [], [put("a", 3, b"3")])], ViewMetadata())
     older = await shard.page()
-    await store.apply(11, 12, [Change("p", [], [put("a", 5, b"6")])], Marks())
+    await store.apply(11, 12, [Change("p", [], [put("a", 5, b"6")])], ViewMetadata())
 
     assert ((put("a", 5, b"5"),), (put("a", 5, b"6"),)) == (older.items, (await shard.page()).items)
 
 
 async def test_items_leave_exactly_at_their_expiry_and_then_the_clock_says_so(shard: Shard) -> None:
     store = await shard.claimed()
-    await store.apply(9, 10, [Change("p", [], [put("a", 1), put("b", 2)])], Marks())
+    await store.apply(9, 10, [Change("p", [], [put("a", 1), put("b", 2)])], ViewMetadata())
     first = await store.expire(10, CLOCK_MS + EXPIRY_MS, moves_clock=True)
     second = await store.expire(10, CLOCK_MS + EXPIRY_MS + 1, moves_clock=True)
     page = await shard.page()
@@ -116,7 +116,7 @@ async def test_items_leave_exactly_at_their_expiry_and_then_the_clock_says_so(sh
 
 async def test_clock_stays_while_more_is_due(shard: Shard) -> None:
     store = await shard.claimed()
-    await store.apply(9, 10, [Change("p", [], [put(f"i{n}", n) for n in range(1, 6)])], Marks())
+    await store.apply(9, 10, [Change("p", [], [put(f"i{n}", n) for n in range(1, 6)])], ViewMetadata())
     before = await store.expire(10, CLOCK_MS + 2 * EXPIRY_MS, moves_clock=True, limit=3)
     _, (between,) = await heads_of(shard.client, [shard.keys])
     after = await store.expire(10, CLOCK_MS + 2 * EXPIRY_MS, moves_clock=True, limit=3)
@@ -130,7 +130,7 @@ async def test_clock_stays_while_more_is_due(shard: Shard) -> None:
 
 async def test_put_that_is_due_by_the_stored_clock_is_late(shard: Shard) -> None:
     store = await shard.claimed()
-    applied = await store.apply(9, 10, [Change("p", [], [put("a", -EXPIRY_MS), put("b", 1 - EXPIRY_MS)])], Marks())
+    applied = await store.apply(9, 10, [Change("p", [], [put("a", -EXPIRY_MS), put("b", 1 - EXPIRY_MS)])], ViewMetadata())
 
     assert (1, (put("b", 1 - EXPIRY_MS),)) == (applied.late, (await shard.page()).items)
 
@@ -138,8 +138,8 @@ async def test_put_that_is_due_by_the_stored_clock_is_late(shard: Shard) -> None
 @pytest.mark.parametrize("has_data", [False, True])
 async def test_oldest_items_beyond_what_is_kept_leave(shard: Shard, has_data: bool) -> None:
     store = shard.store("a", keep=2, has_data=has_data)
-    await store.claim("d", "id", 1, begin=Beginning(9, CLOCK_MS, Marks()))
-    await store.apply(9, 10, [Change("p", [], [put(item, after) for after, item in enumerate("abcd", 1)])], Marks())
+    await store.claim("d", "id", 1, begin=ViewStart(9, CLOCK_MS, ViewMetadata()))
+    await store.apply(9, 10, [Change("p", [], [put(item, after) for after, item in enumerate("abcd", 1)])], ViewMetadata())
     kept = await shard.client.hkeys(f"{shard.keys.data_prefix}p")
 
     assert (2, ["d", "c"]) == ((page := await shard.page()).count, [item.item for item in page.items])
@@ -148,8 +148,8 @@ async def test_oldest_items_beyond_what_is_kept_leave(shard: Shard, has_data: bo
 
 async def test_whoever_lost_a_reply_is_told_and_nothing_happens_twice(shard: Shard) -> None:
     store = await shard.claimed()
-    await store.apply(9, 10, [Change("p", [], [put("a", 1)])], Marks())
-    again = await store.apply(9, 10, [Change("p", [], [put("a", 9)])], Marks())
+    await store.apply(9, 10, [Change("p", [], [put("a", 1)])], ViewMetadata())
+    again = await store.apply(9, 10, [Change("p", [], [put("a", 9)])], ViewMetadata())
 
     assert (True, (put("a", 1),)) == (again.is_repeated, (await shard.page()).items)
 
@@ -159,7 +159,7 @@ async def test_whoever_lost_a_reply_is_told_and_nothing_happens_twice(shard: Sha
 async def test_whoever_does_not_find_the_state_as_he_left_it_is_refused(shard: Shard, step: str, what: str, cause: str) -> None:
     store = await shard.claimed()
     image = await shard.client.dump(shard.keys.meta)
-    await store.apply(9, 10, [], Marks())
+    await store.apply(9, 10, [], ViewMetadata())
     match what:
         case "owner":
             await shard.claimed("b")
@@ -168,16 +168,16 @@ async def test_whoever_does_not_find_the_state_as_he_left_it_is_refused(shard: S
         case _:
             await shard.client.restore(shard.keys.meta, 0, image or b"", replace=True)
     with pytest.raises(RefusedError, match=cause):
-        await (store.apply(10, 11, [], Marks()) if step == "apply" else store.expire(10, CLOCK_MS + 1, moves_clock=True))
+        await (store.apply(10, 11, [], ViewMetadata()) if step == "apply" else store.expire(10, CLOCK_MS + 1, moves_clock=True))
 
 
 async def test_a_hub_is_told_what_differs_and_after_another_token_all(shard: Shard) -> None:
     store = await shard.claimed()
-    await store.apply(9, 10, [Change("p", [], [put("a", 1)]), Change("q", [], [put("b", 1)])], Marks())
+    await store.apply(9, 10, [Change("p", [], [put("a", 1)]), Change("q", [], [put("b", 1)])], ViewMetadata())
     first = await shard.reader.poll(shard.keys, {"p": "", "q": "", "r": ""})
     assert first is not None
     known = {page: one.version for page, one in first.pages.items()}
-    await store.apply(10, 11, [Change("p", ["a"], [])], Marks())
+    await store.apply(10, 11, [Change("p", ["a"], [])], ViewMetadata())
     second = await shard.reader.poll(shard.keys, known, first.head.token)
     await shard.claimed("b")
     third = await shard.reader.poll(shard.keys, {"p": "", "q": known["q"]}, first.head.token)
@@ -198,12 +198,14 @@ async def test_a_shard_that_does_not_exist_is_none(shard: Shard) -> None:
 
 
 async def test_tabs_are_counted_over_hubs_and_a_reload_is_no_leave(redis_client: redis.asyncio.Redis, names: Names) -> None:
-    store = PresenceStore(ScriptSet(redis_client), presence_keys(names.app_id, "here"), expiry_ms=60_000)
-    first = await store.present({"p": Tabs({"t1": CLOCK_MS + 1.5, "t2": CLOCK_MS + 60_000}), "q": Tabs({})}, CLOCK_MS, named=True)
-    await store.present({"p": Tabs({"t2": CLOCK_MS + 61_000})}, CLOCK_MS)
-    closed = [Closed("t1", CLOCK_MS + 1.5, CLOCK_MS + 5_000), Closed("t2", CLOCK_MS + 60_000, CLOCK_MS + 5_000)]
-    second = await store.present({"p": Tabs({}, closed)}, CLOCK_MS)
-    third = await store.present({"p": Tabs({})}, CLOCK_MS + 5_000, named=True)
+    store = PresenceStore(LiveRedisScripts(redis_client), presence_keys(names.app_id, "here"), expiry_ms=60_000)
+    first = await store.present(
+        {"p": PageTabs({"t1": CLOCK_MS + 1.5, "t2": CLOCK_MS + 60_000}), "q": PageTabs({})}, CLOCK_MS, named=True
+    )
+    await store.present({"p": PageTabs({"t2": CLOCK_MS + 61_000})}, CLOCK_MS)
+    closed = [ClosedTab("t1", CLOCK_MS + 1.5, CLOCK_MS + 5_000), ClosedTab("t2", CLOCK_MS + 60_000, CLOCK_MS + 5_000)]
+    second = await store.present({"p": PageTabs({}, closed)}, CLOCK_MS)
+    third = await store.present({"p": PageTabs({})}, CLOCK_MS + 5_000, named=True)
 
     assert {"p": PagePresence(2, ("t2", "t1")), "q": PagePresence(0, ())} == first.pages
     assert {"p": PagePresence(2, ())} == second.pages
@@ -213,7 +215,7 @@ async def test_tabs_are_counted_over_hubs_and_a_reload_is_no_leave(redis_client:
 
 async def test_a_wiped_redis_has_another_marker(redis_client: redis.asyncio.Redis, names: Names) -> None:
     keys = presence_keys(names.app_id, "here")
-    store = PresenceStore(ScriptSet(redis_client), keys, expiry_ms=60_000)
+    store = PresenceStore(LiveRedisScripts(redis_client), keys, expiry_ms=60_000)
     first = await store.present({}, CLOCK_MS)
     await redis_client.delete(keys.marker)
     second = await store.present({}, CLOCK_MS)

@@ -11,11 +11,19 @@ import redis.asyncio
 
 from streams_app.delivery.scripts import RefusedError, Script
 from streams_app.live.core.decide import Put, Removal
-from streams_app.live.core.model import held
-from streams_app.live.core.operations import Change, PageChange, Part
+from streams_app.live.core.model import items_by_page
+from streams_app.live.core.operations import Change, PageChange, ViewBatch
 from streams_app.live.core.state import EMPTY_PAGE, Item
 from streams_app.live.store.keys import view_keys
-from streams_app.live.store.view_store import Beginning, Marks, ScriptSet, ViewReader, ViewStore, heads_of, script_source
+from streams_app.live.store.view_store import (
+    LiveRedisScripts,
+    ViewMetadata,
+    ViewReader,
+    ViewStart,
+    ViewStore,
+    heads_of,
+    script_source,
+)
 from tests.conftest import Names
 
 EXPIRY_MS = 50
@@ -50,7 +58,7 @@ VARIANTS = [
 ]
 
 
-class Broken(ScriptSet):
+class Broken(LiveRedisScripts):
     """The scripts, one of them broken."""
 
     def __init__(self, client: redis.asyncio.Redis, variant: Variant) -> None:
@@ -64,12 +72,19 @@ class Run:
     """One partition under a random schedule, and the log it has seen."""
 
     def __init__(
-        self, client: redis.asyncio.Redis, names: Names, seed: int, *, has_data: bool, keep: int, scripts: ScriptSet | None = None
+        self,
+        client: redis.asyncio.Redis,
+        names: Names,
+        seed: int,
+        *,
+        has_data: bool,
+        keep: int,
+        scripts: LiveRedisScripts | None = None,
     ) -> None:
         self.client = client
         self.random = random.Random(seed)
         self.keys = view_keys(names.app_id, f"v{seed}-{int(has_data)}", "t", 0)
-        self.scripts = scripts or ScriptSet(client)
+        self.scripts = scripts or LiveRedisScripts(client)
         self.former: ViewStore | None = None
         self.has_data, self.keep = has_data, keep
         self.has_removals = keep > 100
@@ -87,7 +102,7 @@ class Run:
     async def claim(self) -> None:
         self.former = self.store
         self.store = self._owner()
-        await self.store.claim("d", "", 1, begin=Beginning(-1, self.now_ms, Marks()))
+        await self.store.claim("d", "", 1, begin=ViewStart(-1, self.now_ms, ViewMetadata()))
 
     def _event(self) -> Put | Removal:
         page, name = self.random.choice(PAGES), self.random.choice("abcde")
@@ -97,7 +112,7 @@ class Run:
         return Put(page, Item(name, time_ms, b"%d" % len(self.meant) if self.has_data else b""))
 
     async def apply(self) -> None:
-        fence, part = len(self.meant) - 1, Part(0)
+        fence, part = len(self.meant) - 1, ViewBatch(0)
         for _ in range(self.random.randrange(1, 6)):
             event = self._event()
             self.meant.append(event)
@@ -105,7 +120,7 @@ class Run:
             change.put(event.item) if isinstance(event, Put) else change.remove(event.item)
         changes: list[Change] = part.changes
         for _ in range(1 + self.random.randrange(2)):  # a lost reply: it is sent once more
-            await self.store.apply(fence, len(self.meant) - 1, changes, Marks())
+            await self.store.apply(fence, len(self.meant) - 1, changes, ViewMetadata())
 
     async def intrude(self) -> None:
         """A former owner, and one that stands elsewhere, are refused."""
@@ -113,9 +128,9 @@ class Run:
         change = Change("p", ["a", "b"], [Item("zombie", self.now_ms, b"z")])
         if self.former is not None:
             with suppress(RefusedError):
-                await self.former.apply(fence, fence + 1, [change], Marks())
+                await self.former.apply(fence, fence + 1, [change], ViewMetadata())
         with suppress(RefusedError):
-            await self.store.apply(fence - 1, fence + 2, [change], Marks())
+            await self.store.apply(fence - 1, fence + 2, [change], ViewMetadata())
 
     async def expire(self) -> None:
         self.now_ms += self.random.randrange(30)
@@ -148,7 +163,7 @@ class Run:
         assert str(len(self.meant) - 1) == str(head.fence)
         assert self.now_ms >= head.clock_ms >= self.clock_ms
         self.clock_ms = head.clock_ms
-        expected = held(self.meant, head.clock_ms, EXPIRY_MS, self.keep)
+        expected = items_by_page(self.meant, head.clock_ms, EXPIRY_MS, self.keep)
 
         assert expected == {page: items for page, items in self.seen.items() if items}
         assert {page.encode() for page in expected} == set(await self.client.hgetall(self.keys.pages))

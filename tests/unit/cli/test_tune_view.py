@@ -15,7 +15,7 @@ from streams_app.cli.tune_view import show
 from streams_app.durations import duration_text, milliseconds, parse_duration
 from streams_app.errors import ConfigurationError
 from streams_app.tuning.png import require, write_png
-from streams_app.tuning.points import Curve, Point, Recommended, Sample
+from streams_app.tuning.points import Curve, CurveSample, Point, Recommended
 from streams_app.tuning.spelling import brief, share, size
 
 WINDOWS_MS = [1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 150_000, 300_000, 900_000, 3_600_000, 6 * 3_600_000]
@@ -140,7 +140,7 @@ def test_between_two_round_latencies_both_ends_of_the_axis_are_labelled() -> Non
     ],
 )
 def test_how_exact_a_sample_is_stands_below(error: float | None, told: str) -> None:
-    assert told in " ".join(shown(replace(curve(), sample=Sample(0.25, 2_500_000, 5_000, error)), 200).split())
+    assert told in " ".join(shown(replace(curve(), sample=CurveSample(0.25, 2_500_000, 5_000, error)), 200).split())
 
 
 def test_one_event_is_shown() -> None:

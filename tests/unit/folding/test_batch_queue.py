@@ -29,4 +29,4 @@ def test_a_range_that_arrives_while_another_thread_counts_does_not_disturb_it() 
     waiting.add(first)
     waiting.add(batch(13, 15))
 
-    assert 5 - 1 == waiting.held(fence=10)
+    assert 5 - 1 == waiting.records_above(fence=10)

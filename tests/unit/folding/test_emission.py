@@ -25,9 +25,9 @@ NOTHING, SOMETHING = EmissionPass(), EmissionPass(sealed=1)
 DUE = SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS - 10_000 - FETCH_DELAY_MS, oldest_opened_ms=NOW_MS, sealed=[])
 
 
-def emitter_that_has(seen: SealedGroups | None) -> Emitter:
+def emitter_that_has(last_seal: SealedGroups | None) -> Emitter:
     shard = Shard(FOLD, TP("t", 0), cast("Any", None))
-    shard.seen = seen
+    shard.last_seal = last_seal
     metrics = Metrics(Settings(app_id="a", folds=(FOLD,)))
     nothing = cast("Any", None)
     return Emitter(shard, nothing, nothing, TrustedClock(ManualClock(NOW_MS)), metrics)
@@ -35,7 +35,7 @@ def emitter_that_has(seen: SealedGroups | None) -> Emitter:
 
 async def waits_for_the_tick(emitter: Emitter, last: EmissionPass) -> bool:
     """Whether the turn comes with the tick only; there is one sooner or later."""
-    turn = asyncio.create_task(emitter.turn(last))
+    turn = asyncio.create_task(emitter.wait_for_next_pass(last))
     for _ in range(5):
         await asyncio.sleep(0)  # a turn of the loop, in which one that need not wait ends
     is_waiting = not turn.done()
@@ -51,7 +51,7 @@ async def test_what_becomes_due_after_silence_need_not_wait_for_the_tick() -> No
 
 
 @pytest.mark.parametrize(
-    ("seen", "last"),
+    ("last_seal", "last"),
     [
         (DUE, SOMETHING),
         (None, NOTHING),
@@ -61,8 +61,8 @@ async def test_what_becomes_due_after_silence_need_not_wait_for_the_tick() -> No
     ],
     ids=["under load", "nothing is known", "nothing is open", "nothing is due yet", "a backlog"],
 )
-async def test_otherwise_the_turn_comes_with_the_tick(seen: SealedGroups | None, last: EmissionPass) -> None:
-    assert await waits_for_the_tick(emitter_that_has(seen), last)
+async def test_otherwise_the_turn_comes_with_the_tick(last_seal: SealedGroups | None, last: EmissionPass) -> None:
+    assert await waits_for_the_tick(emitter_that_has(last_seal), last)
 
 
 async def test_a_group_held_too_long_is_due_too() -> None:

@@ -33,7 +33,7 @@ def test_a_group_begins_anew_in_the_figures_once_its_partition_was_given_to_some
     figures, begun = parts.statistics_of(FOLD), []
     for offset, assigned in enumerate([{TP("t", 0)}, {TP("t", 0)}, {TP("t", 1), TP("other", 0)}]):
         figures.folded(0, chunk_at(2 * offset))
-        parts.look_once(assigned)
+        parts.observe_shards(assigned)
         figures.folded(0, chunk_at(2 * offset + 1))
         begun.append(parts.metrics.groups_begun.labels(fold="f")._value.get())
 

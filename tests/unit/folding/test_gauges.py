@@ -1,4 +1,4 @@
-"""Gauges say what was last known of each shard, and go on where nobody can say more."""
+"""Gauges say what was last snapshots of each shard, and go on where nobody can say more."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HERE = TP("t", 0)
 START_MS = 1_000_000
 
 
-def seen(open_groups: int, score_ms: int | None = None, opened_ms: int | None = None) -> SealedGroups:
+def last_seal(open_groups: int, score_ms: int | None = None, opened_ms: int | None = None) -> SealedGroups:
     """What a seal said."""
     return SealedGroups(0, False, open_groups, 0, oldest_score_ms=score_ms, oldest_opened_ms=opened_ms, sealed=[])
 
@@ -34,7 +34,7 @@ class Worker:
     def __init__(self, fold: Fold = FOLD) -> None:
         self.settings = Settings(app_id="a", folds=(fold,))
         self.metrics = Metrics(self.settings)
-        self.known = ShardSnapshots()
+        self.snapshots = ShardSnapshots()
         self.fold = fold
         self.assigned = {HERE}
         self.shard: Shard | None = None
@@ -43,9 +43,9 @@ class Worker:
         self.shard = Shard(self.fold, HERE, cast("Any", None))
         return self.shard
 
-    def look(self, now_ms: int) -> None:
-        self.known.look([(self.shard, 0)] if self.shard else [], self.assigned, now_ms, now_ms)
-        set_gauges(self.known, self.settings, self.metrics, now_ms)
+    def observe(self, now_ms: int) -> None:
+        self.snapshots.update([(self.shard, 0)] if self.shard else [], self.assigned, now_ms, now_ms)
+        set_gauges(self.snapshots, self.settings, self.metrics, now_ms)
 
     def __getitem__(self, name: str) -> float:
         value: float = getattr(self.metrics, name).labels(fold=self.fold.name)._value.get()
@@ -54,15 +54,15 @@ class Worker:
     def sealed(self, now_ms: int, groups: SealedGroups, clock_ms: int | None = None) -> None:
         """A seal is answered."""
         shard = self.shard or self.claim()
-        shard.seen = groups
+        shard.last_seal = groups
         shard.clock.take_over(Clocks(now_ms if clock_ms is None else clock_ms))
-        self.look(now_ms)
+        self.observe(now_ms)
 
 
 @pytest.mark.parametrize(("opened_ms", "overdue"), [(START_MS, 3), (START_MS - 60_000, 13)])
 def test_the_oldest_overdue_group_is_the_first_by_either_bound(opened_ms: int, overdue: int) -> None:
     worker = Worker()
-    worker.sealed(START_MS + 13_000, seen(3, START_MS, opened_ms))
+    worker.sealed(START_MS + 13_000, last_seal(3, START_MS, opened_ms))
 
     assert (3, overdue) == (worker["open_groups"], worker["oldest_overdue_seconds"])
 
@@ -70,47 +70,47 @@ def test_the_oldest_overdue_group_is_the_first_by_either_bound(opened_ms: int, o
 def test_nothing_is_known_before_the_first_seal() -> None:
     worker = Worker()
     worker.claim()
-    worker.look(START_MS)
+    worker.observe(START_MS)
 
     assert (0, 0) == (worker["open_groups"], worker["oldest_overdue_seconds"])
 
 
 def test_groups_of_a_shard_that_is_let_go_stay_open() -> None:
     worker = Worker()
-    worker.sealed(START_MS, seen(3, START_MS, START_MS))
+    worker.sealed(START_MS, last_seal(3, START_MS, START_MS))
     worker.shard = None
-    worker.look(START_MS + 1_000)
+    worker.observe(START_MS + 1_000)
 
     assert 3 == worker["open_groups"]
 
 
 def test_they_stay_open_until_the_next_claim_knows_better() -> None:
     worker = Worker()
-    worker.sealed(START_MS, seen(3, START_MS, START_MS))
+    worker.sealed(START_MS, last_seal(3, START_MS, START_MS))
     worker.claim()
-    worker.look(START_MS + 1_000)
+    worker.observe(START_MS + 1_000)
     assert 3 == worker["open_groups"]
-    worker.sealed(START_MS + 2_000, seen(2, START_MS, START_MS))
+    worker.sealed(START_MS + 2_000, last_seal(2, START_MS, START_MS))
 
     assert 2 == worker["open_groups"]
 
 
 def test_groups_of_a_partition_that_somebody_else_was_given_are_theirs() -> None:
     worker = Worker()
-    worker.sealed(START_MS, seen(3, START_MS, START_MS))
+    worker.sealed(START_MS, last_seal(3, START_MS, START_MS))
     worker.shard, worker.assigned = None, set()
-    worker.look(START_MS + 1_000)
+    worker.observe(START_MS + 1_000)
 
     assert 0 == worker["open_groups"]
 
 
 def test_a_group_that_would_be_due_by_now_gets_overdue_while_nobody_can_say_so() -> None:
     worker = Worker()
-    worker.sealed(START_MS, seen(1, START_MS, START_MS))
+    worker.sealed(START_MS, last_seal(1, START_MS, START_MS))
     found = []
     for seconds in (5, 10, 12, 40):
         worker.shard = None
-        worker.look(START_MS + seconds * 1_000)
+        worker.observe(START_MS + seconds * 1_000)
         found.append(worker["oldest_overdue_seconds"])
 
     assert [0, 0, 2, 30] == found
@@ -118,20 +118,20 @@ def test_a_group_that_would_be_due_by_now_gets_overdue_while_nobody_can_say_so()
 
 def test_a_group_that_was_overdue_goes_on_being_so_whatever_the_partition_clock() -> None:
     worker = Worker()
-    worker.sealed(START_MS, seen(1, START_MS - 112_000, START_MS - 112_000), clock_ms=START_MS - 100_000)
-    worker.look(START_MS + 7_000)
+    worker.sealed(START_MS, last_seal(1, START_MS - 112_000, START_MS - 112_000), clock_ms=START_MS - 100_000)
+    worker.observe(START_MS + 7_000)
 
     # Due after 10 s of silence, but a backlog is merged: only the hold of 60 s closes it.
     assert 0 == worker["oldest_overdue_seconds"]
-    worker.sealed(START_MS + 8_000, seen(1, START_MS - 165_000, START_MS - 165_000), clock_ms=START_MS - 100_000)
-    worker.look(START_MS + 15_000)
+    worker.sealed(START_MS + 8_000, last_seal(1, START_MS - 165_000, START_MS - 165_000), clock_ms=START_MS - 100_000)
+    worker.observe(START_MS + 15_000)
     assert 12 == worker["oldest_overdue_seconds"]
 
 
 def test_a_backlog_does_not_run_by_the_wall_clock() -> None:
     worker = Worker()
-    worker.sealed(START_MS, seen(1, START_MS - 100_000, START_MS - 100_000), clock_ms=START_MS - 100_000)
-    worker.look(START_MS + 500_000)
+    worker.sealed(START_MS, last_seal(1, START_MS - 100_000, START_MS - 100_000), clock_ms=START_MS - 100_000)
+    worker.observe(START_MS + 500_000)
 
     assert 0 == worker["oldest_overdue_seconds"]
 
@@ -141,11 +141,11 @@ def test_a_record_nobody_acknowledges_is_overdue_since_it_was_the_first() -> Non
     shard = worker.claim()
     entries = [Sealed(b"g", offset, offset, 1, 0, 0, "quiet", 0, 1, {}) for offset in (1, 2)]
     shard.outbox.extend(entries)
-    worker.look(START_MS)
-    worker.look(START_MS + 9_000)
+    worker.observe(START_MS)
+    worker.observe(START_MS + 9_000)
     first = worker["oldest_overdue_seconds"]
     shard.outbox.remove(entries[:1])
-    worker.look(START_MS + 10_000)
+    worker.observe(START_MS + 10_000)
 
     assert (9, 0) == (first, worker["oldest_overdue_seconds"])
     assert 1 == worker["outbox_records"]
@@ -155,7 +155,7 @@ def test_a_backlog_is_merged_while_the_clock_is_a_quiet_period_behind() -> None:
     found = []
     for behind_ms in (10_001, 9_999):
         worker = Worker()
-        worker.sealed(START_MS, seen(1, START_MS, START_MS), clock_ms=START_MS - behind_ms)
+        worker.sealed(START_MS, last_seal(1, START_MS, START_MS), clock_ms=START_MS - behind_ms)
         found.append(worker["merging_backlog"])
 
     assert [1, 0] == found

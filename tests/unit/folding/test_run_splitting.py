@@ -48,9 +48,9 @@ def test_a_new_run_begins_where_the_group_closes_and_nowhere_else(
     begins: list[int] = []
     is_alone = False
     for event, score in events[before:]:
-        held = model.open.get(b"sa")
+        open_group = model.open.get(b"sa")
         closed = {entry.reason for entry in model.fold(event, score)}
-        if not begins or is_alone or held is None or held.last_offset != event.offset:
+        if not begins or is_alone or open_group is None or open_group.last_offset != event.offset:
             begins.append(event.offset)
         is_alone = "max_changed" in closed
 
@@ -62,8 +62,8 @@ def test_a_new_run_begins_where_the_group_closes_and_nowhere_else(
 
 
 def test_what_the_group_holds_already_is_a_run_of_its_own() -> None:
-    held = OpenGroup(0, 1_000, 1, 1_000, 1_000, events=2)
-    found = split_runs(placed([(0, {"u": 1})] * 5), held, Bounds(10, 1_000, max_events=4))
+    open_group = OpenGroup(0, 1_000, 1, 1_000, 1_000, events=2)
+    found = split_runs(placed([(0, {"u": 1})] * 5), open_group, Bounds(10, 1_000, max_events=4))
 
     assert [(0, 1), (2, 3), (4, 4)] == [(run.first_offset, run.last_offset) for run in found]
 

@@ -139,12 +139,12 @@ def test_silence_of_merged_groups_is_counted_from_their_scores() -> None:
 
 def test_what_silence_is_known_of_is_forgotten_with_the_owner() -> None:
     clock = clock_of("merge", Clocks(100, 0, 0))
-    is_at_the_end = clock.look(9, ReaderView(10, NOW), NOW)
-    known_ms = clock.known_ms, clock.caught_up_at_ms
+    is_at_the_end = clock.is_caught_up_now(9, ReaderView(10, NOW), NOW)
+    folded_until_ms = clock.folded_until_ms, clock.caught_up_at_ms
     clock.take_over(Clocks(200, 0, 0))
 
-    assert (True, (NOW, NOW)) == (is_at_the_end, known_ms)
-    assert (None, None, 200) == (clock.known_ms, clock.caught_up_at_ms, clock.due_ms(None))
+    assert (True, (NOW, NOW)) == (is_at_the_end, folded_until_ms)
+    assert (None, None, 200) == (clock.folded_until_ms, clock.caught_up_at_ms, clock.due_ms(None))
 
 
 small = st.integers(0, 20_000)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.errors import BadEventError
-from streams_app.live.core.decide import Decider, Put, Removal, definition_of
-from streams_app.live.core.model import held
-from streams_app.live.core.operations import MAX_EVENTS, MAX_PAGES, parts_of
+from streams_app.live.core.decide import Put, Removal, ViewRule, definition_of
+from streams_app.live.core.model import items_by_page
+from streams_app.live.core.operations import MAX_EVENTS, MAX_PAGES, view_batches
 from streams_app.live.core.state import Item
 from streams_app.settings import LiveView
 from streams_app.testing.views import SentEvent
@@ -40,7 +40,7 @@ def sent(value: Any, *, offset: int = 7, at_ms: int = NOW_MS - 5, **headers: str
 
 
 def meant(declared: LiveView, value: Any, **more: Any) -> Put | Removal | None:
-    return Decider(declared, 1_000).decide(3, sent(value, **more), NOW_MS)
+    return ViewRule(declared, 1_000).decide(3, sent(value, **more), NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_record_that_cannot_be_shown_has_its_reason(value: Any, reason: str) -> 
 
 
 def test_payload_beyond_its_limit_is_too_large_and_says_what_to_do() -> None:
-    listed = Decider(view(kind="list"), 10_000)
+    listed = ViewRule(view(kind="list"), 10_000)
     with pytest.raises(BadEventError, match="set payload to the fields that are shown"):
         listed.decide(0, sent({"p": {"id": 1}, "i": "x", "text": "x" * 1_000}), NOW_MS)
 
@@ -164,36 +164,38 @@ EVENTS = st.lists(
 
 @given(EVENTS)
 def test_what_a_part_comes_to_is_what_its_records_do_one_by_one(events: list[tuple[dict[str, Any], int]]) -> None:
-    decider = Decider(view(kind="list", remove={"gone": True}), 1_000)
+    decider = ViewRule(view(kind="list", remove={"gone": True}), 1_000)
     records = [sent(event, offset=offset, at_ms=at_ms) for offset, (event, at_ms) in enumerate(events)]
-    (part,) = parts_of(decider, 0, records, len(records), NOW_MS)
+    (part,) = view_batches(decider, 0, records, len(records), NOW_MS)
     combined: list[Put | Removal] = []
     for page, removed, puts in part.changes:
         combined += [Removal(page, item) for item in removed]
         combined += [Put(page, item) for item in puts]
 
     meant = [decider.decide(0, record, NOW_MS) for record in records]
-    assert held(meant, 0, 1, 100) == held(combined, 0, 1, 100)
+    assert items_by_page(meant, 0, 1, 100) == items_by_page(combined, 0, 1, 100)
 
 
 def test_range_is_cut_where_a_part_would_have_too_many_events_or_pages() -> None:
-    decider = Decider(view(item=""), 1_000)
+    decider = ViewRule(view(item=""), 1_000)
     many = [sent({"p": {"id": 1}}, offset=2 * n) for n in range(MAX_EVENTS + 1)]
     wide = [sent({"p": {"id": n}}, offset=n) for n in range(MAX_PAGES + 1)]
 
-    assert [2 * MAX_EVENTS - 2, 2 * MAX_EVENTS + 9] == [part.to for part in parts_of(decider, 0, many, 2 * MAX_EVENTS + 10, NOW_MS)]
-    assert [MAX_PAGES - 1, MAX_PAGES] == [part.to for part in parts_of(decider, 0, wide, MAX_PAGES + 1, NOW_MS)]
+    assert [2 * MAX_EVENTS - 2, 2 * MAX_EVENTS + 9] == [
+        part.to for part in view_batches(decider, 0, many, 2 * MAX_EVENTS + 10, NOW_MS)
+    ]
+    assert [MAX_PAGES - 1, MAX_PAGES] == [part.to for part in view_batches(decider, 0, wide, MAX_PAGES + 1, NOW_MS)]
 
 
 def test_range_without_records_is_a_part_that_moves_the_fence() -> None:
-    (part,) = parts_of(Decider(view(), 1_000), 0, [], 12, NOW_MS)
+    (part,) = view_batches(ViewRule(view(), 1_000), 0, [], 12, NOW_MS)
 
     assert (11, []) == (part.to, part.changes)
 
 
 def test_refused_records_are_kept_and_counted() -> None:
     records = [sent(b"{", offset=0), sent({"p": {"id": 1}, "i": 1}, offset=1)]
-    (part,) = parts_of(Decider(view(), 1_000), 0, records, 2, NOW_MS)
+    (part,) = view_batches(ViewRule(view(), 1_000), 0, records, 2, NOW_MS)
 
     assert ["not-json"] == [one.reason for one in part.refused]
     assert {"refused": 1, "put": 1} == dict(part.counts)
@@ -217,8 +219,8 @@ def test_page_may_be_a_number_beyond_64_bits(raw: bytes, name: str) -> None:
 def test_header_without_a_value_is_no_type() -> None:
     record = SentEvent(7, NOW_MS - 5, b'{"p": {"id": 1}, "i": "x"}', headers=[("ce_type", None)])
 
-    assert Put("1", Item("x", NOW_MS - 5)) == Decider(view(), 1_000).decide(3, record, NOW_MS)
-    assert Decider(view(only={"@type": "made"}), 1_000).decide(3, record, NOW_MS) is None
+    assert Put("1", Item("x", NOW_MS - 5)) == ViewRule(view(), 1_000).decide(3, record, NOW_MS)
+    assert ViewRule(view(only={"@type": "made"}), 1_000).decide(3, record, NOW_MS) is None
 
 
 @pytest.mark.parametrize("payload", [[], ["deep"]])
@@ -247,7 +249,7 @@ json_values = st.recursive(
 def test_whatever_a_record_holds_it_is_shown_or_refused(p: Any, i: Any, header: bytes | None, kind: str) -> None:
     record = SentEvent(7, NOW_MS, json.dumps({"p": p, "i": i}).encode(), headers=[("ce_type", header)])
     try:
-        found = Decider(view(kind=kind), 1_000).decide(3, record, NOW_MS)
+        found = ViewRule(view(kind=kind), 1_000).decide(3, record, NOW_MS)
     except BadEventError:
         return
     assert isinstance(found, Put)

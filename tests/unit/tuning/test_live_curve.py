@@ -17,7 +17,7 @@ from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.metric_table import GAP_BUCKETS
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
-from streams_app.tuning.live import LiveFigures, doubt_of, figures_in, live_curve, live_windows, together
+from streams_app.tuning.live import LiveMetrics, combined, live_curve, live_metrics_in, live_windows, widest_interval
 
 SETTINGS = Settings.model_validate(
     {"app_id": "a", "folds": [{"name": "f", "source": "s", "group_key": "g", "changed": "c", "quiet_period": "1m"}]}
@@ -36,8 +36,8 @@ def page_of(events: Sequence[Event]) -> str:
     return metrics.exposition().decode()
 
 
-def told(page: str) -> LiveFigures:
-    statistics = figures_in(page, "f")
+def told(page: str) -> LiveMetrics:
+    statistics = live_metrics_in(page, "f")
     assert statistics is not None
     return statistics
 
@@ -79,7 +79,7 @@ def test_at_the_bounds_of_the_buckets_the_curve_is_exact(events: list[Event]) ->
 def test_between_them_it_is_off_by_no_more_than_is_told(events: list[Event], windows: set[int]) -> None:
     statistics = told(page_of(events))
     curve = live_curve("f", statistics, windows, NOW_MS)
-    doubt = doubt_of(statistics, curve)
+    doubt = widest_interval(statistics, curve)
     off = max(abs(point.records - records(events, point.quiet_ms)) for point in curve.points)
 
     assert off / len(events) <= (doubt[1] if doubt else 0) + 1 / len(events)  # an estimate is rounded to whole records
@@ -102,13 +102,13 @@ def test_the_quiet_period_there_is_now_is_among_them() -> None:
     assert 77_000 in live_windows(statistics, 77_000)
 
 
-def figures_of(begun: float, longer: float, error: float, share: float = 0.5) -> LiveFigures:
+def figures_of(begun: float, longer: float, error: float, share: float = 0.5) -> LiveMetrics:
     gaps = ((1_000.0, 0.0), (60_000.0, 100.0), (float("inf"), 100.0 + longer))
-    return LiveFigures(1_000, 50, begun, 5, gaps, share, error, NOW_MS)
+    return LiveMetrics(1_000, 50, begun, 5, gaps, share, error, NOW_MS)
 
 
 def test_errors_of_several_workers_add_up_by_their_squares() -> None:
-    both = together([figures_of(30, 70, 0.08), figures_of(100, 200, 0.02)], 60_000)
+    both = combined([figures_of(30, 70, 0.08), figures_of(100, 200, 0.02)], 60_000)
 
     assert (2_000, 130, 270) == (both.events, both.begun, both.longer(60_000))
     assert ((0.08 * 100) ** 2 + (0.02 * 300) ** 2) ** 0.5 / 400 == pytest.approx(both.error)
@@ -124,11 +124,11 @@ def test_a_sample_is_told_with_the_error_of_its_ratio() -> None:
 
 
 def test_a_worker_without_the_fold_says_nothing_of_it() -> None:
-    assert None is figures_in(page_of(log_of([(0, b"sa")])), "g")
+    assert None is live_metrics_in(page_of(log_of([(0, b"sa")])), "g")
 
 
 def test_workers_that_sort_gaps_into_different_buckets_are_not_one() -> None:
     one = told(page_of(log_of([(0, b"sa"), (5_000, b"sa")])))
 
     with pytest.raises(ValueError, match="they sort gaps into different buckets"):
-        together([one, replace(one, gaps=one.gaps[1:])], 60_000)
+        combined([one, replace(one, gaps=one.gaps[1:])], 60_000)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streams_app.tuning.points import Curve, Point, Sample
+from streams_app.tuning.points import Curve, CurveSample, Point
 from streams_app.tuning.recommending import recommend
 
 EVENTS = 100_000
@@ -21,7 +21,7 @@ def point(seconds: int, ratio: float, events: int = EVENTS) -> Point:
     return Point(seconds * 1_000, records, ratio, *waits, 10 * seconds, 4_000 * seconds)
 
 
-def curve(ratios: dict[int, float], events: int = EVENTS, sample: Sample | None = None) -> Curve:
+def curve(ratios: dict[int, float], events: int = EVENTS, sample: CurveSample | None = None) -> Curve:
     points = tuple(point(seconds, ratio, events) for seconds, ratio in ratios.items())
     return Curve("f", events, 10, 0, 86_400_000, points, sample)
 
@@ -140,7 +140,7 @@ def test_what_is_not_known_is_not_made_up() -> None:
 
 
 def test_a_sample_is_named_with_its_error() -> None:
-    why = recommend(curve(RISING, sample=Sample(0.25, 25_000, 1_234, 0.0012))).why
+    why = recommend(curve(RISING, sample=CurveSample(0.25, 25_000, 1_234, 0.0012))).why
 
     assert why.endswith(" (judged by 1,234 groups chosen by hash; standard error of the ratio 0.12 points).")
 

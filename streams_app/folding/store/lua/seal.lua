@@ -4,16 +4,16 @@
 -- While a range is under way time stands still: its events get their scores by the clock that was stored when it began. A group that
 -- holds events above the fence stays, unless the range has passed it: what is left of the range will not touch it again.
 --
--- KEYS        of the shard, see shared/shard.lua
--- token       text
--- fence       text: offset expected
--- clock       partition clock, ms; never moves back
+-- KEYS           of the shard, see shared/shard.lua
+-- token          text
+-- fence          text: offset expected
+-- clock          partition clock, ms; never moves back
 -- is_redis_full  Redis is full: while a range is under way, too, groups are due by "clock", or the range may never end; it is not stored
--- quiet_ms    quiet period; missing = quiet groups stay open (a backlog is being merged)
--- hold_ms     max hold
--- everything  every open group, due or not, as "flush"; also those above the fence
--- limit       groups sealed and timers found to be early, together at most
--- partitions  partition count of the source, for the version of the record
+-- quiet_ms       quiet period; missing = quiet groups stay open (a backlog is being merged)
+-- hold_ms        max hold
+-- everything     every open group, due or not, as "flush"; also those above the fence
+-- limit          groups sealed and timers found to be early, together at most
+-- partitions     partition count of the source, for the version of the record
 --
 -- Returns {"ok", clock, "1" if more is due, open groups, outbox records, oldest score, oldest opened, sealed records one after the
 --         other} or {"refused", "no-state" | "token" | "fence"}.

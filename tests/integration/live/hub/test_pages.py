@@ -11,7 +11,7 @@ import redis.asyncio
 from streams_app.embedded import Valkey
 from streams_app.live.core.state import Item
 from streams_app.live.store.keys import presence_keys
-from streams_app.live.store.view_store import Marks
+from streams_app.live.store.view_store import ViewMetadata
 from tests.conftest import Names
 from tests.helpers import wait_until
 from tests.integration.hubs import LIMIT_SECONDS, Owner, RunningHub, now_ms, running_hub
@@ -88,13 +88,13 @@ async def test_while_a_shard_is_read_there_are_no_values_and_afterwards_all(
     start: Start, redis_client: redis.asyncio.Redis, names: Names
 ) -> None:
     owner = Owner(redis_client, names.app_id, SUPPORTERS)
-    await owner.claim(marks=Marks(reading=3))
+    await owner.claim(marks=ViewMetadata(reading=3))
     async with start(SUPPORTERS) as hub:
         page = await hub.events("/live/7/events?view=supporters")
         await page.until("supporters", state="reading")
         await owner.put("7", "a")
         await owner.put("7", "b")
-        owner.marks = Marks()
+        owner.marks = ViewMetadata()
         await owner.change("another")
         await page.until("supporters", state="ok", count=2)
 
@@ -113,10 +113,10 @@ async def test_another_owner_and_a_wiped_redis_are_read_anew(valkey: Valkey, cli
         await page.until("supporters", count=2)
         await client.flushall()
         await page.until("supporters", state="reading")
-        await owner.claim(marks=Marks(reading=9))
+        await owner.claim(marks=ViewMetadata(reading=9))
         for item in "abc":
             await owner.put("7", item)
-        owner.marks = Marks()
+        owner.marks = ViewMetadata()
         await owner.change("another")
         await page.until("supporters", state="ok", count=3)
 
