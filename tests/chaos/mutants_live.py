@@ -84,13 +84,13 @@ VIEWS: Final = (
         "a put takes an item back in time",
         "A late copy of an event makes an item go too early.",
         ANYTHING,
-        (Change("live/apply.lua", "{'GT'}", "{}"), Change("live/apply.lua", "not present or tonumber(present) <= time", "true")),
+        (Change("live/apply.lua", "{'GT'}", "{}"), Change("live/apply.lua", "not known or tonumber(known) <= time", "true")),
     ),
     Mutant(
         "versions count under any owner",
         "Hubs take the state of a new owner for that of the former one.",
         ("crash:4 rebalance:4", "wipe:3 rollback:2 crash"),
-        (Change("live/poll.lua", "state.token == arg.present", "true"),),
+        (Change("live/poll.lua", "state.token == arg.known", "true"),),
     ),
     Mutant(
         "what one view says is lost with the poll of another",
