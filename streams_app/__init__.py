@@ -31,8 +31,8 @@ from streams_app.subscribers.received import Received, Reject, Retry
 from streams_app.subscribers.retries import Retries
 
 if TYPE_CHECKING:
-    from streams_app.app import FoldingApp
     from streams_app.journal.reading.reader import JournalReader
+    from streams_app.worker.faust_app import FoldingApp
 
 __all__ = [
     "Catalogue",
@@ -69,8 +69,8 @@ def __getattr__(name: str) -> Any:
 
 
 def create_app(settings: Settings) -> FoldingApp:
-    """The Faust application for these settings, see :func:`streams_app.app.create_app`."""
+    """The Faust application for these settings, see :func:`streams_app.worker.faust_app.create_app`."""
     # Faust and aiokafka take a second to import; who only declares folds need not wait for them.
-    from streams_app.app import create_app as create
+    from streams_app.worker.faust_app import create_app as create
 
     return create(settings)

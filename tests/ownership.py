@@ -16,7 +16,7 @@ from streams_app.delivery.processor import Claim, Mark, Processor
 from streams_app.delivery.ranges import Served
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
-from streams_app.status import Status
+from streams_app.health.status import Status
 
 TP0 = TP("t", 0)
 TICK_SECONDS = 0.5

@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 from unittest import mock
 
-from streams_app import app
 from streams_app.delivery.batch import Batch
 from streams_app.folding.agents import processors
 from streams_app.folding.agents.processor import FoldProcessor
 from streams_app.kafka import consumer
 from streams_app.kafka.consumer import FoldingConsumer
+from streams_app.worker import faust_app
 
 RECORDS = 20
 HELD = 30
@@ -52,7 +52,7 @@ if __name__ == "__main__":
     from streams_app.cli import main
 
     with (
-        mock.patch.multiple(app, FoldingConsumer=PatientConsumer, MAX_POLL_RECORDS=RECORDS),
+        mock.patch.multiple(faust_app, FoldingConsumer=PatientConsumer, MAX_POLL_RECORDS=RECORDS),
         mock.patch.object(consumer, "HELD_RECORDS", HELD),
         mock.patch.object(processors, "FoldProcessor", PatientProcessor),
     ):

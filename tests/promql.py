@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from streams_app.metric_table import METRICS
+from streams_app.health.metric_table import METRICS
 
 LABELS = {metric.name: set(metric.labels) for metric in METRICS}
 LABELS |= {f"{metric.name}_bucket": {*metric.labels, "le"} for metric in METRICS if metric.kind == "histogram"}

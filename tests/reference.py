@@ -25,7 +25,7 @@ from pydantic_core import PydanticUndefined
 from streams_app.cli import group
 from streams_app.folding.core import closing
 from streams_app.folding.store.replies import CAUSES
-from streams_app.metric_table import METRICS
+from streams_app.health.metric_table import METRICS
 from streams_app.reasons import REASONS
 from streams_app.settings import Settings
 

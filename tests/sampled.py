@@ -11,7 +11,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.observed_groups import ObservedGroups
 from streams_app.folding.core.shard_clock import RangeTime
-from streams_app.metric_table import GAP_BUCKETS
+from streams_app.health.metric_table import GAP_BUCKETS
 
 BOUNDS_MS = [seconds * 1_000 for seconds in GAP_BUCKETS]
 

@@ -23,10 +23,10 @@ from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import FoldOutcome
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.kafka.producer import AckedProducer
-from streams_app.metrics import Metrics
 from streams_app.settings import Limits, Settings
-from streams_app.status import Status
 from tests.conftest import Names
 from tests.manual_clock import ManualClock
 

@@ -12,8 +12,8 @@ from typing import Any
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.delivery.processor import Claim, Edges, Mark
-from streams_app.metrics import Metrics
-from streams_app.outage_reporter import OutageReporter
+from streams_app.health.metrics import Metrics
+from streams_app.health.outage_reporter import OutageReporter
 from streams_app.read_store.agents.processor import StoreProcessor, StoreProcessors
 from streams_app.read_store.agents.sync import Sync
 from streams_app.settings import Settings

@@ -15,7 +15,7 @@ from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.processor import Claim, Mark, Processor
 from streams_app.delivery.refused import Refused
 from streams_app.delivery.tasks import run
-from streams_app.redis_client import REDIS_ERRORS
+from streams_app.redis_access.client import REDIS_ERRORS
 
 CLAIM = """#!lua
 -- meta, counts; token, and fence of a state that is new

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from streams_app.words import MINUTE, span
+from streams_app.formatting import MINUTE, span
 
 
 class Level(StrEnum):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.errors import StreamsAppError
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, topic_configs
-from streams_app.redis_client import REDIS_ERRORS, connect_briefly, servers_of
+from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, servers_of
 from streams_app.settings import JournalSettings, Settings
 from streams_app.settings.journals import MIN_BYTES
 

@@ -7,12 +7,12 @@ from typing import Final
 
 from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.errors import ConfigurationError, StreamsAppError
-from streams_app.fold_count import faults_of
+from streams_app.folding.metadata_size import faults_of
+from streams_app.formatting import counted
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, partition_counts, retention_ms, topics_of
 from streams_app.kafka.rights import rights_on_topics
 from streams_app.settings import Settings
 from streams_app.subscribers.topics import declared_topics
-from streams_app.words import counted
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 

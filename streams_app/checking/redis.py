@@ -16,7 +16,7 @@ from streams_app.clock import Clock
 from streams_app.delivery.partition_clock import SKEW_MS
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.folding.store.keys import probe_key
-from streams_app.redis_client import REDIS_ERRORS, connect_briefly, require_rights, servers_of, why_unreachable
+from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, require_rights, servers_of, why_unreachable
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)

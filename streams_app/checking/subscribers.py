@@ -10,11 +10,11 @@ from streams_app.checking.record_types import clashes, required_names
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.marks import noted_in
-from streams_app.durations import duration_text
 from streams_app.errors import StreamsAppError
 from streams_app.events.declaration import Event
 from streams_app.events.payloads import schema_of
 from streams_app.fold import RECORD_KEY, Fold
+from streams_app.formatting import duration_text
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, retention_ms
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration import Records

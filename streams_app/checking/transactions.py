@@ -12,8 +12,8 @@ from streams_app.checking.finding import Finding, Level
 from streams_app.delivery.batch import TP
 from streams_app.errors import StreamsAppError
 from streams_app.kafka.admin import ANSWER_SECONDS
+from streams_app.kafka.open_transactions import ADVICE, hidden_text
 from streams_app.kafka.source_ends import SourceEnds
-from streams_app.open_transactions import ADVICE, hidden_text
 from streams_app.settings import Settings
 from streams_app.subscribers.loading import catalogue_of
 from streams_app.subscribers.subscription import subscriptions_of

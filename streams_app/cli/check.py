@@ -29,7 +29,7 @@ def command(settings: Settings) -> int:
     """
     from streams_app.checking import findings
     from streams_app.clock import SystemClock
-    from streams_app.words import counted
+    from streams_app.formatting import counted
 
     counts: Counter[str] = Counter()
 

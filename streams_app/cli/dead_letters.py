@@ -221,9 +221,8 @@ async def _listed(settings: Settings, topic: str, selection: Selection, limit: i
 
 
 def _print(one: Shown, *, as_json: bool, is_late: bool, is_put_back: bool) -> None:
+    from streams_app.formatting import cut, escaped, json_line, shown, time_text
     from streams_app.operating.letters import PREVIEW_BYTES
-    from streams_app.operating.text import cut, escaped, json_line, shown
-    from streams_app.words import time_text
 
     letter = one.letter
     marks = {"finished-late": is_late, "put-back": is_put_back}

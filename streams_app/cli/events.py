@@ -164,7 +164,7 @@ def _event_columns(catalogue: Catalogue) -> list[Column]:
 
 def _subscriber_columns(subscriptions: tuple[Subscription, ...]) -> list[Column]:
     from streams_app.cli.tables import Column
-    from streams_app.durations import duration_text
+    from streams_app.formatting import duration_text
 
     declared = [one.subscriber for one in subscriptions]
     return [

@@ -10,8 +10,8 @@ import click
 
 from streams_app.cli.options import with_settings
 from streams_app.errors import ConfigurationError
+from streams_app.formatting import counted
 from streams_app.settings import Settings
-from streams_app.words import counted
 
 if TYPE_CHECKING:
     from streams_app.operating.fill import Filled

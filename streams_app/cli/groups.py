@@ -43,8 +43,8 @@ def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_js
     clock once the partition has been read to its end. Each worker shows the groups of its own partitions at /groups.
     """
     from streams_app.cli.tables import print_fitted
+    from streams_app.formatting import json_line
     from streams_app.operating.groups import groups_in_redis, open_in_redis
-    from streams_app.operating.text import json_line
 
     if fold is not None:
         settings.fold(fold)
@@ -64,8 +64,7 @@ def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_js
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
     """The table of open groups: what is left out first on a narrow terminal has the highest rank."""
     from streams_app.cli.tables import Column
-    from streams_app.operating.text import shown_key
-    from streams_app.words import span, time_text
+    from streams_app.formatting import shown_key, span, time_text
 
     folds = [row["fold"] for row in rows]
     return [
@@ -114,9 +113,9 @@ def flush_now(settings: Settings, fold: str | None, everything: bool, timeout: f
 
     The owner of the partition does it in its next pass and logs it. Without a running worker, the request stays.
     """
+    from streams_app.formatting import counted
     from streams_app.operating.audit import audit
     from streams_app.operating.flush import flush
-    from streams_app.words import counted
 
     if everything == (group is not None):
         raise click.UsageError("name a GROUP, or --all")

@@ -112,11 +112,10 @@ async def _print(
     from_floor: bool,
     as_json: bool,
 ) -> None:
+    from streams_app.formatting import counted, escaped, json_line
     from streams_app.journal.reading.entries import Entry
     from streams_app.journal.reading.reader import JournalReader
     from streams_app.operating.journal import line_of
-    from streams_app.operating.text import escaped, json_line
-    from streams_app.words import counted
 
     count, cursor = 0, ""
     async with JournalReader(settings, journal.name) as reader:
@@ -140,11 +139,10 @@ async def _print(
 async def _print_folded(
     settings: Settings, journal: JournalSettings, keys: tuple[bytes, ...], fold_id: str, *, as_json: bool
 ) -> int:
+    from streams_app.formatting import counted, json_line, shown
     from streams_app.journal.reading.entries import Gap
     from streams_app.operating.folded_events import parse_fold_id, raw_events
     from streams_app.operating.journal import line_of
-    from streams_app.operating.text import json_line, shown
-    from streams_app.words import counted
 
     where = parse_fold_id(fold_id)
     count, missing = 0, Counter[str]()
@@ -189,8 +187,8 @@ def list_segments(settings: Settings, name: str | None, top: bool, limit: int, a
     Reads Redis; it works while no worker runs.
     """
     from streams_app.cli.tables import print_fitted
+    from streams_app.formatting import json_line
     from streams_app.operating.journal import journal_status, segment_json, summary_of
-    from streams_app.operating.text import json_line
 
     chosen = settings.journals if name is None and len(settings.journals) > 1 else (settings.journal(name),)
     for journal in chosen:
@@ -223,9 +221,9 @@ def _day_columns(status: JournalStatus, limit: int) -> list[Column]:
 
 def _key_columns(status: JournalStatus, limit: int) -> list[Column]:
     from streams_app.cli.tables import Column
+    from streams_app.formatting import shown_key
     from streams_app.journal.reading.entries import key_text
     from streams_app.operating.journal import largest_keys, size_text
-    from streams_app.operating.text import shown_key
 
     keys = largest_keys(status, limit)
     texts = [key_text(status.journal, key) for key, _ in keys]
@@ -250,8 +248,8 @@ def verify(settings: Settings, name: str | None) -> int:
       75  Redis or Kafka does not answer
     """  # noqa: D301  # \b is for click: keep these lines as they are
     from streams_app.cli.showing import showing
+    from streams_app.formatting import counted
     from streams_app.operating.journal_verify import verify_journal
-    from streams_app.words import counted
 
     journal, clock = settings.journal(name), SystemClock()
     with showing(clock, "comparing") as show:
@@ -286,9 +284,9 @@ def drop(settings: Settings, name: str | None, day: str, dry_run: bool, yes: boo
       1   --before is no day, or the settings are wrong
       75  some are left: Redis does not answer, or workers kept taking a partition back; repeat it
     """  # noqa: D301  # \b is for click: keep these lines as they are
+    from streams_app.formatting import counted
     from streams_app.operating.audit import audit
     from streams_app.operating.journal import check_day, drop_segments, journal_status, segments_before, size_text
-    from streams_app.words import counted
 
     if dry_run and yes:
         raise click.UsageError("--dry-run or --yes, not both")

@@ -10,10 +10,9 @@ import click
 
 from streams_app.cli import tell
 from streams_app.cli.options import with_settings
-from streams_app.durations import parse_duration
 from streams_app.errors import ConfigurationError, StreamsAppError
+from streams_app.formatting import counted, parse_duration, span, time_text
 from streams_app.settings import Settings
-from streams_app.words import counted, span, time_text
 
 
 @click.group(name="live")
@@ -57,7 +56,7 @@ def serve(settings: Settings, has_page: bool, log_level: str, log_format: str) -
     """  # noqa: D301  # \b is for click: keep these lines as they are
     from streams_app.live.hub.serving import serve_views
     from streams_app.logs import set_up_logging
-    from streams_app.process_exit import leave
+    from streams_app.process import leave
 
     set_up_logging(log_level, log_format)
     try:

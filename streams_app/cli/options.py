@@ -18,7 +18,7 @@ from streams_app.importing import attribute_of
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
-    from streams_app.app import FoldingApp
+    from streams_app.worker.faust_app import FoldingApp
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,8 +10,8 @@ import click
 from streams_app.cli.options import with_settings
 from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError
+from streams_app.formatting import counted
 from streams_app.settings import Settings
-from streams_app.words import counted
 
 if TYPE_CHECKING:
     from streams_app.operating.reset import Plan
@@ -109,7 +109,7 @@ def _reset_journal(settings: Settings, name: str, *, yes: bool) -> None:
 
 
 def _at(text: str) -> At:
-    from streams_app.moments import parse_moment
+    from streams_app.formatting import parse_moment
 
     if text in ("earliest", "latest"):
         return "earliest" if text == "earliest" else "latest"

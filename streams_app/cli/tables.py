@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from streams_app.operating.text import cut
+from streams_app.formatting import cut
 
 GAP: Final = 2
 ENDLESS: Final = 100_000

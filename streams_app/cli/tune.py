@@ -18,7 +18,7 @@ from streams_app.cli.tune_options import DurationsType, DurationType, MomentType
 from streams_app.clock import Clock, SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
-from streams_app.garbage import search_cycles_rarely
+from streams_app.process import search_cycles_rarely
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def command(
     # numpy takes a while to import, and `--help` should not.
     from streams_app.cli.tune_live import curve_of_workers
     from streams_app.cli.tune_view import show
-    from streams_app.operating.text import json_line
+    from streams_app.formatting import json_line
     from streams_app.tuning.png import require, write_png
     from streams_app.tuning.points import Recommended
     from streams_app.tuning.recommending import recommend
@@ -168,7 +168,7 @@ def _replayed(
     """Reads the events of a topic or a file and replays them; the function says why they do not allow a recommendation."""
     from streams_app.cli.tune_progress import telling
     from streams_app.cli.tune_view import tell
-    from streams_app.operating.text import escaped
+    from streams_app.formatting import escaped
     from streams_app.tuning.columns import Columns
     from streams_app.tuning.doubt import timestamp_faults
     from streams_app.tuning.tally import ReadCounts
@@ -249,9 +249,9 @@ def _read_topic(
     settings: Settings, fold: Fold, columns: Columns, tally: ReadCounts, told: Telling, from_ms: int | None, to_ms: int | None
 ) -> str:
     """Reads the source; returns what to say if there is no event in it."""
+    from streams_app.formatting import time_text
     from streams_app.kafka.patches.frames import ReceivingLoop
     from streams_app.tuning.topic import read_topic
-    from streams_app.words import time_text
 
     with asyncio.Runner(loop_factory=ReceivingLoop) as runner:
         runner.run(read_topic(settings, fold, columns, tally, from_ms=from_ms, to_ms=to_ms, on_progress=told.reading))

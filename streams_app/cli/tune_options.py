@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import click
 
-from streams_app.durations import milliseconds, parse_duration
-from streams_app.moments import parse_moment
+from streams_app.formatting import milliseconds, parse_duration, parse_moment
 
 EARLIEST: Final = "earliest"
 

@@ -9,14 +9,12 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from streams_app.durations import duration_text
-from streams_app.operating.text import escaped
+from streams_app.formatting import counted, duration_text, escaped, span, time_text
 from streams_app.tuning.plot import Signs, plot
 from streams_app.tuning.points import Curve, Recommended
 from streams_app.tuning.spelling import share
 from streams_app.tuning.table import table
 from streams_app.tuning.tally import ReadCounts
-from streams_app.words import counted, span, time_text
 
 WHY_WIDTH: Final = 100
 

@@ -87,7 +87,7 @@ async def _run(settings: Settings, store: str, repair: bool, wait: float, take: 
 def columns_of(found: list[Difference]) -> list[Column]:
     """The table of differences."""
     from streams_app.cli.tables import Column
-    from streams_app.operating.text import shown
+    from streams_app.formatting import shown
 
     folds = [one.cell.fold for one in found]
     return [
@@ -101,7 +101,7 @@ def columns_of(found: list[Difference]) -> list[Column]:
 
 
 def _text(value: Value) -> str:
-    from streams_app.operating.text import escaped
+    from streams_app.formatting import escaped
 
     return "-" if value is None else escaped(_json(value) or "")
 
@@ -121,7 +121,7 @@ def _json(value: Value) -> str | None:
 def _line(found: Difference) -> str:
     import orjson
 
-    from streams_app.operating.text import json_line
+    from streams_app.formatting import json_line
 
     def fragment(value: Value) -> Any:
         text = _json(value)

@@ -51,7 +51,7 @@ def command(config: Path | None, app: str | None, log_level: str, log_format: st
     settings = declared if isinstance(declared, Settings) else declared.settings
     # Faust takes a second to import, and `--help` should not.
     from streams_app.logs import set_up_logging
-    from streams_app.process_exit import leave
+    from streams_app.process import leave
 
     set_up_logging(log_level, log_format)
     try:
@@ -62,11 +62,11 @@ def command(config: Path | None, app: str | None, log_level: str, log_format: st
             # What is wrong with it is told before any server is asked: no waiting mends it.
             subscriptions_of(catalogue_of(settings), settings)
         if only or not settings.folds:
-            from streams_app.serving_apart import chosen, serve_apart
+            from streams_app.worker.serving_apart import chosen, serve_apart
 
             serve_apart(settings, chosen(settings, only))
         else:
-            from streams_app.serving import serve
+            from streams_app.worker.runtime import serve
 
             serve(declared)
     except StreamsAppError as error:

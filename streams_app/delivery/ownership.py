@@ -20,11 +20,11 @@ from streams_app.delivery.partition import Partition, Refusal
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.patience import DEPENDENCY_ERRORS, MANY, Stumbling, Tries
 from streams_app.delivery.processor import ImpossibleClaimError, Mark, Processors
-from streams_app.delivery.progress import UNCLAIMED, Moves
 from streams_app.delivery.ranges import CAUSES, RESET
 from streams_app.delivery.scripts import RefusedError
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.errors import ConfigurationError, text_of
+from streams_app.health.progress import UNCLAIMED, Moves
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.progress import Moves
+from streams_app.health.progress import Moves
 
 READS_NOTHING: Final = 2**63 - 1
 """What :meth:`Processor.claim` returns where nothing is to be delivered: beyond the end of every log."""

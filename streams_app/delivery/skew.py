@@ -10,7 +10,7 @@ from streams_app.delivery.partition_clock import SKEW_MS
 from streams_app.delivery.patience import DEPENDENCY_ERRORS
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import text_of
-from streams_app.status import Status
+from streams_app.health.status import Status
 
 logger = logging.getLogger(__name__)
 

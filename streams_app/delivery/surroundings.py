@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from streams_app.delivery.commits import InDoubtError
 from streams_app.delivery.trusted_clock import TrustedClock
-from streams_app.status import Status
+from streams_app.health.status import Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,9 @@ from typing import Any, Final, NamedTuple
 from streams_app.codec import member_of
 from streams_app.demo.kept import program
 from streams_app.demo.stage import FOLD, JOURNAL
+from streams_app.formatting import counted, shown, shown_key
 from streams_app.operating.folded_events import RawEvent, parse_fold_id, raw_events
-from streams_app.operating.text import shown, shown_key
 from streams_app.settings import Settings
-from streams_app.words import counted
 
 MOST_SHOWN: Final = 3
 """Raw events that are shown."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from streams_app.demo.write_side import Raw
 from streams_app.fold import Fold
 from streams_app.folding.reading.reader import EventReader, decode_all
-from streams_app.operating.text import shown
+from streams_app.formatting import shown
 from streams_app.settings import Limits
 
 MOST_SHOWN: Final = 12

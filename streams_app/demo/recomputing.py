@@ -20,8 +20,7 @@ import msgspec
 
 from streams_app import Catalogue, Received, Retries, records_of, subscriber
 from streams_app.demo.stage import DEMO_FOLDER, FOLD
-from streams_app.operating.text import shown
-from streams_app.words import counted
+from streams_app.formatting import counted, shown
 
 BUSY_EVERY: Final = 10
 """The first attempt of one record in so many fails, by a hash of its id."""

@@ -13,7 +13,7 @@ from aiokafka.protocol.admin import DeleteGroupsRequest
 from streams_app.errors import ConfigurationError, TryAgainError, text_of
 from streams_app.folding.store.keys import APP_PATTERN
 from streams_app.kafka.admin import admin_client, topics_of
-from streams_app.redis_client import REDIS_ERRORS, connect_briefly
+from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly
 from streams_app.settings import Settings
 from streams_app.subscribers.loading import catalogue_of
 from streams_app.subscribers.topics import declared_topics

@@ -15,7 +15,7 @@ import orjson
 from streams_app.codec import canonical_bytes, member_of
 from streams_app.demo.load import Update
 from streams_app.errors import BadEventError
-from streams_app.moments import moment_ms
+from streams_app.formatting import moment_ms
 from streams_app.tuning.opening import FAULTS, lines_of, opened
 
 TIME_FIELDS: Final = (

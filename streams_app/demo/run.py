@@ -38,10 +38,9 @@ from streams_app.demo.view import Snapshot, View
 from streams_app.demo.write_side import WriteSide, differences
 from streams_app.errors import ConfigurationError, InternalError, TryAgainError
 from streams_app.fold import Fold
+from streams_app.formatting import counted, shown, span
 from streams_app.kafka.producer import AckedProducer
-from streams_app.operating.text import shown
 from streams_app.settings import Settings
-from streams_app.words import counted, span
 
 STEP_SECONDS: Final = 0.05
 LOOK_EVERY_MS: Final = 500

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from streams_app.operating.text import CUT, cut, shown, shown_key
+from streams_app.formatting import CUT, cut, shown, shown_key
 
 LINE_EVERY_MS: Final = 2_000
 LABELS_WIDTH: Final = 19

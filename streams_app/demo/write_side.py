@@ -18,7 +18,7 @@ from streams_app.codec import MAX_SAFE_INTEGER, canonical_bytes
 from streams_app.demo.load import Update
 from streams_app.fold import Fold
 from streams_app.folding.reading.reader import EventReader, decode_all
-from streams_app.operating.text import shown
+from streams_app.formatting import shown
 from streams_app.settings import Limits
 
 CREATE: Final = """

@@ -7,8 +7,8 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from streams_app.metric_table import METRICS
-from streams_app.metrics import Metrics, made
+from streams_app.health.metric_table import METRICS
+from streams_app.health.metrics import Metrics, made
 
 _TABLE: Final = {metric.attribute: metric for metric in METRICS}
 

@@ -20,7 +20,7 @@ from streams_app.events.figures import PublishingFigures
 from streams_app.events.headers import Envelope, Headers, context_faults, headers_for, require_id
 from streams_app.events.own_loop import OwnLoop, waited_for
 from streams_app.events.parent import UNAWAITED, Parent
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.settings.base import suggestion
 

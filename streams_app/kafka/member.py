@@ -20,6 +20,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import NotOwnerError
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.tasks import ended
+from streams_app.health.outage_reporter import OutageReporter
 from streams_app.kafka.asking import AskingHost, in_time
 from streams_app.kafka.attempts import attempt, is_cancelled
 from streams_app.kafka.client import client_options
@@ -27,7 +28,6 @@ from streams_app.kafka.fetching import drained, is_behind, moved, notify_waiters
 from streams_app.kafka.members import places_of
 from streams_app.kafka.patches.consumer_end import end
 from streams_app.kafka.patches.fetch_times import watch
-from streams_app.outage_reporter import OutageReporter
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from streams_app.clock import Clock
-from streams_app.words import time_text
+from streams_app.formatting import time_text
 
 
 def audit(clock: Clock, action: str, **facts: Any) -> None:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streams_app.fold import Fold
 from streams_app.folding.core.closing import CONTENT_BOUNDS
-from streams_app.operating.text import escaped, shown, shown_group, shown_key
+from streams_app.formatting import counted, escaped, shown, shown_group, shown_key, span, time_text
 from streams_app.tuning.live import live_metrics_in
-from streams_app.words import counted, span, time_text
 
 if TYPE_CHECKING:
     from streams_app.operating.groups import Place

@@ -16,7 +16,7 @@ import orjson
 from streams_app.clock import Clock
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.operating.insisting import insisted
 from streams_app.read_store.agents.sync import Sync, steps
 from streams_app.read_store.core.failures import AccessDeniedError

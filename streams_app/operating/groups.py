@@ -18,8 +18,8 @@ from streams_app.fold import Fold
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
 from streams_app.folding.store.keys import ShardKeys, shard_keys
-from streams_app.operating.text import group_value
-from streams_app.redis_client import REDIS_ERRORS, connect_briefly, why_unreachable
+from streams_app.formatting import group_value
+from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.settings import Settings
 
 MAX_ROWS: Final = 10_000

@@ -13,14 +13,13 @@ from redis.asyncio import Redis
 
 from streams_app.delivery.scripts import RefusedError
 from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.formatting import counted, escaped, time_text
 from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.reading.entries import REASONS, Entry, Gap, key_text
 from streams_app.journal.store.journal_store import JournalShardReader, JournalStore, ScriptSet, Segment, ShardStatus
 from streams_app.journal.store.keys import journal_keys
 from streams_app.operating.groups import redis_of
-from streams_app.operating.text import escaped
 from streams_app.settings import JournalSettings, Settings
-from streams_app.words import counted, time_text
 
 DAY_EXAMPLE: Final = "2026-08-20"
 

@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME
+from streams_app.formatting import counted, escaped, shown, span, time_text
 from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage, ViewState, merged, newest, state_of
 from streams_app.live.store.keys import (
     STATE_VERSION,
@@ -24,9 +25,7 @@ from streams_app.live.store.keys import (
 )
 from streams_app.live.store.view_store import LiveRedisScripts, ViewReader, ViewStore, heads_of
 from streams_app.operating.groups import redis_of
-from streams_app.operating.text import escaped, shown
 from streams_app.settings import LiveView, Settings
-from streams_app.words import counted, span, time_text
 
 MOST_SHOWN: Final = 1_000
 """Items of a page that are read of each partition."""

@@ -17,15 +17,13 @@ from aiokafka.errors import BrokerResponseError, OutOfOrderSequenceNumber
 from streams_app.clock import Clock
 from streams_app.delivery.outgoing import Outgoing
 from streams_app.errors import BadEventError, ConfigurationError, TryAgainError, text_of
+from streams_app.formatting import counted, escaped, moment_ms, span, time_text
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, require, topic_configs
 from streams_app.kafka.producer import AckedProducer
 from streams_app.live.core.decide import Removal, ViewRule
-from streams_app.moments import moment_ms
-from streams_app.operating.text import escaped
 from streams_app.settings import LiveView, Settings
 from streams_app.subscribers.loading import catalogue_of
 from streams_app.subscribers.subscription import subscriptions_of
-from streams_app.words import counted, span, time_text
 
 SHOWN_FAULTS: Final = 20
 PARALLEL: Final = 500

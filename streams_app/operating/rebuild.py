@@ -16,6 +16,7 @@ from typing import Final
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.formatting import counted
 from streams_app.operating.folded_topics import Announced, FoldedTopics
 from streams_app.operating.insisting import insisted
 from streams_app.operating.repairing import repaired
@@ -37,7 +38,6 @@ from streams_app.read_store.targets.port import (
 from streams_app.read_store.targets.readable_store import Repair
 from streams_app.read_store.targets.rebuilding import FORMER, OvertakenError, open_rebuilding
 from streams_app.settings import ReadStoreSettings, Settings
-from streams_app.words import counted
 
 MOST_TRIES: Final = 100
 """Of the switch: each fails only because a worker was a moment ahead."""

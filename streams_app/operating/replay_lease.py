@@ -27,12 +27,11 @@ from streams_app.clock import Clock
 from streams_app.delivery.tasks import ended
 from streams_app.errors import ConfigurationError, StreamsAppError, TryAgainError
 from streams_app.folding.store.keys import replay_key
+from streams_app.formatting import escaped, time_text
 from streams_app.operating.audit import user_text
 from streams_app.operating.insisting import insisted
-from streams_app.operating.text import escaped
-from streams_app.redis_client import REDIS_ERRORS, connect_briefly, why_unreachable
+from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.settings import Settings
-from streams_app.words import time_text
 
 LEASE_SECONDS: Final = 30.0
 """A replay that was killed is over after this time; longer than its producer waits for an acknowledgement."""

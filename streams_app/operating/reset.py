@@ -25,6 +25,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME, Fold
 from streams_app.folding.agents.claiming import is_recreated
 from streams_app.folding.store.keys import APP_PATTERN
+from streams_app.formatting import counted
 from streams_app.kafka.admin import admin_client
 from streams_app.kafka.diagnosis import why_unreachable
 from streams_app.kafka.group_offsets import held_in, in_group, member_count, move
@@ -33,7 +34,6 @@ from streams_app.operating.groups import redis_of
 from streams_app.operating.reset_emit import NOTHING_REMOVED, emit, left_of, topic_id_of
 from streams_app.operating.reset_read_store import Behind, behind, follow, known_partitions
 from streams_app.settings import Settings
-from streams_app.words import counted
 
 SCAN_COUNT: Final = 1_000
 SHARD: Final = re.compile(rb"^\{[^/]+/([^/]+)/([^/]+)/(\d+)\}:")

@@ -27,12 +27,12 @@ from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
+from streams_app.formatting import counted
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.kafka.producer import AckedProducer
-from streams_app.metrics import Metrics
 from streams_app.operating.groups import redis_of
 from streams_app.settings import Settings
-from streams_app.status import Status
-from streams_app.words import counted
 
 NOTHING_REMOVED: Final = "nothing was removed"
 

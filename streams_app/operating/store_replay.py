@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from streams_app.clock import Clock
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.operating.dead_letters import letter_topic
 from streams_app.operating.letters import ListedDeadLetter, Selection
 from streams_app.operating.replayed import Replayed

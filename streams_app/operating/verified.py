@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streams_app.words import counted
+from streams_app.formatting import counted
 
 
 @dataclass(slots=True)

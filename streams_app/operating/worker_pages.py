@@ -10,7 +10,7 @@ from typing import Final
 
 import aiohttp
 
-from streams_app.operating.text import escaped
+from streams_app.formatting import escaped
 from streams_app.settings import HttpSettings, Settings
 
 ANSWER_SECONDS: Final = 3.0

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from streams_app.durations import Duration, milliseconds
 from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME, TOPIC_NAME
+from streams_app.formatting import Duration, milliseconds
 from streams_app.settings.base import Section, secret
 
 TYPE_HEADER: Final = "@type"

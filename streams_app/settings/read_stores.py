@@ -11,8 +11,8 @@ from urllib.parse import unquote
 
 from pydantic import Field, field_validator, model_validator
 
-from streams_app.durations import Duration, milliseconds
 from streams_app.fold import FOLD_NAME, Fold
+from streams_app.formatting import Duration, milliseconds
 from streams_app.settings.base import Section, secret, suggestion
 from streams_app.settings.columns import Columns
 

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from streams_app.durations import Duration, milliseconds
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
+from streams_app.formatting import Duration, milliseconds
 from streams_app.settings.base import Section, redacted, secret, suggestion
 from streams_app.settings.journals import JournalSettings, faults_of_journals
 from streams_app.settings.live import LiveServer, LiveView, faults_of_views

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import field_validator
 
-from streams_app.durations import Duration
 from streams_app.fold import FOLD_NAME
+from streams_app.formatting import Duration
 from streams_app.settings.base import Section
 
 CATALOGUE: Final = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")

@@ -23,10 +23,10 @@ from streams_app.delivery.processor import Processors
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import TryAgainError
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.kafka.member import GroupMember
-from streams_app.metrics import Metrics
 from streams_app.settings import Settings
-from streams_app.status import Status
 from streams_app.subscribers.at_least_once import AtLeastOnceProcessor
 from streams_app.subscribers.at_most_once import AtMostOnceProcessor
 from streams_app.subscribers.context import Decode, SubscriberContext

@@ -15,7 +15,7 @@ from streams_app.backoff import Backoff
 from streams_app.delivery.processor import Mark
 from streams_app.delivery.scripts import RefusedError
 from streams_app.errors import text_of
-from streams_app.redis_client import REDIS_ERRORS, trouble_text
+from streams_app.redis_access.client import REDIS_ERRORS, trouble_text
 from streams_app.subscribers.executor import Attempt
 from streams_app.subscribers.faults import fault_of
 from streams_app.subscribers.store import AttemptEntry, Begin, SubscriberStore

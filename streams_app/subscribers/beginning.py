@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from streams_app.delivery.batch import TP
 from streams_app.delivery.fingerprints import Fingerprint, up_to
 from streams_app.delivery.processor import READS_NOTHING, Claim, Mark, OtherLogError
-from streams_app.redis_client import REDIS_ERRORS
+from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.subscribers.context import SubscriberContext
 from streams_app.subscribers.intervals import Interval
 from streams_app.subscribers.offset_metadata import Note, decoded

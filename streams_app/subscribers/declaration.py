@@ -15,11 +15,11 @@ from typing import Any, Final, Generic, Literal, get_args
 
 from typing_extensions import TypeVar
 
-from streams_app.durations import duration_text, milliseconds
 from streams_app.errors import ConfigurationError
 from streams_app.events.declaration import Event, M, T, description_faults
 from streams_app.events.payloads import payload_faults
 from streams_app.fold import FOLD_NAME
+from streams_app.formatting import duration_text, milliseconds
 from streams_app.subscribers.annotated import annotation_faults
 from streams_app.subscribers.received import Received
 from streams_app.subscribers.retries import Retries, duration

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streams_app.durations import duration_text
 from streams_app.events.asyncapi import FoldRecords, Receiver, document
+from streams_app.formatting import duration_text
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.declaration import Records
 from streams_app.subscribers.retries import Retries

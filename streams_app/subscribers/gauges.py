@@ -12,14 +12,14 @@ from typing import Final
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.errors import text_of
-from streams_app.metrics import Metrics
+from streams_app.formatting import counted
+from streams_app.health.metrics import Metrics
 from streams_app.read_store.agents.waiting import ObservedEnds
 from streams_app.reasons import FINISHED_LATE
 from streams_app.subscribers.declaration import Idempotent
 from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.status import WAITS, SubscriberStatus, present, remark_of, unread_from
 from streams_app.subscribers.subscriber_metrics import SubscriberMetrics
-from streams_app.words import counted
 
 logger = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from typing import Any, Generic
 
 import msgspec
 
-from streams_app.durations import milliseconds, parse_duration
 from streams_app.events.declaration import Event, M, N, T, U
 from streams_app.events.folded import FoldInfo
 from streams_app.events.headers import CAUSATION_ID, CORRELATION_ID, TRACE_PARENT, Envelope, Headers, context_of, header, source_of
 from streams_app.events.parent import Parent, Publisher
+from streams_app.formatting import milliseconds, parse_duration
 
 
 class Retry(Exception):

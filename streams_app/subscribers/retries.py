@@ -8,10 +8,9 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Final
 
-from streams_app.durations import milliseconds, parse_duration
 from streams_app.errors import ConfigurationError
+from streams_app.formatting import milliseconds, parse_duration, span
 from streams_app.subscribers.received import Retry
-from streams_app.words import span
 
 MOST_ATTEMPTS: Final = 1_000
 LARGEST_FACTOR: Final = 100.0

@@ -14,10 +14,10 @@ from streams_app.delivery.outgoing import Producer
 from streams_app.delivery.ownership import Ownership
 from streams_app.errors import ConfigurationError
 from streams_app.events.publishing import Events
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.kafka.admin import require
-from streams_app.metrics import Metrics
 from streams_app.settings import Settings
-from streams_app.status import Status
 from streams_app.subscribers.agent import SubscriberAgent
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.coroutines import UserLoop

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.fold_count import faults_of
+from streams_app.folding.metadata_size import faults_of
 from streams_app.kafka.admin import admin_client, require, topics_of
 from streams_app.kafka.rights import Needed, missing_of
 from streams_app.settings import Settings

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from streams_app.delivery.batch import TP
+from streams_app.formatting import counted
 from streams_app.subscribers.declaration import Idempotent
-from streams_app.words import counted
 
 WAITS: Final[Mapping[str, str]] = {
     "redis": "Redis does not answer, or refuses what it is asked",

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from prometheus_client import Histogram
 
 from streams_app.clock import Clock
-from streams_app.metrics import Metrics, observe_counts
+from streams_app.health.metrics import Metrics, observe_counts
 from streams_app.reasons import OF_SUBSCRIBERS
 from streams_app.subscribers.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.received import Retry

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from streams_app.durations import milliseconds
 from streams_app.errors import NotDecodedError, text_of
+from streams_app.formatting import milliseconds
 from streams_app.reasons import Reason
 from streams_app.subscribers.received import Reject, Retry
 from streams_app.subscribers.retries import LONGEST_IN_ALL, Retries

@@ -24,7 +24,6 @@ from typing import Any
 import orjson
 
 from streams_app.codec import canonical_bytes
-from streams_app.durations import milliseconds, parse_duration
 from streams_app.fold import Fold
 from streams_app.folding.core.chunks import ChunkCutter
 from streams_app.folding.core.closing import Bounds
@@ -33,6 +32,7 @@ from streams_app.folding.core.record import FoldedRecord, RecordShape, Sealed, r
 from streams_app.folding.core.shard_clock import RangeTime, ShardClock
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import decode_all
+from streams_app.formatting import milliseconds, parse_duration
 from streams_app.reasons import Reason
 from streams_app.settings import Limits
 

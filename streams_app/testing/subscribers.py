@@ -17,11 +17,11 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.outgoing import Outgoing
-from streams_app.durations import milliseconds, parse_duration
 from streams_app.errors import ConfigurationError
 from streams_app.events.declaration import Event, M, T
 from streams_app.events.headers import FOLD_ID
 from streams_app.folding.core.record import FoldedRecord
+from streams_app.formatting import milliseconds, parse_duration
 from streams_app.local.settings import settings_of
 from streams_app.settings import Settings
 from streams_app.subscribers.catalogue import Catalogue

@@ -22,8 +22,8 @@ from typing import Any
 
 import orjson
 
-from streams_app.durations import milliseconds, parse_duration
 from streams_app.errors import BadEventError
+from streams_app.formatting import milliseconds, parse_duration
 from streams_app.live.core.decide import TYPE_RECORD_HEADER, Put, Removal, ViewRule
 from streams_app.live.core.model import items_by_page, shard_page
 from streams_app.live.core.state import EMPTY_PAGE, ShardHead, ViewState, merged

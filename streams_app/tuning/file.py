@@ -16,13 +16,12 @@ from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import DecodedRange, decode_all
-from streams_app.moments import looks_like, moment_ms
+from streams_app.formatting import looks_like, moment_ms, time_text
 from streams_app.settings import Limits
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.doubt import timestamp_remarks
 from streams_app.tuning.opening import FAULTS, lines_of, opened
 from streams_app.tuning.tally import ReadCounts, ignore_progress
-from streams_app.words import time_text
 
 BATCH_LINES: Final = 2_000
 BATCH_BYTES: Final = 4_000_000
@@ -70,7 +69,7 @@ class LineReader:
             limits: Of the settings.
             columns: Get the events; a file is one partition.
             tally: Counts what is read and refused.
-            time: The field that tells when an event happened, see :func:`streams_app.moments.moment_ms`; a dotted path.
+            time: The field that tells when an event happened, see :func:`streams_app.formatting.moment_ms`; a dotted path.
             key: The field that stands for the record key.
             from_ms: Lines with an earlier time are passed over; None: there is no such limit.
             to_ms: Likewise lines with this time or a later one.

@@ -19,7 +19,7 @@ from streams_app.journal.core.block import DamagedBlockError, decode
 from streams_app.journal.core.entry import Row, too_large
 from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet, Segment, ShardStatus
 from streams_app.journal.store.keys import JournalKeys, journal_keys
-from streams_app.redis_client import REDIS_ERRORS, connect_briefly, why_unreachable
+from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.settings import JournalSettings, Settings
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.doubt import timestamp_remarks

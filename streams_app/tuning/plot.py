@@ -10,7 +10,7 @@ from typing import Final
 
 from rich.text import Text
 
-from streams_app.durations import duration_text
+from streams_app.formatting import duration_text
 from streams_app.tuning.canvas import Canvas
 from streams_app.tuning.points import Curve, Point
 from streams_app.tuning.spelling import brief, share

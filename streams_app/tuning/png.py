@@ -7,12 +7,11 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from streams_app.durations import duration_text
 from streams_app.errors import ConfigurationError
+from streams_app.formatting import duration_text, time_text
 from streams_app.tuning.plot import ticks_between
 from streams_app.tuning.points import Curve
 from streams_app.tuning.spelling import share
-from streams_app.words import time_text
 
 INCHES: Final = (9.0, 6.4)
 DOTS_PER_INCH: Final = 130

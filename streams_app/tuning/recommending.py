@@ -8,10 +8,9 @@ from itertools import pairwise
 from math import floor, log
 from typing import Final
 
-from streams_app.durations import duration_text
+from streams_app.formatting import counted, duration_text, span
 from streams_app.tuning.points import Curve, Point, Recommended
 from streams_app.tuning.spelling import size
-from streams_app.words import counted, span
 
 KNEE_GAIN: Final = 0.01
 """Of the events: where twice the quiet period spares fewer records than that, waiting longer no longer pays."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from streams_app.durations import duration_text
+from streams_app.formatting import duration_text
 from streams_app.tuning.plot import Signs
 from streams_app.tuning.points import Curve, Point
 from streams_app.tuning.spelling import brief, size

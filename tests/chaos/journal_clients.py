@@ -16,7 +16,7 @@ from streams_app.errors import JournalGoneError, TryAgainError
 from streams_app.journal.core.cursor import parse_start
 from streams_app.journal.reading.entries import Gap
 from streams_app.journal.reading.reader import JournalReader
-from streams_app.redis_client import REDIS_ERRORS
+from streams_app.redis_access.client import REDIS_ERRORS
 from tests.chaos.journal_judge import Reading
 from tests.chaos.journal_load import DAY_MS, DAYS, Known
 from tests.chaos.stage import PARTITIONS

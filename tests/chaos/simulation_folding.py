@@ -18,7 +18,7 @@ from streams_app.folding.core.record import Sealed
 from streams_app.folding.store.codec import StoredGroup
 from streams_app.folding.store.keys import ShardKeys, shard_keys
 from streams_app.folding.store.scripts import FoldScripts
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.settings import Settings
 from tests.chaos.simulation_kafka import Sender
 from tests.chaos.simulation_ledger import Ledger

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.live.core.state import ViewState
 from streams_app.live.hub.connection import Connection, StateMessage
 from streams_app.live.hub.hub import Hub
 from streams_app.live.store.keys import PresenceKeys, presence_keys
-from streams_app.metrics import Metrics
 from streams_app.settings import Settings
-from streams_app.status import Status
 from tests.chaos.simulation_views import ViewModel
 from tests.virtual_loop import LoopClock
 

@@ -12,12 +12,12 @@ from unittest.mock import patch
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import Processor, Processors
+from streams_app.health.outage_reporter import OutageReporter
 from streams_app.journal.agents.keeper import Keeping
 from streams_app.journal.agents.processor import JournalContext, JournalProcessors
 from streams_app.journal.core.entry import UNKEYED
 from streams_app.journal.store.journal_store import ScriptSet
 from streams_app.journal.store.keys import journal_keys
-from streams_app.outage_reporter import OutageReporter
 from streams_app.settings import JournalSettings, Limits
 from tests.chaos.simulation import FAULTY_SECONDS
 from tests.chaos.simulation_faults import FUTURE_MS, HISTORY_MS

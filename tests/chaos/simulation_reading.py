@@ -15,8 +15,8 @@ from unittest.mock import patch
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.processor import Processors
 from streams_app.errors import TryAgainError
-from streams_app.metrics import Metrics
-from streams_app.outage_reporter import OutageReporter
+from streams_app.health.metrics import Metrics
+from streams_app.health.outage_reporter import OutageReporter
 from streams_app.read_store.agents.letters import OutputRecord
 from streams_app.read_store.agents.processor import StoreProcessors
 from streams_app.read_store.agents.sync import Sync, SyncResult, steps

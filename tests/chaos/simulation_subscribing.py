@@ -16,7 +16,7 @@ from streams_app.delivery.ownership import LAST_COMMIT_SECONDS
 from streams_app.delivery.processor import Processors
 from streams_app.events.declaration import Event
 from streams_app.fold import Fold
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.subscribers.agent import AHEAD, SubscriberProcessors
 from streams_app.subscribers.context import DecodedRecord, SubscriberContext

@@ -10,10 +10,10 @@ from unittest.mock import patch
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import DeadLetters, Refuser
 from streams_app.delivery.processor import Processor, Processors
+from streams_app.health.outage_reporter import OutageReporter
 from streams_app.live.agents.processor import ViewContext, ViewProcessors
 from streams_app.live.store.keys import presence_keys, view_keys
 from streams_app.live.store.view_store import LiveRedisScripts
-from streams_app.outage_reporter import OutageReporter
 from streams_app.settings import LiveView, Settings
 from tests.chaos.simulation import FAULTY_SECONDS
 from tests.chaos.simulation_hubs import Audience

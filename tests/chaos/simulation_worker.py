@@ -19,7 +19,7 @@ from streams_app.delivery.skew import SkewWatch
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import TryAgainError
-from streams_app.status import Status
+from streams_app.health.status import Status
 from tests.chaos.simulation_kafka import NO_GENERATION, Reader
 from tests.chaos.simulation_redis import Link
 from tests.virtual_loop import LoopClock

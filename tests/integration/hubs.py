@@ -13,6 +13,8 @@ import aiohttp
 import redis.asyncio
 
 from streams_app.clock import SystemClock
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.live.core.operations import Change
 from streams_app.live.core.state import Item
 from streams_app.live.hub.hub import Hub
@@ -21,10 +23,8 @@ from streams_app.live.hub.serving import connect_hub, listen
 from streams_app.live.hub.tokens import TokenVerifier
 from streams_app.live.store.keys import view_keys
 from streams_app.live.store.view_store import LiveRedisScripts, ViewMetadata, ViewStart, ViewStore
-from streams_app.metrics import Metrics
 from streams_app.settings import LiveServer, LiveView, Settings
 from streams_app.settings.sections import RedisSettings
-from streams_app.status import Status
 from tests.helpers import wait_until
 
 LIMIT_SECONDS = 30

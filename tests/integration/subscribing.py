@@ -18,10 +18,10 @@ from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError
 from streams_app.events.declaration import Event
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.kafka.producer import AckedProducer
-from streams_app.metrics import Metrics
 from streams_app.settings import Settings
-from streams_app.status import Status
 from streams_app.subscribers.agent import SubscriberAgent
 from streams_app.subscribers.context import DecodedRecord
 from streams_app.subscribers.coroutines import UserLoop

@@ -7,7 +7,7 @@ from redis.exceptions import ConnectionError as AwayError
 
 from streams_app.embedded.ports import free_port
 from streams_app.errors import text_of
-from streams_app.redis_client import why_unreachable
+from streams_app.redis_access.client import why_unreachable
 from streams_app.settings import RedisSettings
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from streams_app.durations import milliseconds, parse_duration
 from streams_app.fold import Fold
+from streams_app.formatting import milliseconds, parse_duration
 
 REQUIRED: dict[str, Any] = {"name": "f", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m"}
 

@@ -15,8 +15,8 @@ from aiokafka.consumer import group_coordinator
 from streams_app import Fold
 from streams_app.delivery.batch import TP
 from streams_app.folding.agents.refusals import report_rejected_events
+from streams_app.health.metrics import Metrics
 from streams_app.logs import EVERY_MS, HeldBack, JsonLines, OneLine, hold_back_libraries
-from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from tests.manual_clock import ManualClock
 
@@ -59,7 +59,7 @@ def test_a_library_says_a_thing_once_a_minute_and_then_how_often_it_was_held_bac
 
 
 def test_a_library_that_has_no_exception_shows_none() -> None:
-    crashed = record("Crashed reason=%r", "a topic was made again", name="streams_app.app")
+    crashed = record("Crashed reason=%r", "a topic was made again", name="streams_app.worker.faust_app")
     crashed.exc_info = (None, None, None)
     HeldBack(ManualClock()).filter(crashed)
 
@@ -91,7 +91,7 @@ def test_every_library_that_may_flood_is_held_back(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "level"), [("streams_app.watchdog", logging.WARNING), ("users", logging.ERROR), ("aiokafka", logging.DEBUG)]
+    ("name", "level"), [("streams_app.worker.watchdog", logging.WARNING), ("users", logging.ERROR), ("aiokafka", logging.DEBUG)]
 )
 def test_nothing_of_ours_or_the_users_is_held_back(name: str, level: int) -> None:
     held = HeldBack(ManualClock())

@@ -13,7 +13,7 @@ from streams_app.delivery.processor import Claim, Mark, OtherLogError
 from streams_app.folding.agents.emission import Emitter
 from streams_app.folding.agents.starts import partitions_at_first_start
 from streams_app.folding.shard.shard import Shard
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from streams_app.folding.agents.claimed_shards import ClaimedShards
 from streams_app.folding.agents.gauges import set_gauges
 from streams_app.folding.agents.window_statistics import WindowStatistics
 from streams_app.folding.store.scripts import FoldScripts
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.kafka.producer import AckedProducer
-from streams_app.metrics import Metrics
 from streams_app.settings import Settings
-from streams_app.status import Status
 
 
 @dataclass(slots=True)

@@ -22,9 +22,9 @@ from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.folding.agents.window_statistics import WindowStatistics
 from streams_app.folding.core.record import Renderer, Sealed
 from streams_app.folding.shard.shard import Shard
-from streams_app.metrics import Metrics, observe_all
+from streams_app.health.metrics import Metrics, observe_all
 from streams_app.reasons import RECORD_TOO_LARGE
-from streams_app.redis_client import REDIS_ERRORS
+from streams_app.redis_access.client import REDIS_ERRORS
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,7 @@ from redis.exceptions import ReadOnlyError
 from streams_app.delivery.batch import TP
 from streams_app.folding.agents.lag import ShardKey
 from streams_app.folding.store.keys import shard_keys
-from streams_app.redis_client import connect
-from streams_app.redis_writes import WriteRefusal, write_refusal
+from streams_app.redis_access.client import WriteRefusal, connect, write_refusal
 from streams_app.settings import Settings
 
 SOCKET_SECONDS: Final = 2.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streams_app.folding.agents.shard_snapshots import ShardSnapshots
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.settings import Settings
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from streams_app.fold import Fold
-from streams_app.status import Status
+from streams_app.health.status import Status
 
 BOTH: Final = ("start", "redis", "producer", "kafka-away", "redis-away")
 FOLDING: Final = (*BOTH, "claim", "redis-memory")

@@ -16,7 +16,6 @@ from streams_app.backoff import Backoff
 from streams_app.delivery.batch import Batch
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.processor import Claim, Mark
-from streams_app.delivery.progress import Moves
 from streams_app.delivery.scripts import RefusedError
 from streams_app.delivery.tasks import ended, run
 from streams_app.errors import text_of
@@ -40,7 +39,8 @@ from streams_app.folding.reading.reader import DecodedRange
 from streams_app.folding.shard.progress import FoldStep
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import CAUSES, FoldOutcome
-from streams_app.redis_client import REDIS_ERRORS, trouble_text
+from streams_app.health.progress import Moves
+from streams_app.redis_access.client import REDIS_ERRORS, trouble_text
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.folding.reading.reader import DecodedRange
-from streams_app.metrics import Metrics
-from streams_app.words import counted
+from streams_app.formatting import counted
+from streams_app.health.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from streams_app.folding.core.record import RecordShape
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import CAUSES
 from streams_app.folding.store.shard_store import ShardStore
-from streams_app.redis_client import REDIS_ERRORS
+from streams_app.redis_access.client import REDIS_ERRORS
 
 logger = logging.getLogger(__name__)
 

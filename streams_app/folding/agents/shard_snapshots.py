@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import FRESH_MS
-from streams_app.delivery.progress import Moves
 from streams_app.folding.agents.lag import ShardKey
 from streams_app.folding.store.replies import SealedGroups
+from streams_app.health.progress import Moves
 
 if TYPE_CHECKING:
     from streams_app.folding.shard.shard import Shard

@@ -11,8 +11,8 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.group_sample import GroupSample
 from streams_app.folding.core.observed_groups import ObservedGroups
 from streams_app.folding.core.record import Sealed
-from streams_app.metric_table import GAP_BUCKETS
-from streams_app.metrics import Metrics, observe_counts
+from streams_app.health.metric_table import GAP_BUCKETS
+from streams_app.health.metrics import Metrics, observe_counts
 
 
 class WindowStatistics:

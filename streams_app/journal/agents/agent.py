@@ -17,16 +17,16 @@ from redis.asyncio import Redis
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.health.metrics import Metrics
+from streams_app.health.outage_reporter import OutageReporter
+from streams_app.health.status import Status
 from streams_app.journal.agents.keeper import Keeping
 from streams_app.journal.agents.processor import JournalContext, JournalProcessors
 from streams_app.journal.agents.shard import FORMS, Filing
 from streams_app.journal.store.journal_store import Scripts, ScriptSet, Segment
 from streams_app.kafka.admin import require, topics_of_journals
 from streams_app.kafka.member import GroupMember, wait
-from streams_app.metrics import Metrics
-from streams_app.outage_reporter import OutageReporter
 from streams_app.settings import JournalSettings, Settings
-from streams_app.status import Status
 
 logger = logging.getLogger(__name__)
 

@@ -19,17 +19,17 @@ from redis.exceptions import OutOfMemoryError
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.partition_clock import advanced, is_caught_up
 from streams_app.delivery.processor import Claim, Mark, Processor, Processors
-from streams_app.delivery.progress import Moves
 from streams_app.delivery.scripts import RefusedError
 from streams_app.delivery.tasks import ended, run
 from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.health.outage_reporter import OutageReporter
+from streams_app.health.progress import Moves
 from streams_app.journal.agents.beginning import lost, taken
 from streams_app.journal.agents.keeper import Keeper, Keeping
 from streams_app.journal.agents.shard import Filing, Shard
 from streams_app.journal.store.journal_store import JournalStore, Scripts
 from streams_app.journal.store.keys import journal_keys
-from streams_app.outage_reporter import OutageReporter
-from streams_app.redis_client import REDIS_ERRORS
+from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.settings import JournalSettings, Limits
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from streams_app.errors import CursorError
-from streams_app.moments import parse_moment
+from streams_app.formatting import parse_moment
 
 EXAMPLE: Final = "a cursor as in 3-1041 or 0-77,3-1041, earliest, latest, how long ago as in -24h, or a day as in 2026-08-20"
 

@@ -22,7 +22,7 @@ from streams_app.journal.reading.entries import Entry, Gap, key_of
 from streams_app.journal.reading.position import Lost, ShardPosition
 from streams_app.journal.reading.reading import POLL_SECONDS, JournalPage, Reading
 from streams_app.journal.reading.shards import SharedShards
-from streams_app.redis_client import ANSWER_SECONDS, REDIS_ERRORS, connect, why_unreachable
+from streams_app.redis_access.client import ANSWER_SECONDS, REDIS_ERRORS, connect, why_unreachable
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)

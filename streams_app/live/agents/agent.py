@@ -18,15 +18,15 @@ from streams_app.delivery.outgoing import Producer
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.health.metrics import Metrics
+from streams_app.health.outage_reporter import OutageReporter
+from streams_app.health.status import Status
 from streams_app.kafka.admin import require, topics_of_views
 from streams_app.kafka.member import GroupMember, wait
 from streams_app.live.agents.processor import ViewContext, ViewProcessors
 from streams_app.live.core.operations import ViewBatch
 from streams_app.live.store.view_store import ApplyReply, ExpireReply, LiveRedisScripts, LiveScripts
-from streams_app.metrics import Metrics
-from streams_app.outage_reporter import OutageReporter
 from streams_app.settings import LiveView, Settings
-from streams_app.status import Status
 
 logger = logging.getLogger(__name__)
 

@@ -20,16 +20,16 @@ from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.fingerprints import followed_by
 from streams_app.delivery.partition_clock import AcknowledgedUntil, advanced, is_caught_up
 from streams_app.delivery.processor import Claim, Edges, Mark, Processor, Processors
-from streams_app.delivery.progress import Moves
 from streams_app.delivery.tasks import ended, run
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import TryAgainError
+from streams_app.health.outage_reporter import OutageReporter
+from streams_app.health.progress import Moves
 from streams_app.live.core.decide import ViewRule, definition_of
 from streams_app.live.core.operations import ViewBatch, view_batches
 from streams_app.live.store.keys import view_keys
 from streams_app.live.store.view_store import ApplyReply, ExpireReply, LiveClaim, LiveScripts, ViewMetadata, ViewStart, ViewStore
-from streams_app.outage_reporter import OutageReporter
-from streams_app.redis_client import REDIS_ERRORS
+from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.settings.live import LiveView
 from streams_app.subscribers.faults import fault_of_letters
 

@@ -17,17 +17,17 @@ from redis.asyncio import Redis
 
 from streams_app.clock import Clock
 from streams_app.delivery.scripts import RefusedError
+from streams_app.health.metrics import Metrics
+from streams_app.health.outage_reporter import OutageReporter
+from streams_app.health.status import Status
 from streams_app.live.core.state import ViewState, reading
 from streams_app.live.hub.connection import Connection, StateMessage, message_of
 from streams_app.live.hub.polling import Poller, ViewSnapshot
 from streams_app.live.hub.presence import Presence
 from streams_app.live.store.keys import presence_keys
 from streams_app.live.store.view_store import LiveRedisScripts, PresenceStore
-from streams_app.metrics import Metrics
-from streams_app.outage_reporter import OutageReporter
-from streams_app.redis_client import REDIS_ERRORS, drop_idle_connections, trouble_text
+from streams_app.redis_access.client import REDIS_ERRORS, drop_idle_connections, trouble_text
 from streams_app.settings import Settings
-from streams_app.status import Status
 
 logger = logging.getLogger(__name__)
 

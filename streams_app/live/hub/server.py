@@ -21,13 +21,13 @@ import orjson
 from aiohttp import web
 
 from streams_app.clock import Clock
-from streams_app.http_connections import IDLE_SECONDS, Connections
+from streams_app.health.http_connections import IDLE_SECONDS, Connections
+from streams_app.health.metrics import Metrics
 from streams_app.live.hub.connection import Connection
 from streams_app.live.hub.hub import Hub
 from streams_app.live.hub.sockets import RESERVE, pages_within
 from streams_app.live.hub.stream import EventStream
 from streams_app.live.hub.tokens import COOKIE, PageToken, TokenError, TokenVerifier
-from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.settings.base import suggestion
 from streams_app.settings.live import LiveView

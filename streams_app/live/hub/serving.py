@@ -16,16 +16,16 @@ from redis.asyncio import Redis
 from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.folding.store.keys import probe_key
-from streams_app.http import HttpServer
+from streams_app.health.http import HttpServer
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.live.hub.hub import Hub
 from streams_app.live.hub.server import ViewServer
 from streams_app.live.hub.sockets import ask_for_descriptors, descriptors_for
 from streams_app.live.hub.tokens import TokenVerifier
-from streams_app.metrics import Metrics
-from streams_app.process_exit import leave_in_time
-from streams_app.redis_client import connect, require_access
+from streams_app.process import leave_in_time
+from streams_app.redis_access.client import connect, require_access
 from streams_app.settings import RedisSettings, Settings
-from streams_app.status import Status
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from typing import Final
 
-from streams_app.http_connections import MOST_CONNECTIONS
+from streams_app.health.http_connections import MOST_CONNECTIONS
 
 RESERVE: Final = 64
 """Connections besides open pages: they ask for something else, are about to be refused, or have not asked yet."""

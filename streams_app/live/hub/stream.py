@@ -11,9 +11,9 @@ from aiohttp import web
 from aiohttp_sse import EventSourceResponse
 
 from streams_app.clock import Clock
+from streams_app.health.metrics import Metrics
 from streams_app.live.hub.connection import Connection
 from streams_app.live.hub.tokens import PageToken, TokenError, TokenVerifier
-from streams_app.metrics import Metrics
 
 STALLED_MS: Final = 30_000
 """A browser that reads nothing for so long is cut off."""

@@ -17,14 +17,14 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.health.metrics import Metrics
+from streams_app.health.outage_reporter import OutageReporter
+from streams_app.health.status import Status
 from streams_app.kafka.member import GroupMember, wait
-from streams_app.metrics import Metrics
-from streams_app.outage_reporter import OutageReporter
 from streams_app.read_store.agents.processor import StoreProcessors
 from streams_app.read_store.agents.sync import Sync
 from streams_app.read_store.agents.waiting import ObservedEnds, age_ms
 from streams_app.settings import ReadStoreSettings, Settings
-from streams_app.status import Status
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from streams_app.delivery.dead_letters import DeadLetters, Refuser
 from streams_app.delivery.refused import Refused
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import TryAgainError
+from streams_app.health.metrics import Metrics
 from streams_app.kafka.producer import AckedProducer
-from streams_app.metrics import Metrics
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.reasons import Reason
 from streams_app.settings import ReadStoreSettings, Settings

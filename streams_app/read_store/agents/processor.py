@@ -17,7 +17,7 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.fingerprints import Fingerprint, followed_by, of_text, thinned, to_text, up_to
 from streams_app.delivery.processor import Claim, Mark, Processor, Processors
 from streams_app.delivery.tasks import ended, run
-from streams_app.outage_reporter import OutageReporter
+from streams_app.health.outage_reporter import OutageReporter
 from streams_app.read_store.agents.letters import OutputRecord
 from streams_app.read_store.agents.sync import Sync, steps
 from streams_app.read_store.targets.port import ProgressError, ProgressStep, former_end_of

@@ -13,7 +13,7 @@ from typing import Final
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.refused import Refused
-from streams_app.metrics import STORE_RESULTS, Metrics
+from streams_app.health.metrics import STORE_RESULTS, Metrics
 from streams_app.read_store.agents.letters import OutputRecord, Read, StoreLetters, not_a_record, not_storable
 from streams_app.read_store.core.merge import FORMER, Cell, CellChange, newest, with_the_rest
 from streams_app.read_store.core.record import Expected, Rejected, parse

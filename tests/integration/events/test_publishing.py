@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry
 from streams_app import Catalogue, Event, Events, Received, Settings
 from streams_app.delivery.outgoing import Outcomes, Outgoing
 from streams_app.errors import BadEventError, ConfigurationError, NotPublishedError
+from streams_app.health.metrics import Metrics
 from streams_app.kafka.producer import AckedProducer
-from streams_app.metrics import Metrics
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, read_topic
 from tests.manual_clock import ManualClock

@@ -17,7 +17,7 @@ from aiokafka.structs import ConsumerRecord
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams_app.embedded.ports import free_port
-from streams_app.metric_table import GAP_BUCKETS
+from streams_app.health.metric_table import GAP_BUCKETS
 from tests.checker import Outcome
 from tests.helpers import read_topic, wait_until
 from tests.integration.commands import CANARY, run

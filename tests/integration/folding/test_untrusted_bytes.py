@@ -13,8 +13,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
 import streams_app
-from streams_app.app import create_app
 from streams_app.settings import Settings
+from streams_app.worker.faust_app import create_app
 from tests.checker import event
 from tests.helpers import OddName, produce
 from tests.integration.site import LIMIT_SECONDS, Stage

@@ -13,10 +13,9 @@ import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams_app.embedded import Valkey
-from streams_app.redis_client import connect
-from streams_app.redis_writes import write_refusal
+from streams_app.health.status import CAUSES
+from streams_app.redis_access.client import connect, write_refusal
 from streams_app.settings import RedisSettings
-from streams_app.status import CAUSES
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, delete_topic, wait_until
 from tests.integration.commands import run

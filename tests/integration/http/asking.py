@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from streams_app.http import HttpServer
+from streams_app.health.http import HttpServer
 
 FOLD: dict[str, Any] = {"name": "f", "source": "events", "group_key": "id", "changed": "fields", "quiet_period": "1s"}
 PAGES = ["/", "/metrics", "/health/live", "/health/ready", "/groups", "/events", "/asyncapi.json"]

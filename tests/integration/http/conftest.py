@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from streams_app.http import HttpServer
-from streams_app.metrics import Metrics
+from streams_app.health.http import HttpServer
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.settings import HttpSettings, Settings
-from streams_app.status import Status
 from tests.integration.http.asking import FOLD, Start
 from tests.manual_clock import ManualClock
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from streams_app.http import HttpServer
-from streams_app.http_connections import MOST_CONNECTIONS, Connections, connection_limit
-from streams_app.status import Status
+from streams_app.health.http import HttpServer
+from streams_app.health.http_connections import MOST_CONNECTIONS, Connections, connection_limit
+from streams_app.health.status import Status
 from tests.helpers import wait_until
 from tests.integration.http.asking import Start, get
 from tests.integration.site import Stage

@@ -11,12 +11,12 @@ import redis.asyncio
 
 from streams_app.clock import SystemClock
 from streams_app.embedded.ports import free_port
-from streams_app.http import HttpServer
+from streams_app.health.http import HttpServer
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.journal.reading import page
 from streams_app.journal.reading.page import add_journal_pages
-from streams_app.metrics import Metrics
 from streams_app.settings import HttpSettings, Settings
-from streams_app.status import Status
 from tests.conftest import Names, RedisServer
 from tests.helpers import wait_until
 from tests.integration.http.asking import get

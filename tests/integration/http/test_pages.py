@@ -13,14 +13,14 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-import streams_app.http
+import streams_app.health.http
 from streams_app import Fold
-from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, GROUPS_MAX
-from streams_app.metric_table import METRICS
-from streams_app.metrics import Metrics
+from streams_app.health.http import ASYNCAPI_PAGE, EVENTS_PAGE, GROUPS_MAX
+from streams_app.health.metric_table import METRICS
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import LIVE_MS, Status
 from streams_app.operating.groups import groups_of_worker
 from streams_app.settings import Settings
-from streams_app.status import LIVE_MS, Status
 from tests.integration.http.asking import FOLD, Start, get
 from tests.manual_clock import ManualClock
 
@@ -225,7 +225,7 @@ async def test_groups_of_a_provider_that_fails_are_not_to_be_had_now(start: Star
 
 
 async def test_groups_of_a_provider_that_hangs_time_out(start: Start, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams_app.http, "GROUPS_SECONDS", 0.2)
+    monkeypatch.setattr(streams_app.health.http, "GROUPS_SECONDS", 0.2)
     cancelled = asyncio.Event()
 
     async def provider(*_: Any) -> list[dict[str, Any]]:

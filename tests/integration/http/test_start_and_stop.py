@@ -9,9 +9,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-import streams_app.http
+import streams_app.health.http
 from streams_app.errors import TryAgainError
-from streams_app.status import Status
+from streams_app.health.status import Status
 from tests.integration.http.asking import Start, get
 
 
@@ -38,7 +38,7 @@ async def test_an_address_that_is_not_ours_is_told(start: Start) -> None:
 
 
 async def test_without_any_free_port_it_says_so(start: Start, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams_app.http, "PORTS_TRIED", 1)
+    monkeypatch.setattr(streams_app.health.http, "PORTS_TRIED", 1)
 
     with pytest.raises(TryAgainError, match=str(taken)):
         start(port=taken)
@@ -58,7 +58,7 @@ async def test_after_stop_nobody_listens_and_the_thread_is_gone(start: Start) ->
 
 async def test_stop_does_not_wait_for_a_page_that_hangs(start: Start, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     # Far longer than a machine that has a lot to do takes for the end of a thread.
-    monkeypatch.setattr(streams_app.http, "GROUPS_SECONDS", 120)
+    monkeypatch.setattr(streams_app.health.http, "GROUPS_SECONDS", 120)
     asked = asyncio.Event()
 
     async def provider(*_: Any) -> list[dict[str, Any]]:
@@ -73,6 +73,6 @@ async def test_stop_does_not_wait_for_a_page_that_hangs(start: Start, status: St
     begin = time.monotonic()
     await asyncio.to_thread(server.stop)
 
-    assert time.monotonic() - begin < streams_app.http.GROUPS_SECONDS
+    assert time.monotonic() - begin < streams_app.health.http.GROUPS_SECONDS
     with pytest.raises(aiohttp.ClientError):
         await asking

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from streams_app.errors import ConfigurationError
-from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
-from streams_app.metrics import Metrics
+from streams_app.health.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.settings import HttpSettings
-from streams_app.status import Status
 from tests.integration.http.asking import PAGES, Start, get
 from tests.manual_clock import ManualClock
 

@@ -21,9 +21,9 @@ from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.processor import Claim, Mark, Processors
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.health.status import Status
 from streams_app.kafka.member import GroupMember
 from streams_app.settings import Settings
-from streams_app.status import Status
 from streams_app.subscribers.offset_metadata import MOST_NOTE_BYTES
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, wait_until

@@ -13,9 +13,9 @@ from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.processor import Claim, Processors
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.health.status import Status
 from streams_app.kafka.member import BUSY_FETCH_MAX_WAIT_MS, FETCH_MAX_WAIT_MS, GroupMember
 from streams_app.settings import Settings
-from streams_app.status import Status
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, produce, wait_until
 from tests.integration.site import SESSION

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from streams_app.clock import SystemClock
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.read_store.agents.agent import ReadStoreAgent
 from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.sqlite import SqliteStore

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.read_store.agents.sync import Sync, SyncResult
 from streams_app.settings import Settings
 from tests.integration.targets import P0, Target, held, sync_on

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(200)
 KILLED = """
 import asyncio, itertools, os, signal, sys
 from streams_app.clock import SystemClock
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.read_store.agents.agent import ReadStoreAgent
 from streams_app.read_store.targets.sqlite import SqliteStore
 from streams_app.settings import Settings

@@ -13,7 +13,7 @@ import pytest
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.errors import TryAgainError
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.operating.folded_topics import FoldedTopics
 from streams_app.operating.rebuild import Rebuild
 from streams_app.read_store.agents.sync import Sync

@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 
 from streams_app.errors import TryAgainError
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.read_store.agents.sync import Sync
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.sources.current_values import CurrentValues

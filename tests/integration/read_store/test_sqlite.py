@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.read_store.agents.sync import Sync, SyncResult
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.targets.port import Counts

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from streams_app.embedded import Valkey
-from streams_app.redis_client import RIGHTS
+from streams_app.redis_access.client import RIGHTS
 from tests.conftest import REDIS_CHOICE
 from tests.integration.hubs import running_hub
 from tests.integration.site import LIMIT_SECONDS, Site

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.subscribers.received import Received, Reject, Retry
 from streams_app.subscribers.retries import Retries
 from tests.conftest import KafkaServer, Names, RedisServer

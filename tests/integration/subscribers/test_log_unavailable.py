@@ -9,8 +9,8 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
-from streams_app.metrics import Metrics
-from streams_app.status import Status
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.subscribers.received import Received
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import wait_until

@@ -13,8 +13,8 @@ import redis
 
 from streams_app.embedded import Valkey
 from streams_app.errors import TryAgainError
-from streams_app.metrics import Metrics
-from streams_app.status import Status
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.subscribers.received import Received, Reject, Retry
 from streams_app.subscribers.retries import Retries
 from tests.conftest import KafkaServer, Names, RedisServer

@@ -49,7 +49,7 @@ catalogue = Catalogue(events=(paid,), subscribers=(ship, thank))
 
 SOON_STUCK = """
 import sys
-from streams_app import watchdog
+from streams_app.worker import watchdog
 from streams_app.cli import main
 from streams_app.delivery.ownership import Ownership
 

@@ -19,7 +19,7 @@ from tests.integration.site import Stage, write_config
 CRIPPLED = """
 import asyncio
 import sys
-from streams_app import watchdog
+from streams_app.worker import watchdog
 from streams_app.cli import main
 from streams_app.delivery.ownership import Ownership
 from streams_app.kafka.producer import AckedProducer

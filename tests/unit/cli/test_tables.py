@@ -15,7 +15,7 @@ from rich.table import Table
 from streams_app.cli.groups import columns_of
 from streams_app.cli.tables import fitted, print_fitted
 from streams_app.codec import member_of
-from streams_app.operating.text import group_value
+from streams_app.formatting import group_value
 
 KEYS = ["a", "[/x]", "[red]x[/red]", "a\nb", "\x1b[2J", "漢字" * 40, "account_" + "1234567890" * 30, 7, "7"]
 

@@ -12,8 +12,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from streams_app.cli.tune_view import show
-from streams_app.durations import duration_text, milliseconds, parse_duration
 from streams_app.errors import ConfigurationError
+from streams_app.formatting import duration_text, milliseconds, parse_duration
 from streams_app.tuning.png import require, write_png
 from streams_app.tuning.points import Curve, CurveSample, Point, Recommended
 from streams_app.tuning.spelling import brief, share, size

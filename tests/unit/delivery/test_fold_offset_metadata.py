@@ -13,7 +13,7 @@ from streams_app.delivery.marks import commit_of, marks_of
 from streams_app.delivery.packed_marks import MOST_METADATA_BYTES, packed, unpacked
 from streams_app.delivery.processor import Mark
 from streams_app.fold import Fold
-from streams_app.fold_count import faults_of, metadata_bytes
+from streams_app.folding.metadata_size import faults_of, metadata_bytes
 
 MOST = 2**40 - 1
 names = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True) | st.from_regex(r"[ab0][ab0-]{0,3}", fullmatch=True)

@@ -13,8 +13,8 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.ownership import CLAIM_SECONDS
 from streams_app.delivery.patience import LONG_AGO_MS, Stumbling
 from streams_app.delivery.processor import READS_NOTHING, Claim, Edges, Mark
-from streams_app.delivery.progress import Moves
 from streams_app.delivery.ranges import HOLE, IDLE, IDLE_MS, RESET, STUCK_MS, Ranges, Served
+from streams_app.health.progress import Moves
 from tests.helpers import wait_until
 from tests.ownership import TICK_SECONDS, TP0, Host, Taker, Worker, batch, never
 from tests.virtual_loop import in_no_time

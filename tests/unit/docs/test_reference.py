@@ -14,8 +14,8 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import Refuser, letter_of, without_content
 from streams_app.delivery.refused import Refused
 from streams_app.errors import StreamsAppError
+from streams_app.health.metric_table import METRICS
 from streams_app.live.hub.tokens import COOKIE
-from streams_app.metric_table import METRICS
 from streams_app.operating.letters import RECEIPT_HEADER
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration import subscriber

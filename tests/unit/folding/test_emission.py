@@ -15,7 +15,7 @@ from streams_app.folding.agents.emission import FETCH_DELAY_MS, EmissionPass, Em
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.settings import Settings
 from tests.manual_clock import ManualClock
 

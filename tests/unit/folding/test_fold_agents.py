@@ -11,9 +11,9 @@ from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.core.chunks import Chunk, ChunkCutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.shard_clock import RangeTime
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.settings import Settings
-from streams_app.status import Status
 from tests.manual_clock import ManualClock
 
 FOLD = Fold(name="f", source="t", group_key="a", changed="m", quiet_period="10s")

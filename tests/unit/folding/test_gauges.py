@@ -15,7 +15,7 @@ from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.settings import Settings
 
 FOLD = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(seconds=10), max_hold=timedelta(seconds=60))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.delivery.progress import SUSPENDED_MS
-from streams_app.dependency_health import DependencyHealth, kafka_limit_ms
+from streams_app.health.dependency_health import DependencyHealth, kafka_limit_ms
+from streams_app.health.progress import SUSPENDED_MS
 
 WALL_MS = 1_700_000_000_000
 STEP_MS = 500

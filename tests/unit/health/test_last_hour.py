@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.last_hour import LastHour
+from streams_app.health.metrics import LastHour
 
 MINUTE = 60_000
 counted = st.lists(st.tuples(st.integers(0, 3 * 60 * MINUTE), st.integers(1, 5), st.integers(5, 50)), min_size=1).map(sorted)

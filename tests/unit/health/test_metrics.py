@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams_app import Catalogue, Events
-from streams_app.metric_table import DELAY_BUCKETS, METRICS
-from streams_app.metrics import Metrics, observe_all
+from streams_app.health.metric_table import DELAY_BUCKETS, METRICS
+from streams_app.health.metrics import Metrics, observe_all
 from streams_app.reasons import OF_FOLDS, OF_READ_STORES
 from streams_app.settings import Settings
 from tests.shop import parcel_sent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.missing_topics import MissingTopics, gone_ms
+from streams_app.health.dependency_health import MissingTopics, gone_ms
 
 
 @pytest.mark.parametrize(("session_ms", "expected"), [(6_000, 30_000), (10_000, 30_000), (20_000, 60_000)])

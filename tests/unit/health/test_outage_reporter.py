@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.outage_reporter import OutageReporter
+from streams_app.health.outage_reporter import OutageReporter
 from tests.manual_clock import ManualClock
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streams_app.status import LIVE_MS, Status, cause_of
+from streams_app.health.status import LIVE_MS, Status, cause_of
 
 
 def test_a_new_worker_is_not_ready_because_it_is_starting() -> None:

@@ -122,7 +122,7 @@ def test_installing_twice_is_installing_once() -> None:
 
 LOOK = """
 import aiokafka, sys
-import streams_app, streams_app.app, streams_app.kafka.client
+import streams_app, streams_app.worker.faust_app, streams_app.kafka.client
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.consumer import fetcher

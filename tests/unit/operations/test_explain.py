@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from streams_app import Fold
 from streams_app.codec import keys_typed, member_of
-from streams_app.metrics import Metrics
+from streams_app.formatting import counted, shown_group, span, time_text
+from streams_app.health.metrics import Metrics
 from streams_app.operating.explained import FoundGroup, describe, describe_none, opened_again
 from streams_app.operating.folded_events import pointer_to_journal
 from streams_app.operating.groups import Place
-from streams_app.operating.text import shown_group
 from streams_app.operating.worker_pages import Page
 from streams_app.settings import Settings
-from streams_app.words import counted, span, time_text
 
 NOW = 1_700_000_000_000
 META = {b"fence": b"41", b"owner": b"host pid 7"}

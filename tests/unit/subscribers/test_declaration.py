@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from streams_app import Received, Reject, Retries, Retry, records_of, subscriber
-from streams_app.durations import duration_text
 from streams_app.errors import ConfigurationError
+from streams_app.formatting import duration_text
 from streams_app.subscribers.declaration import Rate
 from tests.shop import AccountChanged, OrderPaid, RateLimited, UnknownAccount, order_paid, recompute, ship
 

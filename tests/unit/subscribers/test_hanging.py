@@ -21,7 +21,7 @@ LIMIT_SECONDS = 60
 
 ENDS_WHILE_BLOCKED = """
 import asyncio, sys, threading, time
-from streams_app.process_exit import leave
+from streams_app.process import leave
 from streams_app.subscribers.coroutines import UserLoop
 
 async def blocks():

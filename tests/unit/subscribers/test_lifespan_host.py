@@ -17,10 +17,10 @@ from redis.asyncio import Redis
 from streams_app import Catalogue, Settings
 from streams_app.clock import SystemClock
 from streams_app.errors import InternalError
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.kafka.producer import AckedProducer
-from streams_app.metrics import Metrics
 from streams_app.settings import EventsSettings
-from streams_app.status import Status
 from streams_app.subscribers import running
 from streams_app.subscribers.running import NOT_ENTERED, Subscribers
 from tests.helpers import wait_until

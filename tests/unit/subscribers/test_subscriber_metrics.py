@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
 from streams_app.reasons import OF_SUBSCRIBERS, Reason
 from streams_app.settings import Settings
 from streams_app.subscribers.dispatcher import Dispatcher

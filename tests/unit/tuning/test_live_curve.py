@@ -14,8 +14,8 @@ from streams_app.folding.core.chunks import ChunkCutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.shard_clock import RangeTime
-from streams_app.metric_table import GAP_BUCKETS
-from streams_app.metrics import Metrics
+from streams_app.health.metric_table import GAP_BUCKETS
+from streams_app.health.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.tuning.live import LiveMetrics, combined, live_curve, live_metrics_in, live_windows, widest_interval
 

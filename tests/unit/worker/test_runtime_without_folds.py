@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from streams_app.app import create_app
 from streams_app.errors import ConfigurationError
-from streams_app.serving_apart import chosen
 from streams_app.settings import EventsSettings, Settings
+from streams_app.worker.faust_app import create_app
+from streams_app.worker.serving_apart import chosen
 
 FOLD = {"name": "account-metrics", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m"}
 STORE = {"name": "dashboard", "url": "sqlite:///read.db", "folds": ["account-metrics"], "source": "carried"}

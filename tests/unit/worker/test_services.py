@@ -10,10 +10,10 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
-from streams_app import serving_apart
 from streams_app.errors import TryAgainError
-from streams_app.services import Services
-from streams_app.status import Status
+from streams_app.health.status import Status
+from streams_app.worker import serving_apart
+from streams_app.worker.components import Services
 from tests.ownership import raising
 from tests.virtual_loop import LoopClock, in_no_time
 

@@ -11,17 +11,18 @@ from unittest.mock import AsyncMock, MagicMock, patch
 
 import pytest
 
-from streams_app import Catalogue, Event, Received, serving_apart, subscriber
+from streams_app import Catalogue, Event, Received, subscriber
 from streams_app.clock import SystemClock
 from streams_app.delivery.skew import SkewWatch
 from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.health.status import Status
 from streams_app.local import LocalEvents
 from streams_app.local.scripts import MemoryScripts
-from streams_app.services import Services
-from streams_app.serving_apart import chosen, serve_apart
 from streams_app.settings import Settings
-from streams_app.status import Status
 from streams_app.subscribers.keys import HOUR_MS
+from streams_app.worker import serving_apart
+from streams_app.worker.components import Services
+from streams_app.worker.serving_apart import chosen, serve_apart
 from tests.helpers import wait_until
 
 LIMIT_SECONDS = 60
@@ -154,7 +155,7 @@ def shop() -> Settings:
 
 def test_subscribers_that_run_apart_get_a_clock_that_is_compared(shop: Settings) -> None:
     given = Clocks()
-    with patch("streams_app.serving_apart.Subscribers", given), pytest.raises(NothingToRunError):
+    with patch("streams_app.worker.serving_apart.Subscribers", given), pytest.raises(NothingToRunError):
         serve_apart(shop, chosen(shop, ["ship"]))
 
     assert [TrustedClock] == [type(clock) for clock in given]
@@ -166,8 +167,8 @@ async def test_subscribers_beside_folds_get_the_clock_that_is_compared(shop: Set
     skew = SkewWatch(TrustedClock(Ahead()), Status(), redis.time)
     around: Any = dict.fromkeys(["producer", "metrics", "http", "watchdog", "held", "on_fatal"], MagicMock())
     services = Services(settings=shop, clock=Ahead(), status=Status(), skew=skew, redis=AsyncMock(), **around)
-    no_servers = patch("streams_app.services.warn_of_servers", AsyncMock())
-    with no_servers, patch("streams_app.services.Subscribers", given), pytest.raises(NothingToRunError):
+    no_servers = patch("streams_app.worker.components.warn_of_servers", AsyncMock())
+    with no_servers, patch("streams_app.worker.components.Subscribers", given), pytest.raises(NothingToRunError):
         await services.start(MagicMock())
 
     assert [skew.clock] == given

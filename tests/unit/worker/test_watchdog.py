@@ -11,16 +11,16 @@ from streams_app import Fold
 from streams_app.delivery.batch import TP
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.progress import UNCLAIMED, Moves, Progress
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.pauses import explains_emission, explains_folding
 from streams_app.folding.agents.processors import FoldProcessors
-from streams_app.metrics import Metrics
+from streams_app.health.metrics import Metrics
+from streams_app.health.progress import UNCLAIMED, Moves, Progress
+from streams_app.health.status import Status
 from streams_app.settings import Settings
-from streams_app.status import Status
-from streams_app.watchdog import Folding, Watchdog
+from streams_app.worker.watchdog import Folding, Watchdog
 from tests.manual_clock import ManualClock
 from tests.ownership import Taker, Worker
 

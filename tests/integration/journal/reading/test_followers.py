@@ -16,7 +16,7 @@ from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
 from streams_app.journal.core.cursor import parse_start
 from streams_app.journal.reading.entries import Entry, Gap
-from streams_app.redis_client import connect
+from streams_app.redis_access.client import connect
 from tests.conftest import Names
 from tests.helpers import wait_until
 from tests.integration.journal.reading.readers import OF_A, THREE_DAYS, declared, of_day, offsets, read, three_days

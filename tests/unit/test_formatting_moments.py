@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streams_app.moments import moment_ms, parse_moment
+from streams_app.formatting import moment_ms, parse_moment
 
 NOW_MS = 1_700_000_000_000
 

@@ -21,11 +21,11 @@ from aiohttp import web
 
 from streams_app.clock import Clock
 from streams_app.errors import TryAgainError, UnknownFoldError
-from streams_app.http_connections import BACKLOG, IDLE_SECONDS, Connections, connection_limit
-from streams_app.metrics import Metrics
+from streams_app.health.http_connections import BACKLOG, IDLE_SECONDS, Connections, connection_limit
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import CAUSES, Status
 from streams_app.settings import HttpSettings
 from streams_app.settings.sections import LAST_PORT
-from streams_app.status import CAUSES, Status
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from streams_app.status import Status
+from streams_app.health.status import Status
 
 STUCK_MS: Final = 60_000
 SUSPENDED_MS: Final = 3_000

@@ -5,7 +5,7 @@ word, and a main loop can hang. So this thread has a loop and connections of its
 both; who does not answer is told in ``/health/ready``, in ``streams_app_up`` and once in the log, and ``streams_app_lag_events``
 goes on rising by what the other one says.
 
-What ought to move and stands still for a minute without a known pause to explain it, see :mod:`streams_app.delivery.progress`,
+What ought to move and stands still for a minute without a known pause to explain it, see :mod:`streams_app.health.progress`,
 ends the process with exit code 75: a supervisor starts another one, and nothing is lost. After half a minute the worker is not
 ready.
 """
@@ -25,20 +25,18 @@ from aiokafka.errors import KafkaError
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.progress import STUCK_MS, UNCLAIMED, Moves, ProgressWatchdog
-from streams_app.dependency_health import REDIS_LIMIT_MS, DependencyHealth, kafka_limit_ms
 from streams_app.errors import TryAgainError, text_of
 from streams_app.folding.agents.claimed_shards import ClaimedShards
 from streams_app.folding.agents.fences import StoredFences
 from streams_app.folding.agents.lag import PartitionEnds, lags
+from streams_app.health.dependency_health import REDIS_LIMIT_MS, DependencyHealth, MissingTopics, gone_ms, kafka_limit_ms
+from streams_app.health.metrics import Metrics
+from streams_app.health.progress import STUCK_MS, UNCLAIMED, Moves, ProgressWatchdog
+from streams_app.health.status import Status
+from streams_app.kafka.open_transactions import OpenTransactions
 from streams_app.kafka.source_ends import SourceEnds
-from streams_app.metrics import Metrics
-from streams_app.missing_topics import MissingTopics, gone_ms
-from streams_app.open_transactions import OpenTransactions
-from streams_app.redis_client import REDIS_ERRORS, answered_trouble
-from streams_app.redis_writes import WRITE_REFUSALS
+from streams_app.redis_access.client import REDIS_ERRORS, WRITE_REFUSALS, answered_trouble
 from streams_app.settings import Settings
-from streams_app.status import Status
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +78,7 @@ class Watchdog:
             clock: Of the worker.
             metrics: Where it tells who is up, and what lags.
             status: Where it tells why the worker is not ready.
-            stuck_ms: See :class:`streams_app.delivery.progress.Progress`.
+            stuck_ms: See :class:`streams_app.health.progress.Progress`.
             asks_redis: Whether the worker has anything in Redis; a read store alone has nothing there.
         """
         self._settings = settings

@@ -11,12 +11,11 @@ import signal
 
 import uvloop
 
-from streams_app.app import FoldingApp, create_app
 from streams_app.errors import InternalError, StreamsAppError
-from streams_app.garbage import search_cycles_rarely
-from streams_app.process_exit import leave_in_time
+from streams_app.process import leave_in_time, search_cycles_rarely
 from streams_app.settings import Settings
 from streams_app.subscribers.starting import require_topics
+from streams_app.worker.faust_app import FoldingApp, create_app
 
 logger = logging.getLogger(__name__)
 

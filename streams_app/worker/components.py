@@ -10,7 +10,6 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from streams_app import redis_client as connection
 from streams_app.checking.redis import warn_of_servers
 from streams_app.clock import Clock
 from streams_app.delivery.ownership import Ownership
@@ -18,20 +17,20 @@ from streams_app.delivery.skew import SkewWatch
 from streams_app.errors import TryAgainError
 from streams_app.folding.agents.claimed_shards import ClaimedShards
 from streams_app.folding.store.keys import probe_key
-from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
+from streams_app.health.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.journal.agents.agent import Journals
 from streams_app.journal.reading.page import add_journal_pages
 from streams_app.kafka.producer import AckedProducer
 from streams_app.live.agents.agent import LiveViews
-from streams_app.metrics import Metrics
 from streams_app.operating.groups import groups_of_worker
 from streams_app.read_store.agents.access import require_store_access
 from streams_app.read_store.agents.agent import ReadStoreAgent
-from streams_app.redis_client import REDIS_ERRORS
+from streams_app.redis_access.client import REDIS_ERRORS, require_rights, why_unreachable
 from streams_app.settings import Settings
-from streams_app.status import Status
 from streams_app.subscribers.running import Subscribers
-from streams_app.watchdog import Folding, Watchdog
+from streams_app.worker.watchdog import Folding, Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +67,11 @@ class Services:
             ConfigurationError: One of them does not let us in.
         """
         try:
-            await connection.require_rights(self.redis, probe_key(self.settings.app_id))
+            await require_rights(self.redis, probe_key(self.settings.app_id))
             await self.skew.check_once()
             await warn_of_servers(self.redis, self.settings)
         except REDIS_ERRORS as error:
-            raise await connection.why_unreachable(self.settings.redis, error) from error
+            raise await why_unreachable(self.settings.redis, error) from error
         # Before anything runs: what is wrong with one of them ends the start.
         agents = [(store, ReadStoreAgent(self.settings, store, self.metrics, self.clock)) for store in self.settings.read_stores]
         await require_store_access(self.settings.read_stores)

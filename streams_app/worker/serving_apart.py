@@ -23,27 +23,26 @@ from streams_app.delivery.skew import SKEW_EVERY_SECONDS, SkewWatch
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import ConfigurationError
 from streams_app.folding.store.keys import probe_key
-from streams_app.garbage import search_cycles_rarely
-from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
+from streams_app.health.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.journal.agents.agent import Journals
 from streams_app.journal.reading.page import add_journal_pages
 from streams_app.kafka.member import wait
 from streams_app.kafka.producer import AckedProducer
 from streams_app.live.agents.agent import LiveViews
-from streams_app.metrics import Metrics
-from streams_app.process_exit import leave_in_time
+from streams_app.process import leave_in_time, search_cycles_rarely
 from streams_app.read_store.agents.access import require_store_access
 from streams_app.read_store.agents.agent import ReadStoreAgent
-from streams_app.redis_client import connect, require_access
+from streams_app.redis_access.client import connect, require_access
 from streams_app.settings import JournalSettings, LiveView, ReadStoreSettings, Settings
 from streams_app.settings.base import suggestion
-from streams_app.status import Status
 from streams_app.subscribers.loading import catalogue_of
 from streams_app.subscribers.rights import enabled_of, needed_apart
 from streams_app.subscribers.running import Subscribers
 from streams_app.subscribers.starting import require_rights
 from streams_app.subscribers.subscription import subscriptions_of
-from streams_app.watchdog import Watchdog
+from streams_app.worker.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 

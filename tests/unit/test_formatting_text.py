@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from streams_app.codec import member_of
-from streams_app.operating.text import cut, escaped, group_value, json_line, shown, shown_group
+from streams_app.formatting import cut, escaped, group_value, json_line, shown, shown_group
 
 NASTY = ["[/x]", "[red]x[/red]", ":smile:", "a\nb", "a\r", "\x1b[31mred", "\x9b2J", "\u202eabc", "a\u2028b", "\x7f", "漢字" * 9]
 scalars = st.one_of(st.text(), st.sampled_from(NASTY), st.integers(-(2**53), 2**53), st.booleans(), st.floats(-(2**53), 2**53))

@@ -1,7 +1,7 @@
 """create_app: the one file that knows every part.
 
 It owns the Faust application: the agents that read the sources, and the timers that emit and commit. What runs beside it is in
-:mod:`streams_app.services`, what happens to events in :mod:`streams_app.folding`, what is done to Faust and aiokafka in
+:mod:`streams_app.worker.components`, what happens to events in :mod:`streams_app.folding`, what is done to Faust and aiokafka in
 :mod:`streams_app.kafka`.
 """
 
@@ -27,21 +27,21 @@ from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.agents.refusals import report_rejected_events
 from streams_app.folding.store.scripts import FoldScripts
-from streams_app.http import HttpServer
+from streams_app.health.http import HttpServer
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.kafka.batches import BatchScheduler
 from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.host import FaustHost
 from streams_app.kafka.producer import AckedProducer
 from streams_app.kafka.tables import NoTables
 from streams_app.logs import hold_back_libraries
-from streams_app.metrics import Metrics
-from streams_app.process_exit import leave
-from streams_app.redis_client import connect
-from streams_app.services import Services
+from streams_app.process import leave
+from streams_app.redis_access.client import connect
 from streams_app.settings import Settings
-from streams_app.status import Status
 from streams_app.subscribers.starting import require_topics
-from streams_app.watchdog import Watchdog
+from streams_app.worker.components import Services
+from streams_app.worker.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 

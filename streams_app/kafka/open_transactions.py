@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import ReaderView
-from streams_app.metrics import Metrics
-from streams_app.status import Status
-from streams_app.words import counted, span
+from streams_app.formatting import counted, span
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 
 logger = logging.getLogger(__name__)
 

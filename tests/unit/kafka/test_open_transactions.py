@@ -6,10 +6,10 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import ReaderView
-from streams_app.metrics import Metrics
-from streams_app.open_transactions import KNOWN_MS, REPORTED_MS, OpenTransactions
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
+from streams_app.kafka.open_transactions import KNOWN_MS, REPORTED_MS, OpenTransactions
 from streams_app.settings import Settings
-from streams_app.status import Status
 
 T0, T1 = TP("t", 0), TP("t", 1)
 SETTINGS = Settings.model_validate({

@@ -1,12 +1,13 @@
 """How the worker and the commands reach Redis, and what they say where it does not do what it is asked.
 
 Owns the connection options; every caller closes what it opened. How connections survive a fail-over is in
-:mod:`streams_app.redis_failover`.
+:mod:`streams_app.redis_access.failover`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from importlib.resources import files
+from typing import Any, Final, Literal, cast
 from urllib.parse import unquote, urlsplit
 
 from redis.asyncio import Redis, RedisCluster
@@ -16,6 +17,8 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
     RedisClusterException,
     RedisError,
     ResponseError,
@@ -23,7 +26,7 @@ from redis.exceptions import (
 from redis.exceptions import TimeoutError as SilentError
 
 from streams_app.errors import ConfigurationError, StreamsAppError, TryAgainError
-from streams_app.redis_failover import FailoverCluster, PrimaryRetry, is_no_primary
+from streams_app.redis_access.failover import FailoverCluster, PrimaryRetry, is_no_primary
 from streams_app.settings import RedisSettings
 from streams_app.tls import NO_TLS, causes, speaks_tls, tls_fault, trust_text
 
@@ -254,4 +257,30 @@ async def _tls_fault(settings: RedisSettings, error: BaseException) -> str | Non
     for host, port in settings.nodes:
         if await speaks_tls(host, port):
             return f"the server speaks TLS there: redis.url begins with {parts.scheme}://"
+    return None
+
+
+WriteRefusal = Literal["memory", "read-only", "other"]
+WRITE_REFUSALS: Final[tuple[WriteRefusal, ...]] = ("memory", "read-only", "other")
+"""Why Redis refuses writes: it is full; it is a replica; anything else it says, such as that it cannot save its snapshot."""
+
+_SCRIPT: Final = (files("streams_app.delivery") / "lua" / "takes_writes.lua").read_text("utf-8")
+
+
+async def write_refusal(redis: Redis) -> WriteRefusal | None:
+    """Why Redis refuses writes; None: it takes them. Of a cluster every primary is asked.
+
+    Raises:
+        RedisError, OSError: Redis does not answer.
+    """
+    client: Any = redis
+    target = {"target_nodes": RedisCluster.PRIMARIES} if isinstance(client, RedisCluster) else {}
+    try:
+        await client.execute_command("EVAL", _SCRIPT, 0, **target)
+    except OutOfMemoryError:
+        return "memory"
+    except ReadOnlyError:
+        return "read-only"
+    except ResponseError:
+        return "other"
     return None

@@ -1,0 +1,270 @@
+"""Durations, moments, counts and text, as people write and read them (pure).
+
+Text from outside is shown on one line: whoever produces an event chooses its keys and names, which may contain line breaks, escape
+sequences of terminals and marks that change the direction of writing. Every command shows such text by a function of this module,
+and passes it to rich as ``Text``, never as markup.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from math import floor
+from typing import Annotated, Any, Final
+
+import orjson
+from pydantic import BeforeValidator
+
+from streams_app.codec import TEXT_MARK, canonical_bytes
+
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)$")
+
+
+def parse_duration(value: Any) -> Any:
+    """``15m``, ``90s``, ``500ms``, ``6h``, ``2d`` → timedelta; a timedelta stays as it is.
+
+    Raises:
+        ValueError: Anything else; a bare number has no unit and is refused.
+    """
+    if isinstance(value, timedelta):
+        return value
+    match = _DURATION.match(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is not a duration: write a number and a unit, as in 500ms, 90s, 15m, 6h, 2d")
+    try:
+        return timedelta(milliseconds=float(match[1]) * _UNITS_MS[match[2]])
+    except OverflowError as error:
+        raise ValueError(f"{value[:40]!r} is too long a duration") from error
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+
+
+def milliseconds(duration: timedelta) -> int:
+    """Whole milliseconds of a duration."""
+    return duration // timedelta(milliseconds=1)
+
+
+def duration_text(duration_ms: int) -> str:
+    """A duration as :func:`parse_duration` reads it: ``15m``, ``1.5s``, ``90s``."""
+    for unit, size_ms in reversed(_UNITS_MS.items()):
+        if duration_ms >= size_ms and duration_ms % size_ms == 0:
+            return f"{duration_ms // size_ms}{unit}"
+        if unit == "s" and duration_ms >= size_ms and duration_ms % (size_ms // 10) == 0:
+            return f"{duration_ms / size_ms:.1f}s"
+    return f"{duration_ms}ms"
+
+
+MILLISECONDS_FROM: Final = 100_000_000_000
+"""A number from here on is milliseconds since 1970, a smaller one seconds: in seconds it is the year 5138, in ms it is 1973."""
+
+MILLISECONDS_TO: Final = 100_000_000_000_000
+"""A number from here on is neither: microseconds or nanoseconds, it seems."""
+
+NANOSECONDS_FROM: Final = 100_000_000_000_000_000
+"""A number from here on is nanoseconds, if it is a time at all: in microseconds it is the year 5138."""
+
+_DATE: Final = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}")
+_DAYS: Final = range(32_874, 73_051)
+"""1990 to 2099, as spreadsheets number days."""
+
+_BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_NUMBER: Final = re.compile(r"\d{9,}(\.\d+)?")
+"""Shorter digits may be a date, as in 20231114."""
+
+
+def moment_ms(value: Any) -> int | None:
+    """Milliseconds since 1970 of a JSON value, never later than it says; None where it is no moment, or one before 1970.
+
+    Numbers below :data:`MILLISECONDS_FROM` are seconds, others milliseconds; so are texts of nine digits or more. Other texts are
+    ISO 8601, in UTC where they name no zone.
+    """
+    if isinstance(value, str):
+        if _NUMBER.fullmatch(value):
+            return moment_ms(float(value))
+        try:
+            moment = datetime.fromisoformat(value)
+            at_ms = ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _BEGIN) // _MILLISECOND
+        except (ValueError, OverflowError):
+            return None
+        return at_ms if at_ms >= 0 else None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < MILLISECONDS_TO:
+        return None
+    # A fraction of a second is seldom exact in binary: 1.001 s times 1 000 is a little less than 1 001 ms.
+    return int(value) if value >= MILLISECONDS_FROM else floor(round(value * 1000, 3))
+
+
+def looks_like(value: Any) -> str | None:
+    """What a value that :func:`moment_ms` does not take looks like; None: like nothing that is known."""
+    if isinstance(value, str):
+        if _DATE.fullmatch(value):
+            return "a date without a time"
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    if value >= MILLISECONDS_TO:
+        return "nanoseconds since 1970" if value >= NANOSECONDS_FROM else "microseconds since 1970"
+    return "the day number of a spreadsheet" if _DAYS[0] <= value < _DAYS.stop else None
+
+
+def parse_moment(text: str, now_ms: int) -> int:
+    """``-24h`` or ``24h``: so long ago; else as :func:`moment_ms` reads it.
+
+    Raises:
+        ValueError: It is none of them.
+    """
+    try:
+        return max(0, now_ms - milliseconds(parse_duration(text.removeprefix("-"))))
+    except ValueError:
+        found = moment_ms(float(text) if text.isdigit() and len(text) != len("20231114") else text)
+    if found is None:
+        raise ValueError(
+            f"{text!r} is no moment, or one before 1970: write how long ago, as in -24h, an ISO time, as in 2026-11-21T14:00, "
+            "or ms since 1970"
+        )
+    return found
+
+
+MINUTE: Final = 60
+HOUR: Final = 3_600
+DAY: Final = 86_400
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 group``, ``2,000 groups``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def time_text(at_ms: int) -> str:
+    """``2026-11-21 14:31:44Z``; ``-`` where it is not known."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at_ms >= 0 else "-"
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"  # beyond the year 9999: a producer wrote so
+
+
+def span(span_ms: int) -> str:
+    """``1.5 s``, ``2 min 30 s``, ``5 h 40 min``, ``3 d 4 h``; ``due`` where nothing is left."""
+    if span_ms <= 0:
+        return "due"
+    seconds = span_ms // 1_000
+    if seconds < MINUTE:
+        return f"{span_ms / 1_000:.1f} s"
+    if seconds < HOUR:
+        return _two(seconds // MINUTE, "min", seconds % MINUTE, "s")
+    if seconds < 2 * DAY:
+        return _two(seconds // HOUR, "h", seconds % HOUR // MINUTE, "min")
+    return _two(seconds // DAY, "d", seconds % DAY // HOUR, "h")
+
+
+def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large} {large_unit} {small} {small_unit}" if small else f"{large} {large_unit}"
+
+
+CUT: Final = "…"
+
+_SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ASTRAL: Final = 0x10000
+
+
+def escaped(text: str) -> str:
+    """Free text on one line: what is not printable is written as JSON escapes it, everything else as it is.
+
+    It is meant for values of events and words of errors: two different texts may look the same, and JSON stays JSON.
+    """
+    return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def shown(text: str) -> str:
+    """A name or a key on one line; two different ones never look the same.
+
+    A text that could mislead is written as a JSON string in quotes: one that is empty, begins with a quote, holds what is not
+    printable, or has spaces at an end or side by side.
+    """
+    plain = text.isprintable() and text and not text.startswith('"') and "  " not in f" {text} "
+    return text if plain else quoted(text)
+
+
+def quoted(text: str) -> str:
+    """A JSON string whose characters are all printable."""
+    return '"' + escaped(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def shown_group(member: bytes) -> str:
+    """A group as :func:`shown_key` shows it.
+
+    Args:
+        member: Its member in Redis.
+    """
+    return shown_key(group_value(member))
+
+
+def shown_key(key: Any) -> str:
+    """A group key as people read it, and as ``groups explain`` and ``groups flush`` take it.
+
+    A text that would be read as a number, a boolean or a list has quotes: ``1`` is a number, ``"1"`` a text.
+
+    Args:
+        key: What :func:`group_value` returns.
+    """
+    if type(key) is not str:
+        return escaped(orjson.dumps(key).decode())
+    return shown(key) if is_only_text(key) else quoted(key)
+
+
+def group_value(member: bytes) -> Any:
+    """A group key for programs: a JSON value of the type it has in its events."""
+    text = canonical_bytes(member).decode("utf-8", "backslashreplace")
+    return text if member[:1] == TEXT_MARK else orjson.loads(text)
+
+
+def is_only_text(text: str) -> bool:
+    """Whether what is typed so can be no number, boolean, list or quoted text."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return True
+    return value is None or type(value) is dict  # no group is called so
+
+
+def json_line(row: Any) -> str:
+    """One line of JSON for programs which a terminal survives, too."""
+    return escaped(orjson.dumps(row).decode())
+
+
+def cut(text: str, width: int) -> str:
+    """A text of at most ``width`` cells, shortened in its middle: beginnings and ends tell keys apart."""
+    from rich.cells import cell_len  # rich takes a while to import, and who only declares folds does not need it
+
+    if cell_len(text) <= width:
+        return text
+    tail_width = max(0, width - 1) // 2
+    head = _first_cells(text, max(0, width - 1 - tail_width))
+    tail = _first_cells(text[::-1], tail_width)[::-1]
+    return f"{head}{CUT}{tail}" if width > 0 else ""
+
+
+def _first_cells(text: str, width: int) -> str:
+    from rich.cells import cell_len
+
+    used = 0
+    for position, char in enumerate(text):
+        used += cell_len(char)
+        if used > width:
+            return text[:position]
+    return text
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if char in _SHORT:
+        return _SHORT[char]
+    if code < _ASTRAL:
+        return f"\\u{code:04x}"
+    high, low = divmod(code - _ASTRAL, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"

@@ -1,0 +1,1 @@
+"""Health of a worker: status, metrics, HTTP pages, outages of dependencies, and progress."""

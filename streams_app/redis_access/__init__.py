@@ -1,0 +1,1 @@
+"""How the worker and the commands reach Redis: connections, failover, rights, and what errors mean."""

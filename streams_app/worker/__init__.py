@@ -1,0 +1,24 @@
+"""The worker process: the Faust application, what runs beside it, signals and exit codes, and the watchdog.
+
+``app``, for ``faust -A streams_app.worker worker``, is configured by ``STREAMS_APP_CONFIG`` or ``./streams.toml``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streams_app.worker.faust_app import FoldingApp
+
+
+def __getattr__(name: str) -> FoldingApp:
+    # Made at the first access: importing a module of this package must not load settings.
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from streams_app.settings import Settings
+    from streams_app.worker.faust_app import create_app
+
+    application = create_app(Settings.load(None, os.environ))
+    globals()[name] = application
+    return application
