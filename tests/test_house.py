@@ -113,7 +113,7 @@ FLOORS = [
     "folding/store", "folding/shard", "folding/agents", "read_store", "read_store/core", "read_store/databases",
     "read_store/sources", "read_store/targets", "read_store/agents", "subscribers", "live", "live/core", "live/store",
     "live/agents", "live/hub", "journal", "journal/core", "journal/store", "journal/reading", "journal/agents", "local", "tuning",
-    "operating", "checking", "worker", "embedded", "testing", "demo", "cli",
+    "operations", "checking", "worker", "embedded", "testing", "demo", "cli",
 ]  # fmt: skip
 """Folders from the lowest to the highest: each may import what stands before it."""
 

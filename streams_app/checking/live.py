@@ -10,7 +10,7 @@ from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, topic_configs
 from streams_app.live.hub.sockets import descriptors_for, most_descriptors
-from streams_app.operating.live import stored_sources
+from streams_app.operations.live import stored_sources
 from streams_app.settings import LiveView, Settings
 
 LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})

@@ -29,7 +29,7 @@ from streams_app.kafka.log_reader import log_reader
 from streams_app.kafka.one_record import checksum_at
 from streams_app.kafka.topic_ids import UNKNOWN, topic_ids
 from streams_app.live.store.keys import view_keys
-from streams_app.operating.groups import places_of, redis_of
+from streams_app.operations.groups import places_of, redis_of
 from streams_app.settings import Settings
 from streams_app.subscribers.initial_offsets import committed, how_to_place
 from streams_app.subscribers.loading import catalogue_of

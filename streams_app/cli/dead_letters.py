@@ -22,10 +22,10 @@ from streams_app.settings import Settings
 
 if TYPE_CHECKING:
     from streams_app.clock import Clock
-    from streams_app.operating.dead_letters import Listed, Shown
-    from streams_app.operating.letters import Selection
-    from streams_app.operating.replay import DeadLetterReplay
-    from streams_app.operating.store_replay import StoreReplay
+    from streams_app.operations.dead_letters import Listed, Shown
+    from streams_app.operations.letters import Selection
+    from streams_app.operations.replay import DeadLetterReplay
+    from streams_app.operations.store_replay import StoreReplay
     from streams_app.subscribers.subscription import Subscription
 
 _PLACE: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
@@ -117,7 +117,7 @@ def _fold(settings: Settings, name: str | None) -> Fold:
 
 def _letters(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tuple[str, Selection]:
     """The dead-letter topic of whoever refused, and which of its letters are wanted."""
-    from streams_app.operating.letters import Selection
+    from streams_app.operations.letters import Selection
 
     kind = _kind(fold, chosen)
     if kind == "subscriber":
@@ -140,9 +140,9 @@ def _replay(
     *, limit: int | None, again: bool, interrupted: bool, dry_run: bool,
 ) -> tuple[dict[str, object], DeadLetterReplay | StoreReplay]:  # fmt: skip
     """What the audit says of who refused, and the replay."""
-    from streams_app.operating.destinations import FoldDestination, Insistence, SubscriberDestination
-    from streams_app.operating.replay import DeadLetterReplay
-    from streams_app.operating.store_replay import StoreReplay
+    from streams_app.operations.destinations import FoldDestination, Insistence, SubscriberDestination
+    from streams_app.operations.replay import DeadLetterReplay
+    from streams_app.operations.store_replay import StoreReplay
 
     if _kind(fold, chosen) == "view":
         raise click.UsageError(
@@ -214,7 +214,7 @@ def _nothing(selection: Selection, *, has_others: bool) -> str:
 
 async def _listed(settings: Settings, topic: str, selection: Selection, limit: int) -> Listed:
     from streams_app.cli.showing import showing
-    from streams_app.operating.dead_letters import letters_of
+    from streams_app.operations.dead_letters import letters_of
 
     with showing(SystemClock(), "reading") as show:
         return await letters_of(settings, topic, selection, limit, show)
@@ -222,7 +222,7 @@ async def _listed(settings: Settings, topic: str, selection: Selection, limit: i
 
 def _print(one: Shown, *, as_json: bool, is_late: bool, is_put_back: bool) -> None:
     from streams_app.formatting import cut, escaped, json_line, shown, time_text
-    from streams_app.operating.letters import PREVIEW_BYTES
+    from streams_app.operations.letters import PREVIEW_BYTES
 
     letter = one.letter
     marks = {"finished-late": is_late, "put-back": is_put_back}
@@ -287,8 +287,8 @@ def replay_letters(
     selects them.
     """
     from streams_app.cli.replaying import run
-    from streams_app.operating.audit import audit
-    from streams_app.operating.replayed import summary
+    from streams_app.operations.audit import audit
+    from streams_app.operations.replayed import summary
 
     clock = SystemClock()
     name, replay = _replay(settings, fold, chosen, clock, limit=limit, again=again, interrupted=interrupted, dry_run=dry_run)

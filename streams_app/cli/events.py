@@ -120,8 +120,8 @@ def explain(
 
 async def _explained(settings: Settings, one: Subscription, event: str, since_ms: int, limit: int, source: str | None) -> str:
     from streams_app.cli.showing import showing
-    from streams_app.operating.event_log import Reach
-    from streams_app.operating.explain_event import explain_event
+    from streams_app.operations.event_log import Reach
+    from streams_app.operations.explain_event import explain_event
 
     clock = SystemClock()
     with showing(clock, "searching") as show:

@@ -14,7 +14,7 @@ from streams_app.formatting import counted
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
-    from streams_app.operating.fill import Filled
+    from streams_app.operations.fill import Filled
     from streams_app.settings import ReadStoreSettings
 
 MOST_SHOWN: Final = 20
@@ -58,7 +58,7 @@ async def _run(
 ) -> Filled:
     from streams_app.cli.showing import showing
     from streams_app.clock import SystemClock
-    from streams_app.operating.fill import Fill
+    from streams_app.operations.fill import Fill
 
     clock = SystemClock()
     with showing(clock, "filling") as show:

@@ -44,7 +44,7 @@ def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_js
     """
     from streams_app.cli.tables import print_fitted
     from streams_app.formatting import json_line
-    from streams_app.operating.groups import groups_in_redis, open_in_redis
+    from streams_app.operations.groups import groups_in_redis, open_in_redis
 
     if fold is not None:
         settings.fold(fold)
@@ -90,7 +90,7 @@ def explain_one(settings: Settings, fold: str | None, group: str) -> None:
 
     How often groups of the fold reopen comes from the worker on this machine, if it runs; everything else from Redis and Kafka.
     """
-    from streams_app.operating.explain import explain
+    from streams_app.operations.explain import explain
 
     columns = shutil.get_terminal_size().columns
     click.echo(asyncio.run(explain(settings, one_fold(settings, fold), group, SystemClock(), columns)))
@@ -114,8 +114,8 @@ def flush_now(settings: Settings, fold: str | None, everything: bool, timeout: f
     The owner of the partition does it in its next pass and logs it. Without a running worker, the request stays.
     """
     from streams_app.formatting import counted
-    from streams_app.operating.audit import audit
-    from streams_app.operating.flush import flush
+    from streams_app.operations.audit import audit
+    from streams_app.operations.flush import flush
 
     if everything == (group is not None):
         raise click.UsageError("name a GROUP, or --all")

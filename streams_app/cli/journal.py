@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streams_app.cli.tables import Column
     from streams_app.journal.core.cursor import Start
     from streams_app.journal.store.journal_store import Segment
-    from streams_app.operating.journal import JournalStatus
+    from streams_app.operations.journal import JournalStatus
 
 journal_option = click.option(
     "--journal", "name", metavar="NAME", help="Which one of [journals.NAME]; optional if there is only one."
@@ -115,7 +115,7 @@ async def _print(
     from streams_app.formatting import counted, escaped, json_line
     from streams_app.journal.reading.entries import Entry
     from streams_app.journal.reading.reader import JournalReader
-    from streams_app.operating.journal import line_of
+    from streams_app.operations.journal import line_of
 
     count, cursor = 0, ""
     async with JournalReader(settings, journal.name) as reader:
@@ -141,8 +141,8 @@ async def _print_folded(
 ) -> int:
     from streams_app.formatting import counted, json_line, shown
     from streams_app.journal.reading.entries import Gap
-    from streams_app.operating.folded_events import parse_fold_id, raw_events
-    from streams_app.operating.journal import line_of
+    from streams_app.operations.folded_events import parse_fold_id, raw_events
+    from streams_app.operations.journal import line_of
 
     where = parse_fold_id(fold_id)
     count, missing = 0, Counter[str]()
@@ -188,7 +188,7 @@ def list_segments(settings: Settings, name: str | None, top: bool, limit: int, a
     """
     from streams_app.cli.tables import print_fitted
     from streams_app.formatting import json_line
-    from streams_app.operating.journal import journal_status, segment_json, summary_of
+    from streams_app.operations.journal import journal_status, segment_json, summary_of
 
     chosen = settings.journals if name is None and len(settings.journals) > 1 else (settings.journal(name),)
     for journal in chosen:
@@ -204,7 +204,7 @@ def list_segments(settings: Settings, name: str | None, top: bool, limit: int, a
 
 def _day_columns(status: JournalStatus, limit: int) -> list[Column]:
     from streams_app.cli.tables import Column
-    from streams_app.operating.journal import days_of, size_text
+    from streams_app.operations.journal import days_of, size_text
 
     days = list(days_of(status.segments))[:limit]
     return [
@@ -223,7 +223,7 @@ def _key_columns(status: JournalStatus, limit: int) -> list[Column]:
     from streams_app.cli.tables import Column
     from streams_app.formatting import shown_key
     from streams_app.journal.reading.entries import key_text
-    from streams_app.operating.journal import largest_keys, size_text
+    from streams_app.operations.journal import largest_keys, size_text
 
     keys = largest_keys(status, limit)
     texts = [key_text(status.journal, key) for key, _ in keys]
@@ -249,7 +249,7 @@ def verify(settings: Settings, name: str | None) -> int:
     """  # noqa: D301  # \b is for click: keep these lines as they are
     from streams_app.cli.showing import showing
     from streams_app.formatting import counted
-    from streams_app.operating.journal_verify import verify_journal
+    from streams_app.operations.journal_verify import verify_journal
 
     journal, clock = settings.journal(name), SystemClock()
     with showing(clock, "comparing") as show:
@@ -285,8 +285,8 @@ def drop(settings: Settings, name: str | None, day: str, dry_run: bool, yes: boo
       75  some are left: Redis does not answer, or workers kept taking a partition back; repeat it
     """  # noqa: D301  # \b is for click: keep these lines as they are
     from streams_app.formatting import counted
-    from streams_app.operating.audit import audit
-    from streams_app.operating.journal import check_day, drop_segments, journal_status, segments_before, size_text
+    from streams_app.operations.audit import audit
+    from streams_app.operations.journal import check_day, drop_segments, journal_status, segments_before, size_text
 
     if dry_run and yes:
         raise click.UsageError("--dry-run or --yes, not both")

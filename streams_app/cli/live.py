@@ -32,7 +32,7 @@ def show(settings: Settings, views: tuple[str, ...], limit: int, as_json: bool, 
     PAGE as it is in the events: 7, spring-sale. Reads Redis, as a hub does; it works while no worker runs. Of each view its state,
     how many items it has, the newest with their times, and when the next one leaves. A view that is not `ok` says why.
     """
-    from streams_app.operating.live import lines_of, page_of_views
+    from streams_app.operations.live import lines_of, page_of_views
 
     for found in asyncio.run(page_of_views(settings, page, views, limit)):
         click.echo(found.state.to_json() if as_json else "\n".join(lines_of(found)))
@@ -90,8 +90,8 @@ def import_(settings: Settings, dry_run: bool, yes: bool, view: str, file: Path)
     {"key": "7", "time": "2026-11-21T14:00", "value": {"project_id": 7, "news_id": 1}, "headers": {"ce_type": "news.published"}}
     """  # noqa: D301  # \b is for click: keep these lines as they are
     from streams_app.clock import SystemClock
-    from streams_app.operating.audit import audit
-    from streams_app.operating.live_import import plan_import, send_import
+    from streams_app.operations.audit import audit
+    from streams_app.operations.live_import import plan_import, send_import
 
     if dry_run and yes:
         raise click.UsageError("--dry-run or --yes, not both")

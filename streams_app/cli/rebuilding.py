@@ -11,7 +11,7 @@ from streams_app.cli.options import with_settings
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
-    from streams_app.operating.rebuild import Rebuilt
+    from streams_app.operations.rebuild import Rebuilt
     from streams_app.settings import ReadStoreSettings
 
 
@@ -25,7 +25,7 @@ def rebuild(settings: Settings, store: str | None) -> None:
     go on all the time: the switch is one transaction, no value goes back, and the former table stays as TABLE_old until the next
     rebuild. One that is interrupted has changed nothing; call it again.
     """
-    from streams_app.operating.rebuild import told
+    from streams_app.operations.rebuild import told
 
     declared = settings.read_store(store)
     for line in told(asyncio.run(_run(settings, declared)), declared):
@@ -35,7 +35,7 @@ def rebuild(settings: Settings, store: str | None) -> None:
 async def _run(settings: Settings, declared: ReadStoreSettings) -> Rebuilt:
     from streams_app.cli.showing import showing
     from streams_app.clock import SystemClock
-    from streams_app.operating.rebuild import Rebuild
+    from streams_app.operations.rebuild import Rebuild
 
     clock = SystemClock()
     with showing(clock, "reading") as show:

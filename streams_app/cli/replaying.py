@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from streams_app.clock import Clock
-from streams_app.operating.replayed import Replayed
+from streams_app.operations.replayed import Replayed
 
 TELL_EVERY_MS: Final = 5_000
 

@@ -14,8 +14,8 @@ from streams_app.formatting import counted
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
-    from streams_app.operating.reset import Plan
-    from streams_app.operating.reset_subscriber import SubscriberPlan
+    from streams_app.operations.reset import Plan
+    from streams_app.operations.reset_subscriber import SubscriberPlan
     from streams_app.subscribers.initial_offsets import At
     from streams_app.subscribers.subscription import Subscription
 
@@ -81,8 +81,8 @@ def command(
 
 
 def _reset_live(settings: Settings, name: str, *, yes: bool) -> None:
-    from streams_app.operating.audit import audit
-    from streams_app.operating.live import keys_of_view, remove_keys
+    from streams_app.operations.audit import audit
+    from streams_app.operations.live import keys_of_view, remove_keys
 
     keys = asyncio.run(keys_of_view(settings, name))
     click.echo(f"live view {name}: {counted(len(keys), 'key')} in Redis")
@@ -95,8 +95,8 @@ def _reset_live(settings: Settings, name: str, *, yes: bool) -> None:
 
 
 def _reset_journal(settings: Settings, name: str, *, yes: bool) -> None:
-    from streams_app.operating.audit import audit
-    from streams_app.operating.reset_journal import keys_of_journal, remove_journal
+    from streams_app.operations.audit import audit
+    from streams_app.operations.reset_journal import keys_of_journal, remove_journal
 
     keys = asyncio.run(keys_of_journal(settings, name))
     click.echo(f"journal {name}: {counted(len(keys), 'key')} in Redis")
@@ -120,8 +120,8 @@ def _at(text: str) -> At:
 
 
 def _reset_subscriber(settings: Settings, name: str, at: At, *, yes: bool) -> None:
-    from streams_app.operating.audit import audit
-    from streams_app.operating.reset_subscriber import plan_subscriber, reset_subscriber
+    from streams_app.operations.audit import audit
+    from streams_app.operations.reset_subscriber import plan_subscriber, reset_subscriber
     from streams_app.subscribers.loading import subscription_named
 
     one = subscription_named(settings, name)
@@ -147,8 +147,8 @@ def _lines(one: Subscription, planned: SubscriberPlan) -> list[str]:
 
 
 def _reset_fold(settings: Settings, fold: str, *, is_emitted: bool, yes: bool) -> None:
-    from streams_app.operating.audit import audit
-    from streams_app.operating.reset import carry_out, emit_all, members, plan
+    from streams_app.operations.audit import audit
+    from streams_app.operations.reset import carry_out, emit_all, members, plan
 
     planned = asyncio.run(plan(settings, fold))
     if planned.is_empty:

@@ -11,7 +11,7 @@ import click
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
 from streams_app.formatting import duration_text, escaped
-from streams_app.operating.worker_pages import Page, pages, usual_url
+from streams_app.operations.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
 from streams_app.tuning.live import LiveMetrics, combined, live_curve, live_metrics_in, live_windows, widest_interval
 

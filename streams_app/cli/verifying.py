@@ -14,7 +14,7 @@ from streams_app.settings import Settings
 
 if TYPE_CHECKING:
     from streams_app.cli.tables import Column
-    from streams_app.operating.verified import Verified
+    from streams_app.operations.verified import Verified
     from streams_app.read_store.core.comparing import Difference
     from streams_app.read_store.core.merge import Value
 
@@ -47,7 +47,7 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
       3   the store is behind and stands still, whatever differs beside that
       75  the store, its source or Kafka does not answer
     """  # noqa: D301  # \b is for click: keep these lines as they are
-    from streams_app.operating.verified import behind_text, told
+    from streams_app.operations.verified import behind_text, told
 
     declared = settings.read_store(store)
     shown: list[Difference] = []
@@ -74,7 +74,7 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
 async def _run(settings: Settings, store: str, repair: bool, wait: float, take: Any) -> Verified:
     from streams_app.cli.showing import showing
     from streams_app.clock import SystemClock
-    from streams_app.operating.verify import Verify
+    from streams_app.operations.verify import Verify
 
     clock = SystemClock()
     with showing(clock, "comparing") as show:

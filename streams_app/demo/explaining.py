@@ -11,7 +11,7 @@ from streams_app.codec import member_of
 from streams_app.demo.kept import program
 from streams_app.demo.stage import FOLD, JOURNAL
 from streams_app.formatting import counted, shown, shown_key
-from streams_app.operating.folded_events import RawEvent, parse_fold_id, raw_events
+from streams_app.operations.folded_events import RawEvent, parse_fold_id, raw_events
 from streams_app.settings import Settings
 
 MOST_SHOWN: Final = 3

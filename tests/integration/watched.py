@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from streams_app.operating.live import PageOfView, page_of_views
+from streams_app.operations.live import PageOfView, page_of_views
 from streams_app.settings import Settings
 from tests.helpers import wait_until
 from tests.integration.site import LIMIT_SECONDS, Site

@@ -12,8 +12,8 @@ from contextlib import closing
 
 from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet
 from streams_app.journal.store.keys import journal_keys
-from streams_app.operating.groups import redis_of
-from streams_app.operating.live import page_of_views
+from streams_app.operations.groups import redis_of
+from streams_app.operations.live import page_of_views
 from streams_app.settings import Settings
 from tests.conftest import KAFKA_CHOICE
 from tests.helpers import wait_until

@@ -18,7 +18,7 @@ from streams_app.demo.write_side import WriteSide, differences
 from streams_app.fold import Fold
 from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.entries import Entry
-from streams_app.operating.folded_events import RawEvent
+from streams_app.operations.folded_events import RawEvent
 from streams_app.read_store.targets.sqlite import SqliteStore
 from streams_app.settings import Limits
 

@@ -11,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from prometheus_client.parser import text_string_to_metric_families
 
-from streams_app.operating.live import page_of_views
+from streams_app.operations.live import page_of_views
 from streams_app.settings import Settings
 from tests.checker import event
 from tests.helpers import create_topics, produce, wait_until

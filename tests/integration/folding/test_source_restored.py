@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiokafka.structs import ConsumerRecord
 
-from streams_app.operating.live import page_of_views
+from streams_app.operations.live import page_of_views
 from streams_app.settings import Settings
 from tests.checker import event
 from tests.conftest import Names, RedisServer

@@ -24,7 +24,7 @@ from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import FoldOutcome
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
-from streams_app.operating.groups import collect, places_of
+from streams_app.operations.groups import collect, places_of
 from streams_app.settings import Settings
 from tests.conftest import Names
 from tests.shards import parts_of, posts_of

@@ -16,8 +16,8 @@ from streams_app.folding.store.codec import INFO_FIELD
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
-from streams_app.operating import groups as listing
-from streams_app.operating.groups import PAGE, Place, collect, group_text
+from streams_app.operations import groups as listing
+from streams_app.operations.groups import PAGE, Place, collect, group_text
 from tests.conftest import Names
 from tests.scripts import BOUNDS, SESSIONS, chunks_of, fold, one, packed, seal, send
 

@@ -19,7 +19,7 @@ from streams_app.health.http import ASYNCAPI_PAGE, EVENTS_PAGE, GROUPS_MAX
 from streams_app.health.metric_table import METRICS
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import LIVE_MS, Status
-from streams_app.operating.groups import groups_of_worker
+from streams_app.operations.groups import groups_of_worker
 from streams_app.settings import Settings
 from tests.integration.http.asking import FOLD, Start, get
 from tests.manual_clock import ManualClock

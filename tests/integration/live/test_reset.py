@@ -13,7 +13,7 @@ from streams_app.live.core.operations import Change
 from streams_app.live.core.state import Item
 from streams_app.live.store.keys import view_keys
 from streams_app.live.store.view_store import LiveRedisScripts, ViewMetadata, ViewStart, ViewStore
-from streams_app.operating.live import keys_of_view, remove_keys
+from streams_app.operations.live import keys_of_view, remove_keys
 from streams_app.settings import Settings
 from tests.conftest import Names, RedisServer
 

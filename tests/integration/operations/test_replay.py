@@ -21,10 +21,10 @@ from aiokafka.structs import ConsumerRecord
 from streams_app.clock import SystemClock
 from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
-from streams_app.operating.destinations import FoldDestination
-from streams_app.operating.letters import Selection
-from streams_app.operating.replay import DeadLetterReplay
-from streams_app.operating.replayed import Replayed
+from streams_app.operations.destinations import FoldDestination
+from streams_app.operations.letters import Selection
+from streams_app.operations.replay import DeadLetterReplay
+from streams_app.operations.replayed import Replayed
 from streams_app.settings import Settings
 from tests.checker import event
 from tests.conftest import KafkaServer, Names, RedisServer

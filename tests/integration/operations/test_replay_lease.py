@@ -10,7 +10,7 @@ import redis.asyncio
 from streams_app.clock import SystemClock
 from streams_app.errors import TryAgainError
 from streams_app.fold import Fold
-from streams_app.operating.replay_lease import LEASE_SECONDS, ReplayLease, replay_lease
+from streams_app.operations.replay_lease import LEASE_SECONDS, ReplayLease, replay_lease
 from streams_app.settings import RedisSettings, Settings
 from tests.conftest import Names, RedisServer
 from tests.helpers import wait_until

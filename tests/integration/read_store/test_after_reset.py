@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams_app.kafka.group_offsets import in_group
-from streams_app.operating import reset_read_store
+from streams_app.operations import reset_read_store
 from streams_app.read_store.targets.choice import open_store
 from streams_app.settings.loading import load
 from tests.helpers import create_topics, delete_topic, produce, wait_until

@@ -16,7 +16,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.refused import Refused
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
-from streams_app.operating.reset_read_store import follow
+from streams_app.operations.reset_read_store import follow
 from streams_app.read_store.agents.letters import StoreLetters
 from streams_app.read_store.agents.sync import Sync
 from streams_app.read_store.core.merge import FORMER, Cell, CellChange

@@ -14,7 +14,7 @@ import pytest
 
 from streams_app.embedded.ports import free_port
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.operating.repairing import repaired
+from streams_app.operations.repairing import repaired
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.targets.opensearch_shapes import document_id
 from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressStep, ReadStore

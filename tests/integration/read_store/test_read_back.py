@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streams_app.operating.repairing import repaired
+from streams_app.operations.repairing import repaired
 from streams_app.read_store.core.comparing import differences
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored, Value
 from streams_app.read_store.targets.port import Counts

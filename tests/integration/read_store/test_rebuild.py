@@ -14,7 +14,7 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError
-from streams_app.operating.rebuild import ALONE, Rebuilt, is_kept, told
+from streams_app.operations.rebuild import ALONE, Rebuilt, is_kept, told
 from streams_app.read_store.core.merge import Stored
 from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import ProgressError, ProgressStep

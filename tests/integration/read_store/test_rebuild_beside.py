@@ -14,8 +14,8 @@ from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
-from streams_app.operating.folded_topics import FoldedTopics
-from streams_app.operating.rebuild import Rebuild
+from streams_app.operations.folded_topics import FoldedTopics
+from streams_app.operations.rebuild import Rebuild
 from streams_app.read_store.agents.sync import Sync
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.targets.choice import open_store

@@ -19,7 +19,7 @@ from streams_app.errors import TryAgainError
 from streams_app.fold import Fold
 from streams_app.journal.core.cursor import parse_start
 from streams_app.journal.reading.entries import Entry
-from streams_app.operating.replay_lease import replay_lease
+from streams_app.operations.replay_lease import replay_lease
 from streams_app.redis_access.client import REDIS_ERRORS, connect
 from streams_app.settings import RedisSettings, Settings
 from tests.checker import event, outcome_of

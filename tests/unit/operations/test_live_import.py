@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams_app.operating.live_import import SHOWN_FAULTS, BadLines
+from streams_app.operations.live_import import SHOWN_FAULTS, BadLines
 
 
 def test_only_the_first_bad_lines_are_kept_and_all_are_counted() -> None:

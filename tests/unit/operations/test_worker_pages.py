@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streams_app.health.metrics import Metrics
-from streams_app.operating.worker_pages import metrics_url, page_of, pages, usual_url
+from streams_app.operations.worker_pages import metrics_url, page_of, pages, usual_url
 from streams_app.settings import EventsSettings, HttpSettings, Settings
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.delivery.batch import TP
-from streams_app.operating.verified import Verified, behind_text, told
-from streams_app.operating.verify import left_of
+from streams_app.operations.verified import Verified, behind_text, told
+from streams_app.operations.verify import left_of
 from streams_app.read_store.core.comparing import Difference, DifferenceKind, difference, differences, stays
 from streams_app.read_store.core.merge import Cell, CellChange, Stored, Value, merge
 

@@ -17,8 +17,8 @@ from streams_app.journal.core.entry import Row, row_of
 from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet, Segment, ShardStatus
 from streams_app.journal.store.keys import journal_keys
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
-from streams_app.operating.groups import redis_of
-from streams_app.operating.journal import statuses_of
+from streams_app.operations.groups import redis_of
+from streams_app.operations.journal import statuses_of
 from streams_app.settings import JournalSettings, Limits, Settings
 
 MOST_NAMED: Final = 20

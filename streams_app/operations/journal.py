@@ -18,7 +18,7 @@ from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.reading.entries import REASONS, Entry, Gap, key_text
 from streams_app.journal.store.journal_store import JournalShardReader, JournalStore, ScriptSet, Segment, ShardStatus
 from streams_app.journal.store.keys import journal_keys
-from streams_app.operating.groups import redis_of
+from streams_app.operations.groups import redis_of
 from streams_app.settings import JournalSettings, Settings
 
 DAY_EXAMPLE: Final = "2026-08-20"

@@ -24,7 +24,7 @@ from streams_app.live.store.keys import (
     view_pattern,
 )
 from streams_app.live.store.view_store import LiveRedisScripts, ViewReader, ViewStore, heads_of
-from streams_app.operating.groups import redis_of
+from streams_app.operations.groups import redis_of
 from streams_app.settings import LiveView, Settings
 
 MOST_SHOWN: Final = 1_000

@@ -17,10 +17,10 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.formatting import counted
-from streams_app.operating.folded_topics import Announced, FoldedTopics
-from streams_app.operating.insisting import insisted
-from streams_app.operating.repairing import repaired
-from streams_app.operating.verify import PAGE, left_of
+from streams_app.operations.folded_topics import Announced, FoldedTopics
+from streams_app.operations.insisting import insisted
+from streams_app.operations.repairing import repaired
+from streams_app.operations.verify import PAGE, left_of
 from streams_app.read_store.core.merge import Cell, CellChange, Stored
 from streams_app.read_store.databases.driver import OPENSEARCH
 from streams_app.read_store.sources.current_values import CurrentValues

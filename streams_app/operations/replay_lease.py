@@ -28,8 +28,8 @@ from streams_app.delivery.tasks import ended
 from streams_app.errors import ConfigurationError, StreamsAppError, TryAgainError
 from streams_app.folding.store.keys import replay_key
 from streams_app.formatting import escaped, time_text
-from streams_app.operating.audit import user_text
-from streams_app.operating.insisting import insisted
+from streams_app.operations.audit import user_text
+from streams_app.operations.insisting import insisted
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.settings import Settings
 

@@ -11,15 +11,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import Mark
 from streams_app.formatting import counted, escaped, shown, span, time_text
-from streams_app.operating.explained import laid_out
-from streams_app.operating.letters import ListedDeadLetter
+from streams_app.operations.explained import laid_out
+from streams_app.operations.letters import ListedDeadLetter
 from streams_app.subscribers.crash_isolation import WATCHED_MS
 from streams_app.subscribers.offset_metadata import Note
 from streams_app.subscribers.status import WAITS, words_of
 from streams_app.subscribers.subscription import Subscription
 
 if TYPE_CHECKING:
-    from streams_app.operating.worker_pages import Page
+    from streams_app.operations.worker_pages import Page
     from streams_app.subscribers.declaration import Idempotent
     from streams_app.subscribers.store import AttemptEntry
 

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME
 from streams_app.journal.store.keys import journal_pattern
-from streams_app.operating.groups import redis_of
+from streams_app.operations.groups import redis_of
 from streams_app.settings import Settings
 
 SCANNED: Final = 1_000

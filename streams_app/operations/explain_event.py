@@ -16,12 +16,12 @@ from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_ends import high_watermarks
 from streams_app.kafka.log_reader import log_reader, stable_ends
-from streams_app.operating.dead_letters import Listed, letters_of
-from streams_app.operating.event_log import EventLog, Reach
-from streams_app.operating.explained_event import EventFacts, Searched, describe, describe_none
-from streams_app.operating.groups import redis_of
-from streams_app.operating.letters import Selection
-from streams_app.operating.worker_pages import Page, pages, usual_url
+from streams_app.operations.dead_letters import Listed, letters_of
+from streams_app.operations.event_log import EventLog, Reach
+from streams_app.operations.explained_event import EventFacts, Searched, describe, describe_none
+from streams_app.operations.groups import redis_of
+from streams_app.operations.letters import Selection
+from streams_app.operations.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
 from streams_app.subscribers.initial_offsets import committed
 from streams_app.subscribers.keys import SubscriberKeys

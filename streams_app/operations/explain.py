@@ -18,10 +18,10 @@ from streams_app.folding.store.codec import INFO_FIELD
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
 from streams_app.kafka.log_ends import high_watermarks
-from streams_app.operating.explained import FoundGroup, describe, describe_none, opened_again
-from streams_app.operating.folded_events import pointer_to_journal
-from streams_app.operating.groups import Place, places_of, redis_of, rows_of
-from streams_app.operating.worker_pages import pages, usual_url
+from streams_app.operations.explained import FoundGroup, describe, describe_none, opened_again
+from streams_app.operations.folded_events import pointer_to_journal
+from streams_app.operations.groups import Place, places_of, redis_of, rows_of
+from streams_app.operations.worker_pages import pages, usual_url
 from streams_app.settings import Settings
 
 SCAN_OUTBOX = 10_000

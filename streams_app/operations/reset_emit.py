@@ -31,7 +31,7 @@ from streams_app.formatting import counted
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.kafka.producer import AckedProducer
-from streams_app.operating.groups import redis_of
+from streams_app.operations.groups import redis_of
 from streams_app.settings import Settings
 
 NOTHING_REMOVED: Final = "nothing was removed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from streams_app.operating.insisting import insisted
+from streams_app.operations.insisting import insisted
 from streams_app.read_store.core.columns import RowKey, row_key
 from streams_app.read_store.core.failures import TooSlowError
 from streams_app.read_store.core.merge import Cell

@@ -16,8 +16,8 @@ from streams_app.formatting import counted, escaped, shown, shown_group, shown_k
 from streams_app.tuning.live import live_metrics_in
 
 if TYPE_CHECKING:
-    from streams_app.operating.groups import Place
-    from streams_app.operating.worker_pages import Page
+    from streams_app.operations.groups import Place
+    from streams_app.operations.worker_pages import Page
 
 SHOWN_NAMES: Final = 8
 STANDS_STILL_MS: Final = 10_000
@@ -36,7 +36,7 @@ class FoundGroup:
     Attributes:
         place: The shard.
         member: Member bytes of the group, as Redis has them.
-        row: Its row, see :func:`streams_app.operating.groups.rows_of`; None where it is not open.
+        row: Its row, see :func:`streams_app.operations.groups.rows_of`; None where it is not open.
         names: Some of its changed names.
         waiting: Number of its records in the outbox.
     """

@@ -2,8 +2,8 @@
 
 A reset removes the fold's keys in Redis and its mark in the committed offsets. The fold then begins by its ``start``, as a new one,
 and its records have versions that may be lower than before: a read store lets them through, see
-:mod:`streams_app.operating.reset_read_store`. The workers of the application must be stopped: Kafka refuses to move the offsets of
-a group that has members. What is still open is emitted before that on request, see :mod:`streams_app.operating.reset_emit`.
+:mod:`streams_app.operations.reset_read_store`. The workers of the application must be stopped: Kafka refuses to move the offsets of
+a group that has members. What is still open is emitted before that on request, see :mod:`streams_app.operations.reset_emit`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from streams_app.kafka.admin import admin_client
 from streams_app.kafka.diagnosis import why_unreachable
 from streams_app.kafka.group_offsets import held_in, in_group, member_count, move
 from streams_app.kafka.topic_ids import topic_ids
-from streams_app.operating.groups import redis_of
-from streams_app.operating.reset_emit import NOTHING_REMOVED, emit, left_of, topic_id_of
-from streams_app.operating.reset_read_store import Behind, behind, follow, known_partitions
+from streams_app.operations.groups import redis_of
+from streams_app.operations.reset_emit import NOTHING_REMOVED, emit, left_of, topic_id_of
+from streams_app.operations.reset_read_store import Behind, behind, follow, known_partitions
 from streams_app.settings import Settings
 
 SCAN_COUNT: Final = 1_000

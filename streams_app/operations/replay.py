@@ -21,11 +21,11 @@ from streams_app.clock import Clock
 from streams_app.delivery.outgoing import TOO_LARGE, Outgoing
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.producer import AckedProducer
-from streams_app.operating.dead_letters import LetterTopic, letter_topic
-from streams_app.operating.destinations import Destination
-from streams_app.operating.letters import RECEIPT_HEADER, ListedDeadLetter, Selection
-from streams_app.operating.replay_lease import ReplayLease, replay_lease
-from streams_app.operating.replayed import Replayed
+from streams_app.operations.dead_letters import LetterTopic, letter_topic
+from streams_app.operations.destinations import Destination
+from streams_app.operations.letters import RECEIPT_HEADER, ListedDeadLetter, Selection
+from streams_app.operations.replay_lease import ReplayLease, replay_lease
+from streams_app.operations.replayed import Replayed
 from streams_app.settings import Settings
 
 ATTEMPTS: Final = 3

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.admin import Topic, admin_client, create_topics, partition_counts, topics_of
-from streams_app.operating.groups import redis_of
+from streams_app.operations.groups import redis_of
 from streams_app.settings import Settings
 from streams_app.subscribers.initial_offsets import committed, place, place_new, places, were_added
 from streams_app.subscribers.keys import SubscriberKeys

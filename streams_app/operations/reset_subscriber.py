@@ -11,7 +11,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
 from streams_app.kafka.admin import admin_client
 from streams_app.kafka.group_offsets import member_count
-from streams_app.operating.groups import redis_of
+from streams_app.operations.groups import redis_of
 from streams_app.settings import Settings
 from streams_app.subscribers.initial_offsets import At, committed, place, places
 from streams_app.subscribers.keys import scan_pattern

@@ -18,7 +18,7 @@ from streams_app.events.codec import event_id
 from streams_app.events.declaration import Event
 from streams_app.events.headers import TYPE, header, source_of
 from streams_app.kafka.log_reader import read_ranges
-from streams_app.operating.explained_event import EventFacts, Searched
+from streams_app.operations.explained_event import EventFacts, Searched
 from streams_app.settings import Settings
 from streams_app.subscribers.offset_metadata import decoded
 from streams_app.subscribers.original_position import again_topic, is_for, taken_apart

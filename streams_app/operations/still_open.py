@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from streams_app.codec import member_of
 from streams_app.errors import BadEventError
-from streams_app.operating.explain import waiting
-from streams_app.operating.groups import places_of, redis_of
+from streams_app.operations.explain import waiting
+from streams_app.operations.groups import places_of, redis_of
 from streams_app.read_store.core.asking import group_of
 from streams_app.settings import Settings
 
