@@ -25,8 +25,8 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.names import mask_of
 from streams_app.tuning.columns import Columns
+from streams_app.tuning.recommending import default_windows
 from streams_app.tuning.replay import curve_of
-from streams_app.tuning.windows import default_windows
 
 BEGIN_MS: Final = 1_700_000_000_000
 DAY_MS: Final = 86_400_000

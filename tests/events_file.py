@@ -11,7 +11,7 @@ from streams_app.fold import Fold
 from streams_app.settings import Limits
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.file import LineReader
-from streams_app.tuning.tally import ReadCounts
+from streams_app.tuning.read_counts import ReadCounts
 
 NOW_MS = 1_800_000_000_000
 

@@ -14,9 +14,8 @@ from streams_app.folding.core.chunks import Chunk, ChunkCutter
 from streams_app.folding.core.closing import FEW_NAMES, Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.record import Sealed
-from streams_app.folding.core.script_sizing import WORK
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
-from streams_app.folding.shard.progress import ChunkProgress
+from streams_app.folding.shard.range_progress import SCRIPT_WORK, ChunkProgress
 from streams_app.folding.store.arguments import GroupPacker, PackedGroups
 from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
 from streams_app.folding.store.keys import shard_keys
@@ -88,7 +87,7 @@ def packed(chunk: Chunk, bounds: Bounds = BOUNDS, *, epoch: bytes = EPOCH, silen
 
 async def send(
     store: ShardStore, fence: int, chunk: Chunk, groups: PackedGroups, bounds: Bounds = BOUNDS, *, cursor: bytes = b"",
-    is_last: bool = True, token: str = "me", outbox_limit: int = OUTBOX_LIMIT, late_ms: int = 0, most_work: int = WORK,
+    is_last: bool = True, token: str = "me", outbox_limit: int = OUTBOX_LIMIT, late_ms: int = 0, most_work: int = SCRIPT_WORK,
 ) -> FoldReply:  # fmt: skip
     """One script that folds."""
     clocks = Clocks(chunk.clock_ms, chunk.clock_ms, late_ms)

@@ -15,7 +15,7 @@ from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.decoded_batches import DecodedBatchCache
-from streams_app.folding.agents.emission import Emitter
+from streams_app.folding.agents.emitter import Emitter
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.shard.shard import Shard

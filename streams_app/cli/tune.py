@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streams_app.cli.tune_progress import Telling
     from streams_app.tuning.columns import Columns
     from streams_app.tuning.points import Curve
-    from streams_app.tuning.tally import ReadCounts
+    from streams_app.tuning.read_counts import ReadCounts
 
 
 @click.command(name="tune")
@@ -170,8 +170,8 @@ def _replayed(
     from streams_app.cli.tune_view import tell
     from streams_app.formatting import escaped
     from streams_app.tuning.columns import Columns
-    from streams_app.tuning.doubt import timestamp_faults
-    from streams_app.tuning.tally import ReadCounts
+    from streams_app.tuning.read_counts import ReadCounts
+    from streams_app.tuning.timestamps import timestamp_faults
 
     now_ms = clock.now_ms()
     columns, tally = Columns(now_ms=now_ms, max_changed=of.max_changed), ReadCounts()
@@ -233,8 +233,8 @@ def _check_file_options(fold: Fold, file: Path | None, of_file: dict[str, str | 
 def _curve(app_id: str, fold: Fold, columns: Columns, windows: tuple[int, ...] | None, told: Telling) -> Curve:
     from streams_app.folding.core.closing import Bounds
     from streams_app.folding.store.keys import shard_keys
+    from streams_app.tuning.recommending import default_windows
     from streams_app.tuning.replay import curve_of
-    from streams_app.tuning.windows import default_windows
 
     if not windows:
         found = default_windows(columns.to_ms - columns.from_ms, columns.gaps(), also_ms=fold.quiet_period_ms)
@@ -298,7 +298,7 @@ def _read_file(
 ) -> str:
     """Reads a file; returns what to say if there is no event in it."""
     from streams_app.tuning.file import LineReader
-    from streams_app.tuning.opening import size_of
+    from streams_app.tuning.input_file import size_of
 
     assert time is not None  # checked above
     tally.total = size_of(file)

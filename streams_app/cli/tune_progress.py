@@ -8,7 +8,7 @@ from typing import Final
 
 from streams_app.cli.showing import Show, showing
 from streams_app.clock import Clock
-from streams_app.tuning.tally import ReadCounts
+from streams_app.tuning.read_counts import ReadCounts
 
 LEAST_MS: Final = 200
 """Before that a rate says nothing."""

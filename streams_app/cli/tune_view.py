@@ -12,9 +12,9 @@ from rich.text import Text
 from streams_app.formatting import counted, duration_text, escaped, span, time_text
 from streams_app.tuning.plot import Signs, plot
 from streams_app.tuning.points import Curve, Recommended
+from streams_app.tuning.read_counts import ReadCounts
 from streams_app.tuning.spelling import share
 from streams_app.tuning.table import table
-from streams_app.tuning.tally import ReadCounts
 
 WHY_WIDTH: Final = 100
 

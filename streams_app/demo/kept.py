@@ -100,9 +100,9 @@ class FirstEvents:
         from streams_app.folding.core.closing import Bounds
         from streams_app.tuning.columns import Columns
         from streams_app.tuning.file import LineReader
+        from streams_app.tuning.read_counts import ReadCounts
         from streams_app.tuning.replay import curve_of
         from streams_app.tuning.spelling import share
-        from streams_app.tuning.tally import ReadCounts
 
         settings = Settings.load(self._settings, {})
         fold = settings.fold(FOLD)

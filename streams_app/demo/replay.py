@@ -16,7 +16,7 @@ from streams_app.codec import canonical_bytes, member_of
 from streams_app.demo.load import Update
 from streams_app.errors import BadEventError
 from streams_app.formatting import moment_ms
-from streams_app.tuning.opening import FAULTS, lines_of, opened
+from streams_app.tuning.input_file import FAULTS, lines_of, opened
 
 TIME_FIELDS: Final = (
     "time", "timestamp", "ts", "at", "time_ms", "timestamp_ms", "ts_ms", "event_time", "created_at", "updated_at", "date",

@@ -23,7 +23,7 @@ from streams_app.delivery.marks import commit_of, marks_of
 from streams_app.delivery.processor import Mark
 from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME, Fold
-from streams_app.folding.agents.claiming import is_recreated
+from streams_app.folding.agents.claim import is_recreated
 from streams_app.folding.store.keys import APP_PATTERN
 from streams_app.formatting import counted
 from streams_app.kafka.admin import admin_client

@@ -20,7 +20,7 @@ from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
 from streams_app.folding.agents.context import FoldContext
-from streams_app.folding.agents.emission import Emitter
+from streams_app.folding.agents.emitter import Emitter
 from streams_app.folding.agents.retired_folds import retired_fold
 from streams_app.folding.core.record import RecordShape
 from streams_app.folding.shard.shard import Shard

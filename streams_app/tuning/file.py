@@ -19,9 +19,9 @@ from streams_app.folding.reading.reader import DecodedRange, decode_all
 from streams_app.formatting import looks_like, moment_ms, time_text
 from streams_app.settings import Limits
 from streams_app.tuning.columns import Columns
-from streams_app.tuning.doubt import timestamp_remarks
-from streams_app.tuning.opening import FAULTS, lines_of, opened
-from streams_app.tuning.tally import ReadCounts, ignore_progress
+from streams_app.tuning.input_file import FAULTS, lines_of, opened
+from streams_app.tuning.read_counts import ReadCounts, ignore_progress
+from streams_app.tuning.timestamps import timestamp_remarks
 
 BATCH_LINES: Final = 2_000
 BATCH_BYTES: Final = 4_000_000

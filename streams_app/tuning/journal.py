@@ -22,8 +22,8 @@ from streams_app.journal.store.keys import JournalKeys, journal_keys
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.settings import JournalSettings, Settings
 from streams_app.tuning.columns import Columns
-from streams_app.tuning.doubt import timestamp_remarks
-from streams_app.tuning.tally import ReadCounts, ignore_progress
+from streams_app.tuning.read_counts import ReadCounts, ignore_progress
+from streams_app.tuning.timestamps import timestamp_remarks
 
 
 @dataclass(slots=True)

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from streams_app.folding.core.closing import Bounds
 from streams_app.tuning.columns import Columns, Times
-from streams_app.tuning.memory import SomeRecords
-from streams_app.tuning.peak import most_open
+from streams_app.tuning.memory import SomeRecords, most_open
 from streams_app.tuning.points import Curve, CurveSample, Point
 from streams_app.tuning.splitting import Positions, chained, next_starts
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from streams_app.folding.core.closing import Bounds
 from streams_app.tuning.columns import Columns, Times
-from streams_app.tuning.names_bound import limit_names
+from streams_app.tuning.name_sets import limit_names
 
 Positions = NDArray[np.int32]
 

@@ -17,8 +17,8 @@ from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.settings import Settings
 from streams_app.tuning.columns import Columns
-from streams_app.tuning.doubt import timestamp_remarks
-from streams_app.tuning.tally import ReadCounts, ignore_progress
+from streams_app.tuning.read_counts import ReadCounts, ignore_progress
+from streams_app.tuning.timestamps import timestamp_remarks
 
 LOOKS_EVERY: Final = 20
 """Batches between two looks at the progress."""

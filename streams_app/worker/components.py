@@ -15,7 +15,7 @@ from streams_app.clock import Clock
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.skew import SkewWatch
 from streams_app.errors import TryAgainError
-from streams_app.folding.agents.claimed_shards import ClaimedShards
+from streams_app.folding.agents.shard_snapshots import ClaimedShards
 from streams_app.folding.store.keys import probe_key
 from streams_app.health.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
 from streams_app.health.metrics import Metrics

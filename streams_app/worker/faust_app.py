@@ -23,9 +23,8 @@ from streams_app.delivery.skew import SKEW_EVERY_SECONDS, SkewWatch
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import ConfigurationError, StreamsAppError, text_of
-from streams_app.folding.agents.context import FoldContext
+from streams_app.folding.agents.context import FoldContext, report_rejected_events
 from streams_app.folding.agents.processors import FoldProcessors
-from streams_app.folding.agents.refusals import report_rejected_events
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.health.http import HttpServer
 from streams_app.health.metrics import Metrics

@@ -26,9 +26,8 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.ownership import Ownership
 from streams_app.errors import TryAgainError, text_of
-from streams_app.folding.agents.claimed_shards import ClaimedShards
-from streams_app.folding.agents.fences import StoredFences
-from streams_app.folding.agents.lag import PartitionEnds, lags
+from streams_app.folding.agents.lag import PartitionEnds, StoredFences, lags
+from streams_app.folding.agents.shard_snapshots import ClaimedShards
 from streams_app.health.dependency_health import REDIS_LIMIT_MS, DependencyHealth, MissingTopics, gone_ms, kafka_limit_ms
 from streams_app.health.metrics import Metrics
 from streams_app.health.progress import STUCK_MS, UNCLAIMED, Moves, ProgressWatchdog

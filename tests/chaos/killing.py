@@ -13,7 +13,7 @@ from typing import Any
 
 from streams_app.cli import main
 from streams_app.delivery.ownership import Ownership
-from streams_app.folding.shard.progress import FoldStep
+from streams_app.folding.shard.range_progress import FoldStep
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import FoldOutcome
 from streams_app.journal.agents.keeper import Keeper

@@ -8,9 +8,9 @@ from tests.chaos.mutants import Change, Mutant
 from tests.chaos.mutants_protocol import FOLD
 
 SHARD = "folding.shard.shard:Shard"
-CUTTING = "folding.shard.cutting:chunks_of"
+CUTTING = "folding.shard.range_progress:chunks_of"
 CLAIM = "folding.store.shard_store:ShardStore.claim"
-PROGRESS = "folding.shard.progress:ChunkProgress"
+PROGRESS = "folding.shard.range_progress:ChunkProgress"
 UNDER_WAY = "RangeInProgress(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None), digest) if to else None"
 
 CRASHES = ("history lossy crash:3 zombie rebalance:3", "lossy:2 crash:3 rebalance:3")

@@ -11,10 +11,10 @@ FOLD_ALL = "folding.agents.processor:FoldProcessor._fold_all"
 
 CLAIM_ONCE = "delivery.claiming:Claimer.claim_once"
 ASK_KAFKA = "delivery.claiming:Claimer._ask_kafka"
-SEND_PENDING = "folding.agents.emission:Emitter._send_pending"
-PRODUCE = "folding.agents.emission:Emitter._produce"
-SKIP_LOST = "folding.agents.claiming:_skip_lost"
-BEGINNING = "folding.agents.claiming:initial_mark"
+SEND_PENDING = "folding.agents.emitter:Emitter._send_pending"
+PRODUCE = "folding.agents.emitter:Emitter._produce"
+SKIP_LOST = "folding.agents.claim:_skip_lost"
+BEGINNING = "folding.agents.claim:initial_mark"
 SHARD = "folding.shard.shard:Shard"
 IS_OPENED = "if not plan.is_stored then opens(plan.group, g.first, g.silent) end"
 COMMIT_AT_CLAIM = "await self._commits.send({tp: partition.marks.committed or committed}, partition.member)"
@@ -247,7 +247,7 @@ CLAIMS: Final = (
         ("freeze", "lossy freeze zombie"),
         (
             Change("delivery.partition_clock:is_caught_up", "and is_close(view.fetched_at_ms, now_ms)", ""),
-            Change("folding.agents.emission:Emitter._folded_until_ms", "min(folded_until_ms, now_ms)", "now_ms"),
+            Change("folding.agents.emitter:Emitter._folded_until_ms", "min(folded_until_ms, now_ms)", "now_ms"),
         ),
     ),
     Mutant(

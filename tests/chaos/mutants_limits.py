@@ -7,7 +7,7 @@ from typing import Final
 from tests.chaos.mutants import Change, Mutant
 from tests.chaos.mutants_protocol import FOLD
 
-BEGINNING = "folding.agents.claiming:initial_mark"
+BEGINNING = "folding.agents.claim:initial_mark"
 
 STARTS: Final = (
     Mutant(
@@ -104,7 +104,7 @@ LIMITS: Final = (
         "What is open is told by a definition it was not folded by.",
         ("settings rebalance crash",),
         (
-            Change("folding.agents.emission:Emitter._adopt_definition", "await self.drain()", "pass"),
+            Change("folding.agents.emitter:Emitter._adopt_definition", "await self.drain()", "pass"),
             Change("define.lua", "> 0 then return {'refused', 'not-drained'} end", "> 1e9 then return {} end"),
         ),
     ),

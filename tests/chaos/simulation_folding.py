@@ -13,8 +13,9 @@ from streams_app.delivery.processor import Processors
 from streams_app.fold import Fold
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.processors import FoldProcessors
-from streams_app.folding.core import chunks, script_sizing
+from streams_app.folding.core import chunks
 from streams_app.folding.core.record import Sealed
+from streams_app.folding.shard import range_progress
 from streams_app.folding.store.codec import StoredGroup
 from streams_app.folding.store.keys import ShardKeys, shard_keys
 from streams_app.folding.store.scripts import FoldScripts
@@ -87,7 +88,10 @@ class Folding:
     def limits(self, seed: int) -> Iterator[None]:
         """Scripts do as little at once as they can, in two schedules of three."""
         work, sent, runs = WORK[seed % 3], SENT[seed // 3 % 3], RUNS[seed // 9 % 2]
-        with patch.multiple(script_sizing, FIRST=sent, MOST=sent, WORK=work), patch.object(chunks, "MOST_RUNS", runs):
+        with (
+            patch.multiple(range_progress, FIRST_GROUPS=sent, MOST_GROUPS=sent, SCRIPT_WORK=work),
+            patch.object(chunks, "MOST_RUNS", runs),
+        ):
             yield
 
     def processors(self, worker: Worker) -> Processors:
@@ -156,7 +160,7 @@ class Folding:
         mix = self._world.mix
         self.ledger.check_end()
         if not mix.dying and "settings" not in mix.faults:
-            self.ledger.check_limits(is_calm=mix.is_calm and script_sizing.WORK == WORK[-1])
+            self.ledger.check_limits(is_calm=mix.is_calm and range_progress.SCRIPT_WORK == WORK[-1])
 
 
 def _keys(keys: ShardKeys) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from aiokafka.consumer import group_coordinator
 
 from streams_app import Fold
 from streams_app.delivery.batch import TP
-from streams_app.folding.agents.refusals import report_rejected_events
+from streams_app.folding.agents.context import report_rejected_events
 from streams_app.health.metrics import Metrics
 from streams_app.logs import EVERY_MS, HeldBack, JsonLines, OneLine, hold_back_libraries
 from streams_app.settings import Settings

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import DeadLetters, Refuser
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
-from streams_app.folding.agents.claimed_shards import ClaimedShards
-from streams_app.folding.agents.gauges import set_gauges
+from streams_app.folding.agents.shard_snapshots import ClaimedShards, set_gauges
 from streams_app.folding.agents.window_statistics import WindowStatistics
+from streams_app.folding.reading.reader import DecodedRange
 from streams_app.folding.store.scripts import FoldScripts
+from streams_app.formatting import counted
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.kafka.producer import AckedProducer
@@ -54,3 +56,28 @@ class FoldContext:
         if fold.name not in self.statistics:
             self.statistics[fold.name] = WindowStatistics(fold, self.metrics)
         return self.statistics[fold.name]
+
+
+logger = logging.getLogger(__name__)
+
+
+def report_misrouted_events(name: str, reading: DecodedRange, tp: TP, metrics: Metrics) -> None:
+    """Counts the events of a fold that are keyed otherwise than they are grouped; warns at the first of them."""
+    if metrics.is_first_misrouted(name):
+        logger.warning(
+            "events are keyed otherwise than they are grouped: a group may be split over partitions and its records come "
+            "in no order; produce them with the group key as record key fold=%s source=%s offset=%s count=%d",
+            name, tp, reading.misrouted_example, reading.misrouted,
+        )  # fmt: skip
+    metrics.misrouted_events.labels(fold=name).inc(reading.misrouted)
+
+
+def report_rejected_events(folds: Iterable[Fold], metrics: Metrics) -> None:
+    """Logs how many events were refused since it was last called, and why; nothing where none were."""
+    topics = {fold.name: fold.dead_letters for fold in folds}
+    for name, reasons in metrics.refused_since().items():
+        summary = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        logger.warning(
+            "%s refused in the last minute (%s) fold=%s dead_letters=%s",
+            counted(reasons.total(), "event"), summary, name, topics.get(name, "?"),
+        )  # fmt: skip

@@ -1,19 +1,25 @@
-"""How much of the sources is not yet folded, over all partitions of a fold, whoever owns them (pure).
+"""The lag of each fold: how many source offsets are not folded yet, in all partitions, whoever owns them.
 
-A worker that knew only its own partitions would see no lag in those nobody owns, and none in an outage, when it has lost its own:
-exactly when somebody looks. So the lag of each fold is that of the whole group, and every worker tells it.
+A worker that counted its own partitions only would report no lag for partitions without an owner, and none in an outage, when it
+has lost its partitions. So each worker reports the lag of the whole consumer group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+from redis.asyncio import Redis
+from redis.exceptions import ReadOnlyError
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.marks import marks_of
 from streams_app.fold import Fold
+from streams_app.folding.store.keys import shard_keys
+from streams_app.redis_access.client import WriteRefusal, connect, write_refusal
+from streams_app.settings import Settings
 
 ShardKey: TypeAlias = tuple[str, TP]
 """Name of a fold, and a partition of its source."""
@@ -82,3 +88,49 @@ def _next(
     if mark is not None:
         return mark.offset
     return end if fold.start == "latest" else begins.get(tp, 0)
+
+
+SOCKET_SECONDS: Final = 2.0
+
+
+class StoredFences:
+    """The fences of the declared folds.
+
+    Attributes:
+        fences: The last answer, which is kept while Redis is away.
+        refusal: Why Redis refused writes when it answered last; None: it takes them.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.fences: dict[ShardKey, int] = {}
+        self.refusal: WriteRefusal | None = None
+        self._settings = settings
+        self._redis: Redis | None = None
+
+    async def ask_once(self, tps: Collection[TP]) -> None:
+        """Asks Redis for the fences of these partitions; nothing is changed by it.
+
+        Raises:
+            RedisError, OSError: Redis does not answer, or is a replica.
+        """
+        if self._redis is None:
+            # No retry: whoever asks every second wants to know that this one was not answered.
+            options = {"socket_timeout": SOCKET_SECONDS, "socket_connect_timeout": SOCKET_SECONDS, "health_check_interval": 0}
+            self._redis = connect(self._settings.redis, retries=0, **options)
+        self.refusal = await write_refusal(self._redis)
+        if self.refusal == "read-only":
+            raise ReadOnlyError("it is a replica")
+        wanted = [(fold.name, tp) for fold in self._settings.folds for tp in tps if tp.topic == fold.source]
+        if not wanted:
+            return
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for name, tp in wanted:
+                pipe.hget(shard_keys(self._settings.app_id, name, tp.topic, tp.partition).meta, "fence")
+            found = await pipe.execute()
+        self.fences = {key: int(fence) for key, fence in zip(wanted, found, strict=True) if fence is not None}
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        redis, self._redis = self._redis, None
+        if redis is not None:
+            await redis.aclose()

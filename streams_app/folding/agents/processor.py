@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from operator import attrgetter
+from typing import Final
 
 from redis.exceptions import OutOfMemoryError
 
@@ -19,8 +23,8 @@ from streams_app.delivery.processor import Claim, Mark
 from streams_app.delivery.scripts import RefusedError
 from streams_app.delivery.tasks import ended, run
 from streams_app.errors import text_of
-from streams_app.folding.agents.batch_queue import BatchQueue
-from streams_app.folding.agents.claiming import (
+from streams_app.fold import Fold
+from streams_app.folding.agents.claim import (
     apply_log_bounds,
     check_log,
     initial_mark,
@@ -28,18 +32,17 @@ from streams_app.folding.agents.claiming import (
     rewind_to_common_offset,
     warn_of_lost_state,
 )
-from streams_app.folding.agents.context import FoldContext
+from streams_app.folding.agents.context import FoldContext, report_misrouted_events
 from streams_app.folding.agents.decoded_batches import DecodedBatchCache
-from streams_app.folding.agents.emission import Emitter
-from streams_app.folding.agents.pauses import explains_emission
-from streams_app.folding.agents.refusals import report_misrouted_events
+from streams_app.folding.agents.emitter import Emitter
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.reader import DecodedRange
-from streams_app.folding.shard.progress import FoldStep
+from streams_app.folding.shard.range_progress import FoldStep
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import CAUSES, FoldOutcome
 from streams_app.health.progress import Moves
+from streams_app.health.status import Status
 from streams_app.redis_access.client import REDIS_ERRORS, trouble_text
 
 logger = logging.getLogger(__name__)
@@ -256,3 +259,74 @@ class FoldProcessor:
 def _backoff() -> Backoff:
     """Redis, and a broker that has not acknowledged, are asked reread within a second: events and records wait for them."""
     return Backoff(first_seconds=0.1, longest_seconds=1.0)
+
+
+_OFFSET = attrgetter("offset")
+
+
+class BatchQueue:
+    """Delivered ranges in their order; the first one stays until it is folded."""
+
+    def __init__(self) -> None:
+        """None was delivered yet."""
+        self._batches: deque[Batch] = deque()
+        self._begun: Batch | None = None
+        self._arrived = asyncio.Event()
+
+    def add(self, batch: Batch) -> None:
+        """Takes the next range."""
+        self._batches.append(batch)
+        self._arrived.set()
+
+    def clear(self) -> None:
+        """Drops all ranges."""
+        self._batches.clear()
+
+    def records_above(self, fence: int) -> int:
+        """Records of these ranges above a fence within the first one; safe to call from any thread."""
+        batches = tuple(self._batches)  # ranges come and go meanwhile on the main loop
+        if not batches:
+            return 0
+        folded = bisect_right(batches[0].records, fence, key=_OFFSET)
+        return sum(len(batch.records) for batch in batches) - folded
+
+    async def first(self, is_part: Callable[[int], bool]) -> Batch | None:
+        """The first range, as soon as there is one, with what was records_above back before it.
+
+        Args:
+            is_part: Whether a range that ends at this offset is less than another owner has begun. Such a range is folded as it
+                was begun, or its events would get other scores, and groups that are done would be left out of another one.
+
+        Returns:
+            None where the range is records_above back until the next one follows.
+        """
+        while not self._batches:
+            self._arrived.clear()
+            await self._arrived.wait()
+        batch = self._batches[0] if self._begun is None else self._begun.followed_by(self._batches[0])
+        self._begun = batch if is_part(batch.end - 1) else None
+        return None if self._begun is not None else batch
+
+    def done(self) -> None:
+        """The first range is folded, or records_above back."""
+        if self._batches:
+            self._batches.popleft()
+
+
+BOTH: Final = ("start", "redis", "producer", "kafka-away", "redis-away")
+FOLDING: Final = (*BOTH, "claim", "redis-memory")
+EMISSION: Final = (*BOTH, "clock-skew")
+
+
+def explains_folding(folds: Iterable[Fold], status: Status) -> bool:
+    """Whether nothing of the source of these folds is folded for a known reason: not even what goes to another fold's topics."""
+    return status.is_waiting_for(*FOLDING, *_topics(folds))
+
+
+def explains_emission(fold: Fold, status: Status) -> bool:
+    """Whether nothing of a fold is emitted for a known reason; what its output refuses goes to its dead letters."""
+    return status.is_waiting_for(*EMISSION, *_topics([fold]))
+
+
+def _topics(folds: Iterable[Fold]) -> Iterable[str]:
+    return (f"producer:{topic}" for fold in folds for topic in (fold.output, fold.dead_letters))

@@ -10,8 +10,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.decoded_batches import DecodedBatchCache
-from streams_app.folding.agents.pauses import explains_folding
-from streams_app.folding.agents.processor import FoldProcessor
+from streams_app.folding.agents.processor import FoldProcessor, explains_folding
 from streams_app.folding.agents.retired_folds import RetiredFoldProcessor
 from streams_app.folding.metadata_size import too_long
 from streams_app.folding.reading.by_functions import reader_of

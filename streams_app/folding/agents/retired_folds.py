@@ -21,7 +21,7 @@ from streams_app.delivery.tasks import run
 from streams_app.errors import text_of
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.agents.context import FoldContext
-from streams_app.folding.agents.emission import Emitter
+from streams_app.folding.agents.emitter import Emitter
 from streams_app.folding.core.record import RecordShape
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import CAUSES

@@ -1,7 +1,7 @@
-"""What was last snapshot of each shard this worker has, and what follows from it while nobody can say more (pure).
+"""The last known state of each shard of this worker, and the gauges of groups that are computed from it.
 
-A shard that is let go because Redis or Kafka is away has not lost its groups: they are open, and those that are due wait. So what
-was last snapshot of it is kept until the group has given its partition to somebody else, and what is overdue goes on growing.
+A shard that is released because Redis or Kafka is down has not lost its groups: they are open, and those that are due wait. Its
+snapshot is kept until the consumer group assigns its partition to another worker, and its overdue time continues to grow.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from streams_app.health.progress import Moves
 
 if TYPE_CHECKING:
     from streams_app.folding.shard.shard import Shard
+from streams_app.folding.agents.emitter import Emitter
+from streams_app.folding.shard.shard import Shard
+from streams_app.health.metrics import Metrics
+from streams_app.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +151,57 @@ class ShardSnapshots:
             f"fold={fold} source={tp}",
             f"nothing of fold {fold} has been acknowledged for {tp} although {waiting}",
         )  # fmt: skip
+
+
+class ClaimedShards:
+    """The shards of this worker; written by the main loop, and read from any thread.
+
+    Attributes:
+        snapshots: What was last snapshots of each shard.
+    """
+
+    def __init__(self) -> None:
+        """Has no shard yet."""
+        self.snapshots = ShardSnapshots()
+        self._emitters: dict[ShardKey, Emitter] = {}
+        self._ever: set[ShardKey] = set()
+
+    def add(self, emitter: Emitter) -> None:
+        """Adds a shard that has been claimed."""
+        self._emitters[emitter.shard.key] = emitter
+        self._ever.add(emitter.shard.key)
+
+    def remove(self, emitter: Emitter) -> None:
+        """Takes out a shard that is let go, unless it was claimed anew meanwhile."""
+        key = emitter.shard.key
+        if self._emitters.get(key) is emitter:
+            del self._emitters[key]
+
+    def was_claimed(self, shard: Shard) -> bool:
+        """Whether this process has ever was_claimed the shard."""
+        return shard.key in self._ever
+
+    def shards(self) -> list[Shard]:
+        """Shards the worker has now."""
+        return [emitter.shard for emitter in self._emitters.copy().values()]
+
+    def fences(self) -> dict[ShardKey, int]:
+        """Highest offset folded, for each shard the worker has now."""
+        return {shard.key: shard.fence for shard in self.shards()}
+
+    def update(self, assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
+        """Notes what is snapshots of every shard."""
+        claimed = [(emitter.shard, emitter.acknowledged) for emitter in self._emitters.values()]
+        self.snapshots.update(claimed, assigned, now_ms, monotonic_ms)
+
+
+def set_gauges(snapshots: ShardSnapshots, settings: Settings, metrics: Metrics, monotonic_ms: int) -> None:
+    """Sets the gauges of every fold of this worker; none falls because Redis or Kafka is away."""
+    metrics.look(monotonic_ms)
+    for fold in settings.folds:
+        shards = list(snapshots.of(fold.name))
+        overdue_ms = max((shard.overdue_ms(monotonic_ms) for shard in shards), default=0)
+        metrics.open_groups.labels(fold=fold.name).set(sum(shard.open_groups for shard in shards))
+        metrics.outbox_records.labels(fold=fold.name).set(sum(shard.outbox for shard in shards))
+        metrics.oldest_overdue_seconds.labels(fold=fold.name).set(overdue_ms / 1000)
+        metrics.merging_backlog.labels(fold=fold.name).set(any(shard.is_merging for shard in shards))

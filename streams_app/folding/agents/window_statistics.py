@@ -8,8 +8,7 @@ from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.group_sample import GroupSample
-from streams_app.folding.core.observed_groups import ObservedGroups
+from streams_app.folding.core.group_sample import GroupSample, ObservedGroups
 from streams_app.folding.core.record import Sealed
 from streams_app.health.metric_table import GAP_BUCKETS
 from streams_app.health.metrics import Metrics, observe_counts

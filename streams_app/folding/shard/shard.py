@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -20,16 +20,14 @@ from streams_app.delivery.fingerprints import Fingerprint, followed_by
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.scripts import RefusedError
 from streams_app.fold import Fold
-from streams_app.folding.core import script_sizing
 from streams_app.folding.core.chunks import Chunk, digest_of
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.record import RecordShape, Sealed
 from streams_app.folding.core.shard_clock import ShardClock
-from streams_app.folding.shard.cutting import chunks_of
-from streams_app.folding.shard.definition import Definition
+from streams_app.folding.shard import range_progress
 from streams_app.folding.shard.outbox import Outbox
-from streams_app.folding.shard.progress import ChunkProgress, FoldStep
+from streams_app.folding.shard.range_progress import ChunkProgress, FoldStep, ScriptSizing, chunks_of
 from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.keys import owner_text
 from streams_app.folding.store.replies import FoldOutcome, RangeInProgress, SealedGroups
@@ -76,7 +74,7 @@ class Shard:
         self.is_claimed = False
         self.last_seal: SealedGroups | None = None
         self._packing = GroupPacker(self.bounds, b"", 1, keeps_values=fold.keep == "last")
-        self._sizing = script_sizing.ScriptSizing()
+        self._sizing = ScriptSizing()
 
     def __repr__(self) -> str:
         return f"<Shard fold={self.fold.name} source={self.tp} fence={self.fence}>"
@@ -193,8 +191,8 @@ class Shard:
                 was_exact, self.outbox.is_exact = self.outbox.is_exact, False
                 reply = await self.store.fold(
                     self.token, self.fence, in_progress, progress.cursor, groups, after, self.bounds,
-                    is_last=is_last, outbox_limit=OUTBOX_LIMIT, most_work=script_sizing.WORK, partitions=self._packing.partitions,
-                    log=self.log,
+                    is_last=is_last, outbox_limit=OUTBOX_LIMIT, most_work=range_progress.SCRIPT_WORK,
+                    partitions=self._packing.partitions, log=self.log,
                 )  # fmt: skip
                 self.outbox.is_exact = was_exact
                 if reply.outcome is not FoldOutcome.DETAIL:
@@ -326,3 +324,23 @@ class Shard:
             self.fence = fence
             if self.in_progress is not None and self.in_progress.to <= fence:
                 self.in_progress = None
+
+
+@dataclass(slots=True)
+class Definition:
+    """The definition of a fold, as this worker has it and as its groups are stored.
+
+    Attributes:
+        present: As this worker has it.
+        stored: The one under which the groups were folded.
+        functions_disagree: Whether functions of the user now say something else of the range under way.
+    """
+
+    present: RecordShape
+    stored: RecordShape
+    functions_disagree: bool = False
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether what is stored leaves first: what is folded now means something else."""
+        return self.stored != self.present or self.functions_disagree

@@ -92,7 +92,7 @@ class ShardStore:
             bounds: Bounds of the fold.
             is_last: Whether the groups reach the end of the range.
             outbox_limit: With so many records sealed and not yet acknowledged nothing is folded.
-            most_work: See :data:`streams_app.folding.core.script_sizing.WORK`.
+            most_work: See :data:`streams_app.folding.shard.range_progress.WORK`.
             partitions: Partition count of the source.
             log: Fingerprints of what was folded, up to the end of the range.
 

@@ -20,7 +20,7 @@ from streams_app.folding.agents.processor import FoldProcessor
 from streams_app.folding.core import chunks as chunks_module
 from streams_app.folding.core.chunks import MOST_EVENTS, MOST_NEAR_EVENTS, MOST_RUNS
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.core.script_sizing import WORK
+from streams_app.folding.shard.range_progress import SCRIPT_WORK
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import FoldOutcome, FoldReply
@@ -78,7 +78,7 @@ async def test_no_script_does_much_more_than_its_share(
 
     assert [4_000] == chunks
     assert 8_000 == sum(reply.taken for reply in replies)
-    assert max(reply.work for reply in replies) < WORK + 100
+    assert max(reply.work for reply in replies) < SCRIPT_WORK + 100
     assert len(replies) > 8
     assert all(reply.cursor for reply in replies if reply.outcome is FoldOutcome.MORE)
 

@@ -18,12 +18,12 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.core import chunks as chunks_module
-from streams_app.folding.core import script_sizing
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import MemoryShard, OpenGroup
 from streams_app.folding.core.record import Sealed
-from streams_app.folding.shard.progress import ChunkProgress
+from streams_app.folding.shard import range_progress
+from streams_app.folding.shard.range_progress import ChunkProgress
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.codec import StoredGroup
@@ -191,7 +191,7 @@ async def test_two_owners_in_turn_leave_the_same_as_one_wherever_the_second_take
     # The next owner is further behind, or nearer, and its fetch brings more.
     third = Range([*events, *more], max(ends), now_ms + later_ms, is_live=False)
     found = []
-    with patch.multiple(script_sizing, FIRST=2, MOST=3):
+    with patch.multiple(range_progress, FIRST_GROUPS=2, MOST_GROUPS=3):
         for most_steps in (10**6, steps):
             store = new_store(redis)
             shard = await owner(BriefStore(store, work), declared)

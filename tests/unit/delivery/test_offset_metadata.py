@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.marks import commit_of, marks_of, raised
 from streams_app.delivery.processor import Mark
-from streams_app.folding.agents.starts import partitions_at_first_start
+from streams_app.folding.agents.claim import partitions_at_first_start
 
 offsets = st.integers(0, 2**40)
 marks = st.dictionaries(

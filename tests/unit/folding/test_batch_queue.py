@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streams_app.delivery.batch import Batch
-from streams_app.folding.agents.batch_queue import BatchQueue
+from streams_app.folding.agents.processor import BatchQueue
 from tests.ownership import batch
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.folding.agents.claiming import is_recreated
+from streams_app.folding.agents.claim import is_recreated
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
-from streams_app.folding.agents.emission import FETCH_DELAY_MS, EmissionPass, Emitter
+from streams_app.folding.agents.emitter import FETCH_DELAY_MS, EmissionPass, Emitter
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups

@@ -9,8 +9,7 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
-from streams_app.folding.agents.gauges import set_gauges
-from streams_app.folding.agents.shard_snapshots import ShardSnapshots
+from streams_app.folding.agents.shard_snapshots import ShardSnapshots, set_gauges
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks
 from streams_app.folding.shard.shard import Shard

@@ -14,7 +14,7 @@ from streams_app.delivery.scripts import RefusedError
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import OpenGroup
-from streams_app.folding.shard.progress import ChunkProgress
+from streams_app.folding.shard.range_progress import ChunkProgress
 from streams_app.folding.store.arguments import GroupPacker
 from streams_app.folding.store.codec import INFO_FIELD
 from tests.scripts import BOUNDS, EPOCH, PARTITIONS, SESSIONS, chunk_of

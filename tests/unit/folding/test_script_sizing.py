@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.folding.core.script_sizing import FIRST, MOST, WORK, ScriptSizing
+from streams_app.folding.shard.range_progress import FIRST_GROUPS, MOST_GROUPS, SCRIPT_WORK, ScriptSizing
 
 
 def paced(groups: int) -> ScriptSizing:
@@ -18,14 +18,14 @@ def paced(groups: int) -> ScriptSizing:
 @pytest.mark.parametrize(
     ("before", "taken", "work", "after"),
     [
-        pytest.param(FIRST, 100, WORK, 101, id="as many as fill a script, and one more"),
-        pytest.param(FIRST, 100, WORK // 2, 201, id="what costs half as much is sent twice as often"),
-        pytest.param(FIRST, 100, 4 * WORK, 26, id="what costs more, less often"),
+        pytest.param(FIRST_GROUPS, 100, SCRIPT_WORK, 101, id="as many as fill a script, and one more"),
+        pytest.param(FIRST_GROUPS, 100, SCRIPT_WORK // 2, 201, id="what costs half as much is sent twice as often"),
+        pytest.param(FIRST_GROUPS, 100, 4 * SCRIPT_WORK, 26, id="what costs more, less often"),
         pytest.param(10, 10, 1, 20, id="at most twice as many as before"),
-        pytest.param(MOST, MOST, 1, MOST, id="no more than the most"),
-        pytest.param(FIRST, 1, 10**9, 1, id="no less than one"),
-        pytest.param(FIRST, 0, WORK, FIRST, id="a script that took nothing says nothing"),
-        pytest.param(FIRST, 5, 0, 2 * FIRST, id="work of nothing is not divided by"),
+        pytest.param(MOST_GROUPS, MOST_GROUPS, 1, MOST_GROUPS, id="no more than the most"),
+        pytest.param(FIRST_GROUPS, 1, 10**9, 1, id="no less than one"),
+        pytest.param(FIRST_GROUPS, 0, SCRIPT_WORK, FIRST_GROUPS, id="a script that took nothing says nothing"),
+        pytest.param(FIRST_GROUPS, 5, 0, 2 * FIRST_GROUPS, id="work of nothing is not divided by"),
     ],
 )
 def test_pace_is_learned_from_what_a_script_took(before: int, taken: int, work: int, after: int) -> None:
@@ -35,11 +35,11 @@ def test_pace_is_learned_from_what_a_script_took(before: int, taken: int, work: 
     assert after == pace.groups
 
 
-@given(st.integers(1, 10_000), st.integers(1, MOST))
+@given(st.integers(1, 10_000), st.integers(1, MOST_GROUPS))
 def test_pace_settles_where_a_script_is_filled(cost: int, before: int) -> None:
     pace = paced(before)
     for _ in range(15):
-        taken = min(pace.groups, -(-WORK // cost))  # a script ends by itself
+        taken = min(pace.groups, -(-SCRIPT_WORK // cost))  # a script ends by itself
         pace.learn(taken, taken * cost)
 
-    assert min(MOST, WORK // cost) <= pace.groups <= min(MOST, WORK // cost + 2)
+    assert min(MOST_GROUPS, SCRIPT_WORK // cost) <= pace.groups <= min(MOST_GROUPS, SCRIPT_WORK // cost + 2)

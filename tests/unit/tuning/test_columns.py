@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
-from streams_app.tuning.columns import Columns
-from streams_app.tuning.grouping import order_of
+from streams_app.tuning.columns import Columns, order_of
 from streams_app.tuning.name_sets import NameSets
 from streams_app.tuning.points import Curve
 from streams_app.tuning.replay import curve_of
@@ -201,7 +200,7 @@ def test_groups_are_told_apart_by_all_bits_of_their_hashes_and_keep_the_order_of
     hashes: list[int], block: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streams_app.tuning.grouping._BLOCK", block)
+        patch.setattr("streams_app.tuning.columns._BLOCK", block)
         order, firsts = order_of(np.array(hashes, np.uint64), 0)
     by_hash = sorted(range(len(hashes)), key=lambda at: (hashes[at], at))
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streams_app.tuning.peak import most_open
+from streams_app.tuning.memory import most_open
 
 INTERVALS = st.tuples(st.sampled_from([0, 1, 2, 3, 1_000, 1_048_575, 1_048_576, 5_000_000, 5_000_003, 2**31]), st.integers(0, 9))
 
@@ -19,8 +19,8 @@ def test_it_is_the_most_that_hold_an_instant(intervals: list[tuple[int, int]], d
     opens, closes = [begin for begin, _ in intervals], [begin + length for begin, length in intervals]
     with pytest.MonkeyPatch.context() as patch:
         # Few spans, of which few are looked into at once: what is left of them is parted again.
-        patch.setattr("streams_app.tuning.peak._SPANS", spans)
-        patch.setattr("streams_app.tuning.peak._LOOKED_AT", spans)
+        patch.setattr("streams_app.tuning.memory._SPANS", spans)
+        patch.setattr("streams_app.tuning.memory._LOOKED_AT", spans)
         most, instant = most_open(np.array(opens, dtype), np.array(closes, dtype))
 
     def count(at: int) -> int:

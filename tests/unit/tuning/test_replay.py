@@ -105,7 +105,8 @@ def columns_of(events: list[Raw], **options: Any) -> Columns:
 
 
 BLOCKED = [
-    f"streams_app.tuning.{module}._BLOCK" for module in ("columns", "grouping", "names_bound", "peak", "replay", "splitting")
+    f"streams_app.tuning.{name}"
+    for name in ("columns._BLOCK", "columns._SORT_BLOCK", "name_sets._BLOCK", "memory._BLOCK", "replay._BLOCK", "splitting._BLOCK")
 ]
 
 

@@ -14,7 +14,7 @@ import cramjam
 import pytest
 
 from streams_app.errors import ConfigurationError
-from streams_app.tuning.opening import opened, size_of
+from streams_app.tuning.input_file import opened, size_of
 from tests.events_file import BEGIN_MS, Read, line
 
 
@@ -64,7 +64,7 @@ def test_a_compressed_file_of_which_nothing_is_there_is_refused(tmp_path: Path, 
 
 
 def test_a_mapped_file_is_given_back_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams_app.tuning.zstd.GIVE_BACK_BYTES", 1_000)
+    monkeypatch.setattr("streams_app.tuning.input_file.GIVE_BACK_BYTES", 1_000)
     path = tmp_path / "events.jsonl.zst"
     path.write_bytes(compressed(b"\n".join(line(BEGIN_MS + n, pad=os.urandom(500).hex()) for n in range(5_000)), ".zst"))
     given_back: list[int] = []
@@ -74,7 +74,7 @@ def test_a_mapped_file_is_given_back_while_it_is_read(tmp_path: Path, monkeypatc
             super().madvise(option)
             given_back.append(option)
 
-    monkeypatch.setattr("streams_app.tuning.zstd.mmap.mmap", Mapped)
+    monkeypatch.setattr("streams_app.tuning.input_file.mmap.mmap", Mapped)
     read = Read(path)
 
     assert (5_000, {}) == (read.columns.events, read.tally.refused)

@@ -14,7 +14,7 @@ from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.folding.agents.context import FoldContext
-from streams_app.folding.agents.pauses import explains_emission, explains_folding
+from streams_app.folding.agents.processor import explains_emission, explains_folding
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.health.metrics import Metrics
 from streams_app.health.progress import UNCLAIMED, Moves, Progress

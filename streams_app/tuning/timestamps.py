@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from streams_app.tuning.columns import LATE_STEPS_MS, Columns
-from streams_app.tuning.tally import ReadCounts
+from streams_app.tuning.read_counts import ReadCounts
 
 MOST_SHARE: Final = 0.1
 """Of what was read: where as many are late, refused or to come, nothing is recommended."""

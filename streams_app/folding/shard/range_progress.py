@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Final, NamedTuple
 
+from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.scripts import RefusedError
-from streams_app.folding.core.chunks import Chunk, GroupRun
+from streams_app.folding.core.chunks import Chunk, ChunkCutter, GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event, FoldEvent
 from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.core.run_splitting import scored_events, split_runs
+from streams_app.folding.core.shard_clock import ShardClock
 from streams_app.folding.store.arguments import GroupPacker, PackedGroups
-from streams_app.folding.store.replies import FoldOutcome
+from streams_app.folding.store.replies import FoldOutcome, RangeInProgress
 
 
 class FoldStep(NamedTuple):
@@ -99,3 +102,56 @@ class ChunkProgress:
             raise RefusedError("fold", "range")
         self.cursor = cursor
         self._at = bisect_right(self._members, cursor)
+
+
+def chunks_of(
+    events: Iterable[Event], fence: int, end: int, begun: RangeInProgress | None, clock: ShardClock, bounds: Bounds,
+    view: ReaderView, now_ms: int, *, keeps_values: bool,
+) -> Iterator[Chunk]:  # fmt: skip
+    """Cuts the events of a range, each chunk as it is wanted: by then those before are folded, and the clock has moved.
+
+    Args:
+        events: Events of the range in offset order, all above the fence.
+        fence: Highest offset folded.
+        end: Offset of the fence after the range; not below the end of ``begun``.
+        begun: What another owner has begun of the range. It is one chunk, with the time that its scores were made with.
+        clock: Clock of the shard.
+        bounds: Bounds of the fold.
+        view: What the fetch that brought the events said.
+        now_ms: Wall clock.
+        keeps_values: The last value of each name is wanted.
+    """
+    cut = partial(ChunkCutter, bounds=bounds, keeps_values=keeps_values)
+    if begun is not None:
+        listed = list(events)
+        first = cut((event for event in listed if event[0] <= begun.to), fence, begun.to)
+        yield first.next(begun.time, clock.start_ms(begun.time), is_whole=True)
+        events, fence = (event for event in listed if event[0] > begun.to), begun.to
+    time = clock.range_time(view, now_ms)
+    cutter = cut(events, fence, end)
+    while cutter.above < end:
+        yield cutter.next(time, clock.start_ms(time))
+
+
+SCRIPT_WORK: Final = 4_000
+"""What a script does before it ends by itself, in microseconds of Redis as ``fold.lua`` reckons them."""
+
+FIRST_GROUPS: Final = 300
+MOST_GROUPS: Final = 2_500
+"""How many groups are sent at first, and at most: what a script does not take was sent in vain, and is sent again."""
+
+
+class ScriptSizing:
+    """Learns from scripts how many groups the next one can take.
+
+    Attributes:
+        groups: Number of groups to be sent to the next script.
+    """
+
+    def __init__(self) -> None:
+        self.groups = FIRST_GROUPS
+
+    def learn(self, taken: int, work: int) -> None:
+        """Learns from a script that took so many groups with so much work, in microseconds of Redis."""
+        if taken:
+            self.groups = max(1, min(MOST_GROUPS, 2 * self.groups, taken * SCRIPT_WORK // max(work, 1) + 1))
