@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
 from streams_app.cli.groups import one_fold
-from streams_app.cli.options import with_settings
-from streams_app.cli.tune_options import MomentType
+from streams_app.cli.options import MomentType, with_settings
 from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
@@ -22,12 +22,11 @@ from streams_app.settings import Settings
 
 if TYPE_CHECKING:
     from streams_app.clock import Clock
+    from streams_app.operations.dead_letter import Selection
     from streams_app.operations.dead_letters import Listed, Shown
-    from streams_app.operations.letters import Selection
-    from streams_app.operations.replay import DeadLetterReplay
+    from streams_app.operations.replay import DeadLetterReplay, Replayed
     from streams_app.operations.store_replay import StoreReplay
     from streams_app.subscribers.subscription import Subscription
-
 _PLACE: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
 WORDS: Final = {"fold": "fold", "store": "read store", "subscriber": "subscriber", "view": "live view"}
 EXIT_SIGNALLED: Final = 128
@@ -117,7 +116,7 @@ def _fold(settings: Settings, name: str | None) -> Fold:
 
 def _letters(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tuple[str, Selection]:
     """The dead-letter topic of whoever refused, and which of its letters are wanted."""
-    from streams_app.operations.letters import Selection
+    from streams_app.operations.dead_letter import Selection
 
     kind = _kind(fold, chosen)
     if kind == "subscriber":
@@ -140,8 +139,8 @@ def _replay(
     *, limit: int | None, again: bool, interrupted: bool, dry_run: bool,
 ) -> tuple[dict[str, object], DeadLetterReplay | StoreReplay]:  # fmt: skip
     """What the audit says of who refused, and the replay."""
-    from streams_app.operations.destinations import FoldDestination, Insistence, SubscriberDestination
     from streams_app.operations.replay import DeadLetterReplay
+    from streams_app.operations.replay_destinations import FoldDestination, Insistence, SubscriberDestination
     from streams_app.operations.store_replay import StoreReplay
 
     if _kind(fold, chosen) == "view":
@@ -213,7 +212,7 @@ def _nothing(selection: Selection, *, has_others: bool) -> str:
 
 
 async def _listed(settings: Settings, topic: str, selection: Selection, limit: int) -> Listed:
-    from streams_app.cli.showing import showing
+    from streams_app.cli.progress import showing
     from streams_app.operations.dead_letters import letters_of
 
     with showing(SystemClock(), "reading") as show:
@@ -222,7 +221,7 @@ async def _listed(settings: Settings, topic: str, selection: Selection, limit: i
 
 def _print(one: Shown, *, as_json: bool, is_late: bool, is_put_back: bool) -> None:
     from streams_app.formatting import cut, escaped, json_line, shown, time_text
-    from streams_app.operations.letters import PREVIEW_BYTES
+    from streams_app.operations.dead_letter import PREVIEW_BYTES
 
     letter = one.letter
     marks = {"finished-late": is_late, "put-back": is_put_back}
@@ -286,9 +285,8 @@ def replay_letters(
     subscriber handles them, even if it has seen their ids. Interrupted events are skipped, unless --interrupted or --event-id
     selects them.
     """
-    from streams_app.cli.replaying import run
     from streams_app.operations.audit import audit
-    from streams_app.operations.replayed import summary
+    from streams_app.operations.replay import summary
 
     clock = SystemClock()
     name, replay = _replay(settings, fold, chosen, clock, limit=limit, again=again, interrupted=interrupted, dry_run=dry_run)
@@ -307,3 +305,63 @@ def replay_letters(
                 refused=done.refused.total(), complete=not (is_failed or done.is_stopped),
             )  # fmt: skip
     return 0 if number is None else EXIT_SIGNALLED + number
+
+
+class Running(Protocol):
+    """A replay of any kind.
+
+    Attributes:
+        on_page: Called with what it has done after each page.
+    """
+
+    on_page: Callable[[Replayed], None]
+
+    def stop(self) -> None:
+        """Ends it after the page under way."""
+
+    async def run(self) -> None:
+        """Runs to the end."""
+
+
+async def run(replay: Running, clock: Clock) -> int | None:
+    """Runs a replay to its end, or until a signal.
+
+    The first signal ends it after the page under way, which is then remembered; the second one at once.
+
+    Returns:
+        The number of the first signal; None without one.
+    """
+    from streams_app.cli.progress import showing
+
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(replay.run())
+    seen: list[int] = []
+
+    def on_signal(number: int) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            task.cancel()
+            return
+        replay.stop()
+        click.echo("ending after the page under way; once more to end at once", err=True)
+
+    numbers = signal.SIGINT, signal.SIGTERM
+    for number in numbers:
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        with showing(clock, "") as show:
+            replay.on_page = lambda done: show(_words(done), done.searched + done.read, 2 * done.offsets)
+            await task
+    except asyncio.CancelledError:
+        if not seen:
+            raise
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+    return seen[0] if seen else None
+
+
+def _words(done: Replayed) -> str:
+    if not done.read:
+        return f"looking for what was put back before: {done.searched} of {done.offsets}"
+    return f"{done.read} of {done.offsets} read, {done.put_back} put back, {done.refused.total()} refused again"

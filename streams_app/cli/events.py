@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from streams_app.cli.options import with_settings
-from streams_app.cli.tune_options import MomentType
+from streams_app.cli.options import MomentType, with_settings
 from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.settings import Settings
@@ -119,9 +118,8 @@ def explain(
 
 
 async def _explained(settings: Settings, one: Subscription, event: str, since_ms: int, limit: int, source: str | None) -> str:
-    from streams_app.cli.showing import showing
-    from streams_app.operations.event_log import Reach
-    from streams_app.operations.explain_event import explain_event
+    from streams_app.cli.progress import showing
+    from streams_app.operations.explain_event import Reach, explain_event
 
     clock = SystemClock()
     with showing(clock, "searching") as show:

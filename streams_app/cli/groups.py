@@ -90,7 +90,7 @@ def explain_one(settings: Settings, fold: str | None, group: str) -> None:
 
     How often groups of the fold reopen comes from the worker on this machine, if it runs; everything else from Redis and Kafka.
     """
-    from streams_app.operations.explain import explain
+    from streams_app.operations.explain_group import explain
 
     columns = shutil.get_terminal_size().columns
     click.echo(asyncio.run(explain(settings, one_fold(settings, fold), group, SystemClock(), columns)))

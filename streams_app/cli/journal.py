@@ -247,7 +247,7 @@ def verify(settings: Settings, name: str | None) -> int:
       1   something is wrong, each is named; or the settings are
       75  Redis or Kafka does not answer
     """  # noqa: D301  # \b is for click: keep these lines as they are
-    from streams_app.cli.showing import showing
+    from streams_app.cli.progress import showing
     from streams_app.formatting import counted
     from streams_app.operations.journal_verify import verify_journal
 

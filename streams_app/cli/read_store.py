@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
-from streams_app.cli.filling import fill
 from streams_app.cli.options import with_settings
-from streams_app.cli.rebuilding import rebuild
-from streams_app.cli.verifying import verify
+from streams_app.errors import ConfigurationError
+from streams_app.formatting import counted
 from streams_app.settings import Settings
+
+if TYPE_CHECKING:
+    from streams_app.operations.fill import Filled
+    from streams_app.settings import ReadStoreSettings
+import json
+from typing import TYPE_CHECKING, Any
+
+from streams_app.errors import BehindError
+
+if TYPE_CHECKING:
+    from streams_app.cli.tables import Column
+    from streams_app.operations.verified import Verified
+    from streams_app.read_store.core.comparing import Difference
+    from streams_app.read_store.core.merge import Value
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streams_app.operations.rebuild import Rebuilt
+    from streams_app.settings import ReadStoreSettings
 
 
 @click.group(name="read-store")
@@ -41,6 +61,192 @@ def init(settings: Settings, store: str | None) -> None:
         click.echo(line)
 
 
-command.add_command(fill)
-command.add_command(verify)
-command.add_command(rebuild)
+MOST_SHOWN: Final = 20
+
+
+@command.command(name="fill", short_help="Write groups that no record names, with the values of now.")
+@with_settings
+@click.argument("file", type=click.File("rb"))
+@click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; optional if there is only one.")
+@click.option("--fold", metavar="NAME", help="Fold of the groups; optional if the store has only one.")
+def fill(settings: Settings, file: BinaryIO, store: str | None, fold: str | None) -> int:
+    """Write groups that no record names into a read store, with the current values of its source.
+
+    A new store gets what its topics hold. Groups that have not changed since the fold began are in no topic: name them in FILE
+    (- is stdin), a JSON object a line, with the group fields and the changed names as in a folded record. What the store has
+    already stays, and every record is newer, so workers may run, and so may this once more.
+
+    \b
+    Exit codes:
+      0   every line is in the store
+      1   some lines are not, each is named; or the settings are wrong
+      75  the store or its source does not answer
+    """  # noqa: D301  # \b is for click: keep these lines as they are
+    declared = settings.read_store(store)
+    refused: list[str] = []
+    done = asyncio.run(_run_fill(settings, declared, fold, file, lambda number, why: refused.append(f"line {number}: {why}")))
+    for line in refused[:MOST_SHOWN]:
+        click.echo(line, err=True)
+    if len(refused) > MOST_SHOWN:
+        click.echo(f"and {len(refused) - MOST_SHOWN} more", err=True)
+    click.echo(f"{counted(done.lines - done.refused, 'line')} of {done.lines} in read store {declared.name}")
+    return ConfigurationError.exit_code if done.refused else 0
+
+
+async def _run_fill(
+    settings: Settings,
+    declared: ReadStoreSettings,
+    fold: str | None,
+    lines: Iterable[bytes],
+    on_refused: Callable[[int, str], None],
+) -> Filled:
+    from streams_app.cli.progress import showing
+    from streams_app.clock import SystemClock
+    from streams_app.operations.fill import Fill
+
+    clock = SystemClock()
+    with showing(clock, "filling") as show:
+        return await Fill(settings, declared, fold, clock, on_refused=on_refused, on_progress=show).run(lines)
+
+
+@command.command(name="verify")
+@with_settings
+@click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; optional if there is only one.")
+@click.option("--repair", is_flag=True, help="Write the differences, except cells that were written meanwhile.")
+@click.option(
+    "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Maximum number of differences shown."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each difference, for programs.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0, 3_600),
+    default=5.0,
+    show_default=True,
+    help="Seconds between two checks of a difference: more than a change takes from the source into its open group.",
+)
+def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_json: bool, wait: float) -> int:
+    """Compare a read store with its source, and print the differences.
+
+    Every cell of the store is compared with the source, and every cell that the folded topics name is looked up in the store.
+    Workers may run: a difference is checked again, and reported only if it persists and its group is not open.
+
+    \b
+    Exit codes:
+      0   equal, or all is repaired
+      1   something differs, or the settings are wrong
+      3   the store is behind and stands still, whatever differs beside that
+      75  the store, its source or Kafka does not answer
+    """  # noqa: D301  # \b is for click: keep these lines as they are
+    from streams_app.operations.verified import behind_text, told
+
+    declared = settings.read_store(store)
+    shown: list[Difference] = []
+
+    def take(found: Difference) -> None:
+        if as_json and len(shown) < limit:
+            click.echo(_difference_json(found))
+        shown.append(found) if len(shown) < limit else None
+
+    done = asyncio.run(_run_verify(settings, declared.name, repair, wait, take))
+    if shown and not as_json:
+        from streams_app.cli.tables import print_fitted
+
+        print_fitted(columns_of(shown))
+    for line in told(done, declared.name):
+        click.echo(line, err=as_json)
+    if done.differences > len(shown):
+        click.echo(f"{len(shown)} of {done.differences} differences are shown; --limit shows more", err=True)
+    if done.behind:
+        raise BehindError(behind_text(done, declared.name))
+    return 0 if done.differences == done.repaired else ConfigurationError.exit_code
+
+
+async def _run_verify(settings: Settings, store: str, repair: bool, wait: float, take: Any) -> Verified:
+    from streams_app.cli.progress import showing
+    from streams_app.clock import SystemClock
+    from streams_app.operations.verify import Verify
+
+    clock = SystemClock()
+    with showing(clock, "comparing") as show:
+        comparing = Verify(
+            settings, settings.read_store(store), clock, is_repair=repair, wait_seconds=wait, on_difference=take, on_progress=show
+        )
+        return await comparing.run()
+
+
+def columns_of(found: list[Difference]) -> list[Column]:
+    """The table of differences."""
+    from streams_app.cli.tables import Column
+    from streams_app.formatting import shown
+
+    folds = [one.cell.fold for one in found]
+    return [
+        Column("GROUP", [shown(one.cell.group_key) for one in found], least=16),
+        Column("NAME", [shown(one.cell.name) for one in found], least=10),
+        Column("WHAT", [one.kind.value for one in found], least=7),
+        Column("IN THE STORE", ["-" if one.stored is None else _cell_text(one.stored.value) for one in found], least=12),
+        Column("IN THE SOURCE", [one.why or _cell_text(one.change.value) for one in found], least=13),
+        Column("FOLD", folds, least=10, rank=1, is_known=len(set(folds)) == 1),
+    ]
+
+
+def _cell_text(value: Value) -> str:
+    from streams_app.formatting import escaped
+
+    return "-" if value is None else escaped(_cell_json(value) or "")
+
+
+def _cell_json(value: Value) -> str | None:
+    """As JSON; what has none, so that every store refuses it, as a text that shows it."""
+    from streams_app.read_store.core.values import integer_fault, json_text
+
+    if isinstance(value, int) and integer_fault(value):
+        return json.dumps(hex(value))
+    try:
+        return json_text(value)
+    except TypeError:  # an unpaired surrogate
+        return json.dumps(value)
+
+
+def _difference_json(found: Difference) -> str:
+    import orjson
+
+    from streams_app.formatting import json_line
+
+    def fragment(value: Value) -> Any:
+        text = _cell_json(value)
+        return None if text is None else orjson.Fragment(str(text))  # orjson takes no subclass of str
+
+    row = {
+        "fold": found.cell.fold, "group": found.cell.group_key, "name": found.cell.name, "what": found.kind.value,
+        "store": None if found.stored is None else fragment(found.stored.value), "source": fragment(found.change.value),
+        "store_version": None if found.stored is None else found.stored.version,
+    }  # fmt: skip
+    return json_line(row | ({"why": found.why} if found.why else {}))
+
+
+@command.command(name="rebuild", short_help="Fill a new table and put it in the place of the present one.")
+@with_settings
+@click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; optional if there is only one.")
+def rebuild(settings: Settings, store: str | None) -> None:
+    """Fill a new table for a read store, and swap it with the current one.
+
+    The table gets what the folded topics hold, with the values of now, and what only the present table has. Workers and readers may
+    go on all the time: the switch is one transaction, no value goes back, and the former table stays as TABLE_old until the next
+    rebuild. One that is interrupted has changed nothing; call it again.
+    """
+    from streams_app.operations.rebuild import told
+
+    declared = settings.read_store(store)
+    for line in told(asyncio.run(_run_rebuild(settings, declared)), declared):
+        click.echo(line)
+
+
+async def _run_rebuild(settings: Settings, declared: ReadStoreSettings) -> Rebuilt:
+    from streams_app.cli.progress import showing
+    from streams_app.clock import SystemClock
+    from streams_app.operations.rebuild import Rebuild
+
+    clock = SystemClock()
+    with showing(clock, "reading") as show:
+        return await Rebuild(settings, declared, clock, on_found=click.echo, on_progress=show).run()

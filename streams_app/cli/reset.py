@@ -14,7 +14,7 @@ from streams_app.formatting import counted
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
-    from streams_app.operations.reset import Plan
+    from streams_app.operations.reset_fold import Plan
     from streams_app.operations.reset_subscriber import SubscriberPlan
     from streams_app.subscribers.initial_offsets import At
     from streams_app.subscribers.subscription import Subscription
@@ -148,7 +148,7 @@ def _lines(one: Subscription, planned: SubscriberPlan) -> list[str]:
 
 def _reset_fold(settings: Settings, fold: str, *, is_emitted: bool, yes: bool) -> None:
     from streams_app.operations.audit import audit
-    from streams_app.operations.reset import carry_out, emit_all, members, plan
+    from streams_app.operations.reset_fold import carry_out, emit_all, members, plan
 
     planned = asyncio.run(plan(settings, fold))
     if planned.is_empty:

@@ -31,7 +31,7 @@ def create(settings: Settings) -> None:
     lost. For a subscriber that is not new, it commits the first offset of partitions that were added to its topic; its workers must
     be stopped for this.
     """
-    from streams_app.operations.making_topics import make_topics
+    from streams_app.operations.topics import make_topics
 
     made = asyncio.run(make_topics(settings))
     for name in made.created:

@@ -13,8 +13,7 @@ import click
 from click.core import ParameterSource
 
 from streams_app.cli.groups import one_fold
-from streams_app.cli.options import with_settings
-from streams_app.cli.tune_options import DurationsType, DurationType, MomentType, ShareType
+from streams_app.cli.options import DurationsType, DurationType, MomentType, ShareType, with_settings
 from streams_app.clock import Clock, SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
@@ -22,7 +21,7 @@ from streams_app.process import search_cycles_rarely
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
-    from streams_app.cli.tune_progress import Telling
+    from streams_app.cli.tune_view import Telling
     from streams_app.tuning.columns import Columns
     from streams_app.tuning.points import Curve
     from streams_app.tuning.read_counts import ReadCounts
@@ -166,8 +165,7 @@ def _replayed(
     journal: str | None,
 ) -> tuple[Curve, Callable[[int], str | None]]:
     """Reads the events of a topic or a file and replays them; the function says why they do not allow a recommendation."""
-    from streams_app.cli.tune_progress import telling
-    from streams_app.cli.tune_view import tell
+    from streams_app.cli.tune_view import tell, telling
     from streams_app.formatting import escaped
     from streams_app.tuning.columns import Columns
     from streams_app.tuning.read_counts import ReadCounts

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import aiohttp
@@ -15,7 +18,6 @@ from streams_app.clock import Clock, SystemClock
 from streams_app.delivery.outgoing import Outgoing
 from streams_app.demo.explaining import HOT_KEY, Explained, explained, follow_command
 from streams_app.demo.fields import fault_of
-from streams_app.demo.interruption import Interruption
 from streams_app.demo.kept import FirstEvents
 from streams_app.demo.load import Load, LoadEvents, Update
 from streams_app.demo.observer import Observer, WorkerGauges, scrape
@@ -343,3 +345,46 @@ class _Demo:
         step("                   and so do the scores of the subscriber, which has done each folded record")
         for line in [*(self._explained.lines if self._explained is not None else ()), *self._kept.lines()]:
             step(line)
+
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interruption:
+    """What the signals of this process do while the demo runs; used by the main thread only."""
+
+    def __init__(self) -> None:
+        self._listener: Callable[[int], object] | None = None
+        self._is_leaving = False
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Within the block a signal that nobody listens to raises ``KeyboardInterrupt``, once."""
+        before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def listen(self, listener: Callable[[int], object]) -> None:
+        """Hands signals to a listener from now on, between any two steps of the main thread."""
+        self._listener = listener
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the demo has begun to end, so that signals are ignored."""
+        return self._is_leaving
+
+    def leave(self) -> None:
+        """Notes that the demo has begun to end: signals are ignored from now on."""
+        self._is_leaving = True
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self._is_leaving:
+            return
+        if self._listener is not None:
+            self._listener(number)
+            return
+        self._is_leaving = True
+        raise KeyboardInterrupt

@@ -24,7 +24,7 @@ from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.child import Child
 from streams_app.errors import ConfigurationError, InternalError
 from streams_app.fold import Fold
-from streams_app.operations.making_topics import make_topics
+from streams_app.operations.topics import make_topics
 from streams_app.read_store.targets.choice import open_store
 from streams_app.settings import Settings
 

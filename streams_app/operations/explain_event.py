@@ -1,33 +1,225 @@
-"""Why has this subscriber not finished this event? Asked of the broker, Redis and a worker; nothing is changed."""
+"""A topic that a subscriber reads, searched for one event: its log, and how far the group is in it."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
 
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streams_app.clock import Clock
-from streams_app.delivery.batch import TP
-from streams_app.errors import ConfigurationError, StreamsAppError
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.marks import marks_of
+from streams_app.errors import BadEventError, ConfigurationError, StreamsAppError
+from streams_app.events.codec import event_id
+from streams_app.events.declaration import Event
+from streams_app.events.headers import TYPE, header, source_of
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_ends import high_watermarks
-from streams_app.kafka.log_reader import log_reader, stable_ends
+from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.operations.dead_letter import Selection
 from streams_app.operations.dead_letters import Listed, letters_of
-from streams_app.operations.event_log import EventLog, Reach
-from streams_app.operations.explained_event import EventFacts, Searched, describe, describe_none
+from streams_app.operations.event_facts import EventFacts, Searched, describe, describe_none
 from streams_app.operations.groups import redis_of
-from streams_app.operations.letters import Selection
 from streams_app.operations.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
 from streams_app.subscribers.initial_offsets import committed
 from streams_app.subscribers.keys import SubscriberKeys
-from streams_app.subscribers.original_position import again_topic
+from streams_app.subscribers.offset_metadata import decoded
+from streams_app.subscribers.original_position import again_topic, is_for, taken_apart
 from streams_app.subscribers.store import AttemptEntry
 from streams_app.subscribers.subscription import Subscription
+
+Ranges: TypeAlias = Mapping[TP, tuple[int, int]]
+"""Partition → what of it: [begin, end)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a search by id goes.
+
+    Attributes:
+        since_ms: What is finished is searched back to this time; None: not at all.
+        most: So many offsets are looked at; what is unfinished first.
+        show: Takes words, what is done, and of how much.
+        source: Only events with this ``ce_source``, within which ids are unique; None: with any.
+    """
+
+    since_ms: int | None
+    most: int
+    show: Callable[[str, int, int | None], None] = lambda words, done, total: None
+    source: str | None = None
+
+
+def size_of(ranges: Ranges) -> int:
+    """How many offsets these ranges have (pure)."""
+    return sum(end - begin for begin, end in ranges.values())
+
+
+def first_of(ranges: Ranges, most: int) -> dict[TP, tuple[int, int]]:
+    """The beginnings of ranges, ``most`` offsets together: each has the same share, or all that it has (pure)."""
+    return {tp: (ranges[tp][0], ranges[tp][0] + share) for tp, share in _shares(ranges, most).items()}
+
+
+def last_of(ranges: Ranges, most: int) -> dict[TP, tuple[int, int]]:
+    """The ends of ranges, likewise (pure)."""
+    return {tp: (ranges[tp][1] - share, ranges[tp][1]) for tp, share in _shares(ranges, most).items()}
+
+
+def _shares(ranges: Ranges, most: int) -> dict[TP, int]:
+    shares: dict[TP, int] = {}
+    for tp, (begin, end) in sorted(ranges.items(), key=lambda found: found[1][1] - found[1][0]):
+        share = min(end - begin, max(0, most - sum(shares.values())) // (len(ranges) - len(shares)))
+        shares[tp] = share
+    return shares
+
+
+class EventLog:
+    """A topic of a subscriber, and how far its group is in it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        one: Subscription,
+        consumer: AIOKafkaConsumer,
+        commits: Mapping[TP, Committed],
+        edges: Ranges,
+        high: Mapping[TP, int],
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            settings: Of the application.
+            one: The subscriber.
+            consumer: Of :func:`.log_reader.log_reader`, of all partitions of the topic.
+            commits: What the group has committed.
+            edges: Where the log of each partition begins, and how far it can be read.
+            high: High watermark of each partition: beyond that an open transaction hides what was acknowledged.
+        """
+        self._settings = settings
+        self._one = one
+        self._consumer = consumer
+        self._marks = {
+            tp: mark for tp, held in commits.items() if (mark := marks_of(held, [one.subscriber.name]).get(one.subscriber.name))
+        }
+        self._edges = edges
+        self._high = high
+        self._again = again_topic(settings.app_id)
+
+    async def at(self, tp: TP, offset: int) -> EventFacts:
+        """The event at an offset, whatever there is of it.
+
+        Raises:
+            ConfigurationError: There is no such partition.
+        """
+        if tp not in self._edges:
+            raise ConfigurationError([f"topic {tp.topic!r} has partitions 0 to {len(self._edges) - 1}, not {tp.partition}"])
+        begin, end = self._edges[tp]
+        if begin <= offset < end:
+            async with aclosing(self._read({tp: (offset, offset + 1)})) as read:
+                async for record in (record async for batch in read for record in batch.records):
+                    return self._found(tp, offset, record)
+        return self._found(tp, offset)
+
+    async def with_id(self, wanted: str, reach: Reach) -> tuple[EventFacts | None, Searched]:
+        """The first event with an id: of those from the committed offsets on, else of the newest ones below them."""
+        above = {tp: (self._from(tp), end) for tp, (_, end) in self._edges.items()}
+        at = {} if reach.since_ms is None else await self._offsets_at(reach.since_ms)
+        below = {tp: (min(at.get(tp, begin), begin), begin) for tp, (begin, _) in above.items()}
+        first = first_of(above, reach.most)
+        last = last_of(below, reach.most - size_of(first))
+        topic = next(iter(self._edges)).topic
+        unseen = size_of(above) + size_of(below) - size_of(first) - size_of(last)
+        searched = Searched(topic, size_of(first), size_of(last), reach.since_ms, unseen, is_complete=first == above)
+        done, of = 0, searched.above + searched.below
+        for ranges in (first, last):
+            async with aclosing(self._read(ranges)) as read:
+                async for batch in read:
+                    found = next(
+                        (record for record in batch.records if self._is_wanted(batch.tp, record, wanted, reach.source)), None
+                    )
+                    if found is not None:
+                        return self._found(batch.tp, found.offset, found), searched
+                    done += len(batch.records)
+                    reach.show(f"{done:,} records of {topic} searched", min(done, of), of)
+        return None, searched
+
+    @property
+    def hidden(self) -> dict[TP, tuple[int, int]]:
+        """What open transactions hide of each partition; empty: nothing."""
+        return {tp: (end, self._high[tp]) for tp, (_, end) in self._edges.items() if self._high[tp] > end}
+
+    async def hidden_with_id(self, consumer: AIOKafkaConsumer, wanted: str, reach: Reach) -> EventFacts | None:
+        """The first event with an id of those that open transactions hide.
+
+        Args:
+            consumer: Of :func:`.log_reader.log_reader`, which reads what is not committed, too.
+            wanted: The id.
+            reach: How much is looked at.
+        """
+        async with aclosing(read_ranges(consumer, first_of(self.hidden, reach.most))) as read:
+            async for batch in read:
+                for record in batch.records:
+                    if self._is_wanted(batch.tp, record, wanted, reach.source):
+                        return self._found(batch.tp, record.offset, record)
+        return None
+
+    async def of_letter(self, tp: TP, offset: int, wanted: str) -> EventFacts:
+        """The event of a dead letter, of which the log may have nothing any more."""
+        begin, end = self._edges.get(tp, (0, 0))
+        if offset < end:
+            return replace(await self.at(tp, offset), event_id=wanted)
+        return EventFacts(tp, offset, begin, offset + 1, mark=self._marks.get(tp), event_id=wanted)
+
+    def _from(self, tp: TP) -> int:
+        """What may be unfinished begins there."""
+        mark = self._marks.get(tp)
+        return max(self._edges[tp][0], 0 if mark is None else mark.offset)
+
+    async def _offsets_at(self, time_ms: int) -> dict[TP, int]:
+        found = await self._consumer.offsets_for_times({TopicPartition(*tp): time_ms for tp in self._edges})
+        return {TP(*tp): self._edges[TP(*tp)][1] if at is None else at.offset for tp, at in found.items()}
+
+    def _read(self, ranges: Ranges) -> AsyncGenerator[Batch, None]:
+        self._consumer.resume(*(TopicPartition(*tp) for tp in self._edges))  # an earlier read has paused them
+        return read_ranges(self._consumer, ranges)
+
+    def _is_wanted(self, tp: TP, record: Any, wanted: str, source: str | None) -> bool:
+        if source is not None and source_of(record.headers) != os.fsencode(source):
+            return False
+        return self._id(tp, record) == wanted and (tp.topic != self._again or self._is_ours(tp, record.headers, ""))
+
+    def _id(self, tp: TP, record: Any) -> str:
+        """Its id; of what was put back that of the event that it was."""
+        headers, place = record.headers, (tp.topic, tp.partition, record.offset)
+        if tp.topic == self._again and (was := taken_apart(headers)) is not None:
+            origin, headers = was
+            place = (origin.tp.topic, origin.tp.partition, origin.offset)
+        try:
+            return event_id(headers, self._settings.limits, *place)
+        except BadEventError:
+            return ":".join(map(str, place))
+
+    def _found(self, tp: TP, offset: int, record: Any = None) -> EventFacts:
+        begin, end = self._edges[tp]
+        mark = self._marks.get(tp)
+        note = None if mark is None else decoded(mark.note, mark.offset, end)
+        if record is None:
+            return EventFacts(tp, offset, begin, end, self._high[tp], mark, note)
+        told = "" if tp.topic == self._again else header(record.headers, TYPE) or ""
+        is_ours = self._is_ours(tp, record.headers, told)
+        return EventFacts(tp, offset, begin, end, self._high[tp], mark, note, self._id(tp, record), told, record.timestamp, is_ours)
+
+    def _is_ours(self, tp: TP, headers: Any, told: str) -> bool:
+        if tp.topic == self._again:
+            return is_for(self._one.subscriber.name, headers)
+        return not isinstance(self._one.subscriber.source, Event) or told in ("", self._one.subscriber.source.key)
+
 
 PLACE: Final = re.compile(r"([a-zA-Z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})", re.ASCII)
 MOST_LETTERS: Final = 10

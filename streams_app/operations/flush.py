@@ -16,7 +16,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
 from streams_app.folding.store.keys import EVERYTHING
 from streams_app.formatting import escaped
-from streams_app.operations.explain import find
+from streams_app.operations.explain_group import find
 from streams_app.operations.groups import Place, places_of, redis_of
 from streams_app.settings import Settings
 

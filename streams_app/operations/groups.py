@@ -5,20 +5,22 @@ Redis is read in bounded pages, and nothing is changed; nothing here stands on t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from redis.asyncio import Redis
 
-from streams_app.codec import canonical_bytes
-from streams_app.errors import UnknownFoldError
+from streams_app.codec import canonical_bytes, member_of
+from streams_app.errors import BadEventError, UnknownFoldError
 from streams_app.fold import Fold
+from streams_app.folding.core.record import Sealed
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
 from streams_app.folding.store.keys import ShardKeys, shard_keys
 from streams_app.formatting import group_value
+from streams_app.read_store.core.asking import group_of
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.settings import Settings
 
@@ -31,6 +33,7 @@ WORKER_SCANNED: Final = 10_000
 
 PAGE: Final = 1_000
 PARTITIONS_ASKED: Final = 1_000
+SCAN_OUTBOX: Final = 10_000
 
 SORTS: Final = {
     "quiet": ("quiet_in_ms", False),
@@ -232,6 +235,16 @@ async def collect(redis: Redis, places: Sequence[Place], limit: int, sort: str, 
     return rows
 
 
+async def outbox_counts(redis: Redis, place: Place) -> dict[bytes, int]:
+    """How many records of each group wait to be sent, of the first of the outbox."""
+    packed: Any = await redis.zrange(place.keys.outbox, 0, SCAN_OUTBOX - 1)
+    counts: dict[bytes, int] = {}
+    for entry in packed:
+        member = Sealed.unpack(entry).member
+        counts[member] = counts.get(member, 0) + 1
+    return counts
+
+
 _Pages = AsyncIterator[tuple[list[tuple[bytes, float]], float]]
 
 
@@ -263,3 +276,36 @@ async def _by_opening(redis: Redis, place: Place, scanned: int) -> _Pages:
         yield [(member, timer) for member, timer in zip(members, timers, strict=True) if timer is not None], 0.0
         if len(members) < PAGE:
             return
+
+
+ASKED: Final = 1_000
+"""Groups of which Redis is asked at once."""
+
+
+async def open_groups(settings: Settings, fold: str, columns: Collection[str]) -> set[str]:
+    """Those of some groups that are open now.
+
+    Args:
+        settings: Settings of the application.
+        fold: Name of the fold.
+        columns: Groups as the column ``group_key`` has them.
+
+    Raises:
+        TryAgainError: Redis does not answer.
+    """
+    members: dict[bytes, str] = {}
+    for column in columns:
+        group = group_of(column)
+        with suppress(BadEventError):  # its key was no UTF-8, and the column only tells how it reads
+            members[member_of(group if isinstance(group, tuple) else (group,))] = column
+    found: set[bytes] = set()
+    async with redis_of(settings) as redis:
+        for place in await places_of(redis, settings, fold):
+            left = list(members.keys() - found)
+            for begin in range(0, len(left), ASKED):
+                asked: Any = left[begin : begin + ASKED]
+                timers: Any = await redis.zmscore(place.keys.due, asked)
+                found.update(member for member, timer in zip(asked, timers, strict=True) if timer is not None)
+            # Afterwards: a group leaves the timers for the outbox.
+            found.update(members.keys() & (await outbox_counts(redis, place)).keys())
+    return {members[member] for member in found}

@@ -1,18 +1,23 @@
-"""Dead letters put back after a fix, for the fold or the subscriber that refused them and no other.
+"""Replay the dead letters of one fold or subscriber after a fix.
 
-Where they go, and which can, is said by a :class:`.destinations.Destination`. What was put back is remembered in the dead-letter
-topic itself: each page is followed by a receipt, a record without ``reason`` whose header ``streams-app-put-back`` names the
-application and the fold, or the subscriber, and whose value has a digest of each event, one a line. A receipt lies behind its
-letters, in their own partition, so that retention removes it after them. A committed offset would not do: it can only say "up to
-here", and a broker forgets it after a week without a member. A replay that is killed between the acknowledgement of a page and that
-of its receipt puts this page back again the next time: worse to lose an event than to handle it twice. Of two replays at the same
-time neither would see the receipts of the other, so there is one at a time, see :mod:`.replay_lease`.
+A :class:`.replay_destinations.Destination` decides which dead letters can be replayed, and where they go. Only the component that
+rejected an event receives it again.
+
+Receipts record what was replayed. After each page the replay appends a receipt to the dead-letter topic: a record without
+``reason``, whose header ``streams-app-put-back`` names the application and the fold or subscriber, and whose value holds a digest
+of each replayed event, one a line. A receipt lies behind its dead letters in the same partition, so retention removes it after
+them. A committed offset would not do: it only says "up to here", and a broker forgets it after a week without a member.
+
+If a replay is killed between the acknowledgement of a page and that of its receipt, the next replay sends this page again: a
+duplicate is better than a loss. Concurrent replays would not see each other's receipts, so :mod:`.replay_lease` allows one at a
+time.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka.errors import OutOfOrderSequenceNumber
@@ -21,12 +26,80 @@ from streams_app.clock import Clock
 from streams_app.delivery.outgoing import TOO_LARGE, Outgoing
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.producer import AckedProducer
+from streams_app.operations.dead_letter import RECEIPT_HEADER, ListedDeadLetter, Selection
 from streams_app.operations.dead_letters import LetterTopic, letter_topic
-from streams_app.operations.destinations import Destination
-from streams_app.operations.letters import RECEIPT_HEADER, ListedDeadLetter, Selection
+from streams_app.operations.replay_destinations import Destination
 from streams_app.operations.replay_lease import ReplayLease, replay_lease
-from streams_app.operations.replayed import Replayed
+from streams_app.reasons import Reason
 from streams_app.settings import Settings
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What a replay has done so far, or would do.
+
+    Attributes:
+        is_begun: Whether both topics exist, so that the replay has begun.
+        offsets: Number of records that the dead-letter topic has.
+        searched: How many of them were searched for receipts.
+        read: How many of them were looked at as letters after that.
+        put_back: Events that the source has acknowledged; in a dry run: that would be put back.
+        refused: Reason → events that the present definition would refuse again.
+        left: Cause in words → events that cannot be put back.
+        before: Events that were asked for, and that an earlier replay has put back.
+        twice: Letters that were written twice, of which one was taken.
+        unselected: Letters that were not asked for; of those whose events were put back before, nothing is said.
+        unknown: Events that were sent and not acknowledged: they may have arrived.
+        forgotten: Events that were put back, but whose receipt was not acknowledged.
+        is_limited: Whether the limit has ended the replay.
+        is_stopped: Whether a signal has ended the replay.
+    """
+
+    is_begun: bool = False
+    offsets: int = 0
+    searched: int = 0
+    read: int = 0
+    put_back: int = 0
+    refused: Counter[Reason] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+    before: int = 0
+    twice: int = 0
+    unselected: int = 0
+    unknown: int = 0
+    forgotten: int = 0
+    is_limited: bool = False
+    is_stopped: bool = False
+
+
+def summary(done: Replayed, *, dry_run: bool, failed: bool) -> list[str]:
+    """The lines a person is told at the end, the counts last.
+
+    Args:
+        done: What the replay has done.
+        dry_run: Whether nothing was really put back.
+        failed: Whether the replay ended with an error.
+    """
+    lines = []
+    if failed or done.is_stopped:
+        lines.append(f"interrupted after {done.read} of {done.offsets} records of the dead-letter topic")
+    if done.is_limited:
+        lines.append("the limit is reached: what follows can be put back later")
+    for count, words in (
+        (done.before, "put back before: --again would repeat them"),
+        (done.twice, "there twice: taken once"),
+        (done.unselected, "not chosen: they can be put back later"),
+        *((count, f"left where they are: {why}") for why, count in done.left.most_common()),
+        (done.unknown, "sent and not acknowledged: they may have arrived, and the next replay puts them back again"),
+        (done.forgotten, "put back and not remembered: the next replay puts them back again"),
+    ):
+        if count:
+            lines.append(f"{count} {words}")
+    reasons = ", ".join(f"{reason} {count}" for reason, count in done.refused.most_common())
+    again = f"{done.refused.total()}{{}} refused again" + (f" ({reasons})" if reasons else "")
+    if dry_run:
+        return [*lines, f"dry run: {done.put_back} would pass now, " + again.format(" would be")]
+    return [*lines, f"{done.put_back} put back, " + again.format("")]
+
 
 ATTEMPTS: Final = 3
 RECEIPT_EVENTS: Final = 100

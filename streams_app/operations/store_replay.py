@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from streams_app.clock import Clock
 from streams_app.health.metrics import Metrics
+from streams_app.operations.dead_letter import ListedDeadLetter, Selection
 from streams_app.operations.dead_letters import letter_topic
-from streams_app.operations.letters import ListedDeadLetter, Selection
-from streams_app.operations.replayed import Replayed
+from streams_app.operations.replay import Replayed
 from streams_app.read_store.agents.letters import OutputRecord
 from streams_app.read_store.agents.sync import Sync, steps
 from streams_app.settings import ReadStoreSettings, Settings

@@ -23,9 +23,9 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.operations.folded_topics import FoldedTopics
+from streams_app.operations.groups import open_groups
 from streams_app.operations.insisting import insisted
 from streams_app.operations.repairing import repaired
-from streams_app.operations.still_open import open_groups
 from streams_app.operations.verified import Verified
 from streams_app.read_store.core.comparing import Difference, DifferenceKind, differences, stays
 from streams_app.read_store.core.merge import Cell, CellChange, Stored

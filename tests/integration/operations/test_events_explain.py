@@ -15,8 +15,7 @@ from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka import group_offsets
-from streams_app.operations.event_log import Reach
-from streams_app.operations.explain_event import explain_event
+from streams_app.operations.explain_event import Reach, explain_event
 from streams_app.settings import RedisSettings
 from streams_app.subscribers.declaration import subscriber
 from streams_app.subscribers.received import Received, Reject

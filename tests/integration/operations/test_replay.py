@@ -21,10 +21,9 @@ from aiokafka.structs import ConsumerRecord
 from streams_app.clock import SystemClock
 from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
-from streams_app.operations.destinations import FoldDestination
-from streams_app.operations.letters import Selection
-from streams_app.operations.replay import DeadLetterReplay
-from streams_app.operations.replayed import Replayed
+from streams_app.operations.dead_letter import Selection
+from streams_app.operations.replay import DeadLetterReplay, Replayed
+from streams_app.operations.replay_destinations import FoldDestination
 from streams_app.settings import Settings
 from tests.checker import event
 from tests.conftest import KafkaServer, Names, RedisServer

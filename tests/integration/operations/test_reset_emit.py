@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streams_app.operations.reset import emit_all, plan
+from streams_app.operations.reset_fold import emit_all, plan
 from streams_app.settings import Settings
 from tests.checker import event
 from tests.helpers import delete_topic, wait_until

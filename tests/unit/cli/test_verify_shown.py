@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streams_app.cli.verifying import _line, columns_of
+from streams_app.cli.read_store import _difference_json, columns_of
 from streams_app.read_store.core.comparing import Difference, DifferenceKind
 from streams_app.read_store.core.merge import Cell, CellChange, Stored, Value
 
@@ -28,7 +28,7 @@ VALUES: list[tuple[Any, Any, str]] = [
 @pytest.mark.parametrize(("value", "told", "cell"), VALUES, ids=["surrogate", "long", "empty", "zero", "nothing", "nul"])
 def test_a_value_is_printed_as_it_is_even_if_it_has_no_json(value: Any, told: Any, cell: str) -> None:
     one = difference(value, value)
-    row = json.loads(_line(one))
+    row = json.loads(_difference_json(one))
     columns = {column.title: column.cells for column in columns_of([one])}
 
     assert (told, told) == (row["store"], row["source"])

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from streams_app import Event, Received, Retries, subscriber
-from streams_app.operations.letters import ListedDeadLetter, taken_apart
+from streams_app.operations.dead_letter import ListedDeadLetter, taken_apart
 from streams_app.testing import SubscriberTester
 
 PAGE = (Path(__file__).parents[3] / "docs" / "subscribers.md").read_text("utf-8")

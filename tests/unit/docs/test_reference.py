@@ -16,7 +16,7 @@ from streams_app.delivery.refused import Refused
 from streams_app.errors import StreamsAppError
 from streams_app.health.metric_table import METRICS
 from streams_app.live.hub.tokens import COOKIE
-from streams_app.operations.letters import RECEIPT_HEADER
+from streams_app.operations.dead_letter import RECEIPT_HEADER
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration import subscriber
 from streams_app.subscribers.letters import DeadLetterWriter

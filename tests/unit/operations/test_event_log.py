@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streams_app.delivery.batch import TP
-from streams_app.operations.event_log import first_of, last_of
+from streams_app.operations.explain_event import first_of, last_of
 
 LARGE, SMALL, NONE = (TP("orders", number) for number in range(3))
 RANGES = {LARGE: (100, 200), SMALL: (5, 10), NONE: (7, 7)}

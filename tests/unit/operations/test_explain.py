@@ -12,8 +12,8 @@ from streams_app import Fold
 from streams_app.codec import keys_typed, member_of
 from streams_app.formatting import counted, shown_group, span, time_text
 from streams_app.health.metrics import Metrics
-from streams_app.operations.explained import FoundGroup, describe, describe_none, opened_again
 from streams_app.operations.folded_events import pointer_to_journal
+from streams_app.operations.group_facts import FoundGroup, describe, describe_none, opened_again
 from streams_app.operations.groups import Place
 from streams_app.operations.worker_pages import Page
 from streams_app.settings import Settings

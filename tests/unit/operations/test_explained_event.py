@@ -9,8 +9,8 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import Mark
-from streams_app.operations.explained_event import EventFacts, Searched, describe, describe_none, standing
-from streams_app.operations.letters import ListedDeadLetter
+from streams_app.operations.dead_letter import ListedDeadLetter
+from streams_app.operations.event_facts import EventFacts, Searched, describe, describe_none, standing
 from streams_app.operations.worker_pages import Page
 from streams_app.settings import Settings
 from streams_app.subscribers.crash_isolation import WATCHED_MS

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from streams_app.cli import group
 from streams_app.cli.dead_letters import _nothing, _print
+from streams_app.operations.dead_letter import RECEIPT_HEADER, ListedDeadLetter, Selection
 from streams_app.operations.dead_letters import Oldest, Shown
-from streams_app.operations.letters import RECEIPT_HEADER, ListedDeadLetter, Selection
 from streams_app.reasons import Reason
 
 

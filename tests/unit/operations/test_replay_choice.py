@@ -9,10 +9,9 @@ import pytest
 from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
 from streams_app.fold import Fold
-from streams_app.operations.destinations import FoldDestination
-from streams_app.operations.letters import ListedDeadLetter, Selection
-from streams_app.operations.replay import Choice, DeadLetterReplay
-from streams_app.operations.replayed import Replayed, summary
+from streams_app.operations.dead_letter import ListedDeadLetter, Selection
+from streams_app.operations.replay import Choice, DeadLetterReplay, Replayed, summary
+from streams_app.operations.replay_destinations import FoldDestination
 from streams_app.settings import Limits, Settings
 from streams_app.settings.sections import KafkaSettings
 from tests.manual_clock import ManualClock

@@ -8,10 +8,9 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
-from streams_app.operations.destinations import Insistence, SubscriberDestination
-from streams_app.operations.letters import ListedDeadLetter, Selection, taken_apart
-from streams_app.operations.replay import Choice
-from streams_app.operations.replayed import Replayed
+from streams_app.operations.dead_letter import ListedDeadLetter, Selection, taken_apart
+from streams_app.operations.replay import Choice, Replayed
+from streams_app.operations.replay_destinations import Insistence, SubscriberDestination
 from streams_app.settings import EventsSettings, Settings
 from streams_app.subscribers.loading import subscription_named
 from streams_app.subscribers.original_position import OriginalPosition, addressed

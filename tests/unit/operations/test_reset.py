@@ -7,7 +7,7 @@ import pytest
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.marks import commit_of, marks_of
 from streams_app.delivery.processor import Mark
-from streams_app.operations.reset import without_mark
+from streams_app.operations.reset_fold import without_mark
 
 FOLDS = ("likes", "shares")
 

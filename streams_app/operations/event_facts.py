@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import Mark
 from streams_app.formatting import counted, escaped, shown, span, time_text
-from streams_app.operations.explained import laid_out
-from streams_app.operations.letters import ListedDeadLetter
+from streams_app.operations.dead_letter import ListedDeadLetter
+from streams_app.operations.group_facts import laid_out
 from streams_app.subscribers.crash_isolation import WATCHED_MS
 from streams_app.subscribers.offset_metadata import Note
 from streams_app.subscribers.status import WAITS, words_of

@@ -3,7 +3,7 @@
 A reset removes the fold's keys in Redis and its mark in the committed offsets. The fold then begins by its ``start``, as a new one,
 and its records have versions that may be lower than before: a read store lets them through, see
 :mod:`streams_app.operations.reset_read_store`. The workers of the application must be stopped: Kafka refuses to move the offsets of
-a group that has members. What is still open is emitted before that on request, see :mod:`streams_app.operations.reset_emit`.
+a group that has members. What is still open is emitted before that on request, see :mod:`streams_app.operations.reset_fold`.
 """
 
 from __future__ import annotations
@@ -13,25 +13,38 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 
+from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.marks import commit_of, marks_of
 from streams_app.delivery.processor import Mark
-from streams_app.errors import ConfigurationError
+from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import FOLD_NAME, Fold
 from streams_app.folding.agents.claim import is_recreated
-from streams_app.folding.store.keys import APP_PATTERN
+from streams_app.folding.agents.context import FoldContext
+from streams_app.folding.agents.emitter import Emitter
+from streams_app.folding.agents.retired_folds import retired_fold
+from streams_app.folding.core.record import RecordShape
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.keys import APP_PATTERN, shard_keys
+from streams_app.folding.store.scripts import FoldScripts
+from streams_app.folding.store.shard_store import ShardStore
 from streams_app.formatting import counted
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
 from streams_app.kafka.admin import admin_client
 from streams_app.kafka.diagnosis import why_unreachable
 from streams_app.kafka.group_offsets import held_in, in_group, member_count, move
+from streams_app.kafka.producer import AckedProducer
 from streams_app.kafka.topic_ids import topic_ids
 from streams_app.operations.groups import redis_of
-from streams_app.operations.reset_emit import NOTHING_REMOVED, emit, left_of, topic_id_of
 from streams_app.operations.reset_read_store import Behind, behind, follow, known_partitions
 from streams_app.settings import Settings
 
@@ -237,3 +250,76 @@ def without_mark(held: Committed, declared: Iterable[str], fold: str, start: int
     commit = commit_of(others)
     # A broker that keeps no metadata knows the offset only: not above what the others need, nor above where this one begins.
     return commit if held.metadata else Committed(min(commit.offset, start), commit.metadata)
+
+
+NOTHING_REMOVED: Final = "nothing was removed"
+
+
+async def left_of(redis: Redis, settings: Settings, name: str, tps: Collection[TP]) -> dict[TP, Fold]:
+    """The shards of a fold from which something can be emitted, each with the fold that says where to.
+
+    Args:
+        redis: Client of the application's Redis.
+        settings: Settings of the application.
+        name: Name of the fold, declared or not.
+        tps: Partitions of which the fold has state.
+    """
+    scripts = FoldScripts(redis)
+    declared = {fold.source: fold for fold in settings.folds if fold.name == name}
+    found: dict[TP, Fold] = {}
+    for tp in sorted(tps):
+        left = await _store(scripts, settings, name, tp).left_behind()
+        if left is not None:
+            definition, topics = left
+            found[tp] = declared.get(tp.topic) or retired_fold(tp, RecordShape.from_text(definition), orjson.loads(topics))
+    return found
+
+
+async def topic_id_of(redis: Redis, settings: Settings, name: str, tp: TP) -> str:
+    """The id of the topic that a fold has folded of a partition; "" where that is not known."""
+    return await _store(FoldScripts(redis), settings, name, tp).topic_id()
+
+
+async def emit(settings: Settings, left: Mapping[TP, Fold], partitions: Mapping[str, int]) -> int:
+    """Emits all open groups, with the reason ``flush``, and what waits in the outboxes.
+
+    Args:
+        settings: Settings of the application.
+        left: What :func:`left_of` has found.
+        partitions: Source → how many partitions it had; versions of records say so.
+
+    Returns:
+        Number of groups that were emitted.
+
+    Raises:
+        TryAgainError: Redis does not answer, or the broker has not acknowledged everything.
+        ConfigurationError: Somebody else has taken a shard over.
+    """
+    producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-reset")
+    try:
+        async with redis_of(settings) as redis:
+            clock = TrustedClock(SystemClock())
+            parts = FoldContext(settings, FoldScripts(redis), producer, clock, Metrics(settings), Status())
+            return sum([await _emit_shard(parts, fold, tp, partitions[tp.topic]) for tp, fold in left.items()])
+    finally:
+        await producer.stop()
+
+
+async def _emit_shard(parts: FoldContext, fold: Fold, tp: TP, partitions: int) -> int:
+    shard = Shard(fold, tp, _store(parts.scripts, parts.settings, fold.name, tp))
+    emitter = Emitter(shard, parts.producer, parts.dead_letters_of(fold, tp), parts.clock, parts.metrics)
+    try:
+        # No id of the source: the state keeps the one it has. Should the reset break off, workers still refuse the new log.
+        await shard.claim(0, partitions)
+        await emitter.drain()
+    except RefusedError as error:
+        fault = f"a worker, or another reset, has taken fold {fold.name!r} of {tp} over: stop it first"
+        raise ConfigurationError([f"{fault}; {NOTHING_REMOVED}"]) from error
+    except ConnectionError as error:
+        done = f"{counted(emitter.acknowledged, 'record')} of {tp} acknowledged, {len(shard.outbox)} or more are not"
+        raise TryAgainError(f"topic {fold.output}: {done} ({error}); {NOTHING_REMOVED}, repeat the command") from error
+    return emitter.acknowledged
+
+
+def _store(scripts: FoldScripts, settings: Settings, fold: str, tp: TP) -> ShardStore:
+    return ShardStore(scripts, shard_keys(settings.app_id, fold, *tp))

@@ -13,25 +13,22 @@ from streams_app.clock import Clock
 from streams_app.codec import keys_typed
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
-from streams_app.folding.core.record import Sealed
 from streams_app.folding.store.codec import INFO_FIELD
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
 from streams_app.kafka.log_ends import high_watermarks
-from streams_app.operations.explained import FoundGroup, describe, describe_none, opened_again
 from streams_app.operations.folded_events import pointer_to_journal
-from streams_app.operations.groups import Place, places_of, redis_of, rows_of
+from streams_app.operations.group_facts import FoundGroup, describe, describe_none, opened_again
+from streams_app.operations.groups import Place, outbox_counts, places_of, redis_of, rows_of
 from streams_app.operations.worker_pages import pages, usual_url
 from streams_app.settings import Settings
-
-SCAN_OUTBOX = 10_000
 
 
 async def find(redis: Redis, places: list[Place], group: str) -> list[FoundGroup]:
     """Every shard in which a group is open or waits in the outbox."""
     found = []
     for place in places:
-        sealed = await waiting(redis, place)
+        sealed = await outbox_counts(redis, place)
         for member in keys_typed(group):
             score: Any = await redis.zscore(place.keys.due, member)
             rows = await rows_of(redis, place, [(member, score)]) if score is not None else []
@@ -41,16 +38,6 @@ async def find(redis: Redis, places: list[Place], group: str) -> list[FoundGroup
             names = sorted(name.decode("utf-8", "backslashreplace") for name in fields if name != INFO_FIELD)
             found.append(FoundGroup(place, member, rows[0] if rows else None, tuple(names), sealed.get(member, 0)))
     return found
-
-
-async def waiting(redis: Redis, place: Place) -> dict[bytes, int]:
-    """How many records of each group wait to be sent, of the first of the outbox."""
-    packed: Any = await redis.zrange(place.keys.outbox, 0, SCAN_OUTBOX - 1)
-    counts: dict[bytes, int] = {}
-    for entry in packed:
-        member = Sealed.unpack(entry).member
-        counts[member] = counts.get(member, 0) + 1
-    return counts
 
 
 async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, width: int) -> str:

@@ -19,7 +19,7 @@ from streams_app.events.headers import Headers
 from streams_app.fold import Fold
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.replay_routing import REPLAY_HEADER, replay_target
-from streams_app.operations.letters import ListedDeadLetter
+from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.reasons import FOLLOWED, INTERRUPTED, Reason
 from streams_app.settings import Limits, Settings
 from streams_app.subscribers.decoding import decode_of
