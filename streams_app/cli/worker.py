@@ -61,14 +61,9 @@ def command(config: Path | None, app: str | None, log_level: str, log_format: st
 
             # What is wrong with it is told before any server is asked: no waiting mends it.
             subscriptions_of(catalogue_of(settings), settings)
-        if only or not settings.folds:
-            from streams_app.worker.serving_apart import chosen, serve_apart
+        from streams_app.worker.runtime import serve
 
-            serve_apart(settings, chosen(settings, only))
-        else:
-            from streams_app.worker.runtime import serve
-
-            serve(declared)
+        serve(declared, only)
     except StreamsAppError as error:
         if log_format == "json":
             logging.getLogger(__name__).critical("%s", error)

@@ -1,21 +1,27 @@
-"""What runs beside Faust, started and ended together: Redis, HTTP, watchdog, read stores, subscribers, live views, journals."""
+"""Everything that runs in a worker beside its folds, put together in one place.
+
+These are read stores, subscribers, live views, journals, HTTP pages and the watchdog, with the Redis client, producer and clock
+that they share. A worker without folds consists of them; with folds, they run beside the Faust application.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from redis.asyncio import Redis
 
 from streams_app.checking.redis import warn_of_servers
-from streams_app.clock import Clock
-from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.skew import SkewWatch
+from streams_app.clock import Clock, SystemClock
+from streams_app.delivery.patience import DEPENDENCY_ERRORS
+from streams_app.delivery.skew import SKEW_EVERY_SECONDS, SkewWatch
+from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import TryAgainError
-from streams_app.folding.agents.shard_snapshots import ClaimedShards
 from streams_app.folding.store.keys import probe_key
 from streams_app.health.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
 from streams_app.health.metrics import Metrics
@@ -27,122 +33,149 @@ from streams_app.live.agents.agent import LiveViews
 from streams_app.operations.groups import groups_of_worker
 from streams_app.read_store.agents.access import require_store_access
 from streams_app.read_store.agents.agent import ReadStoreAgent
-from streams_app.redis_access.client import REDIS_ERRORS, require_rights, why_unreachable
+from streams_app.redis_access.client import REDIS_ERRORS, connect, require_access, require_rights, why_unreachable
 from streams_app.settings import Settings
 from streams_app.subscribers.running import Subscribers
+from streams_app.worker.selection import Selection
 from streams_app.worker.watchdog import Folding, Watchdog
 
 logger = logging.getLogger(__name__)
 
-STOP_SECONDS = 12.0
-"""Subscribers commit and leave their groups, once what runs has ended; read stores need less."""
+STOP_SECONDS: Final = 12.0
+"""At shutdown, subscribers get this time to commit and leave their groups, after ``worker.grace``; read stores need less."""
 
-BEAT_SECONDS = 1.0
+BEAT_SECONDS: Final = 1.0
+
+Run = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+"""Runs one component until the event is set."""
 
 
 @dataclass(slots=True)
-class Services:
-    """What create_app made for it."""
+class Components:
+    """Prepares, starts and stops what runs beside the folds of a worker; :func:`assemble` makes it.
+
+    Attributes:
+        selection: What is to run.
+        on_fatal: Ends the process because of an error; called from any thread.
+        is_folding: Whether folds run, too. Then Redis must answer at the start.
+        stopping: Set when the worker begins to shut down.
+    """
 
     settings: Settings
-    redis: Redis
-    producer: AckedProducer
+    selection: Selection
     clock: Clock
     metrics: Metrics
     status: Status
+    redis: Redis
+    producer: AckedProducer
+    skew: SkewWatch
     http: HttpServer
     watchdog: Watchdog
-    skew: SkewWatch
-    held: ClaimedShards
     on_fatal: Callable[[BaseException], None]
+    is_folding: bool = False
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    beating: asyncio.Task[None] | None = None
+    heartbeat: asyncio.Task[None] | None = None
+    _runs: dict[str, Run] = field(default_factory=dict)
 
-    async def start(self, ownership: Ownership) -> None:
-        """Connects.
+    async def prepare(self) -> None:
+        """Create the components, and check what must hold before any of them starts.
 
         Raises:
-            TryAgainError: Redis or Kafka cannot be reached.
-            ConfigurationError: One of them does not let us in.
+            TryAgainError: Kafka cannot be reached; nor can Redis, if folds run.
+            ConfigurationError: A server denies access, topics are missing, or a component has wrong settings.
         """
-        try:
-            await require_rights(self.redis, probe_key(self.settings.app_id))
-            await self.skew.check_once()
-            await warn_of_servers(self.redis, self.settings)
-        except REDIS_ERRORS as error:
-            raise await why_unreachable(self.settings.redis, error) from error
-        # Before anything runs: what is wrong with one of them ends the start.
-        agents = [(store, ReadStoreAgent(self.settings, store, self.metrics, self.clock)) for store in self.settings.read_stores]
-        await require_store_access(self.settings.read_stores)
-        subscribers = None
-        if self.settings.events.catalogue is not None:
-            subscribers = Subscribers(
-                self.settings,
-                self.redis,
-                self.producer,
-                self.skew.clock,
-                self.metrics,
-                self.status,
-                self.on_fatal,
-                self.watchdog.watch,
-            )
-            await subscribers.require_topics()
-            self.status.pages |= {EVENTS_PAGE: subscribers.page, ASYNCAPI_PAGE: subscribers.asyncapi}
-        live, journals = self._live_views(), self._journals()
-        self.status.groups_provider = lambda fold, limit: groups_of_worker(
-            self.held.shards(), self.settings, self.redis, fold, limit
-        )
-        self.status.beat(self.clock.monotonic_ms())
-        add_journal_pages(self.http, self.settings, self.clock)
-        self.http.start()
-        self.watchdog.watch("folds", ownership, is_essential=True)
-        self.watchdog.start(Folding(ownership, self.held))
-        self.beating = self._run(self._beat(), "heartbeat")
+        await self._check_redis()
+        agents = [(store, ReadStoreAgent(self.settings, store, self.metrics, self.clock)) for store in self.selection.stores]
+        await require_store_access(self.selection.stores)
         for store, agent in agents:
             self.watchdog.watch_transactions(store.group, agent.ownership)
-            self._run(agent.run(self.stopping), store.group)
-        if subscribers is not None:
-            self._run(subscribers.run(self.stopping), "subscribers")
-        if live is not None:
-            self._run(live.run(self.stopping), "live views")
-        if journals is not None:
-            self._run(journals.run(self.stopping), "journals")
+            self._runs[store.group] = agent.run
+        if self._has_subscribers():
+            subscribers = Subscribers(
+                self.settings, self.redis, self.producer, self.skew.clock, self.metrics, self.status, self.on_fatal,
+                self.watchdog.watch, self.selection.subscribers,
+            )  # fmt: skip
+            await subscribers.require_topics()
+            self.status.pages |= {EVENTS_PAGE: subscribers.page, ASYNCAPI_PAGE: subscribers.asyncapi}
+            self._runs["subscribers"] = subscribers.run
+        if views := self.selection.views:
+            live = LiveViews(self.settings, self.redis, self.producer, self.skew.clock, self.metrics, self.watchdog.watch, views)
+            await live.require_topics()
+            self._runs["live views"] = live.run
+        if self.selection.journals:
+            journals = Journals(
+                self.settings, self.redis, self.skew.clock, self.metrics, self.watchdog.watch, self.selection.journals
+            )  # fmt: skip
+            await journals.require_topics()
+            self._runs["journals"] = journals.run
 
-    def _live_views(self) -> LiveViews | None:
-        if not (views := self.settings.live_of_topics):
-            return None
-        return LiveViews(
-            self.settings, self.redis, self.producer, self.skew.clock, self.metrics, self.watchdog.watch, views
-        )  # fmt: skip
+    async def _check_redis(self) -> None:
+        warn = partial(warn_of_servers, self.redis, self.settings)
+        probe = probe_key(self.settings.app_id)
+        if self.is_folding:
+            try:
+                await require_rights(self.redis, probe)
+                await self.skew.check_once()
+                await warn()
+            except REDIS_ERRORS as error:
+                raise await why_unreachable(self.settings.redis, error) from error
+            self._runs["redis"] = partial(watch_redis, self.skew, None)
+        elif self.selection.uses_redis:
+            await require_access(self.settings.redis, probe)
+            await self.skew.try_once()
+            self._runs["redis"] = partial(watch_redis, self.skew, warn)
 
-    def _journals(self) -> Journals | None:
-        if not (journals := self.settings.journals):
-            return None
-        return Journals(self.settings, self.redis, self.skew.clock, self.metrics, self.watchdog.watch, journals)
+    def _has_subscribers(self) -> bool:
+        selected = self.selection.subscribers
+        return self.settings.events.catalogue is not None if selected is None else bool(selected)
+
+    def start(self, folding: Folding | None = None) -> None:
+        """Start everything that was prepared.
+
+        Args:
+            folding: What the worker folds; None: nothing.
+
+        Raises:
+            TryAgainError: No port is free for the HTTP pages.
+        """
+        self.status.beat(self.clock.monotonic_ms())
+        if folding is not None:
+            self.status.groups_provider = lambda fold, limit: groups_of_worker(
+                folding.held.shards(), self.settings, self.redis, fold, limit
+            )
+            self.watchdog.watch("folds", folding.ownership, is_essential=True)
+        add_journal_pages(self.http, self.settings, self.clock)
+        self.http.start()
+        if folding is None:
+            self.status.clear("start")
+        self.watchdog.start(folding)
+        self.heartbeat = self._run(self._beat(), "heartbeat")
+        for name, run in self._runs.items():
+            self._run(run(self.stopping), name)
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Runs a task; an error of it is one that nobody knows, and ends the process."""
+        """Run a task; an error of it is unexpected and ends the process."""
         task = asyncio.create_task(work, name=name)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
         self.tasks.append(task)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        error = self._unasked(task) if task.cancelled() else task.exception()
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        error = self._unexpected_cancellation(task) if task.cancelled() else task.exception()
         if error is not None:
             logger.error("a task has failed task=%s error=%r", task.get_name(), error)
             self.on_fatal(error)
 
-    def _unasked(self, task: asyncio.Task[None]) -> BaseException | None:
-        """The error of a task that was cancelled although nothing is to stop: what it did is done by nobody now."""
+    def _unexpected_cancellation(self, task: asyncio.Task[None]) -> BaseException | None:
+        """The error of a task that was cancelled before the worker stops: nothing does its work any more."""
         return None if self.stopping.is_set() else TryAgainError(f"the task {task.get_name()!r} was cancelled")
 
     async def stop(self) -> None:
-        """Ends everything started, within a few seconds once what runs for subscribers has ended."""
+        """Stop everything; takes a few seconds after the running functions of subscribers have completed."""
         self.watchdog.stop()
         self.stopping.set()
-        if others := [task for task in self.tasks if task is not self.beating]:
+        if others := [task for task in self.tasks if task is not self.heartbeat]:
             await asyncio.wait(others, timeout=STOP_SECONDS + self.settings.worker.grace_seconds)
         for task in self.tasks:
             task.cancel()
@@ -151,7 +184,76 @@ class Services:
         await self.redis.aclose()
 
     async def _beat(self) -> None:
-        # Until the very end: what runs for subscribers may take long to end, and a worker that waits for it is alive.
+        # Until the very end: functions of subscribers may take long to complete, and a worker that waits for them is alive.
         while True:
             self.status.beat(self.clock.monotonic_ms())
             await asyncio.sleep(BEAT_SECONDS)
+
+
+def assemble(
+    settings: Settings,
+    selection: Selection,
+    on_fatal: Callable[[BaseException], None],
+    *,
+    clock: Clock | None = None,
+    is_folding: bool = False,
+) -> Components:
+    """Make the components of a worker; nothing is connected yet.
+
+    Args:
+        settings: Of the application.
+        selection: What runs beside folds.
+        on_fatal: Ends the process because of an error; called from any thread.
+        clock: Another clock than that of the machine, for tests.
+        is_folding: Whether the worker runs the folds, too.
+    """
+    clock = clock or SystemClock()
+    metrics, status, redis = Metrics(settings), Status(), connect(settings.redis)
+    if is_folding:
+        producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-output", tell=status.set_topic)
+    else:
+        producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-letters")
+    # A worker without folds does not report the lag of folds, which other workers run.
+    watched = settings if is_folding else settings.model_copy(update={"folds": ()})
+    return Components(
+        settings,
+        selection,
+        clock,
+        metrics,
+        status,
+        redis,
+        producer,
+        SkewWatch(TrustedClock(clock), status, redis.time),
+        HttpServer(settings.http, status, metrics, clock),
+        Watchdog(watched, clock, metrics, status, asks_redis=is_folding or selection.uses_redis),
+        on_fatal,
+        is_folding,
+    )
+
+
+async def watch_redis(skew: SkewWatch, warn: Callable[[], Awaitable[None]] | None, stop: asyncio.Event) -> None:
+    """Compare the clock with that of Redis until the worker stops.
+
+    Ids are stored by the hour, and waits end by the wall clock, so all workers need the same time.
+
+    Args:
+        skew: Compares the clocks.
+        warn: Reports a wrong configuration of Redis once it answers; None: this was done.
+        stop: Set when the worker stops.
+    """
+    watching, stopping = asyncio.create_task(_watch_forever(skew, warn)), asyncio.create_task(stop.wait())
+    await asyncio.wait((watching, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    # A command to a frozen Redis may take longer to time out than a worker has for its shutdown.
+    if not watching.cancel():
+        watching.result()
+
+
+async def _watch_forever(skew: SkewWatch, warn: Callable[[], Awaitable[None]] | None) -> None:
+    while True:
+        if warn is not None:
+            with suppress(*DEPENDENCY_ERRORS):
+                await warn()
+                warn = None
+        await asyncio.sleep(SKEW_EVERY_SECONDS)
+        await skew.try_once()

@@ -1,8 +1,7 @@
-"""create_app: the one file that knows every part.
+"""The Faust application: agents that read the sources of folds, and timers that emit and commit.
 
-It owns the Faust application: the agents that read the sources, and the timers that emit and commit. What runs beside it is in
-:mod:`streams_app.worker.components`, what happens to events in :mod:`streams_app.folding`, what is done to Faust and aiokafka in
-:mod:`streams_app.kafka`.
+What runs beside the folds is in :mod:`streams_app.worker.components`, what happens to events in :mod:`streams_app.folding`, and
+what is changed in Faust and aiokafka in :mod:`streams_app.kafka`.
 """
 
 from __future__ import annotations
@@ -16,31 +15,28 @@ from typing import Any
 import faust
 from faust.app.base import BootStrategy
 
-from streams_app.clock import Clock, SystemClock
+from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.skew import SKEW_EVERY_SECONDS, SkewWatch
 from streams_app.delivery.surroundings import Surroundings
-from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import ConfigurationError, StreamsAppError, text_of
 from streams_app.folding.agents.context import FoldContext, report_rejected_events
 from streams_app.folding.agents.processors import FoldProcessors
+from streams_app.folding.agents.shard_snapshots import ClaimedShards
 from streams_app.folding.store.scripts import FoldScripts
-from streams_app.health.http import HttpServer
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.kafka.batches import BatchScheduler
 from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.host import FaustHost
-from streams_app.kafka.producer import AckedProducer
 from streams_app.kafka.tables import NoTables
 from streams_app.logs import hold_back_libraries
 from streams_app.process import leave
-from streams_app.redis_access.client import connect
 from streams_app.settings import Settings
 from streams_app.subscribers.starting import require_topics
-from streams_app.worker.components import Services
-from streams_app.worker.watchdog import Watchdog
+from streams_app.worker.components import Components, assemble
+from streams_app.worker.selection import everything
+from streams_app.worker.watchdog import Folding
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +61,8 @@ class FoldingApp(faust.App):
 
     settings: Settings
     ownership: Ownership
-    services: Services
+    components: Components
+    claimed_shards: ClaimedShards
     metrics: Metrics
     status: Status
     fatal: BaseException | None = None
@@ -88,7 +85,8 @@ class FoldingApp(faust.App):
         try:
             if not self.is_served:
                 await require_topics(self.settings)
-            await self.services.start(self.ownership)
+            await self.components.prepare()
+            self.components.start(Folding(self.ownership, self.claimed_shards))
         except StreamsAppError as error:
             self._leave_for(error)
             raise
@@ -96,7 +94,7 @@ class FoldingApp(faust.App):
 
     async def on_stop(self) -> None:
         """Commits while the consumer still belongs to its group."""
-        self.services.stopping.set()  # read stores and subscribers leave groups of their own meanwhile
+        self.components.stopping.set()  # read stores and subscribers leave groups of their own meanwhile
         await self.ownership.stop()
         report_rejected_events(self.settings.folds, self.metrics)
         await super().on_stop()
@@ -107,7 +105,7 @@ class FoldingApp(faust.App):
         Only now that the consumer has left its group: functions of subscribers may take long to end, and other workers fold on.
         """
         await super().on_shutdown()
-        await self.services.stop()
+        await self.components.stop()
         self._leave_for(self.fatal)
 
     def _leave_for(self, fault: BaseException | None) -> None:
@@ -121,7 +119,7 @@ class FoldingApp(faust.App):
 
     def on_seek(self, generation: int) -> None:
         """The consumer group has assigned partitions."""
-        self.services.producer.forget_trouble()
+        self.components.producer.forget_trouble()
         self.status.clear("start")
         self.ownership.assigned(generation)
 
@@ -161,7 +159,6 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
     """
     if not settings.folds:
         raise ConfigurationError(["there is no fold: subscribers alone are run by `streams-app worker`, without Faust"])
-    clock = clock or SystemClock()
     session_seconds = settings.kafka.session_timeout_ms / 1000
     app = FoldingApp(
         settings.app_id,
@@ -187,29 +184,23 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
         worker_redirect_stdouts=False,
         autodiscover=False,
     )
-    app.settings, app.metrics, app.status = settings, Metrics(settings), Status()
-    app.has_failed = asyncio.Event()
-    redis = connect(settings.redis)
-    producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-output", tell=app.status.set_topic)
-    http = HttpServer(settings.http, app.status, app.metrics, clock)
-    watchdog = Watchdog(settings, clock, app.metrics, app.status)
-    trusted = TrustedClock(clock)
-    skew = SkewWatch(trusted, app.status, redis.time)
-    scripts = FoldScripts(redis, lambda name: app.metrics.script_seconds.labels(script=name).time())
-    parts = FoldContext(settings, scripts, producer, trusted, app.metrics, app.status)
-    app.services = Services(
-        settings, redis, producer, clock, app.metrics, app.status, http, watchdog, skew, parts.claimed_shards, app.on_fatal
-    )  # fmt: skip
+    app.settings, app.has_failed = settings, asyncio.Event()
+    app.components = assemble(settings, everything(settings), app.on_fatal, clock=clock, is_folding=True)
+    app.metrics, app.status = app.components.metrics, app.components.status
+    trusted = app.components.skew.clock
+    scripts = FoldScripts(app.components.redis, lambda name: app.metrics.script_seconds.labels(script=name).time())
+    context = FoldContext(settings, scripts, app.components.producer, trusted, app.metrics, app.status)
+    app.claimed_shards = context.claimed_shards
     app.ownership = Ownership(
         FaustHost(lambda: app.consumer, lambda: app.consumer_generation_id),
-        FoldProcessors(parts),
+        FoldProcessors(context),
         Surroundings(
             trusted, app.status, app.on_fatal, _counted(settings, app.metrics),
             settings.kafka.session_timeout_ms, settings.worker.tick_ms / 1000, on_went_back=app.metrics.went_back,
         ),
     )  # fmt: skip
     _add_agents(app)
-    _add_timers(app, parts)
+    _add_timers(app, context)
     return app
 
 
@@ -235,13 +226,13 @@ def _add_agents(app: FoldingApp) -> None:
         app.agent(topic, name=f"fold-{source}")(fold)
 
 
-def _add_timers(app: FoldingApp, parts: FoldContext) -> None:
-    settings, ownership, services = app.settings, app.ownership, app.services
+def _add_timers(app: FoldingApp, context: FoldContext) -> None:
+    settings, ownership = app.settings, app.ownership
 
     @app.timer(interval=settings.worker.tick_ms / 1000, name="tick")
     async def tick() -> None:
         ownership.tick_once()
-        parts.observe_shards(ownership.assignment)
+        context.observe_shards(ownership.assignment)
 
     @app.timer(interval=settings.worker.commit_every_ms / 1000, name="commit")
     async def commit() -> None:
@@ -250,7 +241,3 @@ def _add_timers(app: FoldingApp, parts: FoldContext) -> None:
     @app.timer(interval=REFUSED_EVERY_SECONDS, name="refused")
     async def refused() -> None:
         report_rejected_events(settings.folds, app.metrics)
-
-    @app.timer(interval=SKEW_EVERY_SECONDS, name="skew")
-    async def skew() -> None:
-        await services.skew.try_once()

@@ -1,6 +1,7 @@
-"""One worker as a process: started, stopped by SIGTERM in time, ended with the right exit code.
+"""One worker as a process: it starts, stops on SIGTERM within a time limit, and ends with an exit code.
 
-``streams-app worker`` runs this module. ``faust -A streams_app.worker worker`` does not: Faust's own worker does the same there.
+``streams-app worker`` runs this module, with or without folds. ``faust -A streams_app.worker worker`` does not: there, Faust's own
+worker runs the application.
 """
 
 from __future__ import annotations
@@ -8,43 +9,49 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from collections.abc import Collection
 
 import uvloop
 
 from streams_app.errors import InternalError, StreamsAppError
+from streams_app.kafka.member import wait
 from streams_app.process import leave_in_time, search_cycles_rarely
 from streams_app.settings import Settings
-from streams_app.subscribers.starting import require_topics
+from streams_app.subscribers.rights import enabled_of, needed_apart
+from streams_app.subscribers.starting import require_rights, require_topics
+from streams_app.worker.components import BEAT_SECONDS, assemble
 from streams_app.worker.faust_app import FoldingApp, create_app
+from streams_app.worker.selection import Selection, select
 
 logger = logging.getLogger(__name__)
 
 
-def serve(declared: Settings | FoldingApp) -> None:
-    """Runs a worker until SIGTERM or SIGINT.
+def serve(declared: Settings | FoldingApp, only: Collection[str] = ()) -> None:
+    """Run a worker until SIGTERM or SIGINT.
 
     Args:
         declared: Settings, or an application made of them, which may have agents and timers of its own.
+        only: Names of read stores, subscribers, live views or journals to run instead of everything.
 
     Raises:
-        ConfigurationError: Topics are missing, or one was made again.
-        TryAgainError: A dependency is away at the start, or another worker owns our partitions.
-        InternalError: Anything else has ended it.
+        ConfigurationError: A name is unknown, topics or rights are missing, or a topic was recreated.
+        TryAgainError: A dependency is not available at the start, no port is free, or another worker owns the partitions.
+        InternalError: An unexpected error has ended a worker with folds.
+        Exception: An unexpected error, or one of the catalogue's lifespan, has ended a worker without folds.
     """
+    settings = declared if isinstance(declared, Settings) else declared.settings
+    running = _serve_selection(settings, select(settings, only)) if only or not settings.folds else _serve_folds(declared)
     search_cycles_rarely()
     # The runner is not closed: see leave().
-    asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(declared))
+    asyncio.Runner(loop_factory=uvloop.new_event_loop).run(running)
 
 
-async def _serve(declared: Settings | FoldingApp) -> None:
+async def _serve_folds(declared: Settings | FoldingApp) -> None:
     settings = declared if isinstance(declared, Settings) else declared.settings
     await require_topics(settings)
     app = create_app(settings) if isinstance(declared, Settings) else declared
     app.is_served = True
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, stop, number)
+    stop = _stop_on_signals()
     logger.info(
         "worker starts app_id=%s folds=%s kafka=%s redis=%s",
         settings.app_id, ",".join(fold.name for fold in settings.folds), settings.kafka.bootstrap_servers,
@@ -65,6 +72,54 @@ async def _serve(declared: Settings | FoldingApp) -> None:
         await app.stop()
     _raise_fault(app, starting)
     logger.info("worker ended")
+
+
+async def _serve_selection(settings: Settings, selection: Selection) -> None:
+    """Run a worker without folds.
+
+    It is a member of its consumer groups like any worker, and shares partitions with the others. Faust is not used. If a store, a
+    source, Redis or Kafka becomes unavailable later, it waits for it.
+    """
+    stop, fatal = _stop_on_signals(), _FatalError()
+    selected = selection.subscribers
+    subscriptions = [one for one in enabled_of(settings) if one.subscriber.name in selected] if selected else []
+    needed = needed_apart(settings, selection.stores, subscriptions, selection.views, selection.journals)
+    await require_rights(settings, list(needed))
+    components = assemble(settings, selection, fatal.put)
+    try:
+        await components.prepare()
+        logger.info(
+            "worker starts app_id=%s runs=%s kafka=%s redis=%s",
+            settings.app_id, ",".join(selection.names), settings.kafka.bootstrap_servers, settings.redis.redacted_url,
+        )  # fmt: skip
+        components.start()
+        while not (stop.is_set() or fatal.error):
+            await wait(stop, BEAT_SECONDS)
+        leave_in_time(settings.worker.grace_seconds)
+    finally:
+        await components.stop()
+    if fatal.error is not None:
+        raise fatal.error
+    logger.info("worker ended")
+
+
+class _FatalError:
+    """The first error after which the process cannot continue."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    def put(self, error: BaseException) -> None:
+        """Store an error; called from any thread."""
+        self.error = self.error or error
+
+
+def _stop_on_signals() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, _on_signal, stop, number)
+    return stop
 
 
 def _on_signal(stop: asyncio.Event, number: int) -> None:

@@ -20,9 +20,10 @@ from streams_app.local import LocalEvents
 from streams_app.local.scripts import MemoryScripts
 from streams_app.settings import Settings
 from streams_app.subscribers.keys import HOUR_MS
-from streams_app.worker import serving_apart
-from streams_app.worker.components import Services
-from streams_app.worker.serving_apart import chosen, serve_apart
+from streams_app.worker import components
+from streams_app.worker.components import Components
+from streams_app.worker.runtime import serve
+from streams_app.worker.selection import everything
 from tests.helpers import wait_until
 
 LIMIT_SECONDS = 60
@@ -71,7 +72,7 @@ async def test_a_worker_that_cannot_compare_its_clock_says_so_once_in_each_outag
 
 
 async def test_a_comparison_without_an_answer_does_not_hold_up_the_end_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_apart, "SKEW_EVERY_SECONDS", 0)
+    monkeypatch.setattr(components, "SKEW_EVERY_SECONDS", 0)
     asked, stop, never = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def ask() -> tuple[int, int]:
@@ -80,7 +81,7 @@ async def test_a_comparison_without_an_answer_does_not_hold_up_the_end_of_a_work
         return 0, 0
 
     skew = SkewWatch(TrustedClock(Ahead()), Status(), ask)
-    comparing = asyncio.create_task(serving_apart._look_at_redis(skew, AsyncMock(), stop))
+    comparing = asyncio.create_task(components.watch_redis(skew, AsyncMock(), stop))
     await asyncio.wait_for(asked.wait(), LIMIT_SECONDS)
     stop.set()
 
@@ -88,7 +89,7 @@ async def test_a_comparison_without_an_answer_does_not_hold_up_the_end_of_a_work
 
 
 async def test_a_redis_that_is_away_at_the_start_of_a_worker_is_looked_at_once_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_apart, "SKEW_EVERY_SECONDS", 0)
+    monkeypatch.setattr(components, "SKEW_EVERY_SECONDS", 0)
     stop, redis, looks = asyncio.Event(), Asked(), 0
     answers = iter([ConnectionError("Redis is away"), ConnectionError("Redis is away"), None])
 
@@ -103,7 +104,7 @@ async def test_a_redis_that_is_away_at_the_start_of_a_worker_is_looked_at_once_i
             stop.set()
         return await redis.time()
 
-    await serving_apart._look_at_redis(SkewWatch(TrustedClock(SystemClock()), Status(), ask), warn, stop)
+    await components.watch_redis(SkewWatch(TrustedClock(SystemClock()), Status(), ask), warn, stop)
 
     assert "all are asked for" == next(answers, "all are asked for")
 
@@ -155,8 +156,8 @@ def shop() -> Settings:
 
 def test_subscribers_that_run_apart_get_a_clock_that_is_compared(shop: Settings) -> None:
     given = Clocks()
-    with patch("streams_app.worker.serving_apart.Subscribers", given), pytest.raises(NothingToRunError):
-        serve_apart(shop, chosen(shop, ["ship"]))
+    with patch("streams_app.worker.components.Subscribers", given), pytest.raises(NothingToRunError):
+        serve(shop, ["ship"])
 
     assert [TrustedClock] == [type(clock) for clock in given]
 
@@ -165,10 +166,12 @@ async def test_subscribers_beside_folds_get_the_clock_that_is_compared(shop: Set
     given, redis = Clocks(), Asked()
     redis.is_away = False
     skew = SkewWatch(TrustedClock(Ahead()), Status(), redis.time)
-    around: Any = dict.fromkeys(["producer", "metrics", "http", "watchdog", "held", "on_fatal"], MagicMock())
-    services = Services(settings=shop, clock=Ahead(), status=Status(), skew=skew, redis=AsyncMock(), **around)
+    rest: Any = dict.fromkeys(["producer", "metrics", "http", "watchdog", "on_fatal"], MagicMock())
+    running = Components(
+        shop, everything(shop), Ahead(), status=Status(), skew=skew, redis=AsyncMock(), is_folding=True, **rest
+    )  # fmt: skip
     no_servers = patch("streams_app.worker.components.warn_of_servers", AsyncMock())
     with no_servers, patch("streams_app.worker.components.Subscribers", given), pytest.raises(NothingToRunError):
-        await services.start(MagicMock())
+        await running.prepare()
 
     assert [skew.clock] == given

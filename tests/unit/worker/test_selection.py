@@ -9,7 +9,7 @@ import pytest
 from streams_app.errors import ConfigurationError
 from streams_app.settings import EventsSettings, Settings
 from streams_app.worker.faust_app import create_app
-from streams_app.worker.serving_apart import chosen
+from streams_app.worker.selection import select
 
 FOLD = {"name": "account-metrics", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m"}
 STORE = {"name": "dashboard", "url": "sqlite:///read.db", "folds": ["account-metrics"], "source": "carried"}
@@ -21,13 +21,13 @@ def settings(**more: Any) -> Settings:
 
 
 def test_a_name_is_that_of_a_read_store_or_of_a_subscriber() -> None:
-    runs = chosen(settings(read_stores=[STORE]), ["ship", "dashboard"])
+    runs = select(settings(read_stores=[STORE]), ["ship", "dashboard"])
 
     assert ["dashboard", "ship"] == runs.names
 
 
 def test_without_a_name_all_subscribers_run_that_are_enabled() -> None:
-    runs = chosen(settings(subscribers=[{"name": "ship", "enabled": False}]), ())
+    runs = select(settings(subscribers=[{"name": "ship", "enabled": False}]), ())
 
     assert (["recompute"], []) == (runs.subscribers, runs.stores)
 
@@ -35,8 +35,8 @@ def test_without_a_name_all_subscribers_run_that_are_enabled() -> None:
 def test_journals_run_without_a_name_and_by_their_name_alone() -> None:
     given = settings(journals=[{"name": "accounts", "source": "s", "key": "id"}, {"name": "posts", "source": "s", "key": "@key"}])
 
-    assert ["ship", "recompute", "accounts", "posts"] == chosen(given, ()).names
-    assert (["posts"], True) == (chosen(given, ["posts"]).names, chosen(given, ["posts"]).is_in_redis)
+    assert ["ship", "recompute", "accounts", "posts"] == select(given, ()).names
+    assert (["posts"], True) == (select(given, ["posts"]).names, select(given, ["posts"]).uses_redis)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_journals_run_without_a_name_and_by_their_name_alone() -> None:
 )
 def test_what_cannot_run_is_told(names: list[str], more: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        chosen(settings(**more), names)
+        select(settings(**more), names)
 
     assert fault == str(caught.value)
 

@@ -12,27 +12,27 @@ import pytest
 
 from streams_app.errors import TryAgainError
 from streams_app.health.status import Status
-from streams_app.worker import serving_apart
-from streams_app.worker.components import Services
+from streams_app.settings import Settings
+from streams_app.worker import runtime
+from streams_app.worker.components import Components
+from streams_app.worker.selection import Selection
 from tests.ownership import raising
 from tests.virtual_loop import LoopClock, in_no_time
 
 
-def services(fatal: list[BaseException]) -> Services:
+def components(fatal: list[BaseException]) -> Components:
     nothing: Any = None
-    return Services(
-        nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing, on_fatal=fatal.append
-    )  # fmt: skip
+    return Components(nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing, fatal.append)
 
 
-async def ended(running: Services) -> None:
+async def ended(running: Components) -> None:
     await asyncio.wait(running.tasks)
     await asyncio.sleep(0)  # what is called when a task is done has its turn
 
 
 async def test_a_task_that_is_cancelled_unasked_ends_the_worker(caplog: pytest.LogCaptureFixture) -> None:
     fatal: list[BaseException] = []
-    running = services(fatal)
+    running = components(fatal)
     running._run(asyncio.sleep(3_600), "heartbeat")
     running.tasks[0].cancel()
     await ended(running)
@@ -45,7 +45,7 @@ async def test_a_task_that_is_cancelled_unasked_ends_the_worker(caplog: pytest.L
 
 async def test_a_task_that_is_cancelled_while_the_worker_stops_is_no_fault() -> None:
     fatal: list[BaseException] = []
-    running = services(fatal)
+    running = components(fatal)
     running._run(asyncio.sleep(3_600), "heartbeat")
     running.stopping.set()
     running.tasks[0].cancel()
@@ -59,7 +59,7 @@ async def test_a_task_that_raises_ends_the_worker() -> None:
         raise ValueError("a fault of ours")
 
     fatal: list[BaseException] = []
-    running = services(fatal)
+    running = components(fatal)
     running._run(fail(), "heartbeat")
     await ended(running)
 
@@ -72,10 +72,10 @@ def test_a_worker_that_waits_for_what_runs_to_end_is_alive() -> None:
     status = Status()
 
     async def schedule() -> bool:
-        running = Services(
-            settings, closed, closed, clock, nothing, status, nothing, nothing, nothing, nothing, on_fatal=raising
+        running = Components(
+            settings, nothing, clock, nothing, status, closed, closed, nothing, nothing, nothing, on_fatal=raising
         )  # fmt: skip
-        running.beating = running._run(running._beat(), "heartbeat")
+        running.heartbeat = running._run(running._beat(), "heartbeat")
         running._run(asyncio.sleep(50), "subscribers")  # virtual time
         await running.stop()
         return status.is_live(clock.monotonic_ms())
@@ -83,22 +83,17 @@ def test_a_worker_that_waits_for_what_runs_to_end_is_alive() -> None:
     assert in_no_time(schedule())
 
 
-def test_a_worker_without_folds_that_waits_for_what_runs_to_end_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_worker_without_folds_limits_its_shutdown_by_its_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[float] = []
-    monkeypatch.setattr(serving_apart, "leave_in_time", limits.append)
-    clock, status = LoopClock(), Status()
+    stop, running = asyncio.Event(), AsyncMock(start=MagicMock())
+    stop.set()
+    monkeypatch.setattr(runtime, "leave_in_time", limits.append)
+    monkeypatch.setattr(runtime, "assemble", lambda *_: running)
+    monkeypatch.setattr(runtime, "require_rights", AsyncMock())
+    monkeypatch.setattr(runtime, "_stop_on_signals", lambda: stop)
+    given = {"app_id": "social", "worker": {"grace": "60s"}, "events": {"catalogue": "tests.shop:catalogue"}}
+    await runtime._serve_selection(Settings.model_validate(given), Selection([]))
 
-    async def schedule() -> bool:
-        stop = asyncio.Event()
-        stop.set()
-        running = asyncio.create_task(asyncio.sleep(50))  # virtual time
-        watchdog = MagicMock()
-        await serving_apart._until_told(
-            [running], stop, lambda: status.beat(clock.monotonic_ms()), serving_apart._Fatal(), watchdog, 60.0
-        )
-        watchdog.stop.assert_called_once_with()
-        return status.is_live(clock.monotonic_ms())
-
-    status.beat(0)
-    assert in_no_time(schedule())
+    running.start.assert_called_once_with()
+    running.stop.assert_awaited_once_with()
     assert [60.0] == limits

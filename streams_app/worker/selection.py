@@ -1,0 +1,86 @@
+"""What a worker runs beside folds, selected by the names that ``streams-app worker --only`` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from streams_app.errors import ConfigurationError
+from streams_app.settings import JournalSettings, LiveView, ReadStoreSettings, Settings
+from streams_app.settings.base import suggestion
+from streams_app.subscribers.loading import catalogue_of
+from streams_app.subscribers.subscription import subscriptions_of
+
+
+class Selection(NamedTuple):
+    """What a worker runs beside folds.
+
+    Attributes:
+        stores: Read stores.
+        subscribers: Names of subscribers; None: all that are enabled, if the settings name a catalogue.
+        views: Live views.
+        journals: Journals.
+    """
+
+    stores: Sequence[ReadStoreSettings]
+    subscribers: Collection[str] | None = None
+    views: Sequence[LiveView] = ()
+    journals: Sequence[JournalSettings] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """All names, for the log."""
+        stores, views = (store.name for store in self.stores), (view.name for view in self.views)
+        return [*stores, *(self.subscribers or ()), *views, *(journal.name for journal in self.journals)]
+
+    @property
+    def uses_redis(self) -> bool:
+        """Whether anything selected has state in Redis; a read store has none there."""
+        return bool(self.subscribers or self.views or self.journals)
+
+
+def everything(settings: Settings) -> Selection:
+    """Select what a worker with folds runs beside them: all read stores, enabled subscribers, live views of topics and journals."""
+    return Selection(settings.read_stores, None, settings.live_of_topics, settings.journals)
+
+
+def select(settings: Settings, names: Collection[str]) -> Selection:
+    """Find read stores, subscribers, live views and journals by name.
+
+    Without names, select all enabled subscribers, all live views of topics and all journals.
+
+    Raises:
+        ConfigurationError: A name is unknown, a subscriber is not enabled, or there is nothing to run.
+    """
+    enabled: dict[str, bool] = {}
+    if settings.events.catalogue is not None:
+        found = [one.subscriber for one in subscriptions_of(catalogue_of(settings), settings)]
+        enabled = {one.name: one.is_enabled for one in found}
+    stores = {store.name: store for store in settings.read_stores}
+    views = {view.name: view for view in settings.live_of_topics}
+    journals = {journal.name: journal for journal in settings.journals}
+    declared = list(dict.fromkeys([*stores, *enabled, *views, *journals]))
+    folds, there = {fold.name for fold in settings.folds}, ", ".join(declared) or "none"
+    faults = [
+        f"there is no read store, subscriber, live view or journal {name!r}{_hint(name, declared, folds)} (there are: {there})"
+        for name in names
+        if name not in declared
+    ]
+    if faults and settings.events.catalogue is None:
+        faults.append("subscribers are declared in a catalogue, and events.catalogue is not set")
+    others = {*stores, *views, *journals}
+    faults += [f"subscriber {name!r} is not enabled" for name in names if name not in others and enabled.get(name) is False]
+    if not names and not views and not journals and not any(enabled.values()):
+        faults.append("there is nothing to run: no fold, no live view of a topic, no journal, and no subscriber that is enabled")
+    if faults:
+        raise ConfigurationError(faults)
+    return Selection(
+        [stores[name] for name in names if name in stores],
+        [name for name in names or enabled if enabled.get(name)],
+        [views[name] for name in names or views if name in views],
+        [journals[name] for name in names or journals if name in journals],
+    )
+
+
+def _hint(name: str, declared: list[str], folds: Collection[str]) -> str:
+    return ", but a fold: workers without --only run all folds" if name in folds else suggestion(name, declared)
