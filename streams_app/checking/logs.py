@@ -29,7 +29,7 @@ from streams_app.kafka.log_reader import log_reader
 from streams_app.kafka.one_record import checksum_at
 from streams_app.kafka.topic_ids import UNKNOWN, topic_ids
 from streams_app.live.store.keys import view_keys
-from streams_app.operations.groups import places_of, redis_of
+from streams_app.operations.groups import redis_of, stored_shards
 from streams_app.settings import Settings
 from streams_app.subscribers.initial_offsets import committed, how_to_place
 from streams_app.subscribers.loading import catalogue_of
@@ -170,7 +170,7 @@ async def _in_redis(settings: Settings) -> dict[ComparedReader, Read]:
     """What folds, live views and journals have read, as Redis knows it."""
     readers: dict[ComparedReader, Read] = defaultdict(dict)
     async with redis_of(settings) as redis:
-        for place in await places_of(redis, settings, None):
+        for place in await stored_shards(redis, settings, None):
             topic_id, log, to = await redis.hmget(place.keys.meta, ["topic_id", "log", "to"])
             advice = f"streams-app reset --fold {place.fold.name} --emit (it says first what it would do)"
             readers[ComparedReader(f"fold {place.fold.name}", advice)][TP(place.fold.source, place.partition)] = ReadSoFar(

@@ -90,7 +90,7 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         result = group.main(args=arguments, prog_name="streams-app", standalone_mode=False)
     except StreamsAppError as error:
-        tell(error)
+        report_error(error)
         return error.exit_code
     except click.ClickException as error:
         _hinting(error).show()  # no arguments at all: the help
@@ -114,7 +114,7 @@ def _hinting(error: click.ClickException) -> click.ClickException:
     return click.UsageError(text, error.ctx)
 
 
-def tell(error: StreamsAppError) -> None:
+def report_error(error: StreamsAppError) -> None:
     """On stderr, each fault on a line of its own."""
     if isinstance(error, ConfigurationError) and len(error.faults) > 1:
         click.echo("\n  ".join(["error:", *error.faults]), err=True)

@@ -23,23 +23,23 @@ from streams_app.settings import Settings
 if TYPE_CHECKING:
     from streams_app.clock import Clock
     from streams_app.operations.dead_letter import Selection
-    from streams_app.operations.dead_letters import Listed, Shown
-    from streams_app.operations.replay import DeadLetterReplay, Replayed
+    from streams_app.operations.dead_letters import DeadLetterListing, ShownDeadLetter
+    from streams_app.operations.replay import DeadLetterReplay, ReplayProgress
     from streams_app.operations.store_replay import StoreReplay
     from streams_app.subscribers.subscription import Subscription
-_PLACE: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
+_POSITION: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
 WORDS: Final = {"fold": "fold", "store": "read store", "subscriber": "subscriber", "view": "live view"}
 EXIT_SIGNALLED: Final = 128
 """Added to the number of the signal, as shells do."""
 
 
-class _Place(click.ParamType):
+class _PositionType(click.ParamType):
     """``3:1041``: a partition and an offset."""
 
     name = "place"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        found = _PLACE.fullmatch(value)
+        found = _POSITION.fullmatch(value)
         if found is None:
             self.fail(f"{value!r} is not PARTITION:OFFSET, as in 3:1041", param, ctx)
         return int(found[1]), int(found[2])
@@ -50,7 +50,7 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--key", "keys", multiple=True, metavar="KEY", help="Only with this record key; may be repeated."),
         click.option(
-            "--offset", "places", type=_Place(), multiple=True, metavar="P:O",
+            "--offset", "places", type=_PositionType(), multiple=True, metavar="P:O",
             help="Only the event at this partition and offset of the source, as in 3:1041; may be repeated.",
         ),
         click.option(
@@ -114,7 +114,7 @@ def _fold(settings: Settings, name: str | None) -> Fold:
     return one_fold(settings, name)
 
 
-def _letters(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tuple[str, Selection]:
+def _dead_letters_of(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tuple[str, Selection]:
     """The dead-letter topic of whoever refused, and which of its letters are wanted."""
     from streams_app.operations.dead_letter import Selection
 
@@ -140,14 +140,14 @@ def _replay(
 ) -> tuple[dict[str, object], DeadLetterReplay | StoreReplay]:  # fmt: skip
     """What the audit says of who refused, and the replay."""
     from streams_app.operations.replay import DeadLetterReplay
-    from streams_app.operations.replay_destinations import FoldDestination, Insistence, SubscriberDestination
+    from streams_app.operations.replay_destinations import FoldDestination, ReplayOverride, SubscriberDestination
     from streams_app.operations.store_replay import StoreReplay
 
     if _kind(fold, chosen) == "view":
         raise click.UsageError(
             "what a live view refuses is not put back: correct the event and produce it again, for all who read it"
         )
-    _, selection = _letters(settings, fold, chosen)
+    _, selection = _dead_letters_of(settings, fold, chosen)
     if interrupted and selection.kind != "subscriber":
         raise click.UsageError("--interrupted is for --subscriber: nothing else is ever interrupted")
     if selection.kind == "store":
@@ -156,9 +156,9 @@ def _replay(
     destination: FoldDestination | SubscriberDestination
     if selection.kind == "subscriber":
         name = chosen["subscriber"]
-        is_exact = bool(selection.event_sources or selection.places)
-        insistence = Insistence(interrupted, selection.event_ids, is_exact)
-        destination = SubscriberDestination(settings, _subscription(settings, chosen), insistence)
+        is_exact = bool(selection.event_sources or selection.positions)
+        override = ReplayOverride(interrupted, selection.event_ids, is_exact)
+        destination = SubscriberDestination(settings, _subscription(settings, chosen), override)
     else:
         of = _fold(settings, fold)
         name, destination = of.name, FoldDestination(settings.app_id, of, settings.limits)
@@ -179,7 +179,7 @@ def command() -> None:
     "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Maximum number of dead letters, oldest first."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
-def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool, **chosen: Any) -> None:
+def list_dead_letters(settings: Settings, fold: str | None, limit: int, as_json: bool, **chosen: Any) -> None:
     """List rejected events, the reasons, and whether they were replayed.
 
     Each dead letter of a subscriber has the id of its event and the number of attempts. --json shows everything: the whole value,
@@ -187,11 +187,11 @@ def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool
     so the event may have been handled. `interrupted, finished-late`, or `timed-out, finished-late`: the function completed after
     all, so the event was handled.
     """
-    topic, selection = _letters(settings, fold, chosen)
+    topic, selection = _dead_letters_of(settings, fold, chosen)
     listed = asyncio.run(_listed(settings, topic, selection, limit))
     for one in listed.shown:
-        is_late = one.letter.reason in FOLLOWED and one.letter.source in listed.late
-        _print(one, as_json=as_json, is_late=is_late, is_put_back=one.letter.digest() in listed.put_back)
+        is_late = one.dead_letter.reason in FOLLOWED and one.dead_letter.source in listed.late
+        _print(one, as_json=as_json, is_late=is_late, is_replayed=one.dead_letter.digest() in listed.replayed)
     if not listed.shown and not as_json:
         of_subscribers = selection.kind == "fold" and settings.events.catalogue and not listed.has_others
         others = "; those of a subscriber: --subscriber NAME" if of_subscribers else ""
@@ -211,30 +211,30 @@ def _nothing(selection: Selection, *, has_others: bool) -> str:
     return f"no dead letters of {whose}"
 
 
-async def _listed(settings: Settings, topic: str, selection: Selection, limit: int) -> Listed:
-    from streams_app.cli.progress import showing
-    from streams_app.operations.dead_letters import letters_of
+async def _listed(settings: Settings, topic: str, selection: Selection, limit: int) -> DeadLetterListing:
+    from streams_app.cli.progress import show_progress
+    from streams_app.operations.dead_letters import read_dead_letters
 
-    with showing(SystemClock(), "reading") as show:
-        return await letters_of(settings, topic, selection, limit, show)
+    with show_progress(SystemClock(), "reading") as show:
+        return await read_dead_letters(settings, topic, selection, limit, show)
 
 
-def _print(one: Shown, *, as_json: bool, is_late: bool, is_put_back: bool) -> None:
+def _print(one: ShownDeadLetter, *, as_json: bool, is_late: bool, is_replayed: bool) -> None:
     from streams_app.formatting import cut, escaped, json_line, shown, time_text
     from streams_app.operations.dead_letter import PREVIEW_BYTES
 
-    letter = one.letter
-    marks = {"finished-late": is_late, "put-back": is_put_back}
-    row = letter.row(None if as_json else PREVIEW_BYTES) | {mark: True for mark, is_so in marks.items() if is_so}
+    dead_letter = one.dead_letter
+    marks = {"finished-late": is_late, "put-back": is_replayed}
+    row = dead_letter.row(None if as_json else PREVIEW_BYTES) | {mark: True for mark, is_so in marks.items() if is_so}
     if as_json:
         click.echo(json_line(row | ({"times": one.times} if one.times > 1 else {})))
         return
     where = f"{row.get('source-topic')}:{row.get('source-partition')}:{row.get('source-offset')}"
     key = "none" if row["key"] is None else cut(shown(row["key"]), PREVIEW_BYTES)
-    reason = ", ".join([letter.reason, *[FINISHED_LATE] * is_late, *["put back"] * is_put_back])
+    reason = ", ".join([dead_letter.reason, *[FINISHED_LATE] * is_late, *["put back"] * is_replayed])
     times = f"  (there {one.times} times)" if one.times > 1 else ""
     told = f"{reason:<16} {where}  key={key}  {_attempts(row)}{row.get('detail', '')}{times}"
-    click.echo(f"{time_text(letter.timestamp_ms)}  {escaped(told)}")
+    click.echo(f"{time_text(dead_letter.timestamp_ms)}  {escaped(told)}")
     if row["value"]:
         click.echo(f"    {escaped(row['value'])}")
 
@@ -255,7 +255,7 @@ def _attempts(row: dict[str, Any]) -> str:
     help="With --subscriber: also replay interrupted events, which may have been handled; not those that finished late.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show how many would pass now, and how many would be rejected again.")
-def replay_letters(
+def replay_dead_letters(
     settings: Settings,
     fold: str | None,
     limit: int | None,
@@ -301,8 +301,8 @@ def replay_letters(
             click.echo("\n".join(summary(done, dry_run=dry_run, failed=is_failed)))
         if done.is_begun and not dry_run:
             audit(
-                clock, "replay", **name, reason=",".join(chosen["reasons"]) or "any", again=again, events=done.put_back,
-                refused=done.refused.total(), complete=not (is_failed or done.is_stopped),
+                clock, "replay", **name, reason=",".join(chosen["reasons"]) or "any", again=again, events=done.replayed,
+                refused=done.rejected.total(), complete=not (is_failed or done.is_stopped),
             )  # fmt: skip
     return 0 if number is None else EXIT_SIGNALLED + number
 
@@ -314,7 +314,7 @@ class Running(Protocol):
         on_page: Called with what it has done after each page.
     """
 
-    on_page: Callable[[Replayed], None]
+    on_page: Callable[[ReplayProgress], None]
 
     def stop(self) -> None:
         """Ends it after the page under way."""
@@ -331,7 +331,7 @@ async def run(replay: Running, clock: Clock) -> int | None:
     Returns:
         The number of the first signal; None without one.
     """
-    from streams_app.cli.progress import showing
+    from streams_app.cli.progress import show_progress
 
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(replay.run())
@@ -349,7 +349,7 @@ async def run(replay: Running, clock: Clock) -> int | None:
     for number in numbers:
         loop.add_signal_handler(number, on_signal, number)
     try:
-        with showing(clock, "") as show:
+        with show_progress(clock, "") as show:
             replay.on_page = lambda done: show(_words(done), done.searched + done.read, 2 * done.offsets)
             await task
     except asyncio.CancelledError:
@@ -361,7 +361,7 @@ async def run(replay: Running, clock: Clock) -> int | None:
     return seen[0] if seen else None
 
 
-def _words(done: Replayed) -> str:
+def _words(done: ReplayProgress) -> str:
     if not done.read:
         return f"looking for what was put back before: {done.searched} of {done.offsets}"
-    return f"{done.read} of {done.offsets} read, {done.put_back} put back, {done.refused.total()} refused again"
+    return f"{done.read} of {done.offsets} read, {done.replayed} put back, {done.rejected.total()} refused again"

@@ -118,13 +118,13 @@ def explain(
 
 
 async def _explained(settings: Settings, one: Subscription, event: str, since_ms: int, limit: int, source: str | None) -> str:
-    from streams_app.cli.progress import showing
-    from streams_app.operations.explain_event import Reach, explain_event
+    from streams_app.cli.progress import show_progress
+    from streams_app.operations.explain_event import SearchScope, explain_event
 
     clock = SystemClock()
-    with showing(clock, "searching") as show:
+    with show_progress(clock, "searching") as show:
         columns = shutil.get_terminal_size().columns
-        return await explain_event(settings, one, event, clock, columns, Reach(since_ms, limit, show, source))
+        return await explain_event(settings, one, event, clock, columns, SearchScope(since_ms, limit, show, source))
 
 
 def _declared(settings: Settings) -> tuple[Catalogue, tuple[Subscription, ...]]:

@@ -121,7 +121,7 @@ def flush_now(settings: Settings, fold: str | None, everything: bool, timeout: f
         raise click.UsageError("name a GROUP, or --all")
     chosen = one_fold(settings, fold)
     flushed = asyncio.run(flush(settings, chosen, group, timeout + settings.worker.tick_ms / 1000))
-    click.echo(f"flushed {counted(flushed.groups, 'group')} in {counted(flushed.places, 'partition')}")
+    click.echo(f"flushed {counted(flushed.groups, 'group')} in {counted(flushed.partitions, 'partition')}")
     audit(SystemClock(), "flush", fold=chosen.name, group="--all" if group is None else repr(group), groups=flushed.groups)
 
 

@@ -247,12 +247,12 @@ def verify(settings: Settings, name: str | None) -> int:
       1   something is wrong, each is named; or the settings are
       75  Redis or Kafka does not answer
     """  # noqa: D301  # \b is for click: keep these lines as they are
-    from streams_app.cli.progress import showing
+    from streams_app.cli.progress import show_progress
     from streams_app.formatting import counted
     from streams_app.operations.journal_verify import verify_journal
 
     journal, clock = settings.journal(name), SystemClock()
-    with showing(clock, "comparing") as show:
+    with show_progress(clock, "comparing") as show:
         found = asyncio.run(verify_journal(settings, journal, show))
     for line in found.named:
         click.echo(line)

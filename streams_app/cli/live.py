@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from streams_app.cli import tell
+from streams_app.cli import report_error
 from streams_app.cli.options import with_settings
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.formatting import counted, parse_duration, span, time_text
@@ -65,7 +65,7 @@ def serve(settings: Settings, has_page: bool, log_level: str, log_format: str) -
         if log_format == "json":
             logging.getLogger(__name__).critical("%s", error)
         else:
-            tell(error)
+            report_error(error)
         leave(error.exit_code)
     leave(0)
 

@@ -12,14 +12,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from streams_app.clock import Clock
 
-TELL_EVERY_MS: Final = 5_000
+REPORT_EVERY_MS: Final = 5_000
 
-Show: TypeAlias = Callable[[str, int, int | None], None]
+ReportProgress: TypeAlias = Callable[[str, int, int | None], None]
 """Takes words, what is done, and of how much; None: nobody knows."""
 
 
 @contextmanager
-def showing(clock: Clock, words: str) -> Iterator[Show]:
+def show_progress(clock: Clock, words: str) -> Iterator[ReportProgress]:
     """Shows progress while the block lasts; nothing of a bar stays.
 
     Args:
@@ -50,9 +50,9 @@ class _Lines:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._told_ms = clock.monotonic_ms()
+        self._reported_ms = clock.monotonic_ms()
 
     def show(self, words: str, done: int, total: int | None) -> None:
-        if self._clock.monotonic_ms() - self._told_ms >= TELL_EVERY_MS:
-            self._told_ms = self._clock.monotonic_ms()
+        if self._clock.monotonic_ms() - self._reported_ms >= REPORT_EVERY_MS:
+            self._reported_ms = self._clock.monotonic_ms()
             click.echo(f"{words}, {done / total:.0%}" if total else words, err=True)

@@ -100,12 +100,12 @@ async def _run_fill(
     lines: Iterable[bytes],
     on_refused: Callable[[int, str], None],
 ) -> Filled:
-    from streams_app.cli.progress import showing
+    from streams_app.cli.progress import show_progress
     from streams_app.clock import SystemClock
     from streams_app.operations.fill import Fill
 
     clock = SystemClock()
-    with showing(clock, "filling") as show:
+    with show_progress(clock, "filling") as show:
         return await Fill(settings, declared, fold, clock, on_refused=on_refused, on_progress=show).run(lines)
 
 
@@ -162,12 +162,12 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
 
 
 async def _run_verify(settings: Settings, store: str, repair: bool, wait: float, take: Any) -> Verified:
-    from streams_app.cli.progress import showing
+    from streams_app.cli.progress import show_progress
     from streams_app.clock import SystemClock
     from streams_app.operations.verify import Verify
 
     clock = SystemClock()
-    with showing(clock, "comparing") as show:
+    with show_progress(clock, "comparing") as show:
         comparing = Verify(
             settings, settings.read_store(store), clock, is_repair=repair, wait_seconds=wait, on_difference=take, on_progress=show
         )
@@ -243,10 +243,10 @@ def rebuild(settings: Settings, store: str | None) -> None:
 
 
 async def _run_rebuild(settings: Settings, declared: ReadStoreSettings) -> Rebuilt:
-    from streams_app.cli.progress import showing
+    from streams_app.cli.progress import show_progress
     from streams_app.clock import SystemClock
     from streams_app.operations.rebuild import Rebuild
 
     clock = SystemClock()
-    with showing(clock, "reading") as show:
+    with show_progress(clock, "reading") as show:
         return await Rebuild(settings, declared, clock, on_found=click.echo, on_progress=show).run()

@@ -14,7 +14,7 @@ from streams_app.formatting import counted
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
-    from streams_app.operations.reset_fold import Plan
+    from streams_app.operations.reset_fold import ResetPlan
     from streams_app.operations.reset_subscriber import SubscriberPlan
     from streams_app.subscribers.initial_offsets import At
     from streams_app.subscribers.subscription import Subscription
@@ -173,7 +173,7 @@ def _reset_fold(settings: Settings, fold: str, *, is_emitted: bool, yes: bool) -
     )  # fmt: skip
 
 
-def _lines_of_fold(fold: str, planned: Plan, *, is_emitted: bool) -> list[str]:
+def _lines_of_fold(fold: str, planned: ResetPlan, *, is_emitted: bool) -> list[str]:
     lines = [
         f"fold {fold}: {len(planned.keys)} keys in Redis, {planned.open_groups} open groups, {planned.outbox} records not yet "
         f"sent, committed offsets in {len(planned.offsets)} partitions"
@@ -187,10 +187,10 @@ def _lines_of_fold(fold: str, planned: Plan, *, is_emitted: bool) -> list[str]:
     return lines
 
 
-def _fate_of_groups(fold: str, planned: Plan, *, is_emitted: bool) -> str:
+def _fate_of_groups(fold: str, planned: ResetPlan, *, is_emitted: bool) -> str:
     what = f"{counted(planned.open_groups, 'open group')} and {counted(planned.outbox, 'record')} not yet sent"
     if is_emitted:
-        outputs = ", ".join(sorted({one.output for one in planned.left.values()}))
+        outputs = ", ".join(sorted({one.output for one in planned.emittable.values()}))
         return f"{what} would be emitted to {outputs} first"
     if planned.is_stranded:
         return f"{what} would never be emitted, as no worker can start with them: `--emit` emits them first"

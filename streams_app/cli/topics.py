@@ -31,17 +31,17 @@ def create(settings: Settings) -> None:
     lost. For a subscriber that is not new, it commits the first offset of partitions that were added to its topic; its workers must
     be stopped for this.
     """
-    from streams_app.operations.topics import make_topics
+    from streams_app.operations.topics import create_missing_topics
 
-    made = asyncio.run(make_topics(settings))
-    for name in made.created:
+    changes = asyncio.run(create_missing_topics(settings))
+    for name in changes.created:
         click.echo(f"created  {name}  partitions={settings.kafka.partitions} replicas={settings.kafka.replication_factor}")
-    for name in sorted(made.existing):
+    for name in sorted(changes.existing):
         click.echo(f"exists   {name}")
-    for name, partitions in made.placed.items():
+    for name, partitions in changes.started.items():
         click.echo(f"placed   subscriber {name} in {counted(partitions, 'partition')}, by its `start`")
-    for name, tps in made.added.items():
+    for name, tps in changes.extended.items():
         told = ", ".join(map(str, tps))
         click.echo(f"placed   subscriber {name} in {counted(len(tps), 'new partition')}, with their first record: {told}")
-    if made.faults:
-        raise ConfigurationError(made.faults)
+    if changes.faults:
+        raise ConfigurationError(changes.faults)

@@ -21,7 +21,7 @@ from streams_app.process import search_cycles_rarely
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
-    from streams_app.cli.tune_view import Telling
+    from streams_app.cli.tune_view import ReadProgress
     from streams_app.tuning.columns import Columns
     from streams_app.tuning.points import Curve
     from streams_app.tuning.read_counts import ReadCounts
@@ -165,7 +165,7 @@ def _replayed(
     journal: str | None,
 ) -> tuple[Curve, Callable[[int], str | None]]:
     """Reads the events of a topic or a file and replays them; the function says why they do not allow a recommendation."""
-    from streams_app.cli.tune_view import tell, telling
+    from streams_app.cli.tune_view import read_progress, report_unused
     from streams_app.formatting import escaped
     from streams_app.tuning.columns import Columns
     from streams_app.tuning.read_counts import ReadCounts
@@ -175,21 +175,21 @@ def _replayed(
     columns, tally = Columns(now_ms=now_ms, max_changed=of.max_changed), ReadCounts()
     unit = "lines" if file else "events"
     search_cycles_rarely()
-    with telling(clock, unit) as told:
+    with read_progress(clock, unit) as progress:
         begin, end = when
         range_ms = begin(now_ms), end(now_ms) if end else None
         if file is not None:
             if not _is_given("begin"):  # the last day is for a topic, which may be long
                 range_ms = None, range_ms[1]
-            advice = _read_file(settings, of, file, columns, tally, told, range_ms, time=time, key=key)
+            advice = _read_file(settings, of, file, columns, tally, progress, range_ms, time=time, key=key)
         elif journal is not None:
             if not _is_given("begin"):  # all that is kept
                 range_ms = None, range_ms[1]
-            advice = _read_journal(settings, of, journal, columns, tally, told, range_ms)
+            advice = _read_journal(settings, of, journal, columns, tally, progress, range_ms)
         else:
-            advice = _read_topic(settings, of, columns, tally, told, *range_ms)
-        curve = _curve(settings.app_id, of, columns, windows, told) if columns.events else None
-    tell(tally, unit)
+            advice = _read_topic(settings, of, columns, tally, progress, *range_ms)
+        curve = _curve(settings.app_id, of, columns, windows, progress) if columns.events else None
+    report_unused(tally, unit)
     if curve is None:
         raise ConfigurationError([escaped(advice)])
     return curve, partial(timestamp_faults, columns, tally, unit)
@@ -228,7 +228,7 @@ def _check_file_options(fold: Fold, file: Path | None, of_file: dict[str, str | 
         raise click.UsageError(f"--file needs --key FIELD: fold {fold.name} is by the record key, and lines have none")
 
 
-def _curve(app_id: str, fold: Fold, columns: Columns, windows: tuple[int, ...] | None, told: Telling) -> Curve:
+def _curve(app_id: str, fold: Fold, columns: Columns, windows: tuple[int, ...] | None, progress: ReadProgress) -> Curve:
     from streams_app.folding.core.closing import Bounds
     from streams_app.folding.store.keys import shard_keys
     from streams_app.tuning.recommending import default_windows
@@ -240,11 +240,17 @@ def _curve(app_id: str, fold: Fold, columns: Columns, windows: tuple[int, ...] |
         windows = tuple(quiet_ms for quiet_ms in found if quiet_ms <= fold.max_hold_ms)
     prefix = shard_keys(app_id, fold.name, fold.source, 0).group_prefix
     bounds = replace(Bounds.of(fold), sessions=True)
-    return curve_of(fold.name, columns, bounds, windows, told.replaying, prefix_bytes=len(prefix))
+    return curve_of(fold.name, columns, bounds, windows, progress.replaying, prefix_bytes=len(prefix))
 
 
 def _read_topic(
-    settings: Settings, fold: Fold, columns: Columns, tally: ReadCounts, told: Telling, from_ms: int | None, to_ms: int | None
+    settings: Settings,
+    fold: Fold,
+    columns: Columns,
+    tally: ReadCounts,
+    progress: ReadProgress,
+    from_ms: int | None,
+    to_ms: int | None,
 ) -> str:
     """Reads the source; returns what to say if there is no event in it."""
     from streams_app.formatting import time_text
@@ -252,7 +258,7 @@ def _read_topic(
     from streams_app.tuning.topic import read_topic
 
     with asyncio.Runner(loop_factory=ReceivingLoop) as runner:
-        runner.run(read_topic(settings, fold, columns, tally, from_ms=from_ms, to_ms=to_ms, on_progress=told.reading))
+        runner.run(read_topic(settings, fold, columns, tally, from_ms=from_ms, to_ms=to_ms, on_progress=progress.reading))
     if tally.read:
         return f"none of the {tally.read:,} records of {fold.source} can be folded by {fold.name}: see the reasons above"
     since = "" if from_ms is None else f" since {time_text(from_ms)}"
@@ -266,7 +272,7 @@ def _read_journal(
     journal: str,
     columns: Columns,
     tally: ReadCounts,
-    told: Telling,
+    progress: ReadProgress,
     range_ms: tuple[int | None, int | None],
 ) -> str:
     """Reads a journal; returns what to say if there is no event in it."""
@@ -274,7 +280,7 @@ def _read_journal(
 
     from_ms, to_ms = range_ms
     reading = read_journal(
-        settings, fold, settings.journal(journal), columns, tally, from_ms=from_ms, to_ms=to_ms, on_progress=told.reading
+        settings, fold, settings.journal(journal), columns, tally, from_ms=from_ms, to_ms=to_ms, on_progress=progress.reading
     )
     asyncio.run(reading)
     if tally.read:
@@ -288,7 +294,7 @@ def _read_file(
     file: Path,
     columns: Columns,
     tally: ReadCounts,
-    told: Telling,
+    progress: ReadProgress,
     range_ms: tuple[int | None, int | None],
     *,
     time: str | None,
@@ -302,5 +308,5 @@ def _read_file(
     tally.total = size_of(file)
     from_ms, to_ms = range_ms
     reader = LineReader(fold, settings.limits, columns, tally, time=time, key=key, from_ms=from_ms, to_ms=to_ms)
-    reader.read(file, told.reading)
+    reader.read(file, progress.reading)
     return f"--file {file}: {reader.advice()}"

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from streams_app.cli.progress import Show, showing
+from streams_app.cli.progress import ReportProgress, show_progress
 from streams_app.clock import Clock
 from streams_app.formatting import counted, duration_text, escaped, span, time_text
 from streams_app.tuning.plot import Signs, plot
@@ -47,7 +47,7 @@ def show(curve: Curve, recommended: Recommended, configured_ms: int, console: Co
     console.print(Text(why), soft_wrap=True)
 
 
-def tell(tally: ReadCounts, unit: str) -> None:
+def report_unused(tally: ReadCounts, unit: str) -> None:
     """What could not be used, on stderr: how much for which reason, and where the first one is."""
     refused = tally.refused.total()
     if refused:
@@ -90,10 +90,10 @@ LEAST_MS: Final = 200
 """Before that a rate says nothing."""
 
 
-class Telling:
+class ReadProgress:
     """Tells somebody how far it is."""
 
-    def __init__(self, clock: Clock, unit: str, show: Show) -> None:
+    def __init__(self, clock: Clock, unit: str, show: ReportProgress) -> None:
         """The read begins now.
 
         Args:
@@ -118,7 +118,7 @@ class Telling:
 
 
 @contextmanager
-def telling(clock: Clock, unit: str) -> Iterator[Telling]:
+def read_progress(clock: Clock, unit: str) -> Iterator[ReadProgress]:
     """Shows progress while the block lasts; nothing of a bar stays."""
-    with showing(clock, "reading") as show:
-        yield Telling(clock, unit, show)
+    with show_progress(clock, "reading") as show:
+        yield ReadProgress(clock, unit, show)

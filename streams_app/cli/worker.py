@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from streams_app.cli import tell
+from streams_app.cli import report_error
 from streams_app.cli.options import app_option, config_option, named
 from streams_app.errors import StreamsAppError
 from streams_app.settings import Settings
@@ -68,6 +68,6 @@ def command(config: Path | None, app: str | None, log_level: str, log_format: st
         if log_format == "json":
             logging.getLogger(__name__).critical("%s", error)
         else:
-            tell(error)
+            report_error(error)
         leave(error.exit_code)
     leave(0)

@@ -24,7 +24,7 @@ from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.child import Child
 from streams_app.errors import ConfigurationError, InternalError
 from streams_app.fold import Fold
-from streams_app.operations.topics import make_topics
+from streams_app.operations.topics import create_missing_topics
 from streams_app.read_store.targets.choice import open_store
 from streams_app.settings import Settings
 
@@ -180,7 +180,7 @@ def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) ->
 @contextlib.asynccontextmanager
 async def topics_and_tables(settings: Settings, on: Servers) -> AsyncIterator[None]:
     """Makes the topics and the read store; removes them again from servers that live on."""
-    await make_topics(settings)
+    await create_missing_topics(settings)
     store = open_store(settings.read_store(STORE))
     await store.initialise()
     await store.close()

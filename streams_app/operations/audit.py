@@ -13,8 +13,8 @@ from streams_app.formatting import time_text
 
 def audit(clock: Clock, action: str, **facts: Any) -> None:
     """Writes the line of one action; ``facts`` are its ``key=value`` pairs."""
-    told = " ".join(f"{name}={value}" for name, value in facts.items())
-    print(f"{time_text(clock.now_ms())} audit {action} {told} by={user_text()}", file=sys.stderr)
+    pairs = " ".join(f"{name}={value}" for name, value in facts.items())
+    print(f"{time_text(clock.now_ms())} audit {action} {pairs} by={user_text()}", file=sys.stderr)
 
 
 def user_text() -> str:

@@ -18,7 +18,7 @@ RECEIPT_HEADER: Final = "streams-app-put-back"
 PREVIEW_BYTES: Final = 120
 DIGEST_BYTES: Final = 12
 
-_TOLD_IN_DETAIL: Final = re.compile(r"(value|key) of \d+ bytes not kept$")
+_DROPPED_IN_DETAIL: Final = re.compile(r"(value|key) of \d+ bytes not kept$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +74,18 @@ class ListedDeadLetter:
         return self.headers.get("letter-id") or f"{self.partition}/{self.offset}"
 
     @property
-    def place(self) -> tuple[int, int] | None:
+    def position(self) -> tuple[int, int] | None:
         """Partition and offset of the event in its source; None where the headers do not tell."""
         partition, offset = self.headers.get("source-partition", ""), self.headers.get("source-offset", "")
         return (int(partition), int(offset)) if partition.isdecimal() and offset.isdecimal() else None
 
     @property
-    def lost(self) -> str:
+    def dropped_part(self) -> str:
         """What of the event was not kept, as it was too large: ``value``, ``key``, ``headers`` or nothing."""
         marked = next((what for what, header in NOT_KEPT.items() if header in self.headers), "")
         if marked or "app-id" in self.headers:
             return marked
-        told = _TOLD_IN_DETAIL.search(self.headers.get("detail", ""))  # written by a version without that header
+        told = _DROPPED_IN_DETAIL.search(self.headers.get("detail", ""))  # written by a version without that header
         return told[1] if told else ""
 
     def receipt(self, address: str) -> list[str]:
@@ -111,7 +111,7 @@ class ListedDeadLetter:
         if most_bytes is not None and len(given) > most_bytes:
             value += "…"
         key = None if self.key is None else self.key.decode("utf-8", "backslashreplace")
-        received = {"received": texts(self.received)} if self.received else {}
+        received = {"received": header_texts(self.received)} if self.received else {}
         return {"partition": self.partition, "offset": self.offset, **self.headers, **received, "key": key, "value": value}
 
 
@@ -123,7 +123,7 @@ class Selection:
         app_id: Name of the application that refused the events; a letter that names none is taken for any.
         fold: Name that the fold, the read store or the subscriber had when it refused them.
         reasons: Only letters with these reasons; empty: with any.
-        places: Only events at these partitions and offsets of the source; empty: at any.
+        positions: Only events at these partitions and offsets of the source; empty: at any.
         keys: Only events with these record keys; empty: with any.
         kind: The header under which that name stands: ``fold``, ``store``, ``subscriber`` or ``view``.
         event_ids: Only events with these ids; empty: with any.
@@ -135,7 +135,7 @@ class Selection:
     app_id: str
     fold: str
     reasons: frozenset[Reason] = frozenset()
-    places: frozenset[tuple[int, int]] = frozenset()
+    positions: frozenset[tuple[int, int]] = frozenset()
     keys: frozenset[bytes] = frozenset()
     kind: str = "fold"
     event_ids: frozenset[str] = frozenset()
@@ -154,37 +154,37 @@ class Selection:
         return [
             option
             for option, given in (
-                ("--key", self.keys), ("--offset", self.places), ("--reason", self.reasons), ("--event-id", self.event_ids),
+                ("--key", self.keys), ("--offset", self.positions), ("--reason", self.reasons), ("--event-id", self.event_ids),
                 ("--event-source", self.event_sources), ("--since", self.since_ms),
             )
             if given
         ]  # fmt: skip
 
-    def concerns(self, letter: ListedDeadLetter) -> bool:
+    def concerns(self, dead_letter: ListedDeadLetter) -> bool:
         """Whether a letter is of this fold at all."""
-        headers = letter.headers
+        headers = dead_letter.headers
         return headers.get(self.kind) == self.fold and headers.get("app-id", self.app_id) == self.app_id
 
-    def takes(self, letter: ListedDeadLetter) -> bool:
+    def matches(self, dead_letter: ListedDeadLetter) -> bool:
         """Whether a letter of this fold is one of those that were asked for."""
         return (
-            (not self.reasons or letter.reason in self.reasons)
-            and (not self.places or letter.place in self.places)
-            and (not self.keys or letter.key in self.keys)
-            and (not self.event_ids or letter.headers.get("event-id") in self.event_ids)
-            and (not self.event_sources or letter.event_source in self.event_sources)
-            and letter.timestamp_ms >= self.since_ms
+            (not self.reasons or dead_letter.reason in self.reasons)
+            and (not self.positions or dead_letter.position in self.positions)
+            and (not self.keys or dead_letter.key in self.keys)
+            and (not self.event_ids or dead_letter.headers.get("event-id") in self.event_ids)
+            and (not self.event_sources or dead_letter.event_source in self.event_sources)
+            and dead_letter.timestamp_ms >= self.since_ms
         )
 
 
-def texts(headers: Headers) -> dict[str, str]:
+def header_texts(headers: Headers) -> dict[str, str]:
     """Headers as people read them; of those with one name the last."""
     return {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in headers}
 
 
-def taken_apart(headers: Headers) -> tuple[dict[str, str], Headers]:
+def split_headers(headers: Headers) -> tuple[dict[str, str], Headers]:
     """The headers of a letter itself, and those that its event had."""
     at = next((at for at, (name, _) in enumerate(headers) if name == RECEIVED_HEADER), len(headers))
-    told = texts(headers[at : at + 1]).get(RECEIVED_HEADER, "")
+    told = header_texts(headers[at : at + 1]).get(RECEIVED_HEADER, "")
     behind = at + 1 + (int(told) if told.isdecimal() else 0)
-    return texts([*headers[:at], *headers[behind:]]), headers[at + 1 : behind]
+    return header_texts([*headers[:at], *headers[behind:]]), headers[at + 1 : behind]

@@ -19,7 +19,7 @@ from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.client import client_options
 from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed
 from streams_app.kafka.log_reader import POLL_MS, SILENT_SECONDS, stable_ends
-from streams_app.operations.dead_letter import ListedDeadLetter, Selection, taken_apart
+from streams_app.operations.dead_letter import ListedDeadLetter, Selection, split_headers
 from streams_app.settings import Settings
 
 PAGE_RECORDS: Final = 500
@@ -28,7 +28,7 @@ BEFORE_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class LetterTopic:
+class DeadLetterTopic:
     """A dead-letter topic, open for reading.
 
     Attributes:
@@ -73,7 +73,7 @@ class LetterTopic:
                 raise TryAgainError(f"Kafka does not go on with {self.name}: {SILENT_SECONDS:.0f} s without an answer")
             yield [
                 ListedDeadLetter(
-                    tp.partition, record.offset, record.key, record.value, record.timestamp, *taken_apart(record.headers)
+                    tp.partition, record.offset, record.key, record.value, record.timestamp, *split_headers(record.headers)
                 )
                 for tp, records in fetched.items()
                 for record in records
@@ -82,7 +82,9 @@ class LetterTopic:
 
 
 @asynccontextmanager
-async def letter_topic(settings: Settings, name: str, source: str | None = None, since_ms: int = 0) -> AsyncIterator[LetterTopic]:
+async def dead_letter_topic(
+    settings: Settings, name: str, source: str | None = None, since_ms: int = 0
+) -> AsyncIterator[DeadLetterTopic]:
     """A dead-letter topic.
 
     Args:
@@ -114,7 +116,7 @@ async def letter_topic(settings: Settings, name: str, source: str | None = None,
         if since_ms:
             at = await consumer.offsets_for_times(dict.fromkeys(tps, since_ms))
             begins = {tp: ends[tp] if found is None else found.offset for tp, found in at.items()}
-        yield LetterTopic(name, counts.get(source or "", 0), begins, ends, consumer)
+        yield DeadLetterTopic(name, counts.get(source or "", 0), begins, ends, consumer)
     except NOT_ALLOWED as error:
         raise not_allowed(settings.kafka, error) from error
     except KafkaError as error:
@@ -123,48 +125,48 @@ async def letter_topic(settings: Settings, name: str, source: str | None = None,
         await consumer.stop()
 
 
-class Shown(NamedTuple):
+class ShownDeadLetter(NamedTuple):
     """A letter that is shown.
 
     Attributes:
-        letter: The oldest of those that are the same.
+        dead_letter: The oldest of those that are the same.
         times: How often it is there.
     """
 
-    letter: ListedDeadLetter
+    dead_letter: ListedDeadLetter
     times: int = 1
 
 
-class Listed(NamedTuple):
+class DeadLetterListing(NamedTuple):
     """Letters that were asked for.
 
     Attributes:
         shown: Oldest first.
         late: Sources of events that were interrupted, or had timed out, and have ended well after all.
-        put_back: Digests of events that a replay has put back.
+        replayed: Digests of events that a replay has put back.
         total: How many there are, those that are not shown with them.
         has_others: Whether letters were met that were not asked for.
     """
 
-    shown: list[Shown]
+    shown: list[ShownDeadLetter]
     late: frozenset[str]
-    put_back: frozenset[str]
+    replayed: frozenset[str]
     total: int
     has_others: bool = False
 
     @property
-    def letters(self) -> list[ListedDeadLetter]:
+    def dead_letters(self) -> list[ListedDeadLetter]:
         """Those that are shown."""
-        return [one.letter for one in self.shown]
+        return [one.dead_letter for one in self.shown]
 
 
-async def letters_of(
+async def read_dead_letters(
     settings: Settings,
     topic_name: str,
     selection: Selection,
     limit: int,
     show: Callable[[str, int, int | None], None] = lambda words, done, total: None,
-) -> Listed:
+) -> DeadLetterListing:
     """Dead letters of whoever refused, oldest first by the time of the letter, whatever its partition.
 
     Args:
@@ -178,25 +180,25 @@ async def letters_of(
         TryAgainError: Kafka does not answer.
         ConfigurationError: There is no dead-letter topic.
     """
-    oldest = Oldest(limit)
+    oldest = OldestDeadLetters(limit)
     late: set[str] = set()
-    put_back: set[str] = set()
+    replayed: set[str] = set()
     has_others = False
     read = 0
-    async with letter_topic(settings, topic_name, since_ms=max(0, selection.since_ms - BEFORE_MS)) as topic:
+    async with dead_letter_topic(settings, topic_name, since_ms=max(0, selection.since_ms - BEFORE_MS)) as topic:
         async for page in topic.pages():
-            mine = [letter for letter in page if selection.concerns(letter)]
-            taken = [letter for letter in mine if selection.takes(letter)]
+            mine = [dead_letter for dead_letter in page if selection.concerns(dead_letter)]
+            taken = [dead_letter for dead_letter in mine if selection.matches(dead_letter)]
             has_others = has_others or len(taken) < len(mine)
             oldest.add(taken)
-            late.update(letter.source for letter in mine if letter.is_late)
-            put_back.update(digest for letter in page for digest in letter.receipt(selection.address))
+            late.update(dead_letter.source for dead_letter in mine if dead_letter.is_late)
+            replayed.update(digest for dead_letter in page for digest in dead_letter.receipt(selection.address))
             read += len(page)
             show(f"{read:,} records of {topic_name} read", read, topic.offsets)
-    return Listed(oldest.shown(), frozenset(late), frozenset(put_back), oldest.total, has_others)
+    return DeadLetterListing(oldest.shown(), frozenset(late), frozenset(replayed), oldest.total, has_others)
 
 
-class Oldest:
+class OldestDeadLetters:
     """The oldest of the letters it is given, each once (pure).
 
     Attributes:
@@ -211,24 +213,24 @@ class Oldest:
         """
         self.total = 0
         self._limit = limit
-        self._kept: dict[str, Shown] = {}
+        self._kept: dict[str, ShownDeadLetter] = {}
 
-    def add(self, letters: Iterable[ListedDeadLetter]) -> None:
+    def add(self, dead_letters: Iterable[ListedDeadLetter]) -> None:
         """Takes letters in any order."""
-        for letter in letters:
-            same = self._kept.get(letter.identity)
+        for dead_letter in dead_letters:
+            same = self._kept.get(dead_letter.identity)
             if same is None:
                 self.total += 1
-                self._kept[letter.identity] = Shown(letter)
+                self._kept[dead_letter.identity] = ShownDeadLetter(dead_letter)
             else:
-                self._kept[letter.identity] = Shown(min(same.letter, letter, key=_age), same.times + 1)
+                self._kept[dead_letter.identity] = ShownDeadLetter(min(same.dead_letter, dead_letter, key=_age), same.times + 1)
         if len(self._kept) > 2 * self._limit:
-            self._kept = {one.letter.identity: one for one in self.shown()}
+            self._kept = {one.dead_letter.identity: one for one in self.shown()}
 
-    def shown(self) -> list[Shown]:
+    def shown(self) -> list[ShownDeadLetter]:
         """Those that are left, oldest first."""
-        return sorted(self._kept.values(), key=lambda one: _age(one.letter))[: self._limit]
+        return sorted(self._kept.values(), key=lambda one: _age(one.dead_letter))[: self._limit]
 
 
-def _age(letter: ListedDeadLetter) -> tuple[int, int, int]:
-    return letter.timestamp_ms, letter.partition, letter.offset
+def _age(dead_letter: ListedDeadLetter) -> tuple[int, int, int]:
+    return dead_letter.timestamp_ms, dead_letter.partition, dead_letter.offset

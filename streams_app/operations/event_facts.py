@@ -12,7 +12,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import Mark
 from streams_app.formatting import counted, escaped, shown, span, time_text
 from streams_app.operations.dead_letter import ListedDeadLetter
-from streams_app.operations.group_facts import laid_out
+from streams_app.operations.group_facts import lay_out
 from streams_app.subscribers.crash_isolation import WATCHED_MS
 from streams_app.subscribers.offset_metadata import Note
 from streams_app.subscribers.status import WAITS, words_of
@@ -61,8 +61,8 @@ class EventFacts:
         is_ours: Whether it is of the type, or put back for the subscriber, that is handled at all.
         kept: What Redis knows of it; None: nothing.
         redis_fault: Why Redis is not known; "": it was asked.
-        letters: Its dead letters, oldest first.
-        put_back: Digests of letters that a replay has put back.
+        dead_letters: Its dead letters, oldest first.
+        replayed: Digests of letters that a replay has put back.
         is_none_waiting: Whether nothing with its id, that was put back, is unfinished; False: that was not looked at, too.
     """
 
@@ -79,8 +79,8 @@ class EventFacts:
     is_ours: bool = True
     kept: AttemptEntry | None = None
     redis_fault: str = ""
-    letters: tuple[ListedDeadLetter, ...] = ()
-    put_back: frozenset[str] = frozenset()
+    dead_letters: tuple[ListedDeadLetter, ...] = ()
+    replayed: frozenset[str] = frozenset()
     is_none_waiting: bool = False
 
     @property
@@ -92,13 +92,13 @@ class EventFacts:
         return self.offset < self.mark.offset or any(run.begin <= self.offset < run.end for run in runs)
 
     @property
-    def is_noted_begun(self) -> bool:
+    def is_begun_by_commit(self) -> bool:
         """Whether the note says that it was begun."""
         return self.note is not None and self.offset in self.note.above.begun
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchedOffsets:
     """What of a topic was looked at for an id.
 
     Attributes:
@@ -132,13 +132,13 @@ def describe(found: EventFacts, one: Subscription, page: Page | None, now_ms: in
         "mark": _mark(found, one),
         "note": _note(found),
         "redis": _redis(found, now_ms),
-        "letter": _letters(found.letters, one, found.put_back),
-        "lag": f"{_lag(found)}; {standing(page, one.subscriber.name, one.subscriber.idempotent)}",
+        "letter": _dead_letters(found.dead_letters, one, found.replayed),
+        "lag": f"{_lag(found)}; {worker_text(page, one.subscriber.name, one.subscriber.idempotent)}",
     }
-    return laid_out(f"{_name(found)} of subscriber {one.subscriber.name} {_verdict(found, one, now_ms)}.", lines, width)
+    return lay_out(f"{_name(found)} of subscriber {one.subscriber.name} {_verdict(found, one, now_ms)}.", lines, width)
 
 
-def describe_none(event_id: str, one: Subscription, searched: Sequence[Searched], page: Page | None, width: int) -> str:
+def describe_none(event_id: str, one: Subscription, searched: Sequence[SearchedOffsets], page: Page | None, width: int) -> str:
     """The same where no event that was looked at has the id, and no letter either.
 
     Args:
@@ -150,18 +150,18 @@ def describe_none(event_id: str, one: Subscription, searched: Sequence[Searched]
     """
     name = one.subscriber.name
     lines = {
-        "search": "; ".join(_looked_at(each) for each in searched),
-        "letter": _letters((), one),
+        "search": "; ".join(_search_text(each) for each in searched),
+        "letter": _dead_letters((), one),
         "look": f"further back with --since 24h, or by its place: streams-app events explain {name} {one.topic}:PARTITION:OFFSET",
-        "lag": standing(page, name, one.subscriber.idempotent),
+        "lag": worker_text(page, name, one.subscriber.idempotent),
     }
     verdict = f"No unfinished event of subscriber {name} has the id {shown(event_id)}: it is finished, or never came."
     if not all(each.is_complete for each in searched):
         verdict = f"No event with the id {shown(event_id)} was found among the first that subscriber {name} has not finished."
-    return laid_out(verdict, lines, width)
+    return lay_out(verdict, lines, width)
 
 
-def _looked_at(searched: Searched) -> str:
+def _search_text(searched: SearchedOffsets) -> str:
     text = f"{searched.topic} from the committed offsets on ({counted(searched.above, 'offset')})"
     if searched.since_ms is not None:
         text += f" and below them since {time_text(searched.since_ms)} ({counted(searched.below, 'offset')})"
@@ -171,7 +171,7 @@ def _looked_at(searched: Searched) -> str:
     return text
 
 
-def standing(page: Page | None, name: str, idempotent: Idempotent = "unknown") -> str:
+def worker_text(page: Page | None, name: str, idempotent: Idempotent = "unknown") -> str:
     """How the subscriber stands in the worker of this machine."""
     if page is None:
         return "no worker was asked, as http.port is 0"
@@ -197,8 +197,8 @@ def standing(page: Page | None, name: str, idempotent: Idempotent = "unknown") -
 
 
 def _name(found: EventFacts) -> str:
-    place = f"{found.tp.topic}:{found.tp.partition}:{found.offset}"
-    return f"Event {place}" if found.event_id in ("", place) else f"Event {shown(found.event_id)} ({place})"
+    position = f"{found.tp.topic}:{found.tp.partition}:{found.offset}"
+    return f"Event {position}" if found.event_id in ("", position) else f"Event {shown(found.event_id)} ({position})"
 
 
 def _verdict(found: EventFacts, one: Subscription, now_ms: int) -> str:
@@ -212,7 +212,7 @@ def _verdict(found: EventFacts, one: Subscription, now_ms: int) -> str:
         when = f"due in {span(left_ms)}" if left_ms > 0 else "due now"
         failed = f"has failed {counted(kept.attempts, 'time')}" if kept.attempts else _UNCOUNTED
         return f"{failed} and waits for its next attempt, {when}"
-    if kept is not None or found.is_noted_begun:
+    if kept is not None or found.is_begun_by_commit:
         return "runs now, or the process in which it ran has died and its partition is not claimed yet"
     assert found.mark is not None  # or it would have ended
     ahead = found.offset - found.mark.offset
@@ -229,11 +229,11 @@ def _is_under_way(kept: AttemptEntry) -> bool:
 
 def _ended(found: EventFacts, one: Subscription) -> str | None:
     """What is said of an event for which there is nothing to do, or not yet."""
-    refused = [letter for letter in found.letters if not letter.is_late]
-    late = ", and has ended well after all" if len(refused) < len(found.letters) else ""
+    refused = [dead_letter for dead_letter in found.dead_letters if not dead_letter.is_late]
+    late = ", and has ended well after all" if len(refused) < len(found.dead_letters) else ""
     reason = escaped(refused[-1].reason) if refused else ""
     back = ""
-    if refused and refused[-1].digest() in found.put_back:
+    if refused and refused[-1].digest() in found.replayed:
         back = ", was put back since, and is finished" if found.is_none_waiting else ", and was put back since"
     # An event that was put back has its former letter, and may have to be handled all the same.
     is_letter = bool(refused) and (found.is_finished or found.kept is None)
@@ -270,7 +270,7 @@ def _note(found: EventFacts) -> str:
     text = f"{counted(sum(run.end - run.begin for run in runs), 'offset')} above the mark finished, {len(begun)} begun"
     if found.offset < found.mark.offset or found.offset >= found.end:
         return text
-    is_what = "finished" if found.is_finished else "begun" if found.is_noted_begun else "neither"
+    is_what = "finished" if found.is_finished else "begun" if found.is_begun_by_commit else "neither"
     return f"{text}; this one is {is_what}. It is as old as the last commit"
 
 
@@ -289,19 +289,19 @@ def _redis(found: EventFacts, now_ms: int) -> str:
     return f"{counted(kept.attempts, 'attempt')} made; the next one is due {when}{deaths}"
 
 
-def _letters(letters: Sequence[ListedDeadLetter], one: Subscription, put_back: Collection[str] = ()) -> str:
-    if not letters:
+def _dead_letters(dead_letters: Sequence[ListedDeadLetter], one: Subscription, replayed: Collection[str] = ()) -> str:
+    if not dead_letters:
         return f"none of it in {one.dead_letters}"
     told = [
-        f"{escaped(letter.reason)} at {time_text(letter.timestamp_ms)} after {_attempts(letter)}: "
-        f"{escaped(letter.headers.get('detail', ''))}{', put back since' if letter.digest() in put_back else ''}"
-        for letter in letters
+        f"{escaped(dead_letter.reason)} at {time_text(dead_letter.timestamp_ms)} after {_attempts(dead_letter)}: "
+        f"{escaped(dead_letter.headers.get('detail', ''))}{', put back since' if dead_letter.digest() in replayed else ''}"
+        for dead_letter in dead_letters
     ]
     return f"in {one.dead_letters}: {'; '.join(told)}"
 
 
-def _attempts(letter: ListedDeadLetter) -> str:
-    told = letter.headers.get("attempts", "")
+def _attempts(dead_letter: ListedDeadLetter) -> str:
+    told = dead_letter.headers.get("attempts", "")
     return counted(int(told), "attempt") if told.isdecimal() else "? attempts"
 
 

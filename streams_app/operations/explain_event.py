@@ -23,8 +23,8 @@ from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_ends import high_watermarks
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.operations.dead_letter import Selection
-from streams_app.operations.dead_letters import Listed, letters_of
-from streams_app.operations.event_facts import EventFacts, Searched, describe, describe_none
+from streams_app.operations.dead_letters import DeadLetterListing, read_dead_letters
+from streams_app.operations.event_facts import EventFacts, SearchedOffsets, describe, describe_none
 from streams_app.operations.groups import redis_of
 from streams_app.operations.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
@@ -40,18 +40,18 @@ Ranges: TypeAlias = Mapping[TP, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class SearchScope:
     """How far a search by id goes.
 
     Attributes:
         since_ms: What is finished is searched back to this time; None: not at all.
-        most: So many offsets are looked at; what is unfinished first.
+        max_offsets: So many offsets are looked at; what is unfinished first.
         show: Takes words, what is done, and of how much.
         source: Only events with this ``ce_source``, within which ids are unique; None: with any.
     """
 
     since_ms: int | None
-    most: int
+    max_offsets: int
     show: Callable[[str, int, int | None], None] = lambda words, done, total: None
     source: str | None = None
 
@@ -61,20 +61,20 @@ def size_of(ranges: Ranges) -> int:
     return sum(end - begin for begin, end in ranges.values())
 
 
-def first_of(ranges: Ranges, most: int) -> dict[TP, tuple[int, int]]:
-    """The beginnings of ranges, ``most`` offsets together: each has the same share, or all that it has (pure)."""
-    return {tp: (ranges[tp][0], ranges[tp][0] + share) for tp, share in _shares(ranges, most).items()}
+def first_of(ranges: Ranges, max_offsets: int) -> dict[TP, tuple[int, int]]:
+    """The beginnings of ranges, ``max_offsets`` offsets together: each has the same share, or all that it has (pure)."""
+    return {tp: (ranges[tp][0], ranges[tp][0] + share) for tp, share in _shares(ranges, max_offsets).items()}
 
 
-def last_of(ranges: Ranges, most: int) -> dict[TP, tuple[int, int]]:
+def last_of(ranges: Ranges, max_offsets: int) -> dict[TP, tuple[int, int]]:
     """The ends of ranges, likewise (pure)."""
-    return {tp: (ranges[tp][1] - share, ranges[tp][1]) for tp, share in _shares(ranges, most).items()}
+    return {tp: (ranges[tp][1] - share, ranges[tp][1]) for tp, share in _shares(ranges, max_offsets).items()}
 
 
-def _shares(ranges: Ranges, most: int) -> dict[TP, int]:
+def _shares(ranges: Ranges, max_offsets: int) -> dict[TP, int]:
     shares: dict[TP, int] = {}
     for tp, (begin, end) in sorted(ranges.items(), key=lambda found: found[1][1] - found[1][0]):
-        share = min(end - begin, max(0, most - sum(shares.values())) // (len(ranges) - len(shares)))
+        share = min(end - begin, max(0, max_offsets - sum(shares.values())) // (len(ranges) - len(shares)))
         shares[tp] = share
     return shares
 
@@ -88,7 +88,7 @@ class EventLog:
         one: Subscription,
         consumer: AIOKafkaConsumer,
         commits: Mapping[TP, Committed],
-        edges: Ranges,
+        log_bounds: Ranges,
         high: Mapping[TP, int],
     ) -> None:
         """Reads nothing yet.
@@ -98,7 +98,7 @@ class EventLog:
             one: The subscriber.
             consumer: Of :func:`.log_reader.log_reader`, of all partitions of the topic.
             commits: What the group has committed.
-            edges: Where the log of each partition begins, and how far it can be read.
+            log_bounds: Where the log of each partition begins, and how far it can be read.
             high: High watermark of each partition: beyond that an open transaction hides what was acknowledged.
         """
         self._settings = settings
@@ -107,9 +107,9 @@ class EventLog:
         self._marks = {
             tp: mark for tp, held in commits.items() if (mark := marks_of(held, [one.subscriber.name]).get(one.subscriber.name))
         }
-        self._edges = edges
+        self._log_bounds = log_bounds
         self._high = high
-        self._again = again_topic(settings.app_id)
+        self._replay_topic = again_topic(settings.app_id)
 
     async def at(self, tp: TP, offset: int) -> EventFacts:
         """The event at an offset, whatever there is of it.
@@ -117,61 +117,61 @@ class EventLog:
         Raises:
             ConfigurationError: There is no such partition.
         """
-        if tp not in self._edges:
-            raise ConfigurationError([f"topic {tp.topic!r} has partitions 0 to {len(self._edges) - 1}, not {tp.partition}"])
-        begin, end = self._edges[tp]
+        if tp not in self._log_bounds:
+            raise ConfigurationError([f"topic {tp.topic!r} has partitions 0 to {len(self._log_bounds) - 1}, not {tp.partition}"])
+        begin, end = self._log_bounds[tp]
         if begin <= offset < end:
             async with aclosing(self._read({tp: (offset, offset + 1)})) as read:
                 async for record in (record async for batch in read for record in batch.records):
                     return self._found(tp, offset, record)
         return self._found(tp, offset)
 
-    async def with_id(self, wanted: str, reach: Reach) -> tuple[EventFacts | None, Searched]:
+    async def with_id(self, wanted: str, scope: SearchScope) -> tuple[EventFacts | None, SearchedOffsets]:
         """The first event with an id: of those from the committed offsets on, else of the newest ones below them."""
-        above = {tp: (self._from(tp), end) for tp, (_, end) in self._edges.items()}
-        at = {} if reach.since_ms is None else await self._offsets_at(reach.since_ms)
+        above = {tp: (self._from(tp), end) for tp, (_, end) in self._log_bounds.items()}
+        at = {} if scope.since_ms is None else await self._offsets_at(scope.since_ms)
         below = {tp: (min(at.get(tp, begin), begin), begin) for tp, (begin, _) in above.items()}
-        first = first_of(above, reach.most)
-        last = last_of(below, reach.most - size_of(first))
-        topic = next(iter(self._edges)).topic
+        first = first_of(above, scope.max_offsets)
+        last = last_of(below, scope.max_offsets - size_of(first))
+        topic = next(iter(self._log_bounds)).topic
         unseen = size_of(above) + size_of(below) - size_of(first) - size_of(last)
-        searched = Searched(topic, size_of(first), size_of(last), reach.since_ms, unseen, is_complete=first == above)
+        searched = SearchedOffsets(topic, size_of(first), size_of(last), scope.since_ms, unseen, is_complete=first == above)
         done, of = 0, searched.above + searched.below
         for ranges in (first, last):
             async with aclosing(self._read(ranges)) as read:
                 async for batch in read:
                     found = next(
-                        (record for record in batch.records if self._is_wanted(batch.tp, record, wanted, reach.source)), None
+                        (record for record in batch.records if self._is_wanted(batch.tp, record, wanted, scope.source)), None
                     )
                     if found is not None:
                         return self._found(batch.tp, found.offset, found), searched
                     done += len(batch.records)
-                    reach.show(f"{done:,} records of {topic} searched", min(done, of), of)
+                    scope.show(f"{done:,} records of {topic} searched", min(done, of), of)
         return None, searched
 
     @property
     def hidden(self) -> dict[TP, tuple[int, int]]:
         """What open transactions hide of each partition; empty: nothing."""
-        return {tp: (end, self._high[tp]) for tp, (_, end) in self._edges.items() if self._high[tp] > end}
+        return {tp: (end, self._high[tp]) for tp, (_, end) in self._log_bounds.items() if self._high[tp] > end}
 
-    async def hidden_with_id(self, consumer: AIOKafkaConsumer, wanted: str, reach: Reach) -> EventFacts | None:
+    async def hidden_with_id(self, consumer: AIOKafkaConsumer, wanted: str, scope: SearchScope) -> EventFacts | None:
         """The first event with an id of those that open transactions hide.
 
         Args:
             consumer: Of :func:`.log_reader.log_reader`, which reads what is not committed, too.
             wanted: The id.
-            reach: How much is looked at.
+            scope: How much is looked at.
         """
-        async with aclosing(read_ranges(consumer, first_of(self.hidden, reach.most))) as read:
+        async with aclosing(read_ranges(consumer, first_of(self.hidden, scope.max_offsets))) as read:
             async for batch in read:
                 for record in batch.records:
-                    if self._is_wanted(batch.tp, record, wanted, reach.source):
+                    if self._is_wanted(batch.tp, record, wanted, scope.source):
                         return self._found(batch.tp, record.offset, record)
         return None
 
-    async def of_letter(self, tp: TP, offset: int, wanted: str) -> EventFacts:
+    async def of_dead_letter(self, tp: TP, offset: int, wanted: str) -> EventFacts:
         """The event of a dead letter, of which the log may have nothing any more."""
-        begin, end = self._edges.get(tp, (0, 0))
+        begin, end = self._log_bounds.get(tp, (0, 0))
         if offset < end:
             return replace(await self.at(tp, offset), event_id=wanted)
         return EventFacts(tp, offset, begin, offset + 1, mark=self._marks.get(tp), event_id=wanted)
@@ -179,55 +179,57 @@ class EventLog:
     def _from(self, tp: TP) -> int:
         """What may be unfinished begins there."""
         mark = self._marks.get(tp)
-        return max(self._edges[tp][0], 0 if mark is None else mark.offset)
+        return max(self._log_bounds[tp][0], 0 if mark is None else mark.offset)
 
     async def _offsets_at(self, time_ms: int) -> dict[TP, int]:
-        found = await self._consumer.offsets_for_times({TopicPartition(*tp): time_ms for tp in self._edges})
-        return {TP(*tp): self._edges[TP(*tp)][1] if at is None else at.offset for tp, at in found.items()}
+        found = await self._consumer.offsets_for_times({TopicPartition(*tp): time_ms for tp in self._log_bounds})
+        return {TP(*tp): self._log_bounds[TP(*tp)][1] if at is None else at.offset for tp, at in found.items()}
 
     def _read(self, ranges: Ranges) -> AsyncGenerator[Batch, None]:
-        self._consumer.resume(*(TopicPartition(*tp) for tp in self._edges))  # an earlier read has paused them
+        self._consumer.resume(*(TopicPartition(*tp) for tp in self._log_bounds))  # an earlier read has paused them
         return read_ranges(self._consumer, ranges)
 
     def _is_wanted(self, tp: TP, record: Any, wanted: str, source: str | None) -> bool:
         if source is not None and source_of(record.headers) != os.fsencode(source):
             return False
-        return self._id(tp, record) == wanted and (tp.topic != self._again or self._is_ours(tp, record.headers, ""))
+        return self._id(tp, record) == wanted and (tp.topic != self._replay_topic or self._is_ours(tp, record.headers, ""))
 
     def _id(self, tp: TP, record: Any) -> str:
         """Its id; of what was put back that of the event that it was."""
-        headers, place = record.headers, (tp.topic, tp.partition, record.offset)
-        if tp.topic == self._again and (was := taken_apart(headers)) is not None:
+        headers, position = record.headers, (tp.topic, tp.partition, record.offset)
+        if tp.topic == self._replay_topic and (was := taken_apart(headers)) is not None:
             origin, headers = was
-            place = (origin.tp.topic, origin.tp.partition, origin.offset)
+            position = (origin.tp.topic, origin.tp.partition, origin.offset)
         try:
-            return event_id(headers, self._settings.limits, *place)
+            return event_id(headers, self._settings.limits, *position)
         except BadEventError:
-            return ":".join(map(str, place))
+            return ":".join(map(str, position))
 
     def _found(self, tp: TP, offset: int, record: Any = None) -> EventFacts:
-        begin, end = self._edges[tp]
+        begin, end = self._log_bounds[tp]
         mark = self._marks.get(tp)
         note = None if mark is None else decoded(mark.note, mark.offset, end)
         if record is None:
             return EventFacts(tp, offset, begin, end, self._high[tp], mark, note)
-        told = "" if tp.topic == self._again else header(record.headers, TYPE) or ""
-        is_ours = self._is_ours(tp, record.headers, told)
-        return EventFacts(tp, offset, begin, end, self._high[tp], mark, note, self._id(tp, record), told, record.timestamp, is_ours)
+        event_type = "" if tp.topic == self._replay_topic else header(record.headers, TYPE) or ""
+        is_ours = self._is_ours(tp, record.headers, event_type)
+        return EventFacts(
+            tp, offset, begin, end, self._high[tp], mark, note, self._id(tp, record), event_type, record.timestamp, is_ours
+        )
 
-    def _is_ours(self, tp: TP, headers: Any, told: str) -> bool:
-        if tp.topic == self._again:
+    def _is_ours(self, tp: TP, headers: Any, event_type: str) -> bool:
+        if tp.topic == self._replay_topic:
             return is_for(self._one.subscriber.name, headers)
-        return not isinstance(self._one.subscriber.source, Event) or told in ("", self._one.subscriber.source.key)
+        return not isinstance(self._one.subscriber.source, Event) or event_type in ("", self._one.subscriber.source.key)
 
 
-PLACE: Final = re.compile(r"([a-zA-Z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})", re.ASCII)
-MOST_LETTERS: Final = 10
+POSITION: Final = re.compile(r"([a-zA-Z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})", re.ASCII)
+MAX_DEAD_LETTERS: Final = 10
 CLOCKS_APART_MS: Final = 3_600_000
 """So much later than its letter a record may be by the clock of its producer."""
 
 
-async def explain_event(settings: Settings, one: Subscription, which: str, clock: Clock, width: int, reach: Reach) -> str:
+async def explain_event(settings: Settings, one: Subscription, which: str, clock: Clock, width: int, scope: SearchScope) -> str:
     """What there is to say about one event of one subscriber: a verdict and five lines, each with its label.
 
     Args:
@@ -236,56 +238,56 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
         which: Id of the event, or TOPIC:PARTITION:OFFSET.
         clock: Wall clock.
         width: Columns of the terminal.
-        reach: How far an id is searched for.
+        scope: How far an id is searched for.
 
     Raises:
         TryAgainError: The broker does not answer, or does not tell what the group has committed.
         ConfigurationError: The subscriber does not read that topic, or there is no such partition.
     """
     topics = [one.topic, again_topic(settings.app_id)]
-    place = PLACE.fullmatch(which)
-    if place is not None and place[1] not in topics:
-        raise ConfigurationError([f"subscriber {one.subscriber.name!r} reads {' and '.join(topics)}, not {place[1]}"])
+    position = POSITION.fullmatch(which)
+    if position is not None and position[1] not in topics:
+        raise ConfigurationError([f"subscriber {one.subscriber.name!r} reads {' and '.join(topics)}, not {position[1]}"])
     async with admin_client(settings.kafka) as client:
         counts = await partition_counts(client, topics)
-    if (wanted := one.topic if place is None else place[1]) not in counts:
+    if (wanted := one.topic if position is None else position[1]) not in counts:
         raise ConfigurationError([f"topic {wanted!r} does not exist: create it with `streams-app topics create`"])
-    if place is None:
-        found, listed, searched = await _searched(settings, one, which, counts, reach)
+    if position is None:
+        found, listed, searched = await _searched(settings, one, which, counts, scope)
     else:
-        async with _log(settings, one, place[1], counts) as log:
-            found, searched = await log.at(TP(place[1], int(place[2])), int(place[3])), []
-        listed = await _letters(settings, one, which, found, reach)
+        async with _log(settings, one, position[1], counts) as log:
+            found, searched = await log.at(TP(position[1], int(position[2])), int(position[3])), []
+        listed = await _dead_letters(settings, one, which, found, scope)
     page = await _page(settings)
     if found is None:
         return describe_none(which, one, searched, page, width)
-    found = await _kept(settings, one, replace(found, letters=tuple(listed.letters), put_back=listed.put_back))
+    found = await _kept(settings, one, replace(found, dead_letters=tuple(listed.dead_letters), replayed=listed.replayed))
     return describe(found, one, page, clock.now_ms(), width)
 
 
 async def _searched(
-    settings: Settings, one: Subscription, which: str, counts: Mapping[str, int], reach: Reach
-) -> tuple[EventFacts | None, Listed, list[Searched]]:
+    settings: Settings, one: Subscription, which: str, counts: Mapping[str, int], scope: SearchScope
+) -> tuple[EventFacts | None, DeadLetterListing, list[SearchedOffsets]]:
     """An event by its id, its dead letters, and what was searched: first of all what was put back and is not finished."""
-    told: list[Searched] = []
-    for topic, far in ((again_topic(settings.app_id), replace(reach, since_ms=None)), (one.topic, reach)):
+    searches: list[SearchedOffsets] = []
+    for topic, far in ((again_topic(settings.app_id), replace(scope, since_ms=None)), (one.topic, scope)):
         if topic not in counts:
             continue
         async with _log(settings, one, topic, counts) as log:
             found, searched = await log.with_id(which, far)
-            told.append(searched)
+            searches.append(searched)
             if found is None and log.hidden:
                 async with log_reader(settings.kafka, topic, range(counts[topic]), isolation="read_uncommitted") as reader:
                     found = await log.hidden_with_id(reader, which, far)
             if found is not None:
-                found = replace(found, is_none_waiting=len(told) > 1 and told[0].is_complete)
-                return found, await _letters(settings, one, which, found, reach), told
-    listed = await _letters(settings, one, which, None, reach)
-    if listed.letters and (place := listed.letters[-1].place) is not None:
-        topic = listed.letters[-1].headers.get("source-topic", one.topic)
+                found = replace(found, is_none_waiting=len(searches) > 1 and searches[0].is_complete)
+                return found, await _dead_letters(settings, one, which, found, scope), searches
+    listed = await _dead_letters(settings, one, which, None, scope)
+    if listed.dead_letters and (position := listed.dead_letters[-1].position) is not None:
+        topic = listed.dead_letters[-1].headers.get("source-topic", one.topic)
         async with _log(settings, one, topic if topic in counts else one.topic, counts) as log:
-            return await log.of_letter(TP(topic, place[0]), place[1], which), listed, told
-    return None, listed, told
+            return await log.of_dead_letter(TP(topic, position[0]), position[1], which), listed, searches
+    return None, listed, searches
 
 
 @asynccontextmanager
@@ -300,33 +302,35 @@ async def _log(settings: Settings, one: Subscription, topic: str, counts: Mappin
         yield EventLog(settings, one, consumer, commits, {TP(*tp): (begins[tp], ends[tp]) for tp in tps}, high)
 
 
-async def _letters(settings: Settings, one: Subscription, which: str, found: EventFacts | None, reach: Reach) -> Listed:
+async def _dead_letters(
+    settings: Settings, one: Subscription, which: str, found: EventFacts | None, scope: SearchScope
+) -> DeadLetterListing:
     """The dead letters of an event, oldest first, with those that its copy has which a replay has put back."""
     mine = Selection(settings.app_id, one.subscriber.name, kind="subscriber")
     if found is None:
-        sources = frozenset(() if reach.source is None else {reach.source})
-        return await _listed(settings, one, replace(mine, event_ids=frozenset({which}), event_sources=sources), reach)
+        sources = frozenset(() if scope.source is None else {scope.source})
+        return await _listed(settings, one, replace(mine, event_ids=frozenset({which}), event_sources=sources), scope)
     if found.timestamp_ms:
         mine = replace(mine, since_ms=max(0, found.timestamp_ms - CLOCKS_APART_MS))
-    here = replace(mine, places=frozenset({(found.tp.partition, found.offset)}))
+    here = replace(mine, positions=frozenset({(found.tp.partition, found.offset)}))
     # What was put back has the same place in another topic, and its letters are in the same one.
-    listed = _from(found.tp.topic, await _listed(settings, one, here, reach))
-    if found.event_id and any(letter.digest() in listed.put_back for letter in listed.letters):
+    listed = _from(found.tp.topic, await _listed(settings, one, here, scope))
+    if found.event_id and any(dead_letter.digest() in listed.replayed for dead_letter in listed.dead_letters):
         again = replace(mine, event_ids=frozenset({found.event_id}))
-        later = _from(again_topic(settings.app_id), await _listed(settings, one, again, reach))
+        later = _from(again_topic(settings.app_id), await _listed(settings, one, again, scope))
         listed = listed._replace(shown=[*listed.shown, *later.shown])
     return listed
 
 
-async def _listed(settings: Settings, one: Subscription, selection: Selection, reach: Reach) -> Listed:
+async def _listed(settings: Settings, one: Subscription, selection: Selection, scope: SearchScope) -> DeadLetterListing:
     try:
-        return await letters_of(settings, one.dead_letters, selection, MOST_LETTERS, reach.show)
+        return await read_dead_letters(settings, one.dead_letters, selection, MAX_DEAD_LETTERS, scope.show)
     except ConfigurationError:
-        return Listed([], frozenset(), frozenset(), 0)  # there is no such topic: nothing was ever refused
+        return DeadLetterListing([], frozenset(), frozenset(), 0)  # there is no such topic: nothing was ever refused
 
 
-def _from(topic: str, listed: Listed) -> Listed:
-    return listed._replace(shown=[each for each in listed.shown if each.letter.headers.get("source-topic") == topic])
+def _from(topic: str, listed: DeadLetterListing) -> DeadLetterListing:
+    return listed._replace(shown=[each for each in listed.shown if each.dead_letter.headers.get("source-topic") == topic])
 
 
 async def _kept(settings: Settings, one: Subscription, found: EventFacts) -> EventFacts:

@@ -18,25 +18,25 @@ from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
 from streams_app.kafka.log_ends import high_watermarks
 from streams_app.operations.folded_events import pointer_to_journal
-from streams_app.operations.group_facts import FoundGroup, describe, describe_none, opened_again
-from streams_app.operations.groups import Place, outbox_counts, places_of, redis_of, rows_of
+from streams_app.operations.group_facts import FoundGroup, describe, describe_none, reopening_text
+from streams_app.operations.groups import StoredShard, outbox_counts, redis_of, rows_of, stored_shards
 from streams_app.operations.worker_pages import pages, usual_url
 from streams_app.settings import Settings
 
 
-async def find(redis: Redis, places: list[Place], group: str) -> list[FoundGroup]:
+async def find(redis: Redis, stored: list[StoredShard], group: str) -> list[FoundGroup]:
     """Every shard in which a group is open or waits in the outbox."""
     found = []
-    for place in places:
-        sealed = await outbox_counts(redis, place)
+    for shard in stored:
+        sealed = await outbox_counts(redis, shard)
         for member in keys_typed(group):
-            score: Any = await redis.zscore(place.keys.due, member)
-            rows = await rows_of(redis, place, [(member, score)]) if score is not None else []
+            score: Any = await redis.zscore(shard.keys.due, member)
+            rows = await rows_of(redis, shard, [(member, score)]) if score is not None else []
             if not rows and member not in sealed:
                 continue
-            fields: Any = await redis.hkeys(place.keys.group_prefix + member.decode("utf-8", "surrogateescape"))
+            fields: Any = await redis.hkeys(shard.keys.group_prefix + member.decode("utf-8", "surrogateescape"))
             names = sorted(name.decode("utf-8", "backslashreplace") for name in fields if name != INFO_FIELD)
-            found.append(FoundGroup(place, member, rows[0] if rows else None, tuple(names), sealed.get(member, 0)))
+            found.append(FoundGroup(shard, member, rows[0] if rows else None, tuple(names), sealed.get(member, 0)))
     return found
 
 
@@ -55,31 +55,32 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, widt
         ConfigurationError: No partition of the fold has any state: nothing was ever folded.
     """
     async with redis_of(settings) as redis:
-        places = await places_of(redis, settings, fold.name)
-        if not places:
+        stored = await stored_shards(redis, settings, fold.name)
+        if not stored:
             raise ConfigurationError([f"fold {fold.name!r} has no state in Redis: no worker has ever claimed a partition of it"])
-        found = await find(redis, places, group)
-        metas: list[Any] = [await redis.hgetall(each.place.keys.meta) for each in found]
-    again, journal = await _again(settings, fold), pointer_to_journal(settings, fold, group)
+        found = await find(redis, stored, group)
+        metas: list[Any] = [await redis.hgetall(each.shard.keys.meta) for each in found]
+    reopening, journal = await _reopening(settings, fold), pointer_to_journal(settings, fold, group)
     if not found:
-        return describe_none(group, fold, len(places), again, width, journal)
-    ends = await asyncio.gather(*[_end(settings, each.place) for each in found])
+        return describe_none(group, fold, len(stored), reopening, width, journal)
+    ends = await asyncio.gather(*[_end(settings, each.shard) for each in found])
     now_ms = clock.now_ms()
-    told = [
-        describe(each, fold, meta, end, again, now_ms, width, journal) for each, meta, end in zip(found, metas, ends, strict=True)
+    descriptions = [
+        describe(each, fold, meta, end, reopening, now_ms, width, journal)
+        for each, meta, end in zip(found, metas, ends, strict=True)
     ]
-    return "\n\n".join(told)
+    return "\n\n".join(descriptions)
 
 
-async def _again(settings: Settings, fold: Fold) -> str:
+async def _reopening(settings: Settings, fold: Fold) -> str:
     """How often groups of the fold open again soon, by the worker of this machine; it need not run."""
     url = usual_url(settings.http)
-    return opened_again((await pages(settings, [url]))[0] if url else None, fold)
+    return reopening_text((await pages(settings, [url]))[0] if url else None, fold)
 
 
-async def _end(settings: Settings, place: Place) -> tuple[int, int] | None:
+async def _end(settings: Settings, shard: StoredShard) -> tuple[int, int] | None:
     """How far a worker may read a partition, and its high watermark; None where the broker does not tell, or not in time."""
-    tp = TopicPartition(place.fold.source, place.partition)
+    tp = TopicPartition(shard.fold.source, shard.partition)
     consumer = AIOKafkaConsumer(
         **client_options(settings.kafka), isolation_level="read_committed", request_timeout_ms=int(ANSWER_SECONDS * 1_000)
     )

@@ -17,7 +17,7 @@ from streams_app.fold import Fold
 from streams_app.folding.store.keys import EVERYTHING
 from streams_app.formatting import escaped
 from streams_app.operations.explain_group import find
-from streams_app.operations.groups import Place, places_of, redis_of
+from streams_app.operations.groups import StoredShard, redis_of, stored_shards
 from streams_app.settings import Settings
 
 POLL_SECONDS: Final = 0.1
@@ -29,11 +29,11 @@ class Flushed:
 
     Attributes:
         groups: Number of groups that were open and requested.
-        places: Number of shards in which they were.
+        partitions: Number of shards in which they were.
     """
 
     groups: int
-    places: int
+    partitions: int
 
 
 async def flush(settings: Settings, fold: Fold, group: str | None, timeout_seconds: float) -> Flushed:
@@ -50,8 +50,8 @@ async def flush(settings: Settings, fold: Fold, group: str | None, timeout_secon
         TryAgainError: Redis does not answer, or no worker did it in time; the request stays.
     """
     async with redis_of(settings) as redis:
-        places = await places_of(redis, settings, fold.name)
-        requested = await _request_all(redis, places) if group is None else await _request_one(redis, places, fold, group)
+        shards = await stored_shards(redis, settings, fold.name)
+        requested = await _request_all(redis, shards) if group is None else await _request_one(redis, shards, fold, group)
         try:
             async with asyncio.timeout(timeout_seconds):
                 while await _pending(redis, requested):  # noqa: ASYNC110  # what is waited for is in another process
@@ -63,27 +63,27 @@ async def flush(settings: Settings, fold: Fold, group: str | None, timeout_secon
         return Flushed(sum(requested.values()), len(requested))
 
 
-async def _request_all(redis: Redis, places: list[Place]) -> dict[Place, int]:
+async def _request_all(redis: Redis, shards: list[StoredShard]) -> dict[StoredShard, int]:
     requested = {}
-    for place in places:
-        count: Any = await redis.zcard(place.keys.first)
+    for shard in shards:
+        count: Any = await redis.zcard(shard.keys.first)
         if count:
-            await redis.sadd(place.keys.flush, EVERYTHING)
-            requested[place] = count
+            await redis.sadd(shard.keys.flush, EVERYTHING)
+            requested[shard] = count
     return requested
 
 
-async def _request_one(redis: Redis, places: list[Place], fold: Fold, group: str) -> dict[Place, int]:
-    found = [each for each in await find(redis, places, group) if each.row is not None]
+async def _request_one(redis: Redis, shards: list[StoredShard], fold: Fold, group: str) -> dict[StoredShard, int]:
+    found = [each for each in await find(redis, shards, group) if each.row is not None]
     if not found:
         raise ConfigurationError([f"{escaped(group)} is not open in fold {fold.name}; see `streams-app groups explain`"])
     for each in found:
-        await redis.sadd(each.place.keys.flush, each.member)
-    return {each.place: 1 for each in found}
+        await redis.sadd(each.shard.keys.flush, each.member)
+    return {each.shard: 1 for each in found}
 
 
-async def _pending(redis: Redis, requested: dict[Place, int]) -> bool:
-    for place in requested:
-        if await redis.exists(place.keys.flush):
+async def _pending(redis: Redis, requested: dict[StoredShard, int]) -> bool:
+    for shard in requested:
+        if await redis.exists(shard.keys.flush):
             return True
     return False

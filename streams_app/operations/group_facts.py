@@ -16,11 +16,11 @@ from streams_app.formatting import counted, escaped, shown, shown_group, shown_k
 from streams_app.tuning.live import live_metrics_in
 
 if TYPE_CHECKING:
-    from streams_app.operations.groups import Place
+    from streams_app.operations.groups import StoredShard
     from streams_app.operations.worker_pages import Page
 
 SHOWN_NAMES: Final = 8
-STANDS_STILL_MS: Final = 10_000
+STALLED_MS: Final = 10_000
 """A partition clock further behind the wall clock than this is worth a word."""
 
 WIDEST: Final = 120
@@ -34,14 +34,14 @@ class FoundGroup:
     """A group in a shard.
 
     Attributes:
-        place: The shard.
+        shard: The shard.
         member: Member bytes of the group, as Redis has them.
         row: Its row, see :func:`streams_app.operations.groups.rows_of`; None where it is not open.
         names: Some of its changed names.
         waiting: Number of its records in the outbox.
     """
 
-    place: Place
+    shard: StoredShard
     member: bytes
     row: Mapping[str, Any] | None
     names: tuple[str, ...]
@@ -53,7 +53,7 @@ def describe(
     fold: Fold,
     meta: Mapping[bytes, bytes],
     end: tuple[int, int] | None,
-    again: str,
+    reopening: str,
     now_ms: int,
     width: int,
     journal: str = "",
@@ -65,7 +65,7 @@ def describe(
         fold: Its declaration.
         meta: Hash ``meta`` of the shard.
         end: How far the partition can be read, and its high watermark; None = unknown.
-        again: See :func:`opened_again`.
+        reopening: See :func:`reopening_text`.
         now_ms: Wall clock.
         width: Columns of the terminal.
         journal: Command that shows all its events; "" where no journal has them.
@@ -77,21 +77,21 @@ def describe(
         "events": _events(found),
         "due": _due(found, fold, now_ms),
         "outbox": _outbox(found, fold),
-        "read": _read(found.place, fold, meta, fence, lag, hidden, now_ms),
-        "again": again,
+        "read": _read(found.shard, fold, meta, fence, lag, hidden, now_ms),
+        "again": reopening,
         "journal": journal,
     }
-    return laid_out(_verdict(found, fold, lag, now_ms), lines, width)
+    return lay_out(_verdict(found, fold, lag, now_ms), lines, width)
 
 
-def describe_none(group: str, fold: Fold, partitions: int, again: str, width: int, journal: str = "") -> str:
+def describe_none(group: str, fold: Fold, partitions: int, reopening: str, width: int, journal: str = "") -> str:
     """The same where the group is not open and nothing of it waits.
 
     Args:
         group: As it was typed.
         fold: Its declaration.
         partitions: How many have state.
-        again: See :func:`opened_again`.
+        reopening: See :func:`reopening_text`.
         width: Columns of the terminal.
         journal: Command that shows all its events; "" where no journal has them.
     """
@@ -101,13 +101,13 @@ def describe_none(group: str, fold: Fold, partitions: int, again: str, width: in
         "outbox": "nothing of it waits to be sent",
         "look": f"for its events in {fold.source} (are they keyed by the group?), in {fold.dead_letters}, and at "
         "streams_app_lag_events: they may not have been folded yet",
-        "again": again,
+        "again": reopening,
         "journal": journal,
     }
-    return laid_out(f"{escaped(group)} is not open in fold {fold.name}.", lines, width)
+    return lay_out(f"{escaped(group)} is not open in fold {fold.name}.", lines, width)
 
 
-def opened_again(page: Page | None, fold: Fold) -> str:
+def reopening_text(page: Page | None, fold: Fold) -> str:
     """How often a fold of a group follows soon after the one before, by what a worker has counted since it started.
 
     Args:
@@ -134,7 +134,7 @@ def opened_again(page: Page | None, fold: Fold) -> str:
     )
 
 
-def laid_out(verdict: str, lines: Mapping[str, str], width: int) -> str:
+def lay_out(verdict: str, lines: Mapping[str, str], width: int) -> str:
     """A verdict and below it the lines, each behind its label."""
     columns = max(2 * LABEL, min(width, WIDEST))
     return "\n".join(
@@ -151,14 +151,14 @@ def _wrapped(text: str, columns: int, label: str) -> Iterable[str]:
 
 
 def _verdict(found: FoundGroup, fold: Fold, lag: int | None, now_ms: int) -> str:
-    row, behind_ms = found.row, now_ms - found.place.clock_ms
+    row, behind_ms = found.row, now_ms - found.shard.clock_ms
     if row is None:
         return f"{shown_group(found.member)} of fold {fold.name} is closed: the broker has not acknowledged its record yet."
     name = f"{shown_key(row['key'])} of fold {fold.name}"
     quiet, hold = row["quiet_in_ms"], row["hold_in_ms"]
     if min(quiet, hold) <= 0:
         return f"{name} is due: it leaves with the next pass of its worker."
-    if behind_ms >= STANDS_STILL_MS and not lag:
+    if behind_ms >= STALLED_MS and not lag:
         return f"{name} is open, and stays so: no worker moves the clock of its partition."
     if behind_ms >= fold.quiet_period_ms and fold.backlog == "merge":
         return f"{name} is open: a backlog is merged, and silence closes nothing until it is read."
@@ -173,22 +173,22 @@ def _events(found: FoundGroup) -> str:
         return "none since"
     names = ", ".join(map(shown, found.names[:SHOWN_NAMES])) + (", ..." if len(found.names) > SHOWN_NAMES else "")
     return (
-        f"{counted(row['events'], 'event')} at offsets {row['first_offset']} to {row['last_offset']} of {found.place}, the last of "
+        f"{counted(row['events'], 'event')} at offsets {row['first_offset']} to {row['last_offset']} of {found.shard}, the last of "
         f"{time_text(row['last_event_ms'])}; {counted(row['names'], 'changed name')} ({names})"
     )
 
 
 def _ahead_ms(found: FoundGroup, now_ms: int) -> int:
     """By how much the partition clock is ahead, which stands still until then."""
-    ahead_ms = found.place.clock_ms - now_ms
-    return ahead_ms if ahead_ms >= STANDS_STILL_MS else 0
+    ahead_ms = found.shard.clock_ms - now_ms
+    return ahead_ms if ahead_ms >= STALLED_MS else 0
 
 
 def _due(found: FoundGroup, fold: Fold, now_ms: int) -> str:
     row = found.row
     if row is None:
         return "it was, and is sealed"
-    quiet, hold, clock_ms = row["quiet_in_ms"], row["hold_in_ms"], found.place.clock_ms
+    quiet, hold, clock_ms = row["quiet_in_ms"], row["hold_in_ms"], found.shard.clock_ms
     if min(quiet, hold) <= 0:
         return "now; if it does not leave, see /health/ready of the worker"
     ahead_ms = _ahead_ms(found, now_ms)
@@ -213,7 +213,9 @@ def _outbox(found: FoundGroup, fold: Fold) -> str:
     return f"{counted(found.waiting, 'record')} of it, waiting for the broker to acknowledge on {fold.output}"
 
 
-def _read(place: Place, fold: Fold, meta: Mapping[bytes, bytes], fence: int, lag: int | None, hidden: int, now_ms: int) -> str:
+def _read(
+    shard: StoredShard, fold: Fold, meta: Mapping[bytes, bytes], fence: int, lag: int | None, hidden: int, now_ms: int
+) -> str:
     owner = escaped(meta.get(b"owner", b"").decode("utf-8", "backslashreplace")) or "an unknown worker"
     if lag is None:
         how = f"up to offset {fence}; the broker does not say where it ends"
@@ -223,19 +225,19 @@ def _read(place: Place, fold: Fold, meta: Mapping[bytes, bytes], fence: int, lag
         how = f"up to offset {fence}, {counted(lag, 'event')} behind its end"
     else:
         how = f"to its end (offset {fence}, lag 0)"
-    return f"{place} {how}, last claimed by {owner}; {_clock(place, fold, lag, now_ms)}"
+    return f"{shard} {how}, last claimed by {owner}; {_clock(shard, fold, lag, now_ms)}"
 
 
-def _clock(place: Place, fold: Fold, lag: int | None, now_ms: int) -> str:
+def _clock(shard: StoredShard, fold: Fold, lag: int | None, now_ms: int) -> str:
     """Where the partition clock stands, and why it may stand still."""
-    behind_ms = now_ms - place.clock_ms
-    text = f"its clock, by which all this is reckoned, is at {time_text(place.clock_ms)}"
-    if behind_ms <= -STANDS_STILL_MS:
+    behind_ms = now_ms - shard.clock_ms
+    text = f"its clock, by which all this is reckoned, is at {time_text(shard.clock_ms)}"
+    if behind_ms <= -STALLED_MS:
         return (
             f"{text}, {span(-behind_ms)} ahead of the wall clock: a worker whose clock was wrong left it so. It never goes back; "
             "silence and holds count on when the wall clock gets there"
         )
-    if behind_ms < STANDS_STILL_MS:
+    if behind_ms < STALLED_MS:
         return f"{text}, with the wall clock"
     text += f", {span(behind_ms)} behind the wall clock: "
     if lag:

@@ -45,7 +45,7 @@ SORTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoredShard:
     """One shard with state, and the time it lives by."""
 
     app_id: str
@@ -91,12 +91,12 @@ async def redis_of(settings: Settings) -> AsyncIterator[Redis]:
         await redis.aclose()
 
 
-async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, float]]) -> list[dict[str, Any]]:
+async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[bytes, float]]) -> list[dict[str, Any]]:
     """The rows of open groups, for people and programs.
 
     Args:
         redis: Client of the application's Redis.
-        place: The shard of the groups.
+        shard: The shard of the groups.
         members: Members of the groups with their timers.
 
     Returns:
@@ -104,7 +104,7 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
         JSON type, so that ``1`` and ``"1"`` differ), events, names (how many), first_offset, last_offset, first_event_ms and
         last_event_ms (record time), quiet_in_ms, hold_in_ms (0 or less: the group is due).
     """
-    fold, keys = place.fold, place.keys
+    fold, keys = shard.fold, shard.keys
     async with redis.pipeline(transaction=False) as pipe:
         for member, _ in members:
             key = keys.group_prefix.encode() + member
@@ -120,7 +120,7 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
             {
                 "fold": fold.name,
                 "source": fold.source,
-                "partition": place.partition,
+                "partition": shard.partition,
                 "group": group_text(member),
                 "key": group_value(member),
                 "events": group.events,
@@ -129,8 +129,8 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
                 "last_offset": group.last_offset,
                 "first_event_ms": group.low_ms,
                 "last_event_ms": group.high_ms,
-                "quiet_in_ms": place.quiet_in_ms(group.silent_from_ms),
-                "hold_in_ms": group.opened_ms + fold.max_hold_ms + place.late_ms - place.clock_ms,
+                "quiet_in_ms": shard.quiet_in_ms(group.silent_from_ms),
+                "hold_in_ms": group.opened_ms + fold.max_hold_ms + shard.late_ms - shard.clock_ms,
             }
         )
     return rows
@@ -147,12 +147,14 @@ async def groups_of_worker(
     declared = [known.name for known in settings.folds]
     if fold is not None and fold not in declared:
         raise UnknownFoldError(fold, declared)
-    places = [
-        Place(settings.app_id, shard.fold, shard.tp.partition, shard.clock.stored.clock_ms, shard.fence, shard.clock.stored.late_ms)
+    stored = [
+        StoredShard(
+            settings.app_id, shard.fold, shard.tp.partition, shard.clock.stored.clock_ms, shard.fence, shard.clock.stored.late_ms
+        )
         for shard in shards
         if fold is None or shard.fold.name == fold
     ]
-    return await collect(redis, places, limit, "quiet", max(limit, min(10 * limit, WORKER_SCANNED)))
+    return await collect(redis, stored, limit, "quiet", max(limit, min(10 * limit, WORKER_SCANNED)))
 
 
 async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort: str = "quiet") -> list[dict[str, Any]]:
@@ -168,28 +170,28 @@ async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort
         TryAgainError: Redis does not answer.
     """
     async with redis_of(settings) as redis:
-        return await collect(redis, await places_of(redis, settings, fold), limit, sort)
+        return await collect(redis, await stored_shards(redis, settings, fold), limit, sort)
 
 
 async def open_in_redis(settings: Settings, fold: str | None) -> int:
     """How many groups are open, of one fold or of all declared ones."""
     async with redis_of(settings) as redis:
-        places = await places_of(redis, settings, fold)
-        return sum([await redis.zcard(place.keys.first) for place in places])
+        stored = await stored_shards(redis, settings, fold)
+        return sum([await redis.zcard(shard.keys.first) for shard in stored])
 
 
-async def places_of(redis: Redis, settings: Settings, fold: str | None) -> list[Place]:
+async def stored_shards(redis: Redis, settings: Settings, fold: str | None) -> list[StoredShard]:
     """The shards that have state, of one fold or of all declared ones."""
-    places: list[Place] = []
+    stored: list[StoredShard] = []
     for declared in settings.folds:
         if fold is None or declared.name == fold:
-            places += await _places(redis, settings.app_id, declared)
-    return places
+            stored += await _stored_shards(redis, settings.app_id, declared)
+    return stored
 
 
-async def _places(redis: Redis, app_id: str, fold: Fold) -> list[Place]:
+async def _stored_shards(redis: Redis, app_id: str, fold: Fold) -> list[StoredShard]:
     """The shards of one fold that have state. Partitions are numbered from 0, so they are asked for and not scanned for."""
-    places: list[Place] = []
+    stored: list[StoredShard] = []
     begin = 0
     while True:
         numbers = range(begin, begin + PARTITIONS_ASKED)
@@ -198,22 +200,24 @@ async def _places(redis: Redis, app_id: str, fold: Fold) -> list[Place]:
                 pipe.hmget(shard_keys(app_id, fold.name, fold.source, number).meta, ["clock", "fence", "late"])
             marks = await pipe.execute()
         found = [
-            Place(app_id, fold, number, int(clock), int(fence), int(late or 0))
+            StoredShard(app_id, fold, number, int(clock), int(fence), int(late or 0))
             for number, (clock, fence, late) in zip(numbers, marks, strict=True)
             if clock is not None and fence is not None
         ]
-        places += found
+        stored += found
         if not found:
-            return places
+            return stored
         begin += PARTITIONS_ASKED
 
 
-async def collect(redis: Redis, places: Sequence[Place], limit: int, sort: str, scanned: int = MAX_SCANNED) -> list[dict[str, Any]]:
+async def collect(
+    redis: Redis, stored: Sequence[StoredShard], limit: int, sort: str, scanned: int = MAX_SCANNED
+) -> list[dict[str, Any]]:
     """The first open groups of some shards, in one of the orders of :data:`SORTS`; rows as of :func:`rows_of`.
 
     Args:
         redis: Client of the application's Redis.
-        places: Shards whose groups are wanted.
+        stored: Shards whose groups are wanted.
         limit: Number of rows at most.
         sort: One of :data:`SORTS`.
         scanned: Number of groups of one shard that are looked at, at most.
@@ -221,13 +225,13 @@ async def collect(redis: Redis, places: Sequence[Place], limit: int, sort: str, 
     limit = min(limit, MAX_ROWS)
     column, descending = SORTS[sort]
     rows: list[dict[str, Any]] = []
-    for place in places:
+    for shard in stored:
         if sort == "quiet":
-            pages = _by_timer(redis, place, scanned)
+            pages = _by_timer(redis, shard, scanned)
         else:
-            pages = _by_opening(redis, place, limit if sort == "oldest" else scanned)
+            pages = _by_opening(redis, shard, limit if sort == "oldest" else scanned)
         async for members, until in pages:
-            rows += await rows_of(redis, place, members)
+            rows += await rows_of(redis, shard, members)
             rows.sort(key=lambda row: row[column], reverse=descending)
             del rows[limit:]
             if sort == "quiet" and len(rows) == limit and rows[-1][column] <= until:
@@ -235,9 +239,9 @@ async def collect(redis: Redis, places: Sequence[Place], limit: int, sort: str, 
     return rows
 
 
-async def outbox_counts(redis: Redis, place: Place) -> dict[bytes, int]:
+async def outbox_counts(redis: Redis, shard: StoredShard) -> dict[bytes, int]:
     """How many records of each group wait to be sent, of the first of the outbox."""
-    packed: Any = await redis.zrange(place.keys.outbox, 0, SCAN_OUTBOX - 1)
+    packed: Any = await redis.zrange(shard.keys.outbox, 0, SCAN_OUTBOX - 1)
     counts: dict[bytes, int] = {}
     for entry in packed:
         member = Sealed.unpack(entry).member
@@ -248,7 +252,7 @@ async def outbox_counts(redis: Redis, place: Place) -> dict[bytes, int]:
 _Pages = AsyncIterator[tuple[list[tuple[bytes, float]], float]]
 
 
-async def _by_timer(redis: Redis, place: Place, scanned: int) -> _Pages:
+async def _by_timer(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
     """Pages of members with their timers; with each page how soon those behind it are due at the earliest, in ms.
 
     Pages are read by score and not by rank: the owner moves timers meanwhile, and with them the ranks of others.
@@ -257,22 +261,22 @@ async def _by_timer(redis: Redis, place: Place, scanned: int) -> _Pages:
     seen: set[bytes] = set()
     while len(seen) < scanned:
         # Groups that share the last timer are read once more: some before them may have left, and the others moved up.
-        found: Any = await redis.zrangebyscore(place.keys.due, after, "+inf", start=0, num=ties + PAGE, withscores=True)
+        found: Any = await redis.zrangebyscore(shard.keys.due, after, "+inf", start=0, num=ties + PAGE, withscores=True)
         fresh = [pair for pair in found if pair[0] not in seen]
         if found:
             wanted, after = ties + PAGE, found[-1][1]
-            yield fresh, place.quiet_in_ms(after)
+            yield fresh, shard.quiet_in_ms(after)
             seen.update(member for member, _ in fresh)
             ties = sum(score == after for _, score in found)
         if not found or len(found) < wanted:
             return
 
 
-async def _by_opening(redis: Redis, place: Place, scanned: int) -> _Pages:
+async def _by_opening(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
     """Pages of members with their timers, in the order in which they were opened."""
     for begin in range(0, scanned, PAGE):
-        members: Any = await redis.zrange(place.keys.first, begin, min(begin + PAGE, scanned) - 1)
-        timers: Any = await redis.zmscore(place.keys.due, members) if members else []
+        members: Any = await redis.zrange(shard.keys.first, begin, min(begin + PAGE, scanned) - 1)
+        timers: Any = await redis.zmscore(shard.keys.due, members) if members else []
         yield [(member, timer) for member, timer in zip(members, timers, strict=True) if timer is not None], 0.0
         if len(members) < PAGE:
             return
@@ -300,12 +304,12 @@ async def open_groups(settings: Settings, fold: str, columns: Collection[str]) -
             members[member_of(group if isinstance(group, tuple) else (group,))] = column
     found: set[bytes] = set()
     async with redis_of(settings) as redis:
-        for place in await places_of(redis, settings, fold):
+        for shard in await stored_shards(redis, settings, fold):
             left = list(members.keys() - found)
             for begin in range(0, len(left), ASKED):
                 asked: Any = left[begin : begin + ASKED]
-                timers: Any = await redis.zmscore(place.keys.due, asked)
+                timers: Any = await redis.zmscore(shard.keys.due, asked)
                 found.update(member for member, timer in zip(asked, timers, strict=True) if timer is not None)
             # Afterwards: a group leaves the timers for the outbox.
-            found.update(members.keys() & (await outbox_counts(redis, place)).keys())
+            found.update(members.keys() & (await outbox_counts(redis, shard)).keys())
     return {members[member] for member in found}

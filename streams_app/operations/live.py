@@ -195,15 +195,15 @@ def _shard_of(key: bytes) -> ViewKeys | None:
 def lines_of(found: PageOfView) -> list[str]:
     """What is told of one view, for people (pure)."""
     view, state = found.view, found.state
-    held = "nothing to show" if state.count is None else f"{counted(state.count, 'item')}{' or more' if state.more else ''}"
-    lines = [f"{view.name} ({view.kind}): {state.state}, {held}"]
+    contents = "nothing to show" if state.count is None else f"{counted(state.count, 'item')}{' or more' if state.more else ''}"
+    lines = [f"{view.name} ({view.kind}): {state.state}, {contents}"]
     if found.why:
         lines.append(f"  {found.why}")
     for name, time_ms, payload in found.items:
         until_ms = time_ms + view.expiry_ms if view.is_of_topic else time_ms
-        told = f"  {shown(name)}  leaves in {span(until_ms - found.now_ms)}"
-        told += f"  of {time_text(time_ms)}" if view.is_of_topic else ""
-        lines.append(f"{told}  {escaped(payload.decode(errors='backslashreplace'))}".rstrip())
+        line = f"  {shown(name)}  leaves in {span(until_ms - found.now_ms)}"
+        line += f"  of {time_text(time_ms)}" if view.is_of_topic else ""
+        lines.append(f"{line}  {escaped(payload.decode(errors='backslashreplace'))}".rstrip())
     if found.next_ms is not None:
         lines.append(f"  the next one leaves in {span(found.next_ms - found.now_ms)}")
     return lines

@@ -100,7 +100,7 @@ class _Ages:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _ImportRecord:
     """A line as the record that it will be."""
 
     outgoing: Outgoing
@@ -158,7 +158,7 @@ async def send_import(settings: Settings, name: str, path: Path, plan: ImportPla
     sent = 0
     try:
         batch: dict[int, Outgoing] = {}
-        for number, line in _lines(path, view.source):
+        for number, line in _read_lines(path, view.source):
             batch[number] = line.outgoing
             if len(batch) == PARALLEL:
                 sent += await _send(producer, batch, sent, plan.lines, view)
@@ -245,7 +245,7 @@ def _ages_of(config: Mapping[str, str]) -> _Ages:
 def _checked(settings: Settings, view: LiveView, path: Path, now_ms: int, ages: _Ages) -> ImportPlan:
     plan, faults, too_old = ImportPlan(kept_ms=ages.kept_ms), BadLines(), BadLines()
     decider = ViewRule(view, settings.limits.value_bytes)
-    for number, found in _lines(path, view.source, faults):
+    for number, found in _read_lines(path, view.source, faults):
         plan.lines += 1
         at_ms = found.timestamp
         if at_ms > now_ms:
@@ -256,15 +256,15 @@ def _checked(settings: Settings, view: LiveView, path: Path, now_ms: int, ages: 
         plan.unkept += ages.kept_ms is not None and now_ms - at_ms > ages.kept_ms
         plan.oldest_ms = at_ms if plan.oldest_ms is None else min(plan.oldest_ms, at_ms)
         try:
-            meant = decider.decide(0, found, now_ms)
+            decision = decider.decide(0, found, now_ms)
         except BadEventError as error:
             faults.add(number, f"{error.reason}: {escaped(str(error))}")
             continue
-        if meant is None:
+        if decision is None:
             plan.other += 1
-        elif isinstance(meant, Removal):
+        elif isinstance(decision, Removal):
             plan.removed += 1
-        elif meant.item.time_ms <= now_ms - view.expiry_ms:
+        elif decision.item.time_ms <= now_ms - view.expiry_ms:
             plan.late += 1
         else:
             plan.put += 1
@@ -290,7 +290,7 @@ def _refuse(path: Path, view: LiveView, faults: BadLines, too_old: BadLines, age
         raise ConfigurationError([f"{path}: nothing was sent", *faults.shown, *more])
 
 
-def _lines(path: Path, topic: str, faults: BadLines | None = None) -> Iterator[tuple[int, _Line]]:
+def _read_lines(path: Path, topic: str, faults: BadLines | None = None) -> Iterator[tuple[int, _ImportRecord]]:
     """The lines of a file with their numbers; without ``faults`` all are known to be right."""
     try:
         with path.open("rb") as file:
@@ -298,7 +298,7 @@ def _lines(path: Path, topic: str, faults: BadLines | None = None) -> Iterator[t
                 if not text.strip():
                     continue
                 try:
-                    yield number, _line(text, topic)
+                    yield number, _parse_line(text, topic)
                 except ValueError as error:
                     if faults is None:
                         raise ConfigurationError([f"{path} has changed meanwhile: line {number}: {error}"]) from error
@@ -307,7 +307,7 @@ def _lines(path: Path, topic: str, faults: BadLines | None = None) -> Iterator[t
         raise ConfigurationError([f"{path}: {error.strerror}"]) from error
 
 
-def _line(text: bytes, topic: str) -> _Line:
+def _parse_line(text: bytes, topic: str) -> _ImportRecord:
     try:
         given: Any = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -326,4 +326,4 @@ def _line(text: bytes, topic: str) -> _Line:
         raise ValueError("time is neither ms since 1970 nor an ISO time")
     record_key = None if key is None else key.encode()
     made = [(name, one.encode()) for name, one in headers.items()]
-    return _Line(Outgoing(topic, record_key, orjson.dumps(value), made, at_ms))
+    return _ImportRecord(Outgoing(topic, record_key, orjson.dumps(value), made, at_ms))

@@ -31,30 +31,30 @@ class Destination(Protocol):
     """Where the letters of a fold or a subscriber go.
 
     Attributes:
-        letters: Its dead-letter topic.
+        dead_letters: Its dead-letter topic.
         topic: The topic into which they are put back.
         address: Whom receipts name.
     """
 
-    letters: str
+    dead_letters: str
     topic: str
     address: bytes
 
-    def look(self, letter: ListedDeadLetter) -> None:
+    def observe(self, dead_letter: ListedDeadLetter) -> None:
         """Shows it each of its letters once, before anything is put back."""
 
-    def obstacle(self, letter: ListedDeadLetter, partitions: int) -> str:
+    def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
         """Why a letter cannot be put back as the event it was, or should not; empty: it can.
 
         Args:
-            letter: One of its letters.
+            dead_letter: One of its letters.
             partitions: Number of partitions that :attr:`topic` has now.
         """
 
-    def refusals(self, letter: ListedDeadLetter) -> Sequence[Reason]:
+    def refusals(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
         """Reasons for which what is declared now would refuse the event again."""
 
-    def event(self, letter: ListedDeadLetter) -> Outgoing:
+    def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
         """What is produced of a letter without an obstacle."""
 
 
@@ -73,41 +73,44 @@ class FoldDestination(Destination):
 
     def __init__(self, app_id: str, fold: Fold, limits: Limits) -> None:
         """Takes the fold as it is declared now."""
-        self.letters, self.topic, self.address = fold.dead_letters, fold.source, replay_target(app_id, fold.name)
+        self.dead_letters, self.topic, self.address = fold.dead_letters, fold.source, replay_target(app_id, fold.name)
         self._fold = fold
         self._reader = reader_of(fold, limits)
 
-    def look(self, letter: ListedDeadLetter) -> None:
+    def observe(self, dead_letter: ListedDeadLetter) -> None:
         """No letter of a fold says anything of another."""
 
-    def obstacle(self, letter: ListedDeadLetter, partitions: int) -> str:
+    def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
         """See :meth:`Destination.obstacle`."""
-        topic = letter.headers.get("source-topic")
-        if not letter.is_event:
+        topic = dead_letter.headers.get("source-topic")
+        if not dead_letter.is_event:
             return "a folded record that was too large for the broker: no event"
-        if letter.lost:
-            return f"the {letter.lost} was too large for {self.letters} and was not kept: without it, it would be another event"
-        if letter.place is None:
+        if dead_letter.dropped_part:
+            lost = f"the {dead_letter.dropped_part} was too large for {self.dead_letters} and was not kept"
+            return f"{lost}: without it, it would be another event"
+        if dead_letter.position is None:
             return "its headers do not say where the event was"
         if topic != self.topic:
             return f"it is an event of {topic}, and the fold reads {self.topic} now"
-        if letter.place[0] >= partitions:
-            return f"partition {letter.place[0]} of {self.topic} does not exist any more"
+        if dead_letter.position[0] >= partitions:
+            return f"partition {dead_letter.position[0]} of {self.topic} does not exist any more"
         return ""
 
-    def refusals(self, letter: ListedDeadLetter) -> Sequence[Reason]:
+    def refusals(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
         """See :meth:`Destination.refusals`."""
-        read = self._reader.read([_Event(letter.offset, letter.timestamp_ms, letter.key, letter.value)])
+        read = self._reader.read([_Event(dead_letter.offset, dead_letter.timestamp_ms, dead_letter.key, dead_letter.value)])
         return [one.reason for one in read.refused]
 
-    def event(self, letter: ListedDeadLetter) -> Outgoing:
+    def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
         """See :meth:`Destination.event`."""
         headers = [(REPLAY_HEADER, self.address)]
-        return Outgoing(self.topic, letter.key, letter.value, headers, partition=letter.place and letter.place[0])
+        return Outgoing(
+            self.topic, dead_letter.key, dead_letter.value, headers, partition=dead_letter.position and dead_letter.position[0]
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Insistence:
+class ReplayOverride:
     """Which events go back although they may have happened.
 
     Attributes:
@@ -124,81 +127,83 @@ class Insistence:
 class SubscriberDestination(Destination):
     """The topic of what was put back for the subscribers of an application."""
 
-    def __init__(self, settings: Settings, subscription: Subscription, insistence: Insistence) -> None:
+    def __init__(self, settings: Settings, subscription: Subscription, override: ReplayOverride) -> None:
         """Takes the subscriber as it is declared now."""
         name = subscription.subscriber.name
-        self.letters, self.topic = subscription.dead_letters, again_topic(settings.app_id)
+        self.dead_letters, self.topic = subscription.dead_letters, again_topic(settings.app_id)
         self.address = replay_target(settings.app_id, name)
         self._name = name
         self._source = subscription.topic
-        self._insistence = insistence
+        self._override = override
         self._late: set[str] = set()
         self._sources: defaultdict[str, set[str]] = defaultdict(set)
         self._decode = decode_of(subscription.subscriber, settings.limits, None, self.topic)
 
-    def look(self, letter: ListedDeadLetter) -> None:
+    def observe(self, dead_letter: ListedDeadLetter) -> None:
         """Collects what has ended well after all, and the sources of which there are events with an id that was named."""
-        if letter.is_late:
-            self._late.add(letter.source)
-        if (event_id := letter.headers.get("event-id", "")) in self._insistence.event_ids:
-            self._sources[event_id].add(letter.event_source)
+        if dead_letter.is_late:
+            self._late.add(dead_letter.source)
+        if (event_id := dead_letter.headers.get("event-id", "")) in self._override.event_ids:
+            self._sources[event_id].add(dead_letter.event_source)
 
-    def obstacle(self, letter: ListedDeadLetter, partitions: int) -> str:
+    def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
         """See :meth:`Destination.obstacle`."""
-        if why := self._unconfirmed(letter):
+        if why := self._unconfirmed(dead_letter):
             return why
-        if letter.lost:
-            return f"{letter.lost} too large to be kept: without, it would be another event"
-        topic = letter.headers.get("source-topic")
+        if dead_letter.dropped_part:
+            return f"{dead_letter.dropped_part} too large to be kept: without, it would be another event"
+        topic = dead_letter.headers.get("source-topic")
         if topic not in (self._source, self.topic):
             return f"it is an event of {topic}, and the subscriber reads {self._source} now"
-        if self._origin(letter) is None:
+        if self._origin(dead_letter) is None:
             return "its headers do not say where the event was"
-        return "" if self._read(letter) else "it is another event than the one the subscriber takes now"
+        return "" if self._read(dead_letter) else "it is another event than the one the subscriber takes now"
 
-    def _unconfirmed(self, letter: ListedDeadLetter) -> str:
+    def _unconfirmed(self, dead_letter: ListedDeadLetter) -> str:
         """Why an event that may have happened, or may not be the one that is meant, needs another word; empty: it does not."""
-        event_id = letter.headers.get("event-id", "")
-        if not self._insistence.is_exact and len(self._sources[event_id]) > 1:
+        event_id = dead_letter.headers.get("event-id", "")
+        if not self._override.is_exact and len(self._sources[event_id]) > 1:
             sources = ", ".join(repr(source) for source in sorted(self._sources[event_id]))
             return f"events of several sources have the id {event_id!r}: say which with --event-source, of {sources}"
-        if event_id not in self._insistence.event_ids:
-            if letter.reason == INTERRUPTED and not self._insistence.interrupted:
+        if event_id not in self._override.event_ids:
+            if dead_letter.reason == INTERRUPTED and not self._override.interrupted:
                 return "interrupted, they may have happened: --interrupted puts them back, or --event-id one of them"
-            if letter.reason in FOLLOWED and letter.source in self._late:
-                return f"{letter.reason}, and finished late: they have happened; --event-id puts one back all the same"
+            if dead_letter.reason in FOLLOWED and dead_letter.source in self._late:
+                return f"{dead_letter.reason}, and finished late: they have happened; --event-id puts one back all the same"
         return ""
 
-    def refusals(self, letter: ListedDeadLetter) -> Sequence[Reason]:
+    def refusals(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
         """See :meth:`Destination.refusals`."""
         try:
-            self._decoded(letter)
+            self._decoded(dead_letter)
         except BadEventError as error:
             return [error.reason]
         return []
 
-    def event(self, letter: ListedDeadLetter) -> Outgoing:
+    def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
         """See :meth:`Destination.event`."""
-        found = self._origin(letter)
+        found = self._origin(dead_letter)
         assert found is not None  # that would be an obstacle
-        return Outgoing(self.topic, letter.key, letter.value, addressed(self._name, *found))
+        return Outgoing(self.topic, dead_letter.key, dead_letter.value, addressed(self._name, *found))
 
-    def _origin(self, letter: ListedDeadLetter) -> tuple[OriginalPosition, Headers] | None:
+    def _origin(self, dead_letter: ListedDeadLetter) -> tuple[OriginalPosition, Headers] | None:
         """Where the event was first, and its own headers."""
-        if letter.headers.get("source-topic") == self.topic:
-            return taken_apart(letter.received)
-        timestamp = letter.headers.get("source-timestamp-ms", "")
-        if letter.place is None or not timestamp.isdecimal():
+        if dead_letter.headers.get("source-topic") == self.topic:
+            return taken_apart(dead_letter.received)
+        timestamp = dead_letter.headers.get("source-timestamp-ms", "")
+        if dead_letter.position is None or not timestamp.isdecimal():
             return None
-        return OriginalPosition(TP(self._source, letter.place[0]), letter.place[1], int(timestamp)), letter.received
+        return OriginalPosition(
+            TP(self._source, dead_letter.position[0]), dead_letter.position[1], int(timestamp)
+        ), dead_letter.received
 
-    def _read(self, letter: ListedDeadLetter) -> bool:
+    def _read(self, dead_letter: ListedDeadLetter) -> bool:
         try:
-            return self._decoded(letter)
+            return self._decoded(dead_letter)
         except BadEventError:
             return True
 
-    def _decoded(self, letter: ListedDeadLetter) -> bool:
-        event = self.event(letter)
-        record = _Event(letter.offset, letter.timestamp_ms, event.key, event.value, event.headers)
+    def _decoded(self, dead_letter: ListedDeadLetter) -> bool:
+        event = self.event(dead_letter)
+        record = _Event(dead_letter.offset, dead_letter.timestamp_ms, event.key, event.value, event.headers)
         return self._decode(TP(self.topic, 0), record, 1) is not None

@@ -53,14 +53,14 @@ SHARD: Final = re.compile(rb"^\{[^/]+/([^/]+)/([^/]+)/(\d+)\}:")
 
 
 @dataclass(slots=True)
-class Plan:
+class ResetPlan:
     """What a reset removes.
 
     Attributes:
         keys: Keys in Redis.
         open_groups: Number of groups that would never be emitted.
         outbox: Number of records that may not have been sent.
-        left: Shards from which something can be emitted, each with the fold that says where to.
+        emittable: Shards from which something can be emitted, each with the fold that says where to.
         partitions: Source → how many partitions of it have state.
         is_stranded: Whether no worker can emit what is left: the log it was folded of is gone, or no declared fold reads it.
         offsets: Partition → the offset to be committed instead, with its metadata.
@@ -71,7 +71,7 @@ class Plan:
     keys: list[bytes] = field(default_factory=list)
     open_groups: int = 0
     outbox: int = 0
-    left: dict[TP, Fold] = field(default_factory=dict)
+    emittable: dict[TP, Fold] = field(default_factory=dict)
     partitions: dict[str, int] = field(default_factory=dict)
     is_stranded: bool = False
     offsets: dict[TP, Committed] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Plan:
         return not (self.keys or self.offsets or any(store.values for store in self.read_stores))
 
 
-async def plan(settings: Settings, fold: str) -> Plan:
+async def plan(settings: Settings, fold: str) -> ResetPlan:
     """Finds out what a reset would remove; changes nothing.
 
     Args:
@@ -99,7 +99,7 @@ async def plan(settings: Settings, fold: str) -> Plan:
         # The name becomes part of a pattern for Redis, in which "*" would be every fold there is.
         declared = ", ".join(known.name for known in settings.folds)
         raise ConfigurationError([f"{fold!r} is not the name of a fold (a-z, 0-9, _ and -); declared are: {declared}"])
-    found = Plan()
+    found = ResetPlan()
     # All sources are looked at: a fold that is no longer declared and has lost its state still has marks in their commits.
     sources: set[str] = {declared.source for declared in settings.folds}
     tps: set[TP] = set()
@@ -115,8 +115,8 @@ async def plan(settings: Settings, fold: str) -> Plan:
             tps.add(TP(source, number))
             found.partitions[source] = max(found.partitions.get(source, 0), number + 1)
             await _count(redis, key, found)
-        found.left = await left_of(redis, settings, fold, tps)
-        folded = {tp: await topic_id_of(redis, settings, fold, tp) for tp in found.left}
+        found.emittable = await emittable_shards(redis, settings, fold, tps)
+        folded = {tp: await topic_id_of(redis, settings, fold, tp) for tp in found.emittable}
     async with in_group(settings.kafka, settings.app_id) as consumer:
         there = await consumer.topics()
         found.missing = sorted(sources - there)
@@ -127,7 +127,7 @@ async def plan(settings: Settings, fold: str) -> Plan:
     return found
 
 
-async def emit_all(settings: Settings, planned: Plan) -> int:
+async def emit_all(settings: Settings, planned: ResetPlan) -> int:
     """Emits whatever is left of the fold, before it is removed; no worker may be running.
 
     Returns:
@@ -137,8 +137,8 @@ async def emit_all(settings: Settings, planned: Plan) -> int:
         ConfigurationError: Something cannot be emitted, or somebody else has taken a shard over.
         TryAgainError: Redis does not answer, or the broker has not acknowledged everything; the call may be repeated.
     """
-    emitted = await emit(settings, planned.left, planned.partitions)
-    rest = Plan()
+    emitted = await emit(settings, planned.emittable, planned.partitions)
+    rest = ResetPlan()
     async with redis_of(settings) as redis:
         for key in planned.keys:
             await _count(redis, key, rest)
@@ -152,7 +152,7 @@ async def emit_all(settings: Settings, planned: Plan) -> int:
     return emitted
 
 
-async def carry_out(settings: Settings, fold: str, planned: Plan) -> None:
+async def carry_out(settings: Settings, fold: str, planned: ResetPlan) -> None:
     """Removes what was planned: the offsets first, as Kafka knows whether a worker still runs, and the keys last.
 
     Raises:
@@ -182,7 +182,7 @@ async def members(settings: Settings) -> int:
         return max([await member_count(client, group) for group in groups])
 
 
-async def _count(redis: Redis, key: bytes, found: Plan) -> None:
+async def _count(redis: Redis, key: bytes, found: ResetPlan) -> None:
     kind = key.rpartition(b"}")[2]
     if kind in (b":v1:first", b":v2:first"):
         found.open_groups += await redis.zcard(key)
@@ -212,7 +212,7 @@ async def _is_stranded(
     return any(is_recreated(topic_id, present[tp.topic]) for tp, topic_id in folded.items())
 
 
-async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: str, source: str, found: Plan) -> None:
+async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: str, source: str, found: ResetPlan) -> None:
     tps = [TopicPartition(source, number) for number in sorted(await known_partitions(consumer, source))]
     if not tps:
         return
@@ -255,7 +255,7 @@ def without_mark(held: Committed, declared: Iterable[str], fold: str, start: int
 NOTHING_REMOVED: Final = "nothing was removed"
 
 
-async def left_of(redis: Redis, settings: Settings, name: str, tps: Collection[TP]) -> dict[TP, Fold]:
+async def emittable_shards(redis: Redis, settings: Settings, name: str, tps: Collection[TP]) -> dict[TP, Fold]:
     """The shards of a fold from which something can be emitted, each with the fold that says where to.
 
     Args:
@@ -268,9 +268,9 @@ async def left_of(redis: Redis, settings: Settings, name: str, tps: Collection[T
     declared = {fold.source: fold for fold in settings.folds if fold.name == name}
     found: dict[TP, Fold] = {}
     for tp in sorted(tps):
-        left = await _store(scripts, settings, name, tp).left_behind()
-        if left is not None:
-            definition, topics = left
+        emittable = await _store(scripts, settings, name, tp).left_behind()
+        if emittable is not None:
+            definition, topics = emittable
             found[tp] = declared.get(tp.topic) or retired_fold(tp, RecordShape.from_text(definition), orjson.loads(topics))
     return found
 
@@ -280,12 +280,12 @@ async def topic_id_of(redis: Redis, settings: Settings, name: str, tp: TP) -> st
     return await _store(FoldScripts(redis), settings, name, tp).topic_id()
 
 
-async def emit(settings: Settings, left: Mapping[TP, Fold], partitions: Mapping[str, int]) -> int:
+async def emit(settings: Settings, emittable: Mapping[TP, Fold], partitions: Mapping[str, int]) -> int:
     """Emits all open groups, with the reason ``flush``, and what waits in the outboxes.
 
     Args:
         settings: Settings of the application.
-        left: What :func:`left_of` has found.
+        emittable: What :func:`emittable_shards` has found.
         partitions: Source → how many partitions it had; versions of records say so.
 
     Returns:
@@ -300,7 +300,7 @@ async def emit(settings: Settings, left: Mapping[TP, Fold], partitions: Mapping[
         async with redis_of(settings) as redis:
             clock = TrustedClock(SystemClock())
             parts = FoldContext(settings, FoldScripts(redis), producer, clock, Metrics(settings), Status())
-            return sum([await _emit_shard(parts, fold, tp, partitions[tp.topic]) for tp, fold in left.items()])
+            return sum([await _emit_shard(parts, fold, tp, partitions[tp.topic]) for tp, fold in emittable.items()])
     finally:
         await producer.stop()
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from streams_app.clock import Clock
 from streams_app.health.metrics import Metrics
 from streams_app.operations.dead_letter import ListedDeadLetter, Selection
-from streams_app.operations.dead_letters import letter_topic
-from streams_app.operations.replay import Replayed
+from streams_app.operations.dead_letters import dead_letter_topic
+from streams_app.operations.replay import ReplayProgress
 from streams_app.read_store.agents.letters import OutputRecord
 from streams_app.read_store.agents.sync import Sync, steps
 from streams_app.settings import ReadStoreSettings, Settings
@@ -59,8 +59,8 @@ class StoreReplay:
         Raises:
             ConfigurationError: The store or its source cannot be used.
         """
-        self.done = Replayed()
-        self.on_page: Callable[[Replayed], None] = lambda _: None
+        self.done = ReplayProgress()
+        self.on_page: Callable[[ReplayProgress], None] = lambda _: None
         self._settings = settings
         self._store = store
         self._selection = selection
@@ -82,55 +82,57 @@ class StoreReplay:
             ConfigurationError: The dead-letter topic does not exist.
         """
         try:
-            async with letter_topic(self._settings, self._store.dead_letters) as topic:
+            async with dead_letter_topic(self._settings, self._store.dead_letters) as topic:
                 self.done.is_begun, self.done.offsets = True, topic.offsets
                 self._resets = await self._sync.resets()
                 async for page in topic.pages():
-                    self.done.is_limited = self._limit is not None and self.done.put_back >= self._limit
+                    self.done.is_limited = self._limit is not None and self.done.replayed >= self._limit
                     if self.done.is_limited or self.done.is_stopped:
                         return
-                    await self._put_back(page)
+                    await self._replay_page(page)
                     self.done.read += len(page)
                     self.on_page(self.done)
         finally:
             await self._sync.close()
 
-    async def _put_back(self, page: list[ListedDeadLetter]) -> None:
+    async def _replay_page(self, page: list[ListedDeadLetter]) -> None:
         chosen: dict[tuple[str, bool], list[OutputRecord]] = defaultdict(list)
-        for letter in page:
-            if self._takes(letter):
-                record = _Record(letter.place[1] if letter.place else -1, None, letter.key, letter.value)
-                chosen[letter.headers["source-topic"], self._is_former(letter)].append(record)
+        for dead_letter in page:
+            if self._takes(dead_letter):
+                record = _Record(dead_letter.position[1] if dead_letter.position else -1, None, dead_letter.key, dead_letter.value)
+                chosen[dead_letter.headers["source-topic"], self._is_former(dead_letter)].append(record)
         for (topic, is_former), records in chosen.items():
-            room = len(records) if self._limit is None else self._limit - self.done.put_back
+            room = len(records) if self._limit is None else self._limit - self.done.replayed
             self.done.unselected += max(0, len(records) - room)
             for step in steps(records[:room]):
                 refused = await self._sync.put_back(topic, step, is_former=is_former, dry_run=self._dry_run)
-                self.done.put_back += len(step) - len(refused)
-                self.done.refused.update(one.reason for one in refused)
+                self.done.replayed += len(step) - len(refused)
+                self.done.rejected.update(one.reason for one in refused)
 
-    def _takes(self, letter: ListedDeadLetter) -> bool:
-        if not self._selection.concerns(letter):
+    def _takes(self, dead_letter: ListedDeadLetter) -> bool:
+        if not self._selection.concerns(dead_letter):
             return False
-        if letter.digest() in self._taken:
-            self.done.twice += 1
+        if dead_letter.digest() in self._taken:
+            self.done.duplicates += 1
             return False
-        if not self._selection.takes(letter):
+        if not self._selection.matches(dead_letter):
             self.done.unselected += 1
             return False
-        self._taken.add(letter.digest())
-        topic = letter.headers.get("source-topic", "")
-        if letter.lost:
-            self.done.left[f"the {letter.lost} was too large for {self._store.dead_letters} and was not kept"] += 1
+        self._taken.add(dead_letter.digest())
+        topic = dead_letter.headers.get("source-topic", "")
+        if dead_letter.dropped_part:
+            self.done.not_replayable[
+                f"the {dead_letter.dropped_part} was too large for {self._store.dead_letters} and was not kept"
+            ] += 1
         elif not self._sync.knows(topic):
-            self.done.left[f"it is a record of {topic}, which the store does not read now"] += 1
-        elif self._sync.carries_values and self._is_former(letter):
-            self.done.left["its fold was reset since, and the value is that of a record from before"] += 1
+            self.done.not_replayable[f"it is a record of {topic}, which the store does not read now"] += 1
+        elif self._sync.carries_values and self._is_former(dead_letter):
+            self.done.not_replayable["its fold was reset since, and the value is that of a record from before"] += 1
         else:
             return True
         return False
 
-    def _is_former(self, letter: ListedDeadLetter) -> bool:
+    def _is_former(self, dead_letter: ListedDeadLetter) -> bool:
         """Whether the record of a letter was folded before the last reset of its fold: it may be of another log."""
-        failed_at_ms = letter.headers.get("failed-at-ms", "")
-        return (int(failed_at_ms) if failed_at_ms.isdecimal() else 0) < self._resets[letter.headers["source-topic"]]
+        failed_at_ms = dead_letter.headers.get("failed-at-ms", "")
+        return (int(failed_at_ms) if failed_at_ms.isdecimal() else 0) < self._resets[dead_letter.headers["source-topic"]]

@@ -20,25 +20,25 @@ from streams_app.subscribers.topics import declared_topics
 
 
 @dataclass(slots=True)
-class Made:
+class TopicChanges:
     """What was done.
 
     Attributes:
         created: Topics that were made.
         existing: Topics that were there.
-        placed: New subscriber → in how many partitions its begin is committed now.
-        added: Subscriber that is not new → partitions that its topics have got since, where it begins with the first record now.
+        started: New subscriber → in how many partitions its begin is committed now.
+        extended: Subscriber that is not new → partitions that its topics have got since, where it begins with the first record now.
         faults: What could not be done, a sentence each.
     """
 
     created: list[str] = field(default_factory=list)
     existing: list[str] = field(default_factory=list)
-    placed: dict[str, int] = field(default_factory=dict)
-    added: dict[str, list[TP]] = field(default_factory=dict)
+    started: dict[str, int] = field(default_factory=dict)
+    extended: dict[str, list[TP]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
 
-async def make_topics(settings: Settings) -> Made:
+async def create_missing_topics(settings: Settings) -> TopicChanges:
     """Creates the topics that are missing, and places each new subscriber with ``idempotent = "no"`` by its ``start``.
 
     The dead-letter topic of such a subscriber is made after its begin is committed: that it is there says that the subscriber is no
@@ -54,27 +54,27 @@ async def make_topics(settings: Settings) -> Made:
     unrepeatable = _unrepeatable(settings)
     new = [one for one in unrepeatable if one.dead_letters not in there]
     last = {one.dead_letters for one in new}
-    made = Made()
-    await _create(settings, made, [topic for topic in topics.values() if topic.name not in last])
+    changes = TopicChanges()
+    await _create(settings, changes, [topic for topic in topics.values() if topic.name not in last])
     for one in new:
         try:
-            made.placed[one.subscriber.name] = await place_new(settings, one)
+            changes.started[one.subscriber.name] = await place_new(settings, one)
         except ConfigurationError as error:
-            made.faults += error.faults
+            changes.faults += error.faults
         else:
-            await _create(settings, made, [topics[one.dead_letters]])
+            await _create(settings, changes, [topics[one.dead_letters]])
     for one in unrepeatable:
         if one not in new:
             try:
-                added = await _place_added(settings, one)
+                extended = await _start_in_new_partitions(settings, one)
             except ConfigurationError as error:
-                made.faults += error.faults
+                changes.faults += error.faults
             else:
-                made.added |= {one.subscriber.name: added} if added else {}
-    return made
+                changes.extended |= {one.subscriber.name: extended} if extended else {}
+    return changes
 
 
-async def _place_added(settings: Settings, one: Subscription) -> list[TP]:
+async def _start_in_new_partitions(settings: Settings, one: Subscription) -> list[TP]:
     """Places a subscriber in partitions that were added: with their first record, as none of them was ever called for it.
 
     Where nothing at all is committed, its commits are lost: ``check`` and the worker say so.
@@ -110,10 +110,10 @@ async def _has_served(settings: Settings, one: Subscription, tps: list[TP]) -> b
         raise TryAgainError(f"{error}; only Redis can tell {new}") from error
 
 
-async def _create(settings: Settings, made: Made, topics: list[Topic]) -> None:
+async def _create(settings: Settings, changes: TopicChanges, topics: list[Topic]) -> None:
     created, existing = await create_topics(settings.kafka, topics)
-    made.created += created
-    made.existing += existing
+    changes.created += created
+    changes.existing += existing
 
 
 def _unrepeatable(settings: Settings) -> list[Subscription]:

@@ -24,7 +24,7 @@ from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import FoldOutcome
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
-from streams_app.operations.groups import collect, places_of
+from streams_app.operations.groups import collect, stored_shards
 from streams_app.settings import Settings
 from tests.conftest import Names
 from tests.shards import parts_of, posts_of
@@ -110,7 +110,7 @@ async def test_the_hold_of_a_late_producer_is_told_as_it_will_be(owner: Owner, r
     await arrive(shard, NOW, NOW - HOUR)
     await silent_until(shard, NOW + SECOND)
     settings = Settings(app_id=names.app_id, folds=(shard.fold,))
-    (row,) = await collect(redis_client, await places_of(redis_client, settings, "f"), 10, "oldest")
+    (row,) = await collect(redis_client, await stored_shards(redis_client, settings, "f"), 10, "oldest")
 
     assert (MINUTE - SECOND, 30 * MINUTE - SECOND) == (row["quiet_in_ms"], row["hold_in_ms"])
 

@@ -17,7 +17,7 @@ from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.operations import groups as listing
-from streams_app.operations.groups import PAGE, Place, collect, group_text
+from streams_app.operations.groups import PAGE, StoredShard, collect, group_text
 from tests.conftest import Names
 from tests.scripts import BOUNDS, SESSIONS, chunks_of, fold, one, packed, seal, send
 
@@ -163,7 +163,7 @@ async def test_groups_are_listed_longest_quiet_first_whatever_their_timers_say(s
     # All but the last ones have moved since.
     fence = await fold_at(store, fence, groups[:-2], 105)
     fence = await fold_at(store, fence, groups[-1:], 103)
-    place = Place(names.app_id, FOLD, 0, 106, fence)
+    place = StoredShard(names.app_id, FOLD, 0, 106, fence)
     rows = await collect(store.redis, [place], 3, "quiet")
 
     assert [4, 7, 9] == [row["quiet_in_ms"] for row in rows]
@@ -175,7 +175,7 @@ async def test_a_listing_neither_repeats_nor_misses_groups_whose_timers_move_mea
 ) -> None:
     groups = [b"s%d" % number for number in range(3 * PAGE)]
     fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups[: 2 * PAGE], 105)
-    place = Place(names.app_id, FOLD, 0, 111, fence)
+    place = StoredShard(names.app_id, FOLD, 0, 111, fence)
     rows_of = listing.rows_of
 
     async def meanwhile(*arguments: Any) -> Any:
@@ -195,7 +195,7 @@ async def test_a_listing_neither_repeats_nor_misses_groups_whose_timers_move_mea
 async def test_a_listing_looks_at_no_more_groups_than_it_may(store: ShardStore, names: Names, sort: str) -> None:
     groups = [b"s%d" % number for number in range(3 * PAGE)]
     fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups, 105)
-    place = Place(names.app_id, FOLD, 0, 106, fence)
+    place = StoredShard(names.app_id, FOLD, 0, 106, fence)
     await store.redis.config_resetstat()
     rows = await collect(store.redis, [place], 5, sort, PAGE)
     looked: Any = await store.redis.info("commandstats")

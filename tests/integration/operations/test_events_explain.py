@@ -15,7 +15,7 @@ from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka import group_offsets
-from streams_app.operations.explain_event import Reach, explain_event
+from streams_app.operations.explain_event import SearchScope, explain_event
 from streams_app.settings import RedisSettings
 from streams_app.subscribers.declaration import subscriber
 from streams_app.subscribers.received import Received, Reject
@@ -31,7 +31,7 @@ from tests.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(200)
 
-REACH = Reach(since_ms=0, most=1_000)
+REACH = SearchScope(since_ms=0, max_offsets=1_000)
 
 CATALOGUE = """
 import os
@@ -174,7 +174,7 @@ async def test_what_has_become_of_each_event_is_found_by_its_place_and_by_its_id
             ("e7", "has the id e7: it is finished, or never came."),
         ):
             await wait_until(partial(says, which, expected), LIMIT_SECONDS, f"{which} {expected}")
-        unseen = await explain_event(settings, one, "e7", SystemClock(), 400, Reach(since_ms=0, most=2))
+        unseen = await explain_event(settings, one, "e7", SystemClock(), 400, SearchScope(since_ms=0, max_offsets=2))
         by_id, by_place = [
             await explain_event(settings, one, which, SystemClock(), 400, REACH) for which in ("e1", f"{site.topic}:0:1")
         ]

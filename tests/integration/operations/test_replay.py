@@ -22,7 +22,7 @@ from streams_app.clock import SystemClock
 from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
 from streams_app.operations.dead_letter import Selection
-from streams_app.operations.replay import DeadLetterReplay, Replayed
+from streams_app.operations.replay import DeadLetterReplay, ReplayProgress
 from streams_app.operations.replay_destinations import FoldDestination
 from streams_app.settings import Settings
 from tests.checker import event
@@ -54,7 +54,7 @@ class Desk:
     def dead(self) -> str:
         return f"{self.source}.dead"
 
-    def letter(self, offset: int, partition: int = 0, **headers: str) -> list[tuple[str, bytes]]:
+    def dead_letter(self, offset: int, partition: int = 0, **headers: str) -> list[tuple[str, bytes]]:
         """Headers of a letter of the fold ``one``."""
         told = {
             "reason": "no-changed", "fold": "one", "source-topic": self.source, "source-partition": str(partition),
@@ -62,11 +62,11 @@ class Desk:
         } | {name.replace("_", "-"): text for name, text in headers.items()}  # fmt: skip
         return [(name, text.encode()) for name, text in told.items()]
 
-    async def write(self, *letters: tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]) -> None:
+    async def write(self, *dead_letters: tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]) -> None:
         producer = AIOKafkaProducer(bootstrap_servers=self.site.bootstrap, acks="all")
         await producer.start()
         try:
-            sent = [await producer.send(self.dead, value, key, headers=headers) for key, value, headers in letters]
+            sent = [await producer.send(self.dead, value, key, headers=headers) for key, value, headers in dead_letters]
             await asyncio.gather(*sent)
         finally:
             await producer.stop()
@@ -82,15 +82,15 @@ class Desk:
         made = DeadLetterReplay(settings, to, Selection(self.app_id, fold.name), SystemClock())
         stopped: list[int] = []
 
-        def on_page(done: Replayed) -> None:
-            if done.put_back and not stopped:
-                stopped.append(done.put_back)
+        def on_page(done: ReplayProgress) -> None:
+            if done.replayed and not stopped:
+                stopped.append(done.replayed)
                 then()
 
         made.on_page = on_page
         return made
 
-    async def put_back(self, count: int) -> list[ConsumerRecord]:
+    async def replayed(self, count: int) -> list[ConsumerRecord]:
         """The source, with at least so many events."""
         return await read_topic(
             self.site.bootstrap, self.source, until=lambda found: len(found) >= count, timeout_seconds=LIMIT_SECONDS
@@ -112,16 +112,16 @@ def last_line(ran: Ran) -> str:
 async def test_events_go_back_once_into_the_partition_they_came_from_with_the_names_of_application_and_fold(desk: Desk) -> None:
     key, value = event("a", "x")
     await desk.write(
-        *((key, value, desk.letter(7, partition)) for partition in range(PARTITIONS)),
-        (key, value, desk.letter(7, 2, failed_at_ms="2")),
-        (key, None, desk.letter(8, value_bytes_not_kept="2000000")),
-        (key, b"no json", desk.letter(9, reason="not-json")),
-        (key, value, desk.letter(7, fold="two")),
+        *((key, value, desk.dead_letter(7, partition)) for partition in range(PARTITIONS)),
+        (key, value, desk.dead_letter(7, 2, failed_at_ms="2")),
+        (key, None, desk.dead_letter(8, value_bytes_not_kept="2000000")),
+        (key, b"no json", desk.dead_letter(9, reason="not-json")),
+        (key, value, desk.dead_letter(7, fold="two")),
     )
     dry = await desk.replay("--dry-run")
     first = await desk.replay()
     second = await desk.replay()
-    found = await desk.put_back(PARTITIONS)
+    found = await desk.replayed(PARTITIONS)
     listed = await asyncio.to_thread(run, "dead-letters", "list", "--fold", "one", "--json", "--config", str(desk.config))
 
     assert [
@@ -142,8 +142,8 @@ async def test_events_go_back_once_into_the_partition_they_came_from_with_the_na
 
 async def test_whatever_was_refused_each_letter_is_shown_on_lines_that_a_terminal_survives(desk: Desk) -> None:
     await desk.write(
-        (b"a\nb\x1b[2J", b"[red]x\n\x1b]0;title\x07\xff\xe2\x80\xae", desk.letter(1, detail="why\r\nnot")),
-        (None, b"", desk.letter(2)),
+        (b"a\nb\x1b[2J", b"[red]x\n\x1b]0;title\x07\xff\xe2\x80\xae", desk.dead_letter(1, detail="why\r\nnot")),
+        (None, b"", desk.dead_letter(2)),
     )
     listed = await asyncio.to_thread(run, "dead-letters", "list", "--fold", "one", "--config", str(desk.config))
     lines = sorted(line.partition("Z  ")[2] or line for line in listed.out.splitlines())
@@ -158,12 +158,12 @@ async def test_whatever_was_refused_each_letter_is_shown_on_lines_that_a_termina
 @pytest.mark.long
 async def test_what_was_not_chosen_or_beyond_the_limit_can_be_put_back_later(desk: Desk) -> None:
     reasons = ["no-changed", "no-group"] * 3
-    await desk.write(*((*event("a", f"n{at}"), desk.letter(at, reason=reason)) for at, reason in enumerate(reasons)))
+    await desk.write(*((*event("a", f"n{at}"), desk.dead_letter(at, reason=reason)) for at, reason in enumerate(reasons)))
     lines = [
         last_line(await desk.replay(*words))
         for words in (("--reason", "no-group"), ("--limit", "1"), ("--offset", "0:4", "--key", "a"), (), (), ("--again",))
     ]
-    found = await desk.put_back(12)
+    found = await desk.replayed(12)
 
     assert [f"{count} put back, 0 refused again" for count in (3, 1, 1, 1, 0, 6)] == lines
     assert dict.fromkeys((event("a", f"n{at}")[1] for at in range(6)), 2) == Counter(record.value for record in found)
@@ -174,32 +174,32 @@ async def test_a_replay_ends_though_a_worker_refuses_everything_again(desk: Desk
     mended = desk.config.with_name("mended.toml")
     mended.write_text(desk.config.read_text().replace('changed = "metrics"', 'changed = "tags"'))
     value = b'{"account_id": "a", "tags": ["x"]}'
-    await desk.write(*((b"a", value, desk.letter(at, at % PARTITIONS)) for at in range(20)))
+    await desk.write(*((b"a", value, desk.dead_letter(at, at % PARTITIONS)) for at in range(20)))
     with desk.site.worker(desk.config) as worker:
         await worker.wait_ready()
         not_mended = last_line(await desk.replay())
         ran = last_line(await Desk(desk.site, mended).replay())
-        letters = await read_topic(
+        dead_letters = await read_topic(
             desk.site.bootstrap,
             desk.dead,
             until=lambda found: sum(any(name == "reason" for name, _ in record.headers) for record in found) >= 40,
             timeout_seconds=LIMIT_SECONDS,
         )
         await worker.terminate()
-    found = await desk.put_back(20)
+    found = await desk.replayed(20)
 
     assert ("0 put back, 20 refused again (no-changed 20)", "20 put back, 0 refused again") == (not_mended, ran)
-    assert (20, 40) == (len(found), sum(any(name == "reason" for name, _ in record.headers) for record in letters))
+    assert (20, 40) == (len(found), sum(any(name == "reason" for name, _ in record.headers) for record in dead_letters))
 
 
 @pytest.mark.long
 async def test_an_interrupted_replay_says_how_far_it_came_and_the_next_one_goes_on_from_there(desk: Desk) -> None:
     count, so_far = 30_000, 0
-    await desk.write(*((b"k", event("a", f"n{at}")[1], desk.letter(at)) for at in range(count)))
+    await desk.write(*((b"k", event("a", f"n{at}")[1], desk.dead_letter(at)) for at in range(count)))
     for number in (signal.SIGINT, signal.SIGTERM):
         command = [sys.executable, "-m", "streams_app", "dead-letters", "replay", "--fold", "one", "--config", str(desk.config)]
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
-        await desk.put_back(so_far + 1)
+        await desk.replayed(so_far + 1)
         process.send_signal(number)
         out, err = (text.decode() for text in await process.communicate())
         assert 128 + number == process.returncode, err
@@ -209,12 +209,12 @@ async def test_an_interrupted_replay_says_how_far_it_came_and_the_next_one_goes_
             out,
         )
         assert told, out
-        put_back = int(told[2])
-        assert so_far + put_back == int(told[1]) < count
-        assert f"events={put_back} refused=0 complete=False" in err
-        so_far += put_back
+        replayed = int(told[2])
+        assert so_far + replayed == int(told[1]) < count
+        assert f"events={replayed} refused=0 complete=False" in err
+        so_far += replayed
     rest = last_line(await desk.replay())
-    found = await desk.put_back(count)
+    found = await desk.replayed(count)
 
     assert f"{count - so_far} put back, 0 refused again" == rest
     assert count == len(found) == len({record.value for record in found})
@@ -229,14 +229,14 @@ async def test_only_what_the_source_has_acknowledged_counts_as_put_back(
     await create_topics(kafka.bootstrap_servers, [desk.source], PARTITIONS, {"max.message.bytes": "10000"})
     await site.topics("s.dead", "one")
     await desk.write(
-        (*event("a", "x"), desk.letter(1)),
-        (*event("a", "x" * 200, text="y" * 20_000), desk.letter(2)),
-        (*event("a", "z"), desk.letter(3)),
+        (*event("a", "x"), desk.dead_letter(1)),
+        (*event("a", "x" * 200, text="y" * 20_000), desk.dead_letter(2)),
+        (*event("a", "z"), desk.dead_letter(3)),
     )
     transaction: Any = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id=names.app_id)
     await transaction.start()
     await transaction.begin_transaction()
-    await transaction.send_and_wait(desk.dead, event("a", "never")[1], b"a", headers=desk.letter(4))
+    await transaction.send_and_wait(desk.dead, event("a", "never")[1], b"a", headers=desk.dead_letter(4))
     await transaction.abort_transaction()
     await transaction.stop()
     first = await desk.replay()
@@ -244,11 +244,11 @@ async def test_only_what_the_source_has_acknowledged_counts_as_put_back(
 
     assert ["2 put back, 0 refused again", "0 put back, 0 refused again"] == [last_line(first), last_line(second)]
     assert f"1 left where they are: {desk.source} does not take records of its size any more" in first.out
-    assert 2 == len(await desk.put_back(2))
+    assert 2 == len(await desk.replayed(2))
 
 
 async def test_while_a_replay_runs_another_one_is_refused_and_told_who_runs_it(desk: Desk) -> None:
-    await desk.write(*((*event("a", f"n{at}"), desk.letter(at)) for at in range(600)))
+    await desk.write(*((*event("a", f"n{at}"), desk.dead_letter(at)) for at in range(600)))
     others: list[Ran] = []
     words = "dead-letters", "replay", "--fold", "one", "--config", str(desk.config)
     first = desk.replay_that_stops(lambda: others.extend(run(*words, *more) for more in ((), ("--dry-run",))))
@@ -260,13 +260,13 @@ async def test_while_a_replay_runs_another_one_is_refused_and_told_who_runs_it(d
     assert re.search(rf"another replay is under way, begun \S+ \S+ by \S+@\S+, pid {os.getpid()}: wait until", refused.err)
     assert (False, "") == ("audit" in refused.err, refused.out)
     assert 0 == dry.code
-    assert (600, "0 put back, 0 refused again") == (first.done.put_back, last_line(after))
-    assert 600 == len(await desk.put_back(600))
+    assert (600, "0 put back, 0 refused again") == (first.done.replayed, last_line(after))
+    assert 600 == len(await desk.replayed(600))
 
 
 async def test_a_replay_that_was_stopped_for_longer_than_its_lease_puts_nothing_back_twice(desk: Desk) -> None:
     count = 1_200
-    await desk.write(*((*event("a", f"n{at}"), desk.letter(at)) for at in range(count)))
+    await desk.write(*((*event("a", f"n{at}"), desk.dead_letter(at)) for at in range(count)))
     others: list[Ran] = []
 
     def meanwhile() -> None:
@@ -277,14 +277,14 @@ async def test_a_replay_that_was_stopped_for_longer_than_its_lease_puts_nothing_
     first = desk.replay_that_stops(meanwhile)
     with pytest.raises(TryAgainError, match="the lease of this replay is gone"):
         await first.run()
-    found = await desk.put_back(count)
+    found = await desk.replayed(count)
 
-    assert f"{count - first.done.put_back} put back, 0 refused again" == last_line(others[0])
+    assert f"{count - first.done.replayed} put back, 0 refused again" == last_line(others[0])
     assert count == len(found) == len({record.value for record in found})
 
 
 async def test_without_redis_nothing_is_put_back_as_another_replay_may_be_under_way(desk: Desk) -> None:
-    await desk.write((*event("a", "x"), desk.letter(1)))
+    await desk.write((*event("a", "x"), desk.dead_letter(1)))
     text = desk.config.read_text().replace(desk.site.redis_url, f"redis://127.0.0.1:{free_port()}/0")
     blind = desk.config.with_name("blind.toml")
     blind.write_text(text)

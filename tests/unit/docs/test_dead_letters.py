@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from streams_app import Event, Received, Retries, subscriber
-from streams_app.operations.dead_letter import ListedDeadLetter, taken_apart
+from streams_app.operations.dead_letter import ListedDeadLetter, split_headers
 from streams_app.testing import SubscriberTester
 
 PAGE = (Path(__file__).parents[3] / "docs" / "subscribers.md").read_text("utf-8")
@@ -37,7 +37,7 @@ def row_of_a_letter() -> dict[str, Any]:
         kit.advance("1m")
         kit.dead_letters(ship)
         (record,) = kit._workers.broker.records("order.paid.ship.dead")
-    headers, received = taken_apart(record.headers)
+    headers, received = split_headers(record.headers)
     return ListedDeadLetter(0, record.offset, record.key, record.value, record.timestamp, headers, received).row()
 
 

@@ -13,8 +13,8 @@ from streams_app.codec import keys_typed, member_of
 from streams_app.formatting import counted, shown_group, span, time_text
 from streams_app.health.metrics import Metrics
 from streams_app.operations.folded_events import pointer_to_journal
-from streams_app.operations.group_facts import FoundGroup, describe, describe_none, opened_again
-from streams_app.operations.groups import Place
+from streams_app.operations.group_facts import FoundGroup, describe, describe_none, reopening_text
+from streams_app.operations.groups import StoredShard
 from streams_app.operations.worker_pages import Page
 from streams_app.settings import Settings
 
@@ -37,10 +37,10 @@ AGAIN = "not known: nobody asked"
 
 def said(end: int | None = 42, clock_ms: int = NOW, waiting: int = 0, now_ms: int = NOW, **options: Any) -> str:
     """In one line each, as on a terminal of any width."""
-    return " ".join(laid_out(end, clock_ms, waiting, now_ms, **options).split())
+    return " ".join(lay_out(end, clock_ms, waiting, now_ms, **options).split())
 
 
-def laid_out(
+def lay_out(
     end: int | None = 42,
     clock_ms: int = NOW,
     waiting: int = 0,
@@ -51,7 +51,7 @@ def laid_out(
 ) -> str:
     row = ROW | {key: options.pop(key) for key in list(options) if key in ROW}
     fold = Fold(**({"name": "f", "source": "s", "group_key": "g", "changed": "m", "quiet_period": "15m"} | options))
-    found = FoundGroup(Place("app", fold, 2, clock_ms, 10**9), b"sa", row, ("likes", "shares"), waiting)
+    found = FoundGroup(StoredShard("app", fold, 2, clock_ms, 10**9), b"sa", row, ("likes", "shares"), waiting)
     return describe(found, fold, META, None if end is None else (end, end + hidden), AGAIN, now_ms, width)
 
 
@@ -76,12 +76,12 @@ a of fold f is open, and due in 14 min if no event comes.
           the wall clock
   again   not known: nobody asked"""
 
-    assert expected == laid_out(max_events=10)
+    assert expected == lay_out(max_events=10)
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    lines = laid_out(width=width, now_ms=NOW + 3_600_000, end=50, group="k" * 300, key="k" * 300, waiting=3).splitlines()
+    lines = lay_out(width=width, now_ms=NOW + 3_600_000, end=50, group="k" * 300, key="k" * 300, waiting=3).splitlines()
 
     assert max(map(len, lines)) <= min(width, 120)
 
@@ -109,12 +109,12 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     ],
 )
 def test_the_verdict_says_why(options: dict[str, Any], verdict: str) -> None:
-    assert verdict == laid_out(width=200, **options).splitlines()[0]
+    assert verdict == lay_out(width=200, **options).splitlines()[0]
 
 
 def test_what_waits_in_the_outbox_alone_has_a_verdict_and_five_lines_too() -> None:
     fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m", output="o")
-    found = FoundGroup(Place("app", fold, 2, NOW, 10**9), b"sa", None, (), 1)
+    found = FoundGroup(StoredShard("app", fold, 2, NOW, 10**9), b"sa", None, (), 1)
     lines = describe(found, fold, META, (42, 42), AGAIN, NOW, 80).splitlines()
 
     assert "a of fold f is closed: the broker has not acknowledged its record yet." == lines[0]
@@ -150,7 +150,7 @@ FOLD = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m"
     ],
 )
 def test_how_often_groups_open_again_is_said_as_far_as_a_worker_tells(page: Page | None, words: str) -> None:
-    assert words == opened_again(page, FOLD)
+    assert words == reopening_text(page, FOLD)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_what_the_list_shows_is_found_when_it_is_typed(group: tuple[object, ...]
 def test_every_line_is_printable_whatever_is_in_it(group: str, names: list[str], owner: bytes) -> None:
     fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m")
     found = FoundGroup(
-        Place("app", fold, 2, NOW, 10**9), member_of((group,)), ROW | {"group": group, "key": group}, tuple(names), 1
+        StoredShard("app", fold, 2, NOW, 10**9), member_of((group,)), ROW | {"group": group, "key": group}, tuple(names), 1
     )
 
     assert all(line.isprintable() for line in describe(found, fold, META | {b"owner": owner}, (42, 42), AGAIN, NOW, 80).split("\n"))

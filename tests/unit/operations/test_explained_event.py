@@ -10,7 +10,7 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import Mark
 from streams_app.operations.dead_letter import ListedDeadLetter
-from streams_app.operations.event_facts import EventFacts, Searched, describe, describe_none, standing
+from streams_app.operations.event_facts import EventFacts, SearchedOffsets, describe, describe_none, worker_text
 from streams_app.operations.worker_pages import Page
 from streams_app.settings import Settings
 from streams_app.subscribers.crash_isolation import WATCHED_MS
@@ -38,7 +38,7 @@ def found(offset: int = 30, **what: Any) -> EventFacts:
     return EventFacts(TP0, offset, **{**known, **what})
 
 
-def letter(reason: str) -> ListedDeadLetter:
+def dead_letter(reason: str) -> ListedDeadLetter:
     return ListedDeadLetter(0, 5, b"k", b"v", NOW_MS, {"reason": reason, "attempts": "8", "detail": "no such article"})
 
 
@@ -62,7 +62,7 @@ def letter(reason: str) -> ListedDeadLetter:
         ),
         (found(15, begin=20, note=None), "is lost: retention has removed it before it was finished"),
         (found(9, begin=20), "is finished, or was lost: retention has removed its record"),
-        (found(9, begin=20, letters=(letter("failed"),)), "is a dead letter: failed"),
+        (found(9, begin=20, dead_letters=(dead_letter("failed"),)), "is a dead letter: failed"),
         (
             found(kept=AttemptEntry(0, 0, NOW_MS - 1)),
             "has failed while its subscriber was suspended, which does not count, and waits",
@@ -83,12 +83,12 @@ def letter(reason: str) -> ListedDeadLetter:
             "was cut off, as its process died or let go of its partition, and runs again as soon as it may",
         ),
         (found(22), "runs now, or the process in which it ran has died and its partition is not claimed yet"),
-        (found(9, letters=(letter("failed"),)), "is a dead letter: failed"),
+        (found(9, dead_letters=(dead_letter("failed"),)), "is a dead letter: failed"),
         (
-            found(9, letters=(letter("interrupted"), letter("finished-late"))),
+            found(9, dead_letters=(dead_letter("interrupted"), dead_letter("finished-late"))),
             "is a dead letter: interrupted, and has ended well after all",
         ),
-        (found(kept=AttemptEntry(1, 0, NOW_MS + 5_000), letters=(letter("failed"),)), "has failed 1 time"),
+        (found(kept=AttemptEntry(1, 0, NOW_MS + 5_000), dead_letters=(dead_letter("failed"),)), "has failed 1 time"),
     ],
 )
 def test_the_verdict_is_what_is_known_best(event: EventFacts, expected: str, ship: Subscription) -> None:
@@ -99,12 +99,12 @@ def test_the_verdict_is_what_is_known_best(event: EventFacts, expected: str, shi
 
 
 def test_a_letter_that_was_put_back_is_told_as_such(ship: Subscription) -> None:
-    first, second = letter("failed"), replace(letter("rejected"), value=b"w")
+    first, second = dead_letter("failed"), replace(dead_letter("rejected"), value=b"w")
     back = frozenset({first.digest()})
 
-    once = describe(found(9, letters=(first,), put_back=back), ship, None, NOW_MS, 1_000).splitlines()
-    done = describe(found(9, letters=(first,), put_back=back, is_none_waiting=True), ship, None, NOW_MS, 1_000).splitlines()
-    twice = describe(found(9, letters=(first, second), put_back=back), ship, None, NOW_MS, 1_000).splitlines()
+    once = describe(found(9, dead_letters=(first,), replayed=back), ship, None, NOW_MS, 1_000).splitlines()
+    done = describe(found(9, dead_letters=(first,), replayed=back, is_none_waiting=True), ship, None, NOW_MS, 1_000).splitlines()
+    twice = describe(found(9, dead_letters=(first, second), replayed=back), ship, None, NOW_MS, 1_000).splitlines()
 
     assert "Event e1 (orders:0:9) of subscriber ship is a dead letter: failed, and was put back since." == once[0]
     assert "Event e1 (orders:0:9) of subscriber ship is a dead letter: failed, was put back since, and is finished." == done[0]
@@ -120,7 +120,7 @@ def test_what_may_be_called_again_begins_where_there_is_no_commit(ship: Subscrip
 
 
 def test_five_lines_say_what_is_known_each_with_its_label(ship: Subscription) -> None:
-    event = found(22, kept=AttemptEntry(2, 1, NOW_MS + 5_000), letters=(letter("failed"),))
+    event = found(22, kept=AttemptEntry(2, 1, NOW_MS + 5_000), dead_letters=(dead_letter("failed"),))
     _, *lines = describe(event, ship, None, NOW_MS, 10_000).splitlines()
 
     assert [
@@ -169,13 +169,13 @@ def test_what_redis_keeps_says_whether_an_attempt_runs_or_when_the_next_one_is_d
     ("searched", "verdict", "told"),
     [
         (
-            [Searched("shop.again", 0, 0, None), Searched("orders", 7, 1, NOW_MS)],
+            [SearchedOffsets("shop.again", 0, 0, None), SearchedOffsets("orders", 7, 1, NOW_MS)],
             "No unfinished event of subscriber ship has the id e7: it is finished, or never came.",
             "shop.again from the committed offsets on (0 offsets); orders from the committed offsets on (7 offsets) and below them "
             "since 2023-11-14 22:13:20Z (1 offset)",
         ),
         (
-            [Searched("orders", 1_000, 0, NOW_MS, unseen=500, is_complete=False)],
+            [SearchedOffsets("orders", 1_000, 0, NOW_MS, unseen=500, is_complete=False)],
             "No event with the id e7 was found among the first that subscriber ship has not finished.",
             "orders from the committed offsets on (1,000 offsets) and below them since 2023-11-14 22:13:20Z (0 offsets), but not "
             "500 offsets more: --limit 1500 looks at them, too",
@@ -183,7 +183,7 @@ def test_what_redis_keeps_says_whether_an_attempt_runs_or_when_the_next_one_is_d
     ],
 )
 def test_where_nothing_is_found_it_says_what_was_searched(
-    searched: list[Searched], verdict: str, told: str, ship: Subscription
+    searched: list[SearchedOffsets], verdict: str, told: str, ship: Subscription
 ) -> None:
     text = describe_none("e7", ship, searched, None, 10_000)
 
@@ -221,4 +221,4 @@ streams_app_waiting_for{subscriber="another",what="broker"} 1.0
     ],
 )
 def test_a_worker_says_how_the_subscriber_stands(page: Page | None, expected: str) -> None:
-    assert expected == standing(page, "ship")
+    assert expected == worker_text(page, "ship")

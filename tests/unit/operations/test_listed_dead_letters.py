@@ -11,28 +11,28 @@ from click.testing import CliRunner
 from streams_app.cli import group
 from streams_app.cli.dead_letters import _nothing, _print
 from streams_app.operations.dead_letter import RECEIPT_HEADER, ListedDeadLetter, Selection
-from streams_app.operations.dead_letters import Oldest, Shown
+from streams_app.operations.dead_letters import OldestDeadLetters, ShownDeadLetter
 from streams_app.reasons import Reason
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(1, [10]), (3, [10, 20, 30]), (9, [10, 20, 30, 40])])
 def test_the_oldest_letters_are_kept_whatever_their_partitions(limit: int, expected: list[int]) -> None:
     pages = [[(0, 20), (0, 40)], [(1, 10), (1, 30)]]
-    oldest = Oldest(limit)
+    oldest = OldestDeadLetters(limit)
     for page in pages:
         oldest.add([ListedDeadLetter(partition, time, None, None, time, {}) for partition, time in page])
 
-    assert (expected, 4) == ([one.letter.timestamp_ms for one in oldest.shown()], oldest.total)
+    assert (expected, 4) == ([one.dead_letter.timestamp_ms for one in oldest.shown()], oldest.total)
 
 
 def test_a_letter_that_was_sent_twice_is_shown_once_and_says_so() -> None:
-    oldest = Oldest(5)
+    oldest = OldestDeadLetters(5)
     oldest.add(
         ListedDeadLetter(0, time, None, b"", time, {"letter-id": letter_id}) for time, letter_id in ((7, "a"), (8, "b"), (6, "a"))
     )
 
     assert [("a", 6, 2), ("b", 8, 1)] == [
-        (one.letter.headers["letter-id"], one.letter.timestamp_ms, one.times) for one in oldest.shown()
+        (one.dead_letter.headers["letter-id"], one.dead_letter.timestamp_ms, one.times) for one in oldest.shown()
     ]
     assert 2 == oldest.total
 
@@ -40,7 +40,7 @@ def test_a_letter_that_was_sent_twice_is_shown_once_and_says_so() -> None:
 def test_letters_are_taken_from_a_time_on() -> None:
     wanted = Selection("shop", "ship", since_ms=5)
 
-    assert [5, 6] == [time for time in (4, 5, 6) if wanted.takes(ListedDeadLetter(0, 0, None, b"", time, {}))]
+    assert [5, 6] == [time for time in (4, 5, 6) if wanted.matches(ListedDeadLetter(0, 0, None, b"", time, {}))]
 
 
 @pytest.mark.parametrize(
@@ -70,25 +70,27 @@ def test_a_value_is_whole_or_says_that_it_is_cut(most_bytes: int | None, shown: 
 
 @pytest.mark.parametrize(("reasons", "taken"), [((), ["failed", "crashed"]), (("failed", "crashed"), ["failed", "crashed"])])
 def test_letters_of_several_reasons_are_taken_together(reasons: tuple[Reason, ...], taken: list[str]) -> None:
-    letters = [ListedDeadLetter(0, 0, None, b"", 0, {"reason": reason}) for reason in ("failed", "crashed", "rejected")]
+    dead_letters = [ListedDeadLetter(0, 0, None, b"", 0, {"reason": reason}) for reason in ("failed", "crashed", "rejected")]
     wanted = Selection("shop", "ship", frozenset(reasons))
 
-    assert [*taken, *([] if reasons else ["rejected"])] == [letter.reason for letter in letters if wanted.takes(letter)]
+    assert [*taken, *([] if reasons else ["rejected"])] == [
+        dead_letter.reason for dead_letter in dead_letters if wanted.matches(dead_letter)
+    ]
 
 
 def test_of_the_same_time_the_first_of_a_partition_is_the_older_one() -> None:
-    oldest = Oldest(2)
+    oldest = OldestDeadLetters(2)
     oldest.add([ListedDeadLetter(0, offset, None, None, 5, {}) for offset in (2, 0, 1)])
 
-    assert [0, 1] == [one.letter.offset for one in oldest.shown()]
+    assert [0, 1] == [one.dead_letter.offset for one in oldest.shown()]
 
 
 def test_a_receipt_names_what_was_put_back_for_one_and_for_nobody_else() -> None:
-    letter = ListedDeadLetter(0, 0, b"o1", b"{}", 0, {"reason": "failed"})
-    receipt = ListedDeadLetter(0, 1, None, letter.digest().encode(), 0, {RECEIPT_HEADER: Selection("shop", "ship").address})
+    dead_letter = ListedDeadLetter(0, 0, b"o1", b"{}", 0, {"reason": "failed"})
+    receipt = ListedDeadLetter(0, 1, None, dead_letter.digest().encode(), 0, {RECEIPT_HEADER: Selection("shop", "ship").address})
 
-    assert [letter.digest()] == receipt.receipt(Selection("shop", "deliver", renamed="ship").address)
-    assert [] == receipt.receipt(Selection("shop", "thank").address) == letter.receipt(Selection("shop", "ship").address)
+    assert [dead_letter.digest()] == receipt.receipt(Selection("shop", "deliver", renamed="ship").address)
+    assert [] == receipt.receipt(Selection("shop", "thank").address) == dead_letter.receipt(Selection("shop", "ship").address)
 
 
 def test_where_there_is_no_fold_the_subscribers_are_named(tmp_path: Path) -> None:
@@ -102,10 +104,10 @@ def test_where_there_is_no_fold_the_subscribers_are_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize("key", [b"K" * 400_000, b"\xff" * 400_000, b"\n" * 400_000])
 def test_a_long_key_is_cut_for_people_and_whole_for_programs(key: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     headers = {"reason": "not-json", "source-topic": "s", "source-partition": "0", "source-offset": "1"}
-    one = Shown(ListedDeadLetter(0, 1, key, b"no json", 7, headers))
-    _print(one, as_json=False, is_late=False, is_put_back=False)
+    one = ShownDeadLetter(ListedDeadLetter(0, 1, key, b"no json", 7, headers))
+    _print(one, as_json=False, is_late=False, is_replayed=False)
     for_people = capsys.readouterr().out
-    _print(one, as_json=True, is_late=False, is_put_back=False)
+    _print(one, as_json=True, is_late=False, is_replayed=False)
 
     assert len(for_people) < 400
     assert "…" in for_people

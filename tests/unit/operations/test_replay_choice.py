@@ -10,7 +10,7 @@ from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
 from streams_app.fold import Fold
 from streams_app.operations.dead_letter import ListedDeadLetter, Selection
-from streams_app.operations.replay import Choice, DeadLetterReplay, Replayed, summary
+from streams_app.operations.replay import DeadLetterReplay, ReplayFilter, ReplayProgress, summary
 from streams_app.operations.replay_destinations import FoldDestination
 from streams_app.settings import Limits, Settings
 from streams_app.settings.sections import KafkaSettings
@@ -24,7 +24,7 @@ def fold(**values: Any) -> Fold:
     return Fold(**({"name": "f", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m"} | values))
 
 
-def letter(
+def dead_letter(
     offset: int = 7, *, key: bytes | None = b"a", value: bytes | None = GOOD, letter_offset: int = 0, **headers: str
 ) -> ListedDeadLetter:
     told = {
@@ -35,31 +35,31 @@ def letter(
 
 
 def choose(
-    *letters: ListedDeadLetter,
+    *dead_letters: ListedDeadLetter,
     selection: Selection | None = None,
     before: tuple[ListedDeadLetter, ...] = (),
     declared: Fold | None = None,
-) -> tuple[list[ListedDeadLetter], Replayed]:
-    done = Replayed()
+) -> tuple[list[ListedDeadLetter], ReplayProgress]:
+    done = ReplayProgress()
     selection = selection or Selection("social", "f")
     destination = FoldDestination("social", declared or fold(), Limits())
-    choice = Choice(destination, selection, PARTITIONS, {each.digest() for each in before})
-    return [each for each in letters if choice.takes(each, done)], done
+    replay_filter = ReplayFilter(destination, selection, PARTITIONS, {each.digest() for each in before})
+    return [each for each in dead_letters if replay_filter.selects(each, done)], done
 
 
 def test_a_letter_that_the_present_definition_takes_goes_back() -> None:
-    assert [letter()] == choose(letter())[0]
+    assert [dead_letter()] == choose(dead_letter())[0]
 
 
 @pytest.mark.parametrize(
     "headers", [{"fold": "other"}, {"app_id": "mirror"}], ids=["of another fold", "of a fold of that name in another application"]
 )
 def test_a_letter_of_others_is_not_even_counted(headers: dict[str, Any]) -> None:
-    assert ([], Replayed()) == choose(letter(**headers))
+    assert ([], ReplayProgress()) == choose(dead_letter(**headers))
 
 
 def test_a_letter_from_before_applications_were_told_apart_is_anybodys() -> None:
-    old = letter()
+    old = dead_letter()
     del old.headers["app-id"]
 
     assert [old] == choose(old)[0]
@@ -67,69 +67,81 @@ def test_a_letter_from_before_applications_were_told_apart_is_anybodys() -> None
 
 def test_what_would_be_refused_again_stays_and_is_counted_by_reason() -> None:
     chosen, done = choose(
-        letter(1, value=b"no json"), letter(2, value=b"{}"), letter(3), letter(4, value=b"[]"), letter(5, value=b"1")
+        dead_letter(1, value=b"no json"),
+        dead_letter(2, value=b"{}"),
+        dead_letter(3),
+        dead_letter(4, value=b"[]"),
+        dead_letter(5, value=b"1"),
     )
 
-    assert [letter(3)] == chosen
-    assert {"not-json": 1, "no-group": 1, "not-an-object": 2} == done.refused
+    assert [dead_letter(3)] == chosen
+    assert {"not-json": 1, "no-group": 1, "not-an-object": 2} == done.rejected
 
 
 def test_the_present_definition_is_that_of_the_functions_of_a_fold() -> None:
     def decode(value: bytes) -> Any:
         return {"id": "a", "m": [value.decode()]}
 
-    chosen, done = choose(letter(1, value=b"no json"), letter(2, value=b"\xff"), declared=fold(decode=decode))
+    chosen, done = choose(dead_letter(1, value=b"no json"), dead_letter(2, value=b"\xff"), declared=fold(decode=decode))
 
-    assert ([letter(1, value=b"no json")], {"user-error": 1}) == (chosen, done.refused)
+    assert ([dead_letter(1, value=b"no json")], {"user-error": 1}) == (chosen, done.rejected)
 
 
 def test_a_letter_written_twice_goes_back_once() -> None:
-    chosen, done = choose(letter(letter_offset=4, failed_at_ms="1"), letter(letter_offset=9, failed_at_ms="2"))
+    chosen, done = choose(dead_letter(letter_offset=4, failed_at_ms="1"), dead_letter(letter_offset=9, failed_at_ms="2"))
 
-    assert ([4], 1) == ([each.offset for each in chosen], done.twice)
+    assert ([4], 1) == ([each.offset for each in chosen], done.duplicates)
 
 
 def test_what_an_earlier_replay_put_back_stays_also_where_it_was_written_twice() -> None:
-    chosen, done = choose(letter(letter_offset=9), letter(8), before=(letter(letter_offset=4),))
+    chosen, done = choose(dead_letter(letter_offset=9), dead_letter(8), before=(dead_letter(letter_offset=4),))
 
-    assert ([letter(8)], 1) == (chosen, done.before)
+    assert ([dead_letter(8)], 1) == (chosen, done.already_replayed)
 
 
 def test_what_was_not_chosen_is_not_said_to_have_been_put_back_before() -> None:
-    only_the_first = Selection("social", "f", places=frozenset({(3, 1)}))
+    only_the_first = Selection("social", "f", positions=frozenset({(3, 1)}))
 
-    chosen, done = choose(letter(1), letter(2), letter(3), selection=only_the_first, before=(letter(1), letter(2)))
+    chosen, done = choose(
+        dead_letter(1), dead_letter(2), dead_letter(3), selection=only_the_first, before=(dead_letter(1), dead_letter(2))
+    )
 
-    assert ([], 1, 1) == (chosen, done.before, done.unselected)
+    assert ([], 1, 1) == (chosen, done.already_replayed, done.unselected)
 
 
 def test_another_event_at_the_place_of_one_put_back_before_the_topic_was_made_again_goes_back() -> None:
-    other = letter(value=b'{"id": "b", "m": ["x"]}')
+    other = dead_letter(value=b'{"id": "b", "m": ["x"]}')
 
-    assert [other] == choose(other, before=(letter(),))[0]
+    assert [other] == choose(other, before=(dead_letter(),))[0]
 
 
 def test_what_was_not_chosen_is_counted_and_remembered_as_nothing() -> None:
     chosen, done = choose(
-        letter(1), letter(2, reason="not-json"), selection=Selection("social", "f", reasons=frozenset({"not-json"}))
+        dead_letter(1), dead_letter(2, reason="not-json"), selection=Selection("social", "f", reasons=frozenset({"not-json"}))
     )
 
-    assert ([letter(2, reason="not-json")], 1) == (chosen, done.unselected)
+    assert ([dead_letter(2, reason="not-json")], 1) == (chosen, done.unselected)
 
 
 def test_letters_are_chosen_by_reason_place_and_key() -> None:
-    letters = [letter(1), letter(2), letter(3, key=b"b"), letter(4, key=None), letter(1, source_partition="2")]
-    by_place = Selection("social", "f", places=frozenset({(3, 1), (3, 3)}))
+    dead_letters = [
+        dead_letter(1),
+        dead_letter(2),
+        dead_letter(3, key=b"b"),
+        dead_letter(4, key=None),
+        dead_letter(1, source_partition="2"),
+    ]
+    by_place = Selection("social", "f", positions=frozenset({(3, 1), (3, 3)}))
     by_key = Selection("social", "f", keys=frozenset({b"b"}))
-    by_both = Selection("social", "f", places=frozenset({(3, 1)}), keys=frozenset({b"b"}))
+    by_both = Selection("social", "f", positions=frozenset({(3, 1)}), keys=frozenset({b"b"}))
 
-    assert [letters[0], letters[2]] == choose(*letters, selection=by_place)[0]
-    assert [letters[2]] == choose(*letters, selection=by_key)[0]
-    assert [] == choose(*letters, selection=by_both)[0]
+    assert [dead_letters[0], dead_letters[2]] == choose(*dead_letters, selection=by_place)[0]
+    assert [dead_letters[2]] == choose(*dead_letters, selection=by_key)[0]
+    assert [] == choose(*dead_letters, selection=by_both)[0]
 
 
 def test_letters_of_a_fold_that_was_renamed_are_chosen_by_the_name_it_had() -> None:
-    assert [letter(fold="old")] == choose(letter(), letter(fold="old"), selection=Selection("social", "old"))[0]
+    assert [dead_letter(fold="old")] == choose(dead_letter(), dead_letter(fold="old"), selection=Selection("social", "old"))[0]
 
 
 @pytest.mark.parametrize(
@@ -149,31 +161,33 @@ def test_what_cannot_go_back_as_the_event_it_was_is_left_with_a_sentence(
 ) -> None:
     ignoring = fold(tombstones="ignore")
 
-    chosen, done = choose(letter(value=value, **headers), declared=ignoring)
+    chosen, done = choose(dead_letter(value=value, **headers), declared=ignoring)
 
-    assert ([], [1]) == (chosen, list(done.left.values()))
-    assert words in next(iter(done.left))
+    assert ([], [1]) == (chosen, list(done.not_replayable.values()))
+    assert words in next(iter(done.not_replayable))
 
 
 def test_a_letter_from_before_there_was_a_header_says_in_its_detail_that_its_value_was_not_kept() -> None:
-    old = letter(value=None, reason="too-large", detail="the limit is 5; value of 9 bytes not kept")
-    quoted = letter(detail="user said: value of 9 bytes not kept")
+    old = dead_letter(value=None, reason="too-large", detail="the limit is 5; value of 9 bytes not kept")
+    quoted = dead_letter(detail="user said: value of 9 bytes not kept")
     del old.headers["app-id"]
 
-    assert ([quoted], 1) == ((found := choose(old, quoted))[0], found[1].left.total())
+    assert ([quoted], 1) == ((found := choose(old, quoted))[0], found[1].not_replayable.total())
 
 
 def test_a_tombstone_that_is_ignored_now_goes_back_as_one() -> None:
-    tombstone = letter(value=None, reason="tombstone")
+    tombstone = dead_letter(value=None, reason="tombstone")
 
-    assert ([], {"tombstone": 1}) == ((found := choose(tombstone))[0], found[1].refused)
+    assert ([], {"tombstone": 1}) == ((found := choose(tombstone))[0], found[1].rejected)
     assert [tombstone] == choose(tombstone, declared=fold(tombstones="ignore"))[0]
 
 
 def test_the_end_says_what_went_back_what_was_refused_again_and_what_became_of_the_rest() -> None:
-    done = Replayed(offsets=20, read=12, put_back=3, before=1, twice=2, unselected=4, unknown=5, forgotten=6)
-    done.refused.update({"no-group": 1, "not-json": 2})
-    done.left["a reason"] += 1
+    done = ReplayProgress(
+        offsets=20, read=12, replayed=3, already_replayed=1, duplicates=2, unselected=4, unacknowledged=5, unrecorded=6
+    )
+    done.rejected.update({"no-group": 1, "not-json": 2})
+    done.not_replayable["a reason"] += 1
 
     assert [
         "interrupted after 12 of 20 records of the dead-letter topic",
@@ -185,7 +199,9 @@ def test_the_end_says_what_went_back_what_was_refused_again_and_what_became_of_t
         "6 put back and not remembered: the next replay puts them back again",
         "3 put back, 3 refused again (not-json 2, no-group 1)",
     ] == summary(done, dry_run=False, failed=True)
-    assert ["dry run: 3 would pass now, 0 would be refused again"] == summary(Replayed(put_back=3), dry_run=True, failed=False)
+    assert ["dry run: 3 would pass now, 0 would be refused again"] == summary(
+        ReplayProgress(replayed=3), dry_run=True, failed=False
+    )
 
 
 async def test_what_was_not_acknowledged_is_not_put_back() -> None:
@@ -193,6 +209,6 @@ async def test_what_was_not_acknowledged_is_not_put_back() -> None:
     replay = DeadLetterReplay(settings, FoldDestination("social", fold(), Limits()), Selection("social", "f"), ManualClock())
 
     with pytest.raises(TryAgainError, match="s does not acknowledge events"):
-        await replay._put_back([letter(1), letter(2)])
+        await replay._replay_events([dead_letter(1), dead_letter(2)])
 
-    assert (0, 2, 0) == (replay.done.put_back, replay.done.unknown, replay.done.forgotten)
+    assert (0, 2, 0) == (replay.done.replayed, replay.done.unacknowledged, replay.done.unrecorded)

@@ -8,9 +8,9 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
-from streams_app.operations.dead_letter import ListedDeadLetter, Selection, taken_apart
-from streams_app.operations.replay import Choice, Replayed
-from streams_app.operations.replay_destinations import Insistence, SubscriberDestination
+from streams_app.operations.dead_letter import ListedDeadLetter, Selection, split_headers
+from streams_app.operations.replay import ReplayFilter, ReplayProgress
+from streams_app.operations.replay_destinations import ReplayOverride, SubscriberDestination
 from streams_app.settings import EventsSettings, Settings
 from streams_app.subscribers.loading import subscription_named
 from streams_app.subscribers.original_position import OriginalPosition, addressed
@@ -22,7 +22,7 @@ SETTINGS = Settings(app_id="social", folds=(FOLD,), events=EventsSettings(catalo
 SHIP = subscription_named(SETTINGS, "ship")
 
 
-def letter(offset: int = 7, *, value: bytes = GOOD, received: Any = EVENT, **headers: str) -> ListedDeadLetter:
+def dead_letter(offset: int = 7, *, value: bytes = GOOD, received: Any = EVENT, **headers: str) -> ListedDeadLetter:
     told = {
         "reason": "failed", "subscriber": "ship", "app-id": "social", "source-topic": "orders", "source-partition": "3",
         "source-offset": str(offset), "source-timestamp-ms": "5", "event-id": "e1",
@@ -31,23 +31,25 @@ def letter(offset: int = 7, *, value: bytes = GOOD, received: Any = EVENT, **hea
 
 
 def choose(
-    *letters: ListedDeadLetter, interrupted: bool = False, event_ids: tuple[str, ...] = (), event_sources: tuple[str, ...] = ()
-) -> tuple[list[ListedDeadLetter], Replayed]:
-    done = Replayed()
-    destination = SubscriberDestination(SETTINGS, SHIP, Insistence(interrupted, event_ids, bool(event_sources)))
+    *dead_letters: ListedDeadLetter, interrupted: bool = False, event_ids: tuple[str, ...] = (), event_sources: tuple[str, ...] = ()
+) -> tuple[list[ListedDeadLetter], ReplayProgress]:
+    done = ReplayProgress()
+    destination = SubscriberDestination(SETTINGS, SHIP, ReplayOverride(interrupted, event_ids, bool(event_sources)))
     ids, sources = frozenset(event_ids), frozenset(event_sources)
-    choice = Choice(destination, Selection("social", "ship", kind="subscriber", event_ids=ids, event_sources=sources), 4, ())
-    for one in letters:
-        destination.look(one)
-    return [one for one in letters if choice.takes(one, done)], done
+    replay_filter = ReplayFilter(
+        destination, Selection("social", "ship", kind="subscriber", event_ids=ids, event_sources=sources), 4, ()
+    )
+    for one in dead_letters:
+        destination.observe(one)
+    return [one for one in dead_letters if replay_filter.selects(one, done)], done
 
 
-def put_back(one: ListedDeadLetter) -> Any:
-    return SubscriberDestination(SETTINGS, SHIP, Insistence()).event(one)
+def replayed(one: ListedDeadLetter) -> Any:
+    return SubscriberDestination(SETTINGS, SHIP, ReplayOverride()).event(one)
 
 
 def test_an_event_goes_into_the_topic_of_the_application_with_its_headers_and_its_place() -> None:
-    event = put_back(letter())
+    event = replayed(dead_letter())
 
     assert ("social.again", b"o1", GOOD, None) == (event.topic, event.key, event.value, event.partition)
     assert addressed("ship", OriginalPosition(TP("orders", 3), 7, 5), EVENT) == event.headers
@@ -55,20 +57,20 @@ def test_an_event_goes_into_the_topic_of_the_application_with_its_headers_and_it
 
 def test_what_was_put_back_before_and_refused_again_is_that_of_its_first_place() -> None:
     origin = OriginalPosition(TP("orders", 3), 7, 5)
-    again = letter(2, received=tuple(addressed("ship", origin, EVENT)), source_topic="social.again", source_partition="0")
+    again = dead_letter(2, received=tuple(addressed("ship", origin, EVENT)), source_topic="social.again", source_partition="0")
 
     assert [again] == choose(again)[0]
-    assert addressed("ship", origin, EVENT) == put_back(again).headers
+    assert addressed("ship", origin, EVENT) == replayed(again).headers
 
 
 def test_of_events_of_several_sources_that_have_one_id_none_goes_back_until_its_source_is_named() -> None:
     eu, us = (
-        letter(at, received=(*EVENT, ("ce_source", source)), reason="interrupted") for at, source in ((7, b"/eu"), (8, b"/us"))
+        dead_letter(at, received=(*EVENT, ("ce_source", source)), reason="interrupted") for at, source in ((7, b"/eu"), (8, b"/us"))
     )
     chosen, done = choose(eu, us, event_ids=("e1",))
 
     assert ([], ["events of several sources have the id 'e1': say which with --event-source, of '/eu', '/us'"]) == (
-        chosen, list(done.left),
+        chosen, list(done.not_replayable),
     )  # fmt: skip
     assert [us] == choose(eu, us, event_ids=("e1",), event_sources=("/us",))[0]
     assert [eu] == choose(eu, event_ids=("e1",))[0]
@@ -76,11 +78,13 @@ def test_of_events_of_several_sources_that_have_one_id_none_goes_back_until_its_
 
 
 def test_what_was_interrupted_stays_until_somebody_insists() -> None:
-    cut_off, other = letter(reason="interrupted"), letter(8, event_id="e2", reason="interrupted")
-    chosen, done = choose(cut_off, letter(9))
+    cut_off, other = dead_letter(reason="interrupted"), dead_letter(8, event_id="e2", reason="interrupted")
+    chosen, done = choose(cut_off, dead_letter(9))
 
-    assert [letter(9)] == chosen
-    assert ["interrupted, they may have happened: --interrupted puts them back, or --event-id one of them"] == list(done.left)
+    assert [dead_letter(9)] == chosen
+    assert ["interrupted, they may have happened: --interrupted puts them back, or --event-id one of them"] == list(
+        done.not_replayable
+    )
     assert [cut_off, other] == choose(cut_off, other, interrupted=True)[0]
     assert [other] == choose(cut_off, other, event_ids=("e2",))[0]
 
@@ -88,38 +92,38 @@ def test_what_was_interrupted_stays_until_somebody_insists() -> None:
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("reason", ["interrupted", "timed-out"])
 def test_what_has_finished_late_goes_back_only_by_its_name(reason: str, is_first: bool) -> None:
-    cut_off, late = letter(reason=reason), letter(reason="finished-late")
-    letters = (late, cut_off) if is_first else (cut_off, late)
-    chosen, done = choose(*letters, interrupted=True)
+    cut_off, late = dead_letter(reason=reason), dead_letter(reason="finished-late")
+    dead_letters = (late, cut_off) if is_first else (cut_off, late)
+    chosen, done = choose(*dead_letters, interrupted=True)
 
     assert ([], [f"{reason}, and finished late: they have happened; --event-id puts one back all the same"]) == (
-        chosen, list(done.left)
+        chosen, list(done.not_replayable)
     )  # fmt: skip
-    assert [cut_off] == choose(*letters, event_ids=("e1",))[0]
+    assert [cut_off] == choose(*dead_letters, event_ids=("e1",))[0]
 
 
 def test_what_the_present_declaration_refuses_stays() -> None:
-    chosen, done = choose(letter(value=b"{}"), letter(8, value=b"1"))
+    chosen, done = choose(dead_letter(value=b"{}"), dead_letter(8, value=b"1"))
 
-    assert ([], {"not-valid": 2}) == (chosen, done.refused)
+    assert ([], {"not-valid": 2}) == (chosen, done.rejected)
 
 
 @pytest.mark.parametrize(
     ("one", "words"),
     [
-        (letter(source_topic="invoices"), "it is an event of invoices, and the subscriber reads orders now"),
-        (letter(header_bytes_not_kept="20000"), "headers too large to be kept"),
-        (letter(source_offset="x"), "do not say where"),
-        (letter(source_timestamp_ms=""), "do not say where"),
-        (letter(source_topic="social.again"), "do not say where"),
-        (letter(received=(("ce_type", b"order.shipped"),)), "another event"),
+        (dead_letter(source_topic="invoices"), "it is an event of invoices, and the subscriber reads orders now"),
+        (dead_letter(header_bytes_not_kept="20000"), "headers too large to be kept"),
+        (dead_letter(source_offset="x"), "do not say where"),
+        (dead_letter(source_timestamp_ms=""), "do not say where"),
+        (dead_letter(source_topic="social.again"), "do not say where"),
+        (dead_letter(received=(("ce_type", b"order.shipped"),)), "another event"),
     ],
 )
 def test_what_cannot_go_back_as_it_was_is_left_with_a_sentence(one: ListedDeadLetter, words: str) -> None:
     chosen, done = choose(one)
 
-    assert ([], 1) == (chosen, done.left.total())
-    assert words in next(iter(done.left))
+    assert ([], 1) == (chosen, done.not_replayable.total())
+    assert words in next(iter(done.not_replayable))
 
 
 def test_a_letter_is_told_from_the_headers_of_its_event_whatever_these_are_called() -> None:
@@ -127,6 +131,6 @@ def test_a_letter_is_told_from_the_headers_of_its_event_whatever_these_are_calle
     stranger = [("reason", b"mine"), ("received-headers", b"7"), ("streams-app-put-back", b"social/ship")]
     added = [("value-bytes-not-kept", b"9")]
 
-    assert ({"reason": "failed", "subscriber": "ship", "value-bytes-not-kept": "9"}, stranger) == taken_apart(
+    assert ({"reason": "failed", "subscriber": "ship", "value-bytes-not-kept": "9"}, stranger) == split_headers(
         [*own, ("received-headers", b"3"), *stranger, *added]
     )
