@@ -8,14 +8,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.commits import Committed, Member
-from streams_app.delivery.ownership import Ownership
+from streams_app.delivery.clocks import ReaderView, TrustedClock
+from streams_app.delivery.group_consumer import Committed, Member
+from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.delivery.partition import Partition
-from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.processor import Claim, Mark, Processor
+from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor
 from streams_app.delivery.ranges import Served
-from streams_app.delivery.surroundings import Surroundings
-from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.health.status import Status
 
 TP0 = TP("t", 0)
@@ -26,10 +24,10 @@ HERE = Member(1, "m")
 class Taker(Processor):
     """A processor that keeps what it is given."""
 
-    held = 0
+    in_flight = 0
 
-    def __init__(self, low: Mark | None = None, held: int = 0) -> None:
-        self.low, self.held = low, held
+    def __init__(self, low: OffsetAndMetadata | None = None, in_flight: int = 0) -> None:
+        self.low, self.in_flight = low, in_flight
         self.taken: list[tuple[int, int, list[int]]] = []
         self.ticks: list[float] = []
 
@@ -39,7 +37,7 @@ class Taker(Processor):
     def deliver(self, batch: Batch) -> None:
         self.taken.append((batch.begin, batch.end, [record.offset for record in batch.records]))
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> OffsetAndMetadata | None:
         return self.low
 
     def tick(self, now_ms: int) -> None:
@@ -87,7 +85,7 @@ class Worker:
         self.causes: list[str] = []
         self.status = Status()
         clock = TrustedClock(cast("Any", SimpleNamespace(now_ms=lambda: self.now_ms, monotonic_ms=lambda: self.now_ms)))
-        around = Surroundings(
+        around = OwnershipConfig(
             clock, self.status, raising, lambda _, cause: self.causes.append(cause), session_ms=10_000, tick_seconds=TICK_SECONDS,
             **around_it,
         )  # fmt: skip

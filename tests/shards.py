@@ -9,9 +9,8 @@ from typing import Any, Literal, cast
 from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.outgoing import Outgoing
-from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.clocks import ReaderView, TrustedClock
+from streams_app.delivery.producer import Outgoing
 from streams_app.fold import Fold
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.decoded_batches import DecodedBatchCache

@@ -11,7 +11,7 @@ from typing import Any
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.fingerprints import Fingerprint
-from streams_app.delivery.processor import Claim, Edges, Mark
+from streams_app.delivery.processor import Claim, LogBounds, OffsetAndMetadata
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.read_store.agents.processor import StoreProcessor, StoreProcessors
@@ -30,28 +30,28 @@ class Partition:
     """What the layer keeps of a partition: it notes what the processor says."""
 
     def __init__(self, common: int | None = None) -> None:
-        self.committed: list[Mark] = []
+        self.committed: list[OffsetAndMetadata] = []
         self.errors: list[BaseException] = []
         self.steps = 0
         self.refusals: list[str] = []
         self.common = common
 
-    def refused(self, cause: str, why: str, script: str) -> None:
+    def resync(self, cause: str, why: str, script: str) -> None:
         self.refusals.append(f"{cause}: {why}")
 
     def fatal(self, error: BaseException) -> None:
         self.errors.append(error)
 
-    def applied(self) -> None:
+    def on_progress(self) -> None:
         self.steps += 1
 
-    async def commit_now(self, name: str, mark: Mark) -> None:
+    async def commit_now(self, name: str, mark: OffsetAndMetadata) -> None:
         self.committed.append(mark)
 
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         return self.common
 
-    async def elsewhere(self, name: str) -> Mapping[int, Mark | None]:
+    async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
         return {}
 
     def reader_view(self) -> object:
@@ -59,11 +59,11 @@ class Partition:
 
 
 def claim_of(
-    tp: TP = P0, *, mark: Mark | None = None, begin: int = 0, end: int = 10**6, topic_id: str = "", was_reset: bool = False,
-    common: int | None = None,
+    tp: TP = P0, *, mark: OffsetAndMetadata | None = None, begin: int = 0, end: int = 10**6, topic_id: str = "",
+    was_reset: bool = False, common: int | None = None,
 ) -> Claim:  # fmt: skip
     partition: Any = Partition(common)
-    return Claim(tp, "sqlite", 1, "m", mark, Edges(begin, end, 0), 2, topic_id, was_reset, partition)
+    return Claim(tp, "sqlite", 1, "m", mark, LogBounds(begin, end, 0), 2, topic_id, was_reset, partition)
 
 
 def folded(offset: int, tp: TP = P0) -> Raw:

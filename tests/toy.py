@@ -12,8 +12,8 @@ from typing import Any
 
 from streams_app.delivery.batch import Batch
 from streams_app.delivery.dead_letters import DeadLetters
-from streams_app.delivery.processor import Claim, Mark, Processor
-from streams_app.delivery.refused import Refused
+from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor
+from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.delivery.tasks import run
 from streams_app.redis_access.client import REDIS_ERRORS
 
@@ -43,7 +43,7 @@ return {'ok', ''}
 class Toy(Processor):
     """Counts the events of one partition."""
 
-    held = 0
+    in_flight = 0
 
     def __init__(self, claiming: Any, counting: Any, redis: Any, meta: str, counts: str, letters: DeadLetters) -> None:
         """``claiming`` and ``counting``: the scripts, as :class:`streams_app.delivery.scripts.Script`."""
@@ -54,7 +54,7 @@ class Toy(Processor):
         self._task: asyncio.Task[None] | None = None
 
     async def claim(self, claim: Claim) -> int:
-        mark = claim.mark or Mark(claim.edges.begin)
+        mark = claim.mark or OffsetAndMetadata(claim.log_bounds.begin)
         if claim.mark is None:
             await claim.commit_now(mark)
         _, fence = await self._claiming([self._meta, self._counts], {"token": claim.token, "fence": str(mark.offset - 1)})
@@ -63,12 +63,12 @@ class Toy(Processor):
         return self._fence + 1
 
     def deliver(self, batch: Batch) -> None:
-        self.held += len(batch.records)
+        self.in_flight += len(batch.records)
         self._ranges.put_nowait(batch)
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> OffsetAndMetadata | None:
         fence = await self._redis.hget(self._meta, "fence")
-        return None if fence is None else Mark(int(fence) + 1)
+        return None if fence is None else OffsetAndMetadata(int(fence) + 1)
 
     def tick(self, now_ms: int) -> None:
         """Looks whether its state is still there: in silence nothing else would notice that Redis was rolled back."""
@@ -84,13 +84,13 @@ class Toy(Processor):
             batch = await self._ranges.get()
             await self._count(batch, claim.token)
             if batch:
-                self.held -= len(batch.records)
-                claim.applied()
+                self.in_flight -= len(batch.records)
+                claim.on_progress()
 
     async def _count(self, batch: Batch | None, token: str) -> None:
         """Counts a range once: a lost reply is no reason to count it twice."""
         records, to = (batch.records, batch.end - 1) if batch else ([], self._fence)
-        await self._letters.send([Refused(record, "tombstone", "it is empty") for record in records if not record.value])
+        await self._letters.send([RejectedEvent(record, "tombstone", "it is empty") for record in records if not record.value])
         counts = Counter(record.key or b"" for record in records if record.value)
         arguments = {"token": token, "fence": str(self._fence), "to": str(to), "counts": counts}
         while True:

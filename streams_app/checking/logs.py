@@ -17,10 +17,10 @@ from aiokafka.errors import KafkaError
 
 from streams_app.checking.finding import Finding, Level
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed
 from streams_app.delivery.fingerprints import OTHER, Fingerprint, common_end, of_text
-from streams_app.delivery.marks import noted_in
-from streams_app.delivery.processor import READS_NOTHING
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.offset_metadata import offsets_in
+from streams_app.delivery.processor import NO_OFFSET
 from streams_app.errors import StreamsAppError, text_of
 from streams_app.journal.store.keys import journal_keys
 from streams_app.kafka.admin import admin_client, partition_counts
@@ -152,14 +152,14 @@ async def _subscribers(settings: Settings) -> dict[ComparedReader, Read]:
         readers[ComparedReader(f"subscriber {name}", how_to_place(name))] = {
             tp: ReadSoFar(note.topic_id, max(offset, *(each.offset + 1 for each in note.read), 0), note.read)
             for tp, (offset, text) in _marks(name, commits).items()
-            if (note := decoded(text, offset, READS_NOTHING)) is not None
+            if (note := decoded(text, offset, NO_OFFSET)) is not None
         }
     return readers
 
 
 def _marks(name: str, commits: Mapping[TP, Committed]) -> dict[TP, Any]:
     """The marks of one name, with their notes."""
-    return {tp: marks[name] for tp, held in commits.items() if (marks := noted_in(held)) and name in marks}
+    return {tp: marks[name] for tp, held in commits.items() if (marks := offsets_in(held)) and name in marks}
 
 
 def _partitions(topics: Iterable[str], counts: Mapping[str, int]) -> list[TP]:

@@ -13,7 +13,7 @@ from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError,
 from streams_app.checking.finding import Finding, Level
 from streams_app.checking.kafka import LOOPBACK
 from streams_app.clock import Clock
-from streams_app.delivery.partition_clock import SKEW_MS
+from streams_app.delivery.clocks import SKEW_MS
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.folding.store.keys import probe_key
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, require_rights, servers_of, why_unreachable

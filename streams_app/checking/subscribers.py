@@ -8,8 +8,8 @@ from typing import Any, Final
 from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.checking.record_types import clashes, required_names
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed
-from streams_app.delivery.marks import noted_in
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.offset_metadata import offsets_in
 from streams_app.errors import StreamsAppError
 from streams_app.events.declaration import Event
 from streams_app.events.payloads import schema_of
@@ -162,7 +162,7 @@ def commit_finding(one: Subscription, tps: Collection[TP], held: Mapping[TP, Com
     if missing:
         text = f"subscriber {name} has no commit in {missing} of {len(tps)} partitions: a worker refuses to run it"
         return Finding(Level.ERROR, text, how_to_place(name))
-    if not all((marks := noted_in(commit)) and name in marks and marks[name].note for commit in held.values()):
+    if not all((marks := offsets_in(commit)) and name in marks and marks[name].metadata for commit in held.values()):
         advice = f"use a broker that keeps it, then streams-app reset --subscriber {name} --at ..."
         return Finding(Level.ERROR, f"subscriber {name}: {NO_METADATA}", advice)
     return Finding(Level.OK, f"subscriber {name}: its commits say what has begun")

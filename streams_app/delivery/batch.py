@@ -32,7 +32,7 @@ class Batch:
         end: The offset after the last one of the range.
         stable_offset: Last stable offset of the partition, as the fetch named it; None where it named none.
         fetched_at_ms: When the fetch was asked for, by the wall clock.
-        seek_number: Number of the last seek before the fetch, see :meth:`streams_app.delivery.host.Host.seek`.
+        seek_number: Number of the last seek before the fetch, see :meth:`streams_app.delivery.group_consumer.GroupConsumer.seek`.
         connection: The connection to the broker, or a later one; compared by identity. None where there is none.
     """
 

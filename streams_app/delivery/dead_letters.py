@@ -15,9 +15,9 @@ from typing import NamedTuple, TypeAlias
 
 from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP
-from streams_app.delivery.outgoing import TOO_LARGE, Outgoing, Producer
-from streams_app.delivery.refused import NOT_KEPT, Refused
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.clocks import TrustedClock
+from streams_app.delivery.producer import TOO_LARGE, Outgoing, Producer
+from streams_app.delivery.rejected_event import NOT_KEPT, RejectedEvent
 from streams_app.reasons import Reason
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class DeadLetters:
     clock: TrustedClock
     on_kept: Callable[[str, Reason], None]
 
-    async def send(self, refused: Sequence[Refused], on_failed: Callable[[str, BaseException], None] | None = None) -> None:
+    async def send(self, refused: Sequence[RejectedEvent], on_failed: Callable[[str, BaseException], None] | None = None) -> None:
         """Returns when the broker has every letter; a broker that is away is waited for, and sent only what it does not have.
 
         Args:
@@ -82,12 +82,12 @@ class DeadLetters:
             await asyncio.sleep(backoff.failed())
             letters, failed = await self._send(letters)
 
-    async def send_once(self, refused: Sequence[Refused]) -> BaseException | None:
+    async def send_once(self, refused: Sequence[RejectedEvent]) -> BaseException | None:
         """Sends letters; returns an error of the producer where one of them is not acknowledged."""
         _, failed = await self._send(self._letters(refused))
         return failed
 
-    def _letters(self, refused: Sequence[Refused]) -> list[Letter]:
+    def _letters(self, refused: Sequence[RejectedEvent]) -> list[Letter]:
         now_ms = self.clock.now_ms()
         return [(one.reason, letter_of(self.refuser, self.source, one, now_ms)) for one in refused]
 
@@ -115,7 +115,7 @@ class DeadLetters:
         return unsent, failed
 
 
-def letter_of(refuser: Refuser, source: TP, refused: Refused, now_ms: int) -> Outgoing:
+def letter_of(refuser: Refuser, source: TP, refused: RejectedEvent, now_ms: int) -> Outgoing:
     """The dead letter of a record.
 
     Args:

@@ -1,30 +1,30 @@
 """Which partitions this process owns: claims, resyncs, revocations.
 
-Claims (see :mod:`streams_app.delivery.claiming`) run in the background, each with a deadline, while the partition stays paused.
+Claims (see :mod:`streams_app.delivery.claim`) run in the background, each with a deadline, while the partition stays paused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.claiming import Claimer
-from streams_app.delivery.commits import NotOwnerError
-from streams_app.delivery.committing import Commits
-from streams_app.delivery.endings import Endings
-from streams_app.delivery.host import Host
-from streams_app.delivery.partition import Partition, Refusal
-from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.patience import DEPENDENCY_ERRORS, MANY, Stumbling, Tries
-from streams_app.delivery.processor import ImpossibleClaimError, Mark, Processors
+from streams_app.delivery.claim import Claimer
+from streams_app.delivery.clocks import ReaderView, TrustedClock
+from streams_app.delivery.commits import Commits
+from streams_app.delivery.group_consumer import GroupConsumer, InDoubtError, NotOwnerError
+from streams_app.delivery.partition import Partition, ResyncCause
+from streams_app.delivery.processor import ImpossibleClaimError, OffsetAndMetadata, Processors
 from streams_app.delivery.ranges import CAUSES, RESET
-from streams_app.delivery.scripts import RefusedError
-from streams_app.delivery.surroundings import Surroundings
+from streams_app.delivery.release import PartitionReleases
+from streams_app.delivery.retry import DEPENDENCY_ERRORS, MANY, ClaimRetry, ReclaimBackoff
+from streams_app.delivery.scripts import FencedError
 from streams_app.errors import ConfigurationError, text_of
-from streams_app.health.progress import UNCLAIMED, Moves
+from streams_app.health.progress import UNCLAIMED, Progress
+from streams_app.health.status import Status
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Ownership:
         assignment: Partitions that the group assigned to this process last.
     """
 
-    def __init__(self, host: Host, processors: Processors, around: Surroundings) -> None:
+    def __init__(self, host: GroupConsumer, processors: Processors, around: OwnershipConfig) -> None:
         """Owns nothing yet."""
         self.partitions: dict[TP, Partition] = {}
         self.assignment: set[TP] = set()
@@ -57,9 +57,9 @@ class Ownership:
         self._commits = Commits(host, around.on_doubt)
         self._claimer = Claimer(host, processors, around.clock, self._commits)
         self._claims: dict[TP, asyncio.Task[None]] = {}
-        self._endings = Endings(self._commits)
+        self._endings = PartitionReleases(self._commits)
         self._is_stopping = False
-        self._stumbling = Stumbling(around.clock)
+        self._stumbling = ReclaimBackoff(around.clock)
         self._ticked: set[Partition] = set()
         self._looked_ms = around.clock.monotonic_ms()
 
@@ -90,7 +90,7 @@ class Ownership:
         held = [self.partitions[tp] for tp in given if tp in self.partitions]
         for tp in given:
             # A claim may be ending already: what still runs in it has no more time either, and is waited for, too.
-            self._endings.hurry(tp, seconds - LAST_COMMIT_SECONDS)
+            self._endings.shorten_deadline(tp, seconds - LAST_COMMIT_SECONDS)
             self._let_go(tp, seconds - LAST_COMMIT_SECONDS, is_last=True)
         await self._endings.release(given, held, seconds)
 
@@ -123,7 +123,7 @@ class Ownership:
             self._around.on_fatal(error)
 
     async def _claim_until_held(self, tp: TP, generation: int, delay_seconds: float, *, was_reset: bool) -> None:
-        tries = Tries(self._around.clock, self._around.session_ms)
+        tries = ClaimRetry(self._around.clock, self._around.session_ms)
         wait_seconds: float | None = delay_seconds
         while wait_seconds is not None:
             await asyncio.sleep(wait_seconds)
@@ -131,7 +131,7 @@ class Ownership:
                 await asyncio.wait({ending})
             wait_seconds = await self._claim_once(tp, generation, tries, was_reset=was_reset)
 
-    async def _claim_once(self, tp: TP, generation: int, tries: Tries, *, was_reset: bool) -> float | None:
+    async def _claim_once(self, tp: TP, generation: int, tries: ClaimRetry, *, was_reset: bool) -> float | None:
         """Tries to claim a partition.
 
         Returns:
@@ -145,7 +145,7 @@ class Ownership:
                 partition = await self._claimer.claim_once(tp, generation, self, was_reset=was_reset)
         except ImpossibleClaimError as error:
             raise ConfigurationError([f"{error}: {error.advice}"]) from error
-        except (NotOwnerError, RefusedError, *DEPENDENCY_ERRORS) as fault:
+        except (NotOwnerError, FencedError, *DEPENDENCY_ERRORS) as fault:
             is_over = isinstance(fault, TimeoutError) and limit.expired()
             failure = TimeoutError(f"no end within {CLAIM_SECONDS:g} s") if is_over else fault
             if isinstance(failure, DEPENDENCY_ERRORS):
@@ -161,37 +161,37 @@ class Ownership:
         if not self._claims:
             self._around.status.clear(self._around.about)
         self.partitions[partition.tp] = partition
-        if partition.refusal is None:
+        if partition.resync_cause is None:
             self._host.resume({partition.tp})
         else:
-            self.refused(partition, partition.refusal)
+            self.resync(partition, partition.resync_cause)
 
     # ---- what partitions say
 
-    def refused(self, partition: Partition, refusal: Refusal) -> None:
+    def resync(self, partition: Partition, cause: ResyncCause) -> None:
         """Claims a partition again, from the commit on, after a refusal or a hole."""
         if self.partitions.get(partition.tp) is not partition:
-            partition.refusal = partition.refusal or refusal
+            partition.resync_cause = partition.resync_cause or cause
             return
         tp = partition.tp
         logger.warning(
             "claiming again: %s source=%s script=%s cause=%s",
-            refusal.why, tp, refusal.script, refusal.cause,
+            cause.why, tp, cause.script, cause.cause,
         )  # fmt: skip
         for name in partition.ranges.served:
-            self._around.on_resync(name, refusal.cause)
+            self._around.on_resync(name, cause.cause)
         self._host.pause({tp})
         delay_seconds, times = self._stumbling.again(tp, partition.ranges.applied)
         if times >= MANY:
-            about = f"{tp} is claimed again and again ({refusal.why}), see the log"
+            about = f"{tp} is claimed again and again ({cause.why}), see the log"
             self._around.status.set_not_ready(self._around.about, about)
-        self._claim_soon(tp, partition.member.generation, delay_seconds=delay_seconds, was_reset=refusal.cause == RESET)
+        self._claim_soon(tp, partition.member.generation, delay_seconds=delay_seconds, was_reset=cause.cause == RESET)
 
     def fatal(self, error: BaseException) -> None:
         """Ends the process."""
         self._around.on_fatal(error)
 
-    def applied(self, partition: Partition) -> None:
+    def on_progress(self, partition: Partition) -> None:
         """Notes that processors of a partition have applied some of the records that were delivered."""
         partition.ranges.note_applied(self._around.clock.monotonic_ms())
         self._flow(partition)
@@ -200,7 +200,7 @@ class Ownership:
         """The wall clock, as far as it is trusted."""
         return self._around.clock.now_ms()
 
-    async def commit_now(self, partition: Partition, name: str, mark: Mark) -> None:
+    async def commit_now(self, partition: Partition, name: str, mark: OffsetAndMetadata) -> None:
         """See :meth:`streams_app.delivery.processor.Claim.commit_now`."""
         await self._commits.commit_now(partition, name, mark)
 
@@ -239,7 +239,7 @@ class Ownership:
 
     def _flow(self, partition: Partition) -> None:
         """Pauses the reader of a partition that cannot keep up; no other partition waits for it."""
-        is_full = partition.ranges.held > 0 or partition.reconnection.is_waiting
+        is_full = partition.ranges.in_flight > 0 or partition.reconnection.is_waiting
         if is_full == partition.is_paused or self.partitions.get(partition.tp) is not partition:
             return
         partition.is_paused = is_full
@@ -249,13 +249,13 @@ class Ownership:
             self._host.resume({partition.tp})
 
     def _look_refused(self, partition: Partition, cause: str) -> None:
-        self.refused(partition, Refusal(cause, CAUSES[cause], "deliver"))
+        self.resync(partition, ResyncCause(cause, CAUSES[cause], "deliver"))
 
-    def held(self) -> int:
+    def in_flight(self) -> int:
         """Records that were delivered and are not applied yet; without those of partitions that do not move."""
         now_ms = self._around.clock.monotonic_ms()
         held = (partition.ranges for partition in self.partitions.values())
-        return sum(ranges.held for ranges in held if not ranges.is_stuck(now_ms))
+        return sum(ranges.in_flight for ranges in held if not ranges.is_stuck(now_ms))
 
     def positions(self) -> dict[TP, int]:
         """About how far every partition is that the group has assigned; -1 while it is not claimed.
@@ -266,7 +266,7 @@ class Ownership:
         assigned = {tp for tp in self._host.assignment() if tp.topic in self._processors.topics}
         return {tp: held[tp].ranges.done if tp in held else UNCLAIMED for tp in assigned}
 
-    def moves(self, ends: Mapping[TP, int], monotonic_ms: int) -> dict[Hashable, Moves]:
+    def progress(self, ends: Mapping[TP, int], monotonic_ms: int) -> dict[Hashable, Progress]:
         """How far every partition is, and what the processors do by themselves, but for what a known pause explains.
 
         Safe to call from any thread.
@@ -275,15 +275,15 @@ class Ownership:
             ends: Ends of partitions, as far as somebody has asked for them; else the last fetch says where a partition ends.
             monotonic_ms: Monotonic clock.
         """
-        found: dict[Hashable, Moves] = {}
+        found: dict[Hashable, Progress] = {}
         for tp, position in self.positions().items():
             if not self._processors.is_paused(tp.topic):
                 why = f"{tp} has more to read and stands still"
                 end = ends[tp] if tp in ends else self.read_end(tp) or 0
-                found[tp] = Moves(position, end, f"source={tp}", why)
+                found[tp] = Progress(position, end, f"source={tp}", why)
         for tp, partition in dict(self.partitions).items():
             for name, served in partition.ranges.served.items():
-                if moves := served.processor.moves(monotonic_ms):
+                if moves := served.processor.progress(monotonic_ms):
                     found[name, tp] = moves
         return found
 
@@ -336,3 +336,36 @@ class Ownership:
                         await partition.look_at_log(found[partition.tp.partition])
         except (NotOwnerError, *DEPENDENCY_ERRORS) as error:
             logger.debug("the logs could not be looked at, tried again error=%s", text_of(error))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipConfig:
+    """The worker around the ownership of one consumer group.
+
+    Attributes:
+        clock: The wall clock as far as it is trusted, and the monotonic one.
+        status: Where the ownership says why the worker is not ready.
+        on_fatal: Ends the process.
+        on_resync: Called with the name and the cause for each processor whose partition is claimed again.
+        session_ms: Session time-out of the group.
+        tick_seconds: How often :meth:`streams_app.delivery.ownership.Ownership.tick_once` is called.
+        release_seconds: So long a revocation may take, with its last commit: the group waits for this member, and throws it
+            out after the rebalance time-out.
+        again_seconds: So long processors may take to end where their partition is claimed again by this process.
+        on_doubt: Called with an error after which this member has to leave its group and to join it as another one, as a commit has
+            had no answer; None: a commit that comes late does no harm here.
+        on_went_back: Called with the name of a processor and a number of events that it had read and the broker has lost.
+        about: Key under which the ownership speaks to the status; each group of a process has its own.
+    """
+
+    clock: TrustedClock
+    status: Status
+    on_fatal: Callable[[BaseException], None]
+    on_resync: Callable[[str, str], None]
+    session_ms: int
+    tick_seconds: float
+    release_seconds: float = 4.0
+    again_seconds: float = 0.0
+    on_doubt: Callable[[InDoubtError], None] | None = None
+    on_went_back: Callable[[str, int], None] = lambda name, events: None
+    about: str = "claim"

@@ -10,19 +10,18 @@ from typing import Protocol
 
 from streams_app.delivery import fingerprints
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.commits import Member
+from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import Fingerprint, Incarnation
-from streams_app.delivery.host import Host
-from streams_app.delivery.low_marks import LowMarks
-from streams_app.delivery.marks import noted_in
-from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.processor import Edges, Mark
+from streams_app.delivery.group_consumer import GroupConsumer, Member
+from streams_app.delivery.offset_metadata import offsets_in
+from streams_app.delivery.partition_offsets import PartitionOffsets
+from streams_app.delivery.processor import LogBounds, OffsetAndMetadata
 from streams_app.delivery.ranges import Ranges
 from streams_app.delivery.reconnection import Reconnection
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ResyncCause:
     """Why a partition is claimed again.
 
     Attributes:
@@ -39,13 +38,13 @@ class Refusal:
 class Owner(Protocol):
     """Whoever has claimed a partition, and is told what becomes of it."""
 
-    def refused(self, partition: Partition, refusal: Refusal) -> None:
+    def resync(self, partition: Partition, cause: ResyncCause) -> None:
         """Claims the partition again."""
 
     def fatal(self, error: BaseException) -> None:
         """Ends the process."""
 
-    def applied(self, partition: Partition) -> None:
+    def on_progress(self, partition: Partition) -> None:
         """Notes that processors have applied some of the records that were delivered."""
 
     def went_back(self, partition: Partition, name: str, common: int, read_to: int) -> None:
@@ -54,7 +53,7 @@ class Owner(Protocol):
     def now_ms(self) -> int:
         """The wall clock, as far as it is trusted."""
 
-    async def commit_now(self, partition: Partition, name: str, mark: Mark) -> None:
+    async def commit_now(self, partition: Partition, name: str, mark: OffsetAndMetadata) -> None:
         """Commits the mark of one processor of the partition together with those of the others."""
 
 
@@ -66,7 +65,7 @@ class Partition:
         member: In whose name it was claimed: whatever is committed for it is committed under this generation and member id.
         ranges: What has been handed to its processors.
         marks: Low watermarks of its processors.
-        refusal: Why it has to be claimed again, where that was said while its claim was still under way.
+        resync_cause: Why it has to be claimed again, where that was said while its claim was still under way.
         read: Fingerprints of records that were read, before the claim and since.
         incarnation: What the broker said of the log before the claim compared it; None: nothing.
         reconnection: Keeps back what was fetched over a new connection.
@@ -75,13 +74,13 @@ class Partition:
         is_ended: Whether its processors have ended: nothing but the last commit is made of it.
     """
 
-    def __init__(self, tp: TP, member: Member, host: Host, owner: Owner) -> None:
+    def __init__(self, tp: TP, member: Member, host: GroupConsumer, owner: Owner) -> None:
         """Nothing is claimed yet."""
         self.tp = tp
         self.member = member
         self.ranges = Ranges()
-        self.marks = LowMarks()
-        self.refusal: Refusal | None = None
+        self.marks = PartitionOffsets()
+        self.resync_cause: ResyncCause | None = None
         self.read: tuple[Fingerprint, ...] = ()
         self.incarnation: Incarnation | None = None
         self.reconnection = Reconnection(tp, self._is_same_log, self.fatal)
@@ -111,7 +110,7 @@ class Partition:
         """
         known = self.incarnation
         if known is not None and known.topic_id != now.topic_id:
-            self.refused("log", "its topic was deleted and made again", "look")
+            self.resync("log", "its topic was deleted and made again", "look")
         elif known != now:
             await self._is_same_log()
             self.incarnation = now
@@ -124,7 +123,7 @@ class Partition:
         """
         is_same = await fingerprints.common_end(self.read, partial(self._host.checksum_at, self.tp)) is None
         if not is_same:
-            self.refused("log", "its log went back", "look")
+            self.resync("log", "its log went back", "look")
         return is_same
 
     async def end(self, seconds: float) -> None:
@@ -141,44 +140,44 @@ class Partition:
             if isinstance(outcome, Exception):
                 self._owner.fatal(outcome)
 
-    def hurry(self, seconds: float) -> None:
+    def shorten_deadline(self, seconds: float) -> None:
         """Gives processors that are ending no more than ``seconds`` from now on."""
         for served in self.ranges.served.values():
-            served.processor.hurry(seconds)
+            served.processor.shorten_deadline(seconds)
 
     # ---- what its processors say, by way of their claims
 
-    def refused(self, cause: str, why: str, script: str) -> None:
-        """See :meth:`.Claim.refused`."""
+    def resync(self, cause: str, why: str, script: str) -> None:
+        """See :meth:`.Claim.resync`."""
         if not self.is_over:
-            self._owner.refused(self, Refusal(cause, why or cause, script))
+            self._owner.resync(self, ResyncCause(cause, why or cause, script))
 
     def fatal(self, error: BaseException) -> None:
         """See :meth:`.Claim.fatal`."""
         self._owner.fatal(error)
 
-    def applied(self) -> None:
-        """See :meth:`.Claim.applied`."""
+    def on_progress(self) -> None:
+        """See :meth:`.Claim.on_progress`."""
         if not self.is_over:
-            self._owner.applied(self)
+            self._owner.on_progress(self)
 
-    async def commit_now(self, name: str, mark: Mark) -> None:
+    async def commit_now(self, name: str, mark: OffsetAndMetadata) -> None:
         """See :meth:`.Claim.commit_now`."""
         await self._owner.commit_now(self, name, mark)
 
-    async def elsewhere(self, name: str) -> Mapping[int, Mark | None]:
-        """See :meth:`.Claim.elsewhere`."""
-        found: dict[int, Mark | None] = {}
+    async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
+        """See :meth:`.Claim.offsets_in_other_partitions`."""
+        found: dict[int, OffsetAndMetadata | None] = {}
         for number, committed in (await self._host.commits(self.tp.topic)).items():
-            noted = noted_in(committed)
+            noted = offsets_in(committed)
             if number != self.tp.partition and (noted is None or name in noted):
                 found[number] = None if noted is None else noted[name]
         return found
 
-    async def edges_now(self) -> Edges:
-        """See :meth:`.Claim.edges_now`."""
+    async def log_bounds_now(self) -> LogBounds:
+        """See :meth:`.Claim.log_bounds_now`."""
         asked_ms = self._owner.now_ms()
-        return Edges(*await self._host.log_range(self.tp), asked_ms)
+        return LogBounds(*await self._host.log_range(self.tp), asked_ms)
 
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         """See :meth:`.Claim.common_end`."""
@@ -186,14 +185,14 @@ class Partition:
         if common is None:
             self.read = max(self.read, tuple(kept), key=lambda one: one[-1].offset if one else -1)
             return None
-        edges = await self.edges_now()
-        common = max(edges.begin, min(common, edges.end))
+        bounds = await self.log_bounds_now()
+        common = max(bounds.begin, min(common, bounds.end))
         self.marks.went_back(name, common)
         self._owner.went_back(self, name, common, read_to)
         return common
 
-    async def keeps_notes(self) -> bool:
-        """See :meth:`.Claim.keeps_notes`."""
+    async def broker_keeps_metadata(self) -> bool:
+        """See :meth:`.Claim.broker_keeps_metadata`."""
         committed = await self._host.committed(self.tp)
         return committed is not None and committed.metadata != ""
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import Fingerprint
-from streams_app.delivery.partition_clock import ReaderView
-from streams_app.health.progress import Moves
+from streams_app.health.progress import Progress
 
-READS_NOTHING: Final = 2**63 - 1
+NO_OFFSET: Final = 2**63 - 1
 """What :meth:`Processor.claim` returns where nothing is to be delivered: beyond the end of every log."""
 
 
-class Mark(NamedTuple):
+class OffsetAndMetadata(NamedTuple):
     """How far a processor is done, as it travels in the metadata of a commit.
 
     Attributes:
@@ -31,10 +31,10 @@ class Mark(NamedTuple):
     """
 
     offset: int
-    note: str = ""
+    metadata: str = ""
 
 
-class Edges(NamedTuple):
+class LogBounds(NamedTuple):
     """Where the log of a partition began and ended when it was claimed.
 
     Attributes:
@@ -51,26 +51,26 @@ class Edges(NamedTuple):
 class ClaimedPartition(Protocol):
     """The partition behind a claim, as the layer keeps it."""
 
-    def refused(self, cause: str, why: str, script: str) -> None:
-        """See :meth:`Claim.refused`."""
+    def resync(self, cause: str, why: str, script: str) -> None:
+        """See :meth:`Claim.resync`."""
 
     def fatal(self, error: BaseException) -> None:
         """See :meth:`Claim.fatal`."""
 
-    def applied(self) -> None:
-        """See :meth:`Claim.applied`."""
+    def on_progress(self) -> None:
+        """See :meth:`Claim.on_progress`."""
 
-    async def commit_now(self, name: str, mark: Mark) -> None:
+    async def commit_now(self, name: str, mark: OffsetAndMetadata) -> None:
         """See :meth:`Claim.commit_now`."""
 
-    async def elsewhere(self, name: str) -> Mapping[int, Mark | None]:
-        """See :meth:`Claim.elsewhere`."""
+    async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
+        """See :meth:`Claim.offsets_in_other_partitions`."""
 
-    async def edges_now(self) -> Edges:
-        """See :meth:`Claim.edges_now`."""
+    async def log_bounds_now(self) -> LogBounds:
+        """See :meth:`Claim.log_bounds_now`."""
 
-    async def keeps_notes(self) -> bool:
-        """See :meth:`Claim.keeps_notes`."""
+    async def broker_keeps_metadata(self) -> bool:
+        """See :meth:`Claim.broker_keeps_metadata`."""
 
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         """See :meth:`Claim.common_end`."""
@@ -98,7 +98,7 @@ class Claim:
         member_id: Id of this member in that generation.
         mark: What is committed for this processor; None where it has no mark: it is new. Where the broker keeps no metadata, the
             committed offset without a note.
-        edges: Edges of the log when the claim began.
+        edges: LogBounds of the log when the claim began.
         partitions: How many partitions the topic has.
         topic_id: Id that the broker gave the topic when it was made; "" where it gives none.
         was_reset: Whether the client has just gone back to another offset by itself: the log it had read from is gone, or the
@@ -109,15 +109,15 @@ class Claim:
     name: str
     generation: int
     member_id: str
-    mark: Mark | None
-    edges: Edges
+    mark: OffsetAndMetadata | None
+    log_bounds: LogBounds
     partitions: int
     topic_id: str
     was_reset: bool
     _partition: ClaimedPartition
     token: str = field(default_factory=lambda: secrets.token_hex(8))
 
-    def refused(self, cause: str, why: str = "", script: str = "") -> None:
+    def resync(self, cause: str, why: str = "", script: str = "") -> None:
         """The processor does not find its state as it left it: the whole partition is claimed again, later each time in a row.
 
         Args:
@@ -125,17 +125,17 @@ class Claim:
             why: The cause in words, for people.
             script: Name of the script, or of the step, that was refused.
         """
-        self._partition.refused(cause, why, script)
+        self._partition.resync(cause, why, script)
 
     def fatal(self, error: BaseException) -> None:
         """Ends the process: an error nobody knows, or one that only an operator can mend."""
         self._partition.fatal(error)
 
-    def applied(self) -> None:
+    def on_progress(self) -> None:
         """Says that ``held`` has fallen, so that the reader of this partition may go on: once a script, never once a record."""
-        self._partition.applied()
+        self._partition.on_progress()
 
-    async def commit_now(self, mark: Mark) -> None:
+    async def commit_now(self, mark: OffsetAndMetadata) -> None:
         """Returns when Kafka has accepted this mark, with those of the other processors.
 
         Within :meth:`Processor.claim` it says where a new processor begins, *before* it begins. Processors of one partition that
@@ -147,7 +147,7 @@ class Claim:
         """
         await self._partition.commit_now(self.name, mark)
 
-    async def elsewhere(self) -> Mapping[int, Mark | None]:
+    async def offsets_in_other_partitions(self) -> Mapping[int, OffsetAndMetadata | None]:
         """What is committed under this name for the other partitions of the topic, by their numbers.
 
         Returns:
@@ -157,18 +157,18 @@ class Claim:
         Raises:
             KafkaError, TimeoutError: To be tried again.
         """
-        return await self._partition.elsewhere(self.name)
+        return await self._partition.offsets_in_other_partitions(self.name)
 
-    async def edges_now(self) -> Edges:
-        """The edges of the log as they are now.
+    async def log_bounds_now(self) -> LogBounds:
+        """Ask the broker for the current bounds of the log.
 
-        Much may have been appended between :attr:`edges` and the moment at which a processor has taken its state: a processor that
-        wants to know whether it is at the end asks again after that.
+        Records may be appended between :attr:`log_bounds` and the moment at which a processor has taken over its state. To find out
+        whether it is at the end of the log, a processor asks after that moment.
 
         Raises:
             KafkaError, TimeoutError: To be tried again.
         """
-        return await self._partition.edges_now()
+        return await self._partition.log_bounds_now()
 
     async def common_end(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
         """Compares the log with what was read of it: a broker may have come back with an older copy of it.
@@ -188,13 +188,13 @@ class Claim:
         """
         return await self._partition.common_end(self.name, kept, read_to) if self.topic_id else None
 
-    async def keeps_notes(self) -> bool:
+    async def broker_keeps_metadata(self) -> bool:
         """Whether the broker keeps what is committed beside an offset; the embedded one does not.
 
         Raises:
             KafkaError, TimeoutError: To be tried again.
         """
-        return await self._partition.keeps_notes()
+        return await self._partition.broker_keeps_metadata()
 
     async def offset_at(self, time_ms: int) -> int:
         """Offset of the first record that is not older than a time, or a lower one; the end of the log where there is none.
@@ -219,7 +219,7 @@ class Processor(Protocol):
     """
 
     @property
-    def held(self) -> int:
+    def in_flight(self) -> int:
         """Records delivered and not yet applied; while there are any the reader of this partition alone is paused.
 
         It falls with the progress of a long range: the watchdog takes what does not fall for stuck.
@@ -232,10 +232,10 @@ class Processor(Protocol):
         :meth:`Claim.commit_now` before it writes anything.
 
         Returns:
-            The first offset the processor wants: fence + 1, also below or above what is committed; :data:`READS_NOTHING` for none.
+            The first offset the processor wants: fence + 1, also below or above what is committed; :data:`NO_OFFSET` for none.
 
         Raises:
-            RefusedError: Another owner came between; the claim is tried again.
+            FencedError: Another owner came between; the claim is tried again.
             OtherLogError: The processor's state is of another log than the one that is there.
             KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
         """
@@ -243,7 +243,7 @@ class Processor(Protocol):
     def deliver(self, batch: Batch) -> None:
         """Takes the next range, which begins where the one before it ended, the first one where the claim said. Never waits."""
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> OffsetAndMetadata | None:
         """The mark that may be committed now; None while there is no state: then nothing is committed for the partition.
 
         It is also asked for after :meth:`revoke`, for the last commit.
@@ -256,7 +256,7 @@ class Processor(Protocol):
         """Called every ``worker.tick``, and once soon after the claim; ``now_ms`` is the trusted clock."""
         return
 
-    def moves(self, monotonic_ms: int) -> Moves | None:
+    def progress(self, monotonic_ms: int) -> Progress | None:
         """How far the processor is with what it does by itself, beside its ranges; called from any thread.
 
         Returns:
@@ -270,7 +270,7 @@ class Processor(Protocol):
         Nothing is delivered any more. Called once, also after a claim that failed.
         """
 
-    def hurry(self, seconds: float) -> None:
+    def shorten_deadline(self, seconds: float) -> None:
         """What :meth:`revoke` was given becomes less: it is to return within ``seconds`` from now on."""
         return
 

@@ -60,14 +60,14 @@ class Ranges:
         self.progress_ms = monotonic_ms
 
     @property
-    def held(self) -> int:
+    def in_flight(self) -> int:
         """Records delivered and not yet applied; processors share them."""
-        return max(served.processor.held for served in self.served.values())
+        return max(served.processor.in_flight for served in self.served.values())
 
     @property
     def done(self) -> int:
         """About the offset up to which all processors are done; it moves with every record that is applied."""
-        return min(served.next for served in self.served.values()) - self.held
+        return min(served.next for served in self.served.values()) - self.in_flight
 
     def is_stuck(self, monotonic_ms: int) -> bool:
         """Whether nothing gets applied: then no other partition waits for this one."""
@@ -106,7 +106,7 @@ class Ranges:
         if position < self.position:
             return RESET
         is_ahead = any(position > served.next for served in self.served.values())
-        if is_ahead and not self.held and monotonic_ms - self.progress_ms > IDLE_MS:
+        if is_ahead and not self.in_flight and monotonic_ms - self.progress_ms > IDLE_MS:
             # The last range before a silence was dropped: no later one will show the hole.
             return IDLE
         return None
@@ -114,5 +114,5 @@ class Ranges:
     def note_applied(self, monotonic_ms: int) -> None:
         """Notes that some of the records that were delivered are applied."""
         self.progress_ms = monotonic_ms
-        if not self.held:
+        if not self.in_flight:
             self.applied = self.position

@@ -41,7 +41,7 @@ def with_included(text: str, shared: Callable[[str], str] = lambda _: "") -> str
     return _INCLUDE.sub(lambda found: with_included(fenced(found[1]) or shared(found[1]), shared), text)
 
 
-class RefusedError(Exception):
+class FencedError(Exception):
     """Whoever asked does not find his state as he left it; nothing was written.
 
     Attributes:
@@ -79,12 +79,12 @@ class Script:
             arguments: Arguments by name; one that is None is missing for the script.
 
         Raises:
-            RefusedError: It has returned ``refused`` and a cause.
+            FencedError: It has returned ``refused`` and a cause.
             redis.exceptions.RedisError: Its outcome is unknown unless the server says otherwise.
         """
         packed = self._pack(arguments)
         with self._timer(self._name):
             reply = await self.script(keys=keys, args=[packed])
         if reply and reply[0] == b"refused":
-            raise RefusedError(self._name, reply[1].decode())
+            raise FencedError(self._name, reply[1].decode())
         return reply

@@ -6,9 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from streams_app.delivery.partition_clock import SKEW_MS
-from streams_app.delivery.patience import DEPENDENCY_ERRORS
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.clocks import SKEW_MS, TrustedClock
+from streams_app.delivery.retry import DEPENDENCY_ERRORS
 from streams_app.errors import text_of
 from streams_app.health.status import Status
 

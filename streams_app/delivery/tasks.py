@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from streams_app.delivery.processor import Claim
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 
 AGAIN_SECONDS: Final = 0.5
 """So long a cancelled task may take to end before it is cancelled once more."""
@@ -18,7 +18,7 @@ NO_WORDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def run(claim: Claim, work: Coroutine[Any, Any, None], name: str, words: Mapping[str, str] = NO_WORDS) -> asyncio.Task[None]:
-    """Runs a task: RefusedError ends it as :meth:`.Claim.refused`, any other error as :meth:`.Claim.fatal`.
+    """Runs a task: FencedError ends it as :meth:`.Claim.resync`, any other error as :meth:`.Claim.fatal`.
 
     Args:
         claim: Of the processor, which cancels the task when it is revoked.
@@ -46,7 +46,7 @@ async def ended(tasks: Collection[asyncio.Task[None]]) -> None:
 
 def _ended(claim: Claim, words: Mapping[str, str], task: asyncio.Task[None]) -> None:
     error = None if task.cancelled() else task.exception()
-    if isinstance(error, RefusedError):
-        claim.refused(error.cause, words.get(error.cause, ""), error.script)
+    if isinstance(error, FencedError):
+        claim.resync(error.cause, words.get(error.cause, ""), error.script)
     elif error is not None:
         claim.fatal(error)

@@ -15,7 +15,7 @@ import aiohttp
 from rich.console import Console
 
 from streams_app.clock import Clock, SystemClock
-from streams_app.delivery.outgoing import Outgoing
+from streams_app.delivery.producer import Outgoing
 from streams_app.demo.explaining import HOT_KEY, Explained, explained, follow_command
 from streams_app.demo.fields import fault_of
 from streams_app.demo.kept import FirstEvents

@@ -25,7 +25,7 @@ from streams_app.settings import Settings
 from streams_app.settings.base import suggestion
 
 if TYPE_CHECKING:
-    from streams_app.delivery.outgoing import Producer
+    from streams_app.delivery.producer import Producer
 
     class ClosingProducer(Producer, Protocol):
         """Sends, and closes its connections."""
@@ -304,7 +304,7 @@ class Events:
         return faults
 
     async def _send(self, event: Event[Any, Any], ready: Sequence[_Ready]) -> None:
-        from streams_app.delivery.outgoing import TOO_LARGE, Outgoing  # with aiokafka, see above
+        from streams_app.delivery.producer import TOO_LARGE, Outgoing  # with aiokafka, see above
 
         if self._producer is None or asyncio.get_running_loop() is not self._loop:
             raise RuntimeError("nothing is published outside of `async with Events(...)`; where no loop runs, call publish_sync")

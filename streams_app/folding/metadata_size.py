@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from streams_app.delivery.packed_marks import MOST_METADATA_BYTES, text_of
+from streams_app.delivery.offset_metadata import MOST_METADATA_BYTES, text_of
 from streams_app.fold import Fold
 
 MOST_OFFSET: Final = 10**13 - 1

@@ -20,7 +20,7 @@ UNCLAIMED: Final = -1
 """Position of a partition that the group has assigned and nobody has claimed."""
 
 
-class Moves(NamedTuple):
+class Progress(NamedTuple):
     """How far something is that ought to move while there is more to do.
 
     Attributes:
@@ -37,7 +37,7 @@ class Moves(NamedTuple):
 
 
 @dataclass(slots=True)
-class Progress:
+class StallDetector:
     """Since when each of several things has stood still although there is more to do.
 
     Attributes:
@@ -45,9 +45,9 @@ class Progress:
     """
 
     stuck_ms: int = STUCK_MS
-    _still: dict[Hashable, tuple[Moves, int]] = field(default_factory=dict)
+    _still: dict[Hashable, tuple[Progress, int]] = field(default_factory=dict)
 
-    def observe(self, now_ms: int, moves: Mapping[Hashable, Moves]) -> Moves | None:
+    def observe(self, now_ms: int, moves: Mapping[Hashable, Progress]) -> Progress | None:
         """Notes one look, at this moment of the monotonic clock; what is missing begins anew.
 
         Returns:
@@ -60,11 +60,11 @@ class Progress:
             self._still[key] = one, since_ms if is_still else now_ms
         return self._still_for(self.stuck_ms, now_ms)
 
-    def slow(self, now_ms: int) -> Moves | None:
+    def slow(self, now_ms: int) -> Progress | None:
         """Something that has stood still for half of :attr:`stuck_ms`, so that it can be told before it is too late."""
         return self._still_for(self.stuck_ms // 2, now_ms)
 
-    def _still_for(self, least_ms: int, now_ms: int) -> Moves | None:
+    def _still_for(self, least_ms: int, now_ms: int) -> Progress | None:
         return next((one for one, since_ms in self._still.values() if now_ms - since_ms >= least_ms), None)
 
 
@@ -75,14 +75,14 @@ class ProgressWatchdog:
         """Has seen nothing yet; ``end`` ends the process and is told why."""
         self._status = status
         self._end = end
-        self._progress = Progress(stuck_ms)
+        self._progress = StallDetector(stuck_ms)
         self._looked_ms: int | None = None
 
-    def look(self, moves: Mapping[Hashable, Moves], monotonic_ms: int) -> None:
+    def look(self, moves: Mapping[Hashable, Progress], monotonic_ms: int) -> None:
         """Judges how far everything is; several times a second."""
         if self._looked_ms is not None and monotonic_ms - self._looked_ms > SUSPENDED_MS:
             # This process stood still, and everything with it.
-            self._progress = Progress(self._progress.stuck_ms)
+            self._progress = StallDetector(self._progress.stuck_ms)
         self._looked_ms = monotonic_ms
         if stuck := self._progress.observe(monotonic_ms, moves):
             self._end(f"no progress {stuck.what} position={stuck.position} end={stuck.end} why={stuck.why!r}")

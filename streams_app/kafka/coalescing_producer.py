@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from aiokafka.errors import KafkaTimeoutError, ProducerClosed
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.outgoing import Outcomes, Outgoing
+from streams_app.delivery.producer import Outcomes, Outgoing
 from streams_app.kafka.producer import AckedProducer
 
 MOST_TOGETHER: Final = 1_000

@@ -44,14 +44,14 @@ class FoldingConsumer(Consumer):
     on_revoke: Callable[[Iterable[TP]], Coroutine[Any, Any, None]]
 
     _thread: FoldingThread
-    _held: Callable[[], int]
+    _in_flight: Callable[[], int]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         transport = args[0] if args else kwargs["transport"]
         self.settings = transport.app.settings
         self.on_seek = transport.app.on_seek
         self.on_revoke = transport.app.on_revoke
-        self._held = transport.app.held
+        self._in_flight = transport.app.in_flight
         super().__init__(*args, **kwargs)
         self._read_offset = _ReadOffsets()
         self._resumed = asyncio.Event()
@@ -78,7 +78,7 @@ class FoldingConsumer(Consumer):
 
         A batch that is stale is recognised by its seek number when it is delivered.
         """
-        self._thread.room = HELD_RECORDS - self._held()
+        self._thread.room = HELD_RECORDS - self._in_flight()
         if self.flow_active and self.assignment() and (self._thread.room <= 0 or not self._get_active_partitions()):
             self._resumed.clear()
             await self.wait(self._resumed, timeout=min(timeout, ROOM_SECONDS) if self._get_active_partitions() else timeout)

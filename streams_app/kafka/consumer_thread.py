@@ -13,11 +13,11 @@ from aiokafka.errors import ConsumerStoppedError
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.kafka.asking import in_time
 from streams_app.kafka.client import client_options
 from streams_app.kafka.fetching import drained, is_behind, notify_waiters
 from streams_app.kafka.patches.fetch_times import watch
 from streams_app.kafka.patches.frames import ReceivingLoop
+from streams_app.kafka.queries import in_time
 
 T = TypeVar("T")
 

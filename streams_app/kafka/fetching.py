@@ -12,8 +12,8 @@ from aiokafka.errors import IllegalStateError
 from aiokafka.structs import TopicPartition
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.commits import NotOwnerError
-from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.clocks import ReaderView
+from streams_app.delivery.group_consumer import NotOwnerError
 from streams_app.kafka.patches.fetch_times import asked_ms
 from streams_app.kafka.patches.records import taken
 

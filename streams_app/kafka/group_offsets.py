@@ -12,7 +12,7 @@ from aiokafka.errors import CommitFailedError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed
+from streams_app.delivery.group_consumer import Committed
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options

@@ -17,17 +17,17 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import NotOwnerError
+from streams_app.delivery.group_consumer import NotOwnerError
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.tasks import ended
 from streams_app.health.outage_reporter import OutageReporter
-from streams_app.kafka.asking import AskingHost, in_time
 from streams_app.kafka.attempts import attempt, is_cancelled
 from streams_app.kafka.client import client_options
 from streams_app.kafka.fetching import drained, is_behind, moved, notify_waiters
 from streams_app.kafka.members import places_of
 from streams_app.kafka.patches.consumer_end import end
 from streams_app.kafka.patches.fetch_times import watch
+from streams_app.kafka.queries import KafkaQueries, in_time
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -56,8 +56,8 @@ END_SECONDS: Final = 3.0
 NO_GENERATION: Final = -1
 
 
-class GroupMember(AskingHost, ConsumerRebalanceListener):
-    """One member of a group as a :class:`streams_app.delivery.host.Host`; its client may be made anew."""
+class GroupMember(KafkaQueries, ConsumerRebalanceListener):
+    """One member of a group as a :class:`streams_app.delivery.group_consumer.GroupConsumer`; its client may be made anew."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from aiokafka.structs import TopicPartition
 
 from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed, Member, NotOwnerError
+from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
 from streams_app.kafka.log_ends import high_watermarks
 
 _UNANSWERED: Final = (KafkaConnectionError, RequestTimedOutError, CorrelationIdError)

@@ -22,7 +22,7 @@ MAX_WAIT_MS: Final = 100
 
 
 async def checksum_at(consumer: AIOKafkaConsumer, tp: TP, offset: int) -> int:
-    """See :meth:`streams_app.delivery.host.Host.checksum_at`; awaited on the loop that runs the consumer.
+    """See :meth:`streams_app.delivery.group_consumer.GroupConsumer.checksum_at`; awaited on the loop that runs the consumer.
 
     Raises:
         KafkaError: The broker does not answer, or cannot tell now.

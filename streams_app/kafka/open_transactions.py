@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.clocks import ReaderView
 from streams_app.formatting import counted, span
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, ProducerClosed
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.outgoing import Outcomes, Outgoing
+from streams_app.delivery.producer import Outcomes, Outgoing
 from streams_app.kafka.client import client_options
 from streams_app.kafka.patches.producer_end import end
 from streams_app.kafka.topic_producer import SEND_SECONDS, TopicProducer

@@ -18,7 +18,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed
+from streams_app.delivery.group_consumer import Committed
 from streams_app.kafka.client import client_options
 from streams_app.kafka.log_ends import EARLIEST, LATEST, READ_UNCOMMITTED, ask_offsets, by_topic
 from streams_app.settings import KafkaSettings

@@ -23,7 +23,7 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from streams_app.delivery.outgoing import TOO_LARGE, Outcomes, Outgoing
+from streams_app.delivery.producer import TOO_LARGE, Outcomes, Outgoing
 from streams_app.kafka.partitioner import partitions_of
 from streams_app.kafka.patches.producer_end import end
 

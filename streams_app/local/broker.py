@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed, Member, NotOwnerError
-from streams_app.delivery.outgoing import Outcomes, Outgoing
+from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
+from streams_app.delivery.producer import Outcomes, Outgoing
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The member of a consumer group in memory: a :class:`streams_app.delivery.host.Host`."""
+"""The member of a consumer group in memory: a :class:`streams_app.delivery.group_consumer.GroupConsumer`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Final
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.commits import Committed, Member, NotOwnerError
+from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import OTHER, Incarnation, checksum_of
+from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
 from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.partition_clock import ReaderView
 from streams_app.local.broker import LocalBroker
 
 MOST_RECORDS: Final = 500

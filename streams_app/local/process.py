@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
-from streams_app.delivery.outgoing import Producer
+from streams_app.delivery.producer import Producer
 from streams_app.events.publishing import Events
 from streams_app.local.broker import LocalBroker
 from streams_app.local.member import LocalMember

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 from streams_app.subscribers.store import SCRIPTS
 from streams_app.subscribers.token_bucket import TokenBucket, leased
 
@@ -60,7 +60,7 @@ class MemoryScripts:
     def _claim(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
         meta = self._hash(keys[0])
         if arg["again"] and meta.get("token", arg["token"]) != arg["token"]:
-            raise RefusedError("subscriber-claim", "token")
+            raise FencedError("subscriber-claim", "token")
         if not ("fence" in meta and "number" in meta):
             if not arg["begin"]:
                 return [b"none"]
@@ -76,7 +76,7 @@ class MemoryScripts:
         events = arg["events"]
         after = str(int(arg["number"]) + len(events) // 3)
         if meta["number"] not in (arg["number"], after):
-            raise RefusedError("subscriber-begin", "number")
+            raise FencedError("subscriber-begin", "number")
         reply = ["ok", after]
         for place, (offset, entry, event_id) in enumerate(zip(events[::3], events[1::3], events[2::3], strict=True)):
             first = self._first(keys[2:], event_id, offset) if event_id else offset
@@ -92,7 +92,7 @@ class MemoryScripts:
     def _end(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
         meta = self._owned("subscriber-end", keys, arg)
         if meta["number"] != arg["number"]:
-            raise RefusedError("subscriber-end", "number")
+            raise FencedError("subscriber-end", "number")
         if arg["told"] <= int(meta.get("told", 0)):
             return _bytes("ok")
         held = self._hashes.setdefault(keys[1], {})
@@ -106,7 +106,7 @@ class MemoryScripts:
         meta = self._owned("subscriber-learn", keys, arg)
         after = str(int(arg["number"]) + 1)
         if meta["number"] not in (arg["number"], after):
-            raise RefusedError("subscriber-learn", "number")
+            raise FencedError("subscriber-learn", "number")
         for offset, event_id in zip(arg["events"][::2], arg["events"][1::2], strict=True):
             self._first(keys[2:], event_id, offset)
         if keys[2] in self._hashes:
@@ -136,9 +136,9 @@ class MemoryScripts:
     def _owned(self, script: str, keys: Sequence[str], arg: Mapping[str, Any]) -> Hash:
         meta = self._hash(keys[0])
         if "fence" not in meta:
-            raise RefusedError(script, "no-state")
+            raise FencedError(script, "no-state")
         if meta.get("token") != arg["token"]:
-            raise RefusedError(script, "token")
+            raise FencedError(script, "token")
         return meta
 
     def _hash(self, key: str) -> Hash:

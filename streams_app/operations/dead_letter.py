@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-from streams_app.delivery.refused import NOT_KEPT
+from streams_app.delivery.rejected_event import NOT_KEPT
 from streams_app.events.headers import Headers, source_of
 from streams_app.folding.reading.replay_routing import replay_target
 from streams_app.reasons import FINISHED_LATE, RECORD_TOO_LARGE, Reason

@@ -13,8 +13,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.commits import Committed
-from streams_app.delivery.marks import marks_of
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.offset_metadata import offsets_of
 from streams_app.errors import BadEventError, ConfigurationError, StreamsAppError
 from streams_app.events.codec import event_id
 from streams_app.events.declaration import Event
@@ -105,7 +105,7 @@ class EventLog:
         self._one = one
         self._consumer = consumer
         self._marks = {
-            tp: mark for tp, held in commits.items() if (mark := marks_of(held, [one.subscriber.name]).get(one.subscriber.name))
+            tp: mark for tp, held in commits.items() if (mark := offsets_of(held, [one.subscriber.name]).get(one.subscriber.name))
         }
         self._log_bounds = log_bounds
         self._high = high
@@ -208,7 +208,7 @@ class EventLog:
     def _found(self, tp: TP, offset: int, record: Any = None) -> EventFacts:
         begin, end = self._log_bounds[tp]
         mark = self._marks.get(tp)
-        note = None if mark is None else decoded(mark.note, mark.offset, end)
+        note = None if mark is None else decoded(mark.metadata, mark.offset, end)
         if record is None:
             return EventFacts(tp, offset, begin, end, self._high[tp], mark, note)
         event_type = "" if tp.topic == self._replay_topic else header(record.headers, TYPE) or ""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from redis.asyncio import Redis
 
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.formatting import counted, escaped, time_text
 from streams_app.journal.core.day import begin_of, day_of
@@ -239,7 +239,7 @@ async def _drop_in(
                 if await store.drop(left[0].first):
                     on_dropped(left[0])
                 left, refused = left[1:], 0
-        except RefusedError:
+        except FencedError:
             refused += 1
         else:
             return

@@ -23,7 +23,7 @@ from typing import Final
 from aiokafka.errors import OutOfOrderSequenceNumber
 
 from streams_app.clock import Clock
-from streams_app.delivery.outgoing import TOO_LARGE, Outgoing
+from streams_app.delivery.producer import TOO_LARGE, Outgoing
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.producer import AckedProducer
 from streams_app.operations.dead_letter import RECEIPT_HEADER, ListedDeadLetter, Selection

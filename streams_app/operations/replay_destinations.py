@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.outgoing import Outgoing
+from streams_app.delivery.producer import Outgoing
 from streams_app.errors import BadEventError
 from streams_app.events.headers import Headers
 from streams_app.fold import Fold

@@ -20,11 +20,11 @@ from redis.asyncio import Redis
 
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed
-from streams_app.delivery.marks import commit_of, marks_of
-from streams_app.delivery.processor import Mark
-from streams_app.delivery.scripts import RefusedError
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.clocks import TrustedClock
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.offset_metadata import commit_of, offsets_of
+from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.scripts import FencedError
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import FOLD_NAME, Fold
 from streams_app.folding.agents.claim import is_recreated
@@ -241,12 +241,12 @@ def without_mark(held: Committed, declared: Iterable[str], fold: str, start: int
     Returns:
         The commit to make; where there is no other fold, it has ``start`` as this one's mark. None: the fold has no mark in it.
     """
-    marks = marks_of(held, declared)
+    marks = offsets_of(held, declared)
     if fold not in marks:
         return None
     others = {name: mark for name, mark in marks.items() if name != fold}
     if not others:
-        return commit_of({fold: Mark(start)})
+        return commit_of({fold: OffsetAndMetadata(start)})
     commit = commit_of(others)
     # A broker that keeps no metadata knows the offset only: not above what the others need, nor above where this one begins.
     return commit if held.metadata else Committed(min(commit.offset, start), commit.metadata)
@@ -312,7 +312,7 @@ async def _emit_shard(parts: FoldContext, fold: Fold, tp: TP, partitions: int) -
         # No id of the source: the state keeps the one it has. Should the reset break off, workers still refuse the new log.
         await shard.claim(0, partitions)
         await emitter.drain()
-    except RefusedError as error:
+    except FencedError as error:
         fault = f"a worker, or another reset, has taken fold {fold.name!r} of {tp} over: stop it first"
         raise ConfigurationError([f"{fault}; {NOTHING_REMOVED}"]) from error
     except ConnectionError as error:

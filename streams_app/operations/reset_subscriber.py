@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed
+from streams_app.delivery.group_consumer import Committed
 from streams_app.kafka.admin import admin_client
 from streams_app.kafka.group_offsets import member_count
 from streams_app.operations.groups import redis_of

@@ -15,13 +15,12 @@ from redis.asyncio import Redis
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
+from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.dead_letters import DeadLetters, Refuser
-from streams_app.delivery.host import Host
-from streams_app.delivery.outgoing import Producer
-from streams_app.delivery.ownership import LAST_COMMIT_SECONDS, Ownership
+from streams_app.delivery.group_consumer import GroupConsumer
+from streams_app.delivery.ownership import LAST_COMMIT_SECONDS, Ownership, OwnershipConfig
 from streams_app.delivery.processor import Processors
-from streams_app.delivery.surroundings import Surroundings
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.producer import Producer
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
@@ -116,7 +115,7 @@ class Serving(NamedTuple):
 def serving(
     settings: Settings,
     subscriber: Subscriber[Any, Any, Any],
-    host: Host,
+    host: GroupConsumer,
     *,
     topic: str,
     dead_letters: str,
@@ -172,7 +171,7 @@ def serving(
     )  # fmt: skip
     around = SubscriberContext(subscriber, dispatcher, decode, store, letters, trusted, figures, again, trials, settings.limits)
     topics = [topic, again] if again else [topic]
-    surroundings = Surroundings(
+    surroundings = OwnershipConfig(
         trusted,
         Status(),  # a worker one of whose subscribers waits is ready: the others go on
         on_fatal=on_fatal,

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.processor import READS_NOTHING, Claim, Mark
+from streams_app.delivery.processor import NO_OFFSET, Claim, OffsetAndMetadata
 from streams_app.subscribers.attempt_log import AttemptLog
 from streams_app.subscribers.beginning import REDIS_SECONDS
 from streams_app.subscribers.context import DecodedRecord, SubscriberContext
@@ -59,7 +59,7 @@ class AtLeastOnceProcessor(SubscriberProcessor):
         found = await self._attempt_log.claim(REDIS_SECONDS)
         if found.pop(CLAIMED, None) is not None:
             # What came later cannot have been running. A broker that keeps no notes may name the end of its log too low.
-            self._suspects_end = claim.edges.end if await claim.keeps_notes() else READS_NOTHING
+            self._suspects_end = claim.log_bounds.end if await claim.broker_keeps_metadata() else NO_OFFSET
         for offset, entry in found.items():
             if self._found_at.is_lost(offset):
                 self._attempt_log.drop([offset])
@@ -78,7 +78,7 @@ class AtLeastOnceProcessor(SubscriberProcessor):
         # held to have killed its process. Where that died later, others ran beside it: it is watched longer the next time.
         return AttemptEntry(entry.attempts, entry.deaths + (1 if entry.is_begun else 0), due_ms=1)
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> OffsetAndMetadata | None:
         """As of any subscriber; and Redis is told with each commit how far it is: Kafka may remove commits."""
         mark = await super().mark()
         if mark is not None and self._tasks:

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Final
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import NotOwnerError
-from streams_app.delivery.processor import Claim, ImpossibleClaimError, Mark
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.group_consumer import NotOwnerError
+from streams_app.delivery.processor import Claim, ImpossibleClaimError, OffsetAndMetadata
+from streams_app.delivery.scripts import FencedError
 from streams_app.subscribers.beginning import noted
 from streams_app.subscribers.context import SubscriberContext
 from streams_app.subscribers.deduplicated import DeduplicatedProcessor
@@ -41,7 +41,7 @@ class AtMostOnceProcessor(DeduplicatedProcessor):
 
     # ---- the claim
 
-    async def _mark_in_redis(self, claim: Claim) -> Mark | None:
+    async def _mark_in_redis(self, claim: Claim) -> OffsetAndMetadata | None:
         """Nothing: Redis may have lost what had begun."""
         return None
 
@@ -52,7 +52,7 @@ class AtMostOnceProcessor(DeduplicatedProcessor):
         mark = claim.mark
         assert mark is not None  # a worker never chooses where to begin
         if noted(claim, mark) is None:
-            if not await claim.keeps_notes():
+            if not await claim.broker_keeps_metadata():
                 raise ImpossibleClaimError(self._tp, f"cannot be claimed: {NO_METADATA}", "use another broker")
             raise self._not_placed("has a commit that does not say what was begun")
         return await super()._take_over(claim, window)
@@ -105,7 +105,7 @@ class AtMostOnceProcessor(DeduplicatedProcessor):
         except BaseException as error:  # also where it was cancelled: nobody knows whether it was said
             self._unsaid = saying | self._unsaid
             if isinstance(error, NotOwnerError):
-                raise RefusedError("commit", "generation") from error
+                raise FencedError("commit", "generation") from error
             raise
 
     def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Final
 
 from streams_app.backoff import Backoff
-from streams_app.delivery.processor import Mark
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.delivery.scripts import FencedError
 from streams_app.errors import text_of
 from streams_app.redis_access.client import REDIS_ERRORS, trouble_text
 from streams_app.subscribers.executor import Attempt
@@ -33,7 +33,7 @@ class AttemptLog:
     """Brings what Redis has of a partition in line with what is the case, again and again."""
 
     def __init__(
-        self, store: SubscriberStore, progress: Mark, now_ms: Callable[[], int], running: Collection[Attempt] = ()
+        self, store: SubscriberStore, progress: OffsetAndMetadata, now_ms: Callable[[], int], running: Collection[Attempt] = ()
     ) -> None:
         """Nothing is known to be in Redis.
 
@@ -47,7 +47,7 @@ class AttemptLog:
         self._store = store
         self._whose = store.keys.subscriber, store.keys.source
         self._progress = progress
-        self._told_progress: Mark | None = None
+        self._told_progress: OffsetAndMetadata | None = None
         self._now_ms = now_ms
         self._wanted: dict[int, AttemptEntry] = {}
         self._has: dict[int, AttemptEntry] = {}
@@ -63,7 +63,7 @@ class AttemptLog:
         """What Redis has from the owners before; nothing where it does not answer within ``seconds``.
 
         Raises:
-            RefusedError: Another owner came between.
+            FencedError: Another owner came between.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -93,7 +93,7 @@ class AttemptLog:
             self._unwritten.add(offset)
             self._changed.set()
 
-    def progressed(self, progress: Mark) -> None:
+    def progressed(self, progress: OffsetAndMetadata) -> None:
         """Notes the low watermark, and what is finished above it; told Redis together, as the note is of that watermark."""
         if progress != self._progress:
             self._progress = progress
@@ -132,7 +132,7 @@ class AttemptLog:
         """Writes what has changed, one script in flight.
 
         Raises:
-            RefusedError: Another owner came between.
+            FencedError: Another owner came between.
         """
         while True:
             await self._changed.wait()
@@ -162,7 +162,7 @@ class AttemptLog:
             async with asyncio.timeout(seconds):
                 self._changed.clear()
                 await self.write_once()
-        except (RefusedError, *REDIS_ERRORS, TimeoutError) as error:
+        except (FencedError, *REDIS_ERRORS, TimeoutError) as error:
             self._changed.set()
             logger.info(
                 "the last marks of a partition are not in Redis subscriber=%s source=%s error=%s", *self._whose, text_of(error)
@@ -172,14 +172,14 @@ class AttemptLog:
         """Writes what has changed since the last time.
 
         Raises:
-            RefusedError: Another owner came between.
+            FencedError: Another owner came between.
             RedisError, OSError, TimeoutError: The outcome is unknown.
         """
         try:
             if not self._is_claimed:
                 await self._claim()
             await self._write()
-        except RefusedError as error:
+        except FencedError as error:
             self._is_claimed = False
             if error.cause == ANOTHER_OWNER:
                 raise
@@ -193,7 +193,7 @@ class AttemptLog:
         kept = await self._store.claim(self._progress.offset, again=self._was_claimed)
         self._is_claimed = self._was_claimed = True
         self._has = {} if kept is None else dict(kept.open)
-        self._told_progress = None if kept is None else Mark(kept.fence, kept.note)
+        self._told_progress = None if kept is None else OffsetAndMetadata(kept.fence, kept.note)
         self._unwritten = self._wanted.keys() | self._has.keys()
         return dict(self._has)
 

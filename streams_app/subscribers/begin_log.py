@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from streams_app.backoff import Backoff
-from streams_app.delivery.patience import DEPENDENCY_ERRORS
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.retry import DEPENDENCY_ERRORS
+from streams_app.delivery.scripts import FencedError
 from streams_app.errors import text_of
 from streams_app.subscribers.attempt_log import ANOTHER_OWNER
 from streams_app.subscribers.executor import Attempt, AttemptOutcome
@@ -190,7 +190,7 @@ class BeginLog:
         """Notes what there is to note.
 
         Raises:
-            RefusedError: Another owner came between, or Redis has lost what it was told.
+            FencedError: Another owner came between, or Redis has lost what it was told.
         """
         while True:
             await self._changed.wait()
@@ -213,7 +213,7 @@ class BeginLog:
         """One pass.
 
         Raises:
-            RefusedError: As in :meth:`forever`.
+            FencedError: As in :meth:`forever`.
             RedisError, KafkaError, OSError, TimeoutError: The outcome is unknown; the next pass asks the same again.
         """
         async with self._pass:
@@ -222,7 +222,7 @@ class BeginLog:
                 await self._end()
                 await self._begin()
                 await self._say()
-            except RefusedError as error:
+            except FencedError as error:
                 self.is_robbed = self.is_robbed or error.cause == ANOTHER_OWNER
                 raise
 
@@ -241,7 +241,7 @@ class BeginLog:
         try:
             async with asyncio.timeout(seconds):
                 await self._end(is_last=True)
-        except RefusedError as error:
+        except FencedError as error:
             self.is_robbed = self.is_robbed or error.cause == ANOTHER_OWNER
             self._tell_of_last(error)
         except DEPENDENCY_ERRORS as error:

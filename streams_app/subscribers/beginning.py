@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.fingerprints import Fingerprint, up_to
-from streams_app.delivery.processor import READS_NOTHING, Claim, Mark, OtherLogError
+from streams_app.delivery.processor import NO_OFFSET, Claim, OffsetAndMetadata, OtherLogError
 from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.subscribers.context import SubscriberContext
 from streams_app.subscribers.intervals import Interval
@@ -31,10 +31,10 @@ def begin_of(around: SubscriberContext, claim: Claim) -> int:
     """Where a subscriber begins that has no commit."""
     # What was put back is for those who were there already: one that has not read that topic yet leaves out nothing of it.
     from_begin = around.subscriber.start == "earliest" or claim.tp.topic == around.again
-    return claim.edges.begin if from_begin else claim.edges.end
+    return claim.log_bounds.begin if from_begin else claim.log_bounds.end
 
 
-async def mark_in_redis(tp: TP, around: SubscriberContext, claim: Claim) -> Mark | None:
+async def mark_in_redis(tp: TP, around: SubscriberContext, claim: Claim) -> OffsetAndMetadata | None:
     """How far a subscriber is in a partition without a commit, by what Redis was told: ``start`` is for its first start alone.
 
     It is only read: Kafka has not been asked yet whether the partition is ours.
@@ -47,7 +47,7 @@ async def mark_in_redis(tp: TP, around: SubscriberContext, claim: Claim) -> Mark
         RedisError, OSError, TimeoutError: Redis does not answer, and the end of the log may not be where to begin.
         KafkaError: To be tried again.
     """
-    may_begin_anew = around.subscriber.idempotent == "yes" and begin_of(around, claim) == claim.edges.begin
+    may_begin_anew = around.subscriber.idempotent == "yes" and begin_of(around, claim) == claim.log_bounds.begin
     try:
         async with asyncio.timeout(REDIS_SECONDS if may_begin_anew else None):
             mark = await around.store(tp, claim.token).progress()
@@ -56,10 +56,10 @@ async def mark_in_redis(tp: TP, around: SubscriberContext, claim: Claim) -> Mark
             return None
         raise
     # The embedded broker, which keeps no notes, has lost its logs and the commits in them together.
-    if mark is None or (mark.offset > claim.edges.end and not await claim.keeps_notes()):
+    if mark is None or (mark.offset > claim.log_bounds.end and not await claim.broker_keeps_metadata()):
         return None
     # Kafka removes the commits in a topic that is deleted, too: without a note nobody knows of which log Redis speaks.
-    if may_begin_anew and claim.topic_id and decoded(mark.note, mark.offset, READS_NOTHING) is None:
+    if may_begin_anew and claim.topic_id and decoded(mark.metadata, mark.offset, NO_OFFSET) is None:
         return None
     logger.warning(
         "the group has no commit there any more, going on where Redis says subscriber=%s source=%s offset=%d",
@@ -73,14 +73,14 @@ def is_of_another_log(note: Note, topic_id: str) -> bool:
     return bool(note.topic_id and topic_id and note.topic_id != topic_id)
 
 
-def noted(claim: Claim, mark: Mark) -> Note | None:
+def noted(claim: Claim, mark: OffsetAndMetadata) -> Note | None:
     """What the note of a commit says. Where topics have ids, it is them that say of which log it speaks."""
-    return decoded(mark.note, mark.offset, READS_NOTHING if claim.topic_id else claim.edges.end)
+    return decoded(mark.metadata, mark.offset, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
 
 
 async def was_made_by_hand(claim: Claim) -> bool:
     """Whether somebody has moved the commit with a tool of Kafka: then nothing above it is finished, whatever Redis says."""
-    return claim.mark is not None and not claim.mark.note and await claim.keeps_notes()
+    return claim.mark is not None and not claim.mark.metadata and await claim.broker_keeps_metadata()
 
 
 def overtaken(above: Above, low: int, begin: int) -> int:
@@ -118,7 +118,7 @@ def below(above: Above, common: int) -> Above:
     return Above(tuple(runs), tuple(offset for offset in above.begun if offset < common))
 
 
-async def found(tp: TP, around: SubscriberContext, claim: Claim, mark: Mark) -> RestoredPosition:
+async def found(tp: TP, around: SubscriberContext, claim: Claim, mark: OffsetAndMetadata) -> RestoredPosition:
     """The window of a partition that was committed before; where its log went back, all that follows is unfinished.
 
     Raises:
@@ -134,20 +134,20 @@ async def found(tp: TP, around: SubscriberContext, claim: Claim, mark: Mark) -> 
             return RestoredPosition(window, up_to(note.read, common), common)
     is_other = note is not None and is_of_another_log(note, claim.topic_id)
     # The embedded broker, which keeps no notes, names a log's end too low: just after the first record of the last batch.
-    is_beyond = mark.offset > claim.edges.end and await claim.keeps_notes()
+    is_beyond = mark.offset > claim.log_bounds.end and await claim.broker_keeps_metadata()
     if is_other or is_beyond or (claim.was_reset and not is_same):
-        what = f"ends at {claim.edges.end}, but was read up to {mark.offset}: its log went back" if is_same else OTHER
+        what = f"ends at {claim.log_bounds.end}, but was read up to {mark.offset}: its log went back" if is_same else OTHER
         advice = f"run `streams-app reset --subscriber {around.subscriber.name} --at earliest` to read it from its begin"
         raise OtherLogError(tp, what, advice)
-    if mark.note and note is None:
+    if mark.metadata and note is None:
         logger.warning("the note of the commit says nothing, events above it may run again source=%s offset=%d", tp, mark.offset)
     window = OffsetTracker(next(CLAIMS), mark.offset, NOTHING if note is None else note.above)
-    if claim.edges.begin > mark.offset:
-        lost = overtaken(NOTHING if note is None else note.above, mark.offset, claim.edges.begin)
+    if claim.log_bounds.begin > mark.offset:
+        lost = overtaken(NOTHING if note is None else note.above, mark.offset, claim.log_bounds.begin)
         logger.error(
             "retention overtook the subscriber, events are lost subscriber=%s source=%s offsets=%d-%d events=%d",
-            around.subscriber.name, tp, mark.offset, claim.edges.begin - 1, lost,
+            around.subscriber.name, tp, mark.offset, claim.log_bounds.begin - 1, lost,
         )  # fmt: skip
         around.figures.overtaken(lost)
-        window.cover(mark.offset, claim.edges.begin, ())
+        window.cover(mark.offset, claim.log_bounds.begin, ())
     return RestoredPosition(window, () if note is None else note.read)

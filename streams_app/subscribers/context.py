@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from streams_app.delivery.batch import TP
+from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.dead_letters import DeadLetters
-from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.settings import Limits
 from streams_app.subscribers.crash_isolation import CrashIsolation
 from streams_app.subscribers.declaration import Subscriber

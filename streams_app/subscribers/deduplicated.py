@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.processor import READS_NOTHING, Claim
+from streams_app.delivery.processor import NO_OFFSET, Claim
 from streams_app.errors import BadEventError
 from streams_app.events.codec import header_faults
 from streams_app.subscribers.begin_log import BeginLog, EndLog
@@ -52,13 +52,13 @@ class DeduplicatedProcessor(SubscriberProcessor):
         store = self._context.store(self._tp, claim.token)
         now_ms, dispatcher = self._context.clock.now_ms, self._context.dispatcher
         self._begin_log = BeginLog(
-            store, lambda: self._progress(window), now_ms, dispatcher, self._begun, claim.applied, self._said()
+            store, lambda: self._progress(window), now_ms, dispatcher, self._begun, claim.on_progress, self._said()
         )
         watermark = window.end
         # A new subscriber has to know no ids of what stands below its begin: it has done nothing of that.
         kept = await self._begin_log.claim(watermark if self._is_first_start else 0)
         # Whose log it speaks of is told by the id of the topic: the end that the embedded broker names may be behind.
-        note = decoded(kept.note, kept.fence, READS_NOTHING if claim.topic_id else claim.edges.end)
+        note = decoded(kept.note, kept.fence, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
         if note is not None and is_of_another_log(note, claim.topic_id):
             self._begin_log.drop(kept.open)
             note, kept = None, StoredState(0, kept.number, {})
@@ -85,7 +85,7 @@ class DeduplicatedProcessor(SubscriberProcessor):
         self._read_to = watermark
         if kept.fence < watermark:
             # Redis has lost something: the ids of what is below the watermark are read back.
-            self._read_to = max(claim.edges.begin, min(watermark, await self._remembered_from(claim, watermark)))
+            self._read_to = max(claim.log_bounds.begin, min(watermark, await self._remembered_from(claim, watermark)))
         return self._read_to
 
     async def _common_with(self, claim: Claim, note: Note | None, fence: int) -> int | None:
@@ -104,7 +104,7 @@ class DeduplicatedProcessor(SubscriberProcessor):
         now_ms, remember_ms = self._context.clock.now_ms(), self._context.subscriber.remember_ms
         # What stands below the watermark may be old and have run just now: how old it is nobody says but the log.
         age_ms = remember_ms
-        while watermark > claim.edges.begin and age_ms < now_ms and await claim.offset_at(now_ms - age_ms) >= watermark:
+        while watermark > claim.log_bounds.begin and age_ms < now_ms and await claim.offset_at(now_ms - age_ms) >= watermark:
             age_ms *= 2
         return await claim.offset_at(max(0, now_ms - age_ms - remember_ms))
 
@@ -126,10 +126,10 @@ class DeduplicatedProcessor(SubscriberProcessor):
         return {"notes": self._begin_log.forever()}
 
     @property
-    def held(self) -> int:
+    def in_flight(self) -> int:
         """As of any subscriber; and ids that Redis has not been told, once they are too many."""
         backlog = self._begin_log.backlog if self._tasks else 0
-        return super().held + (backlog if backlog >= MOST_UNFINISHED else 0)
+        return super().in_flight + (backlog if backlog >= MOST_UNFINISHED else 0)
 
     def deliver(self, batch: Batch) -> None:
         """Takes the next range; ids of what was read before are noted first, in the order of the log."""

@@ -67,7 +67,7 @@ class EventSource(Protocol):
     """A partition from which events are taken."""
 
     @property
-    def held(self) -> int:
+    def in_flight(self) -> int:
         """Unfinished events once they are too many for the reader to go on, else 0."""
 
     def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
@@ -166,7 +166,7 @@ class Dispatcher:
 
     def is_full(self) -> bool:
         """Whether the reader of a partition is paused; called from any thread."""
-        return any(source.held for source in list(self._sources))
+        return any(source.in_flight for source in list(self._sources))
 
     def looks(self) -> list[PartitionStatus]:
         """What each partition says of itself."""

@@ -27,7 +27,7 @@ class AttemptsWaiter:
         """A call has ended."""
         self._changed.set()
 
-    def hurry(self, seconds: float) -> None:
+    def shorten_deadline(self, seconds: float) -> None:
         """What runs has no more than ``seconds`` from now on; no more than it had, in any case."""
         self._timers.append(asyncio.get_running_loop().call_later(seconds, self._time_is_up))
 
@@ -36,8 +36,8 @@ class AttemptsWaiter:
         self._changed.set()
 
     async def within(self, seconds: float) -> bool:
-        """Whether all have ended within ``seconds``, or what :meth:`hurry` has left of them."""
-        self.hurry(seconds)
+        """Whether all have ended within ``seconds``, or what :meth:`shorten_deadline` has left of them."""
+        self.shorten_deadline(seconds)
         try:
             while not (self._is_up or self._have_ended()):
                 await self._next()

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed
-from streams_app.delivery.marks import commit_of, noted_in
-from streams_app.delivery.processor import Mark
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.offset_metadata import commit_of, offsets_in
+from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.group_offsets import held_in, in_group, move
@@ -38,7 +38,7 @@ def mark_at(subscriber: str, offset: int, topic_id: str) -> Committed:
         offset: Where it goes on.
         topic_id: Id of the topic, "" where the broker gives none.
     """
-    return commit_of({subscriber: Mark(offset, encoded(offset, Note(topic_id, NOTHING)))})
+    return commit_of({subscriber: OffsetAndMetadata(offset, encoded(offset, Note(topic_id, NOTHING)))})
 
 
 def how_to_place(subscriber: str) -> str:
@@ -69,7 +69,7 @@ async def unplaced(settings: Settings, subscriptions: Iterable[Subscription]) ->
             faults.append(f"subscriber {name!r} has no commit in {missing} of {len(tps)} partitions: {how_to_place(name)}")
         elif not any(commit.metadata for commit in held.values()):
             faults.append(f"subscriber {name!r}: {NO_METADATA}")
-        elif not all((marks := noted_in(commit)) and name in marks and marks[name].note for commit in held.values()):
+        elif not all((marks := offsets_in(commit)) and name in marks and marks[name].metadata for commit in held.values()):
             faults.append(f"subscriber {name!r} has a commit that does not say what was begun: {how_to_place(name)}")
     return faults
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import DeadLetters
-from streams_app.delivery.refused import Refused
+from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError
 from streams_app.events.codec import event_id
 from streams_app.reasons import FINISHED_LATE
@@ -143,7 +143,7 @@ class DeadLetterWriter:
                 await self._sender.send([self._refused(work, letter) for work, letter in letters])
                 self._count([(work, letter.reason) for work, letter in letters])
 
-    def _refused(self, work: InFlightEvent, letter: DeadLettering) -> Refused:
+    def _refused(self, work: InFlightEvent, letter: DeadLettering) -> RejectedEvent:
         # The same in each sending of the same attempt: who reads letters can tell a repetition.
         letter_id = f"{self._subscriber}:{self._tp.topic}:{self._tp.partition}:{work.offset}:{work.attempts}"
         if letter.reason == FINISHED_LATE:
@@ -155,7 +155,7 @@ class DeadLetterWriter:
         detail = letter.detail
         if self._is_ordered and work.record.key is not None and letter.reason != FINISHED_LATE:
             detail = detail[:WHY_CHARACTERS] + GOES_ON
-        return Refused(work.record, letter.reason, detail, headers=(*own, *kept(work.record.headers)))
+        return RejectedEvent(work.record, letter.reason, detail, headers=(*own, *kept(work.record.headers)))
 
     def _received_id(self, work: InFlightEvent) -> str:
         return received_id(self._tp, work.record, self._limits)

@@ -16,7 +16,7 @@ from typing import Final
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.fingerprints import Fingerprint, followed_by, thinned
-from streams_app.delivery.processor import Claim, Mark
+from streams_app.delivery.processor import Claim, OffsetAndMetadata
 from streams_app.delivery.tasks import ended, run
 from streams_app.errors import BadEventError
 from streams_app.events.codec import header_faults
@@ -82,7 +82,7 @@ class SubscriberProcessor(DeliveryGuarantee):
     # ---- the delivery
 
     @property
-    def held(self) -> int:
+    def in_flight(self) -> int:
         """Unfinished events once they are too many, else 0: what runs or waits keeps nobody from reading on."""
         unfinished = 0 if self._tracker is None else self._tracker.unfinished
         return unfinished if unfinished >= MOST_UNFINISHED or self._bytes >= MOST_UNFINISHED_BYTES else 0
@@ -93,7 +93,7 @@ class SubscriberProcessor(DeliveryGuarantee):
         Raises:
             ImpossibleClaimError: The topic was made again; or it is up to somebody else where to begin.
             NotOwnerError: Kafka does not take our first commit.
-            RefusedError: Another owner came between.
+            FencedError: Another owner came between.
             KafkaError, RedisError, OSError, TimeoutError: Tried again.
         """
         self._claim, self._topic_id = claim, claim.topic_id
@@ -113,7 +113,7 @@ class SubscriberProcessor(DeliveryGuarantee):
         self._context.dispatcher.join(self)
         return position
 
-    async def _mark_in_redis(self, claim: Claim) -> Mark | None:
+    async def _mark_in_redis(self, claim: Claim) -> OffsetAndMetadata | None:
         """What Redis knows of a partition whose commit Kafka may have removed (``offsets.retention.minutes``)."""
         return await mark_in_redis(self._tp, self._context, claim)
 
@@ -141,7 +141,7 @@ class SubscriberProcessor(DeliveryGuarantee):
             for offset in gone:
                 del self._before[offset]
             self._drop(gone)
-        self._is_full = self.held > 0
+        self._is_full = self.in_flight > 0
         self._context.dispatcher.kick()
 
     def _arrived(self, works: Sequence[InFlightEvent]) -> None:
@@ -150,7 +150,7 @@ class SubscriberProcessor(DeliveryGuarantee):
             if (before := self._before.pop(work.offset, None)) is not None:
                 work.attempts, work.deaths, work.due_ms = before.attempts, before.deaths, before.due_ms
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> OffsetAndMetadata | None:
         """The low watermark, and what is finished above it."""
         return None if self._tracker is None else self._mark(self._tracker)
 
@@ -172,9 +172,9 @@ class SubscriberProcessor(DeliveryGuarantee):
             await ended(self._tasks)
             await self._leave()
 
-    def hurry(self, seconds: float) -> None:
+    def shorten_deadline(self, seconds: float) -> None:
         """What runs has less time to end."""
-        self._ending.hurry(max(0.0, seconds - LEAVE_SECONDS))
+        self._ending.shorten_deadline(max(0.0, seconds - LEAVE_SECONDS))
 
     # ---- the dispatcher
 
@@ -218,7 +218,7 @@ class SubscriberProcessor(DeliveryGuarantee):
         """Report what the partition waits for."""
         assert self._tracker is not None  # it is claimed
         queued = [*islice(self._fresh, 1), *(() if self._order is None else self._order.next_behind())]
-        waits = {"window": self.held > 0, "dead-letters": self._dead_letters.is_waiting(), self._waits_for(): True}
+        waits = {"window": self.in_flight > 0, "dead-letters": self._dead_letters.is_waiting(), self._waits_for(): True}
         return PartitionStatus(
             self._tp, self._tracker.end, self._tracker.unfinished, len(self._waiting),
             min((work.record.timestamp for work in queued), default=None), self._note_bytes,
@@ -323,15 +323,15 @@ class SubscriberProcessor(DeliveryGuarantee):
         if self._order is not None:
             following = [self._order.finished(work.record.key) for work in works]
             self._may_begin([work for work in following if work is not None])
-        if self._is_full and not self.held and self._claim is not None:
+        if self._is_full and not self.in_flight and self._claim is not None:
             self._is_full = False
-            self._claim.applied()
+            self._claim.on_progress()
 
-    def _mark(self, window: OffsetTracker) -> Mark:
+    def _mark(self, window: OffsetTracker) -> OffsetAndMetadata:
         low = window.low
         note = self._note(low, window)
         self._note_bytes = len(note)
-        return Mark(low, note)
+        return OffsetAndMetadata(low, note)
 
     def _note(self, low: int, window: OffsetTracker) -> str:
         return fitted(low, self._noted(window.above()))

@@ -10,8 +10,8 @@ from typing import Any, Final
 from redis.asyncio import Redis
 
 from streams_app.clock import Clock
-from streams_app.delivery.outgoing import Producer
 from streams_app.delivery.ownership import Ownership
+from streams_app.delivery.producer import Producer
 from streams_app.errors import ConfigurationError
 from streams_app.events.publishing import Events
 from streams_app.health.metrics import Metrics

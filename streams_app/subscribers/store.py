@@ -1,7 +1,7 @@
 """What Redis keeps of a subscriber's partition: one method a script, nothing else touches the keys.
 
 Kafka decides who owns a partition and what is finished. Redis knows how often an event was tried, and which ids were seen. A reply
-that says ``refused`` raises :class:`.RefusedError`: another process is the owner, or Redis has lost what it was told.
+that says ``refused`` raises :class:`.FencedError`: another process is the owner, or Redis has lost what it was told.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 from redis.asyncio import Redis
 
-from streams_app.delivery.processor import Mark
+from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
 from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys
 from streams_app.subscribers.token_bucket import Leased, TokenBucket
@@ -82,7 +82,7 @@ class Scripts(Protocol):
 
     @property
     def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:
-        """Name → what takes keys and arguments and returns the reply, or raises :class:`.RefusedError`."""
+        """Name → what takes keys and arguments and returns the reply, or raises :class:`.FencedError`."""
 
 
 class ScriptSet:
@@ -136,14 +136,14 @@ class SubscriberStore:
         before, self._seen_asking = self._seen_asking, self._asking
         return bool(self._asking) and self._asking == before
 
-    async def progress(self) -> Mark | None:
+    async def progress(self) -> OffsetAndMetadata | None:
         """How far the partition is, whoever owns it: the low watermark as it was told last, with what is finished above it.
 
         Returns:
             None where there is no state.
         """
         reply = await self._call("progress")
-        return None if reply[0] == b"none" else Mark(int(reply[1]), reply[2].decode())
+        return None if reply[0] == b"none" else OffsetAndMetadata(int(reply[1]), reply[2].decode())
 
     async def claim(self, low: int | None, *, again: bool = False) -> StoredState | None:
         """Takes what is kept from whoever had it.
@@ -156,7 +156,7 @@ class SubscriberStore:
             None where there is nothing and nothing was to be created.
 
         Raises:
-            RefusedError: Another owner has come since.
+            FencedError: Another owner has come since.
         """
         reply = await self._call("claim", token=self._token, begin="" if low is None else str(low), again=again)
         if reply[0] == b"none":
@@ -173,7 +173,7 @@ class SubscriberStore:
             now_ms: Wall clock.
 
         Raises:
-            RefusedError: As in :meth:`begin`.
+            FencedError: As in :meth:`begin`.
         """
         reply = await self._call(
             "learn", self.keys.ids(now_ms, self._remember_ms), token=self._token, number=str(self._number),
@@ -193,7 +193,7 @@ class SubscriberStore:
             For each event None where it may begin; else it is a duplicate, and this is the offset at which its id was first seen.
 
         Raises:
-            RefusedError: Another owner, or Redis has lost what it was told; nothing was written.
+            FencedError: Another owner, or Redis has lost what it was told; nothing was written.
         """
         reply = await self._call(
             "begin", self.keys.ids(now_ms, self._remember_ms), token=self._token, number=str(self._number),
@@ -216,7 +216,7 @@ class SubscriberStore:
             note: What is finished above it.
 
         Raises:
-            RefusedError: As in :meth:`begin`.
+            FencedError: As in :meth:`begin`.
         """
         self._told += 1
         await self._call(

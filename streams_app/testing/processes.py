@@ -7,7 +7,7 @@ from asyncio.events import _set_running_loop
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streams_app.delivery.outgoing import Outcomes, Outgoing
+from streams_app.delivery.producer import Outcomes, Outgoing
 from streams_app.events.codec import decoder_of
 from streams_app.events.declaration import Event
 from streams_app.events.publishing import Events

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.outgoing import Outgoing
+from streams_app.delivery.producer import Outgoing
 from streams_app.errors import ConfigurationError
 from streams_app.events.declaration import Event, M, T
 from streams_app.events.headers import FOLD_ID

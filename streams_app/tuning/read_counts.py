@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from streams_app.delivery.refused import Refused
+from streams_app.delivery.rejected_event import RejectedEvent
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class ReadCounts:
         if reason not in self.examples:
             self.examples[reason] = f"{where}: {detail}"
 
-    def refuse_all(self, refused: list[Refused], where: Callable[[int], str]) -> None:
+    def refuse_all(self, refused: list[RejectedEvent], where: Callable[[int], str]) -> None:
         """Counts what a reader of a fold has refused.
 
         Args:

@@ -18,9 +18,9 @@ from redis.asyncio import Redis
 
 from streams_app.checking.redis import warn_of_servers
 from streams_app.clock import Clock, SystemClock
-from streams_app.delivery.patience import DEPENDENCY_ERRORS
+from streams_app.delivery.clocks import TrustedClock
+from streams_app.delivery.retry import DEPENDENCY_ERRORS
 from streams_app.delivery.skew import SKEW_EVERY_SECONDS, SkewWatch
-from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import TryAgainError
 from streams_app.folding.store.keys import probe_key
 from streams_app.health.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
@@ -142,7 +142,7 @@ class Components:
         self.status.beat(self.clock.monotonic_ms())
         if folding is not None:
             self.status.groups_provider = lambda fold, limit: groups_of_worker(
-                folding.held.shards(), self.settings, self.redis, fold, limit
+                folding.shards.all(), self.settings, self.redis, fold, limit
             )
             self.watchdog.watch("folds", folding.ownership, is_essential=True)
         add_journal_pages(self.http, self.settings, self.clock)

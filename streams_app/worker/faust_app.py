@@ -17,8 +17,7 @@ from faust.app.base import BootStrategy
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
-from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.surroundings import Surroundings
+from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.errors import ConfigurationError, StreamsAppError, text_of
 from streams_app.folding.agents.context import FoldContext, report_rejected_events
 from streams_app.folding.agents.processors import FoldProcessors
@@ -28,7 +27,7 @@ from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.kafka.batches import BatchScheduler
 from streams_app.kafka.consumer import FoldingConsumer
-from streams_app.kafka.host import FaustHost
+from streams_app.kafka.faust_consumer import FaustGroupConsumer
 from streams_app.kafka.tables import NoTables
 from streams_app.logs import hold_back_libraries
 from streams_app.process import leave
@@ -127,9 +126,9 @@ class FoldingApp(faust.App):
         """The consumer group takes partitions away."""
         await self.ownership.revoked(tps)
 
-    def held(self) -> int:
+    def in_flight(self) -> int:
         """Records in memory that are not folded yet."""
-        return self.ownership.held()
+        return self.ownership.in_flight()
 
     def on_fatal(self, error: BaseException) -> None:
         """Ends the process: an error nobody knows, or one that only an operator can mend."""
@@ -192,9 +191,9 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
     context = FoldContext(settings, scripts, app.components.producer, trusted, app.metrics, app.status)
     app.claimed_shards = context.claimed_shards
     app.ownership = Ownership(
-        FaustHost(lambda: app.consumer, lambda: app.consumer_generation_id),
+        FaustGroupConsumer(lambda: app.consumer, lambda: app.consumer_generation_id),
         FoldProcessors(context),
-        Surroundings(
+        OwnershipConfig(
             trusted, app.status, app.on_fatal, _counted(settings, app.metrics),
             settings.kafka.session_timeout_ms, settings.worker.tick_ms / 1000, on_went_back=app.metrics.went_back,
         ),

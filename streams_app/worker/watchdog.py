@@ -30,7 +30,7 @@ from streams_app.folding.agents.lag import PartitionEnds, StoredFences, lags
 from streams_app.folding.agents.shard_snapshots import ClaimedShards
 from streams_app.health.dependency_health import REDIS_LIMIT_MS, DependencyHealth, MissingTopics, gone_ms, kafka_limit_ms
 from streams_app.health.metrics import Metrics
-from streams_app.health.progress import STUCK_MS, UNCLAIMED, Moves, ProgressWatchdog
+from streams_app.health.progress import STUCK_MS, UNCLAIMED, Progress, ProgressWatchdog
 from streams_app.health.status import Status
 from streams_app.kafka.open_transactions import OpenTransactions
 from streams_app.kafka.source_ends import SourceEnds
@@ -50,11 +50,11 @@ class Folding(NamedTuple):
 
     Attributes:
         ownership: Of the partitions of the folds.
-        held: Their shards.
+        shards: Their shards.
     """
 
     ownership: Ownership
-    held: ClaimedShards
+    shards: ClaimedShards
 
 
 class Watchdog:
@@ -77,7 +77,7 @@ class Watchdog:
             clock: Of the worker.
             metrics: Where it tells who is up, and what lags.
             status: Where it tells why the worker is not ready.
-            stuck_ms: See :class:`streams_app.health.progress.Progress`.
+            stuck_ms: See :class:`streams_app.health.progress.StallDetector`.
             asks_redis: Whether the worker has anything in Redis; a read store alone has nothing there.
         """
         self._settings = settings
@@ -198,19 +198,19 @@ class Watchdog:
         read = {tp: folding.ownership.read_end(tp) for tp in self._ends} if has_begun else {}
         is_answering = not self._answers[KAFKA].is_away
         high = self._known_ends.combined(self._high, read, now_ms, is_answering=is_answering)
-        fences = {**self._stored.fences, **folding.held.fences()}
+        fences = {**self._stored.fences, **folding.shards.fences()}
         found = lags(self._settings.folds, high, self._sources.begins, self._sources.committed, fences)
         for fold, lag in found.items():
             self._metrics.lag_events.labels(fold=fold).set(lag)
         return self._known_ends.combined(self._ends, read, now_ms, is_answering=is_answering)
 
-    def _moves(self, ends: Mapping[TP, int], now_ms: int) -> dict[Hashable, Moves]:
+    def _moves(self, ends: Mapping[TP, int], now_ms: int) -> dict[Hashable, Progress]:
         """How far everything is in every group; two may read the same partition."""
         is_away = self._status.is_waiting_for(f"{KAFKA}-away")
         return {
             (group, key): one._replace(what=f"group={group} {one.what}")
             for group, ownership, is_essential in list(self._groups)
-            for key, one in ownership.moves(ends, now_ms).items()
+            for key, one in ownership.progress(ends, now_ms).items()
             if is_essential or not (is_away or one.position == UNCLAIMED)
         }
 

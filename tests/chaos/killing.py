@@ -19,7 +19,7 @@ from streams_app.folding.store.replies import FoldOutcome
 from streams_app.journal.agents.keeper import Keeper
 from streams_app.journal.agents.shard import Shard as JournalShard
 from streams_app.journal.store.journal_store import JournalStore, Segment
-from streams_app.kafka.host import FaustHost
+from streams_app.kafka.faust_consumer import FaustGroupConsumer
 from streams_app.kafka.producer import AckedProducer
 
 POINTS: dict[str, tuple[Any, str, str]] = {
@@ -28,7 +28,7 @@ POINTS: dict[str, tuple[Any, str, str]] = {
     "after-seal": (Shard, "seal", "after"),
     "after-produce": (AckedProducer, "send", "during"),
     "after-ack": (AckedProducer, "send", "after"),
-    "mid-commit": (FaustHost, "commit", "during"),
+    "mid-commit": (FaustGroupConsumer, "commit", "during"),
     "in-rebalance": (Ownership, "assigned", "after"),
 }
 

@@ -9,8 +9,8 @@ from tests.chaos.mutants_protocol import CHAIN_RULE, DELIVER, FINISH, FOLD, FOLD
 
 FOLD_ALL = "folding.agents.processor:FoldProcessor._fold_all"
 
-CLAIM_ONCE = "delivery.claiming:Claimer.claim_once"
-ASK_KAFKA = "delivery.claiming:Claimer._ask_kafka"
+CLAIM_ONCE = "delivery.claim:Claimer.claim_once"
+ASK_KAFKA = "delivery.claim:Claimer._ask_kafka"
 SEND_PENDING = "folding.agents.emitter:Emitter._send_pending"
 PRODUCE = "folding.agents.emitter:Emitter._produce"
 SKIP_LOST = "folding.agents.claim:_skip_lost"
@@ -18,7 +18,7 @@ BEGINNING = "folding.agents.claim:initial_mark"
 SHARD = "folding.shard.shard:Shard"
 IS_OPENED = "if not plan.is_stored then opens(plan.group, g.first, g.silent) end"
 COMMIT_AT_CLAIM = "await self._commits.send({tp: partition.marks.committed or committed}, partition.member)"
-CLAIM_ALL = "edges = await self._claim_all(partition, was_reset=was_reset)"
+CLAIM_ALL = "bounds = await self._claim_all(partition, was_reset=was_reset)"
 
 NOT_COMPARED = Change("folding.shard.shard:Shard._compare_outbox", "if records != len(self.outbox):", "if False:")
 """The count of the outbox would mend these by itself."""
@@ -246,7 +246,7 @@ CLAIMS: Final = (
         "After a suspension the wall clock closes groups whose next events are in the log.",
         ("freeze", "lossy freeze zombie"),
         (
-            Change("delivery.partition_clock:is_caught_up", "and is_close(view.fetched_at_ms, now_ms)", ""),
+            Change("delivery.clocks:is_caught_up", "and is_close(view.fetched_at_ms, now_ms)", ""),
             Change("folding.agents.emitter:Emitter._folded_until_ms", "min(folded_until_ms, now_ms)", "now_ms"),
         ),
     ),
@@ -254,6 +254,6 @@ CLAIMS: Final = (
         "always caught up",
         "A worker that lags closes groups whose next events are in the log.",
         ("freeze", "zombie:4"),
-        (Change("delivery.partition_clock:is_caught_up", "return fence + 1 >= view.stable_offset and", "return"),),
+        (Change("delivery.clocks:is_caught_up", "return fence + 1 >= view.stable_offset and", "return"),),
     ),
 )

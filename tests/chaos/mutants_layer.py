@@ -48,7 +48,7 @@ LAYER: Final = (
         "toy: what was delivered is committed",
         "It may never be applied.",
         ("lossy", *WIPE),
-        (Change("delivery.low_marks:LowMarks.low", "mark = await one.processor.mark()", "mark = Mark(one.next)"),),
+        (Change("delivery.partition_offsets:PartitionOffsets.low", "mark = await one.processor.mark()", "mark = Mark(one.next)"),),
     ),
     Mutant(
         "toy: a dead letter counts without acknowledgement",
@@ -81,7 +81,7 @@ LAYER: Final = (
         ZOMBIE,
         (
             Change(
-                "delivery.claiming:Claimer._ask_kafka",
+                "delivery.claim:Claimer._ask_kafka",
                 COMMIT_AT_CLAIM,
                 "pass",
             ),

@@ -14,13 +14,13 @@ STARTS: Final = (
         "earliest begins at the end",
         "What was in the log before the first worker is never folded.",
         ("", "lossy"),
-        (Change(BEGINNING, "low = claim.edges.begin", "low = claim.edges.end"),),
+        (Change(BEGINNING, "low = claim.log_bounds.begin", "low = claim.log_bounds.end"),),
     ),
     Mutant(
         "latest begins at the start",
         "What was in the log before the first worker is folded all the same.",
         ("latest", "lossy latest crash"),
-        (Change(BEGINNING, "low = claim.edges.end if claim.tp.partition < count else claim.edges.begin", "pass"),),
+        (Change(BEGINNING, "low = claim.log_bounds.end if claim.tp.partition < count else claim.log_bounds.begin", "pass"),),
     ),
 )
 
@@ -93,7 +93,7 @@ LIMITS: Final = (
         ("clocks rebalance crash",),
         (
             Change(
-                "delivery.trusted_clock:TrustedClock._agrees",
+                "delivery.clocks:TrustedClock._agrees",
                 "return abs(self.skew_ms) <= SKEW_MS and abs(now.drift_ms - self._drift_ms) <= SKEW_MS",
                 "return True",
             ),

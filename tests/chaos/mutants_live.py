@@ -20,7 +20,7 @@ VIEWS: Final = (
         "a new state has a clock of 0",
         "What has expired long ago is shown as what is behind.",
         ("", "wipe:4"),
-        (Change(BEGINNING, "edges.asked_ms, ViewMetadata(", "0, ViewMetadata("),),
+        (Change(BEGINNING, "bounds.asked_ms, ViewMetadata(", "0, ViewMetadata("),),
     ),
     Mutant(
         "a lost view is read from the commit on",
@@ -32,7 +32,7 @@ VIEWS: Final = (
         "a view is shown while it is read",
         "A page counts up from 0 after a loss.",
         ("wipe:4 history", "freeze:3 wipe:4 history"),
-        (Change(BEGINNING, "edges.end if edges.end > begin else None", "None"),),
+        (Change(BEGINNING, "bounds.end if bounds.end > begin else None", "None"),),
     ),
     Mutant(
         "a view is shown before it is read to its end",
@@ -60,8 +60,8 @@ VIEWS: Final = (
             Change(f"{PROCESSOR}._apply", "if part.refused:", "if False:"),
             Change(
                 f"{PROCESSOR}._apply",
-                "claim.applied()",
-                "await self._letters.send(part.refused)\nclaim.applied()",
+                "claim.on_progress()",
+                "await self._letters.send(part.refused)\nclaim.on_progress()",
             ),
         ),
     ),
@@ -163,7 +163,7 @@ NAMED: Final = (
         "an open transaction hides nothing",
         "A page is shown as true that lacks what was acknowledged long ago.",
         (),
-        (Change("delivery.partition_clock:AcknowledgedUntil.at", "end <= fence + 1:", "True:"),),
+        (Change("delivery.clocks:AcknowledgedUntil.at", "end <= fence + 1:", "True:"),),
     ),
     Mutant(
         "a token is seen when a page connects, and no more",

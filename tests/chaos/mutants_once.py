@@ -157,7 +157,7 @@ AT_MOST_ONCE: Final = (
         "own running ones are taken for interrupted",
         "A partition that is claimed again by the same process makes letters of what has just ended well in it.",
         ("drops:9", "drops:9 history"),
-        (Change("delivery.endings:Endings._end", "if seconds and not is_last:", "if False:"),),
+        (Change("delivery.release:PartitionReleases._end", "if seconds and not is_last:", "if False:"),),
     ),
     Mutant(
         "what runs is not waited for",

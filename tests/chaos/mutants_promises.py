@@ -84,7 +84,7 @@ IN_PARTS: Final = {
             (),
             (
                 Change(
-                    "subscribers.processor:SubscriberProcessor.held",
+                    "subscribers.processor:SubscriberProcessor.in_flight",
                     "unfinished >= MOST_UNFINISHED",
                     "unfinished >= MOST_UNFINISHED or len(self._waiting)",
                 ),

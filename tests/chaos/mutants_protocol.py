@@ -13,14 +13,16 @@ IS_DONE = "if state.fence and state.token == arg.token"
 FOLD_ONCE = "folding.agents.processor:FoldProcessor.fold_once"
 DELIVER = "delivery.ranges:Ranges.deliver"
 CHAIN_RULE = "if any(batch.begin > served.next for served in self.served.values()):"
-RAISED = "delivery.marks:raised"
+RAISED = "delivery.offset_metadata:raised"
 
 TAKES_WHAT_WAS_FETCHED_BEFORE = Change(DELIVER, "if batch.seek_number != self.seek_number:", "if False:")
 NEVER_LOOKS_AT_AN_IDLE_READER = Change(
-    "delivery.ranges:Ranges.look", "if is_ahead and not self.held and monotonic_ms - self.progress_ms > IDLE_MS:", "if False:"
+    "delivery.ranges:Ranges.look", "if is_ahead and not self.in_flight and monotonic_ms - self.progress_ms > IDLE_MS:", "if False:"
 )
 TAKES_ONE_TOO_MANY = Change("delivery.batch:Batch.since", "record.offset >= offset)", "record.offset >= offset - 1)")
-COMMITS_THE_HIGHEST = Change("delivery.marks:commit_of", "Committed(min(offsets.values())", "Committed(max(offsets.values())")
+COMMITS_THE_HIGHEST = Change(
+    "delivery.offset_metadata:commit_of", "Committed(min(offsets.values())", "Committed(max(offsets.values())"
+)
 
 ROLLBACK = ("rollback:3", "lossy rollback:2")
 DROPS = ("lossy drops:3 rebalance:2",)
@@ -188,7 +190,7 @@ COMMITS: Final = (
         "every fold resumes at the highest mark",
         "The mark of one fold says nothing about another.",
         FOLDSET,
-        (Change("delivery.marks:marks_of", "else noted", "else dict.fromkeys(noted, max(noted.values()))"),),
+        (Change("delivery.offset_metadata:offsets_of", "else noted", "else dict.fromkeys(noted, max(noted.values()))"),),
     ),
 )
 

@@ -104,7 +104,7 @@ SYNCING: Final = (
                 "done = await self._processors.done(self, partial(self._sync.sync_once, step, left))",
                 "try:\n    done = await self._sync.sync_once(step, left)\n"
                 "except ProgressError:\n    raise\n"
-                "except Exception:\n    self._next, self.held = next_offset, self.held - len(left)\n    break",
+                "except Exception:\n    self._next, self.in_flight = next_offset, self.in_flight - len(left)\n    break",
             ),
         ),
     ),

@@ -70,7 +70,7 @@ AGAIN: Final = (
         "a paused reader is never told to go on",
         "Where too much was unfinished once, nothing is read any more.",
         ("",),
-        (Change(f"{PROCESSOR}._finish", "if self._is_full and not self.held and self._claim is not None:", "if False:"),),
+        (Change(f"{PROCESSOR}._finish", "if self._is_full and not self.in_flight and self._claim is not None:", "if False:"),),
     ),
     Mutant(
         "the commit says nothing of what is finished above it",

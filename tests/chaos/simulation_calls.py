@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
-from streams_app.delivery.commits import Committed
-from streams_app.delivery.marks import noted_in
-from streams_app.delivery.outgoing import Outgoing
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.offset_metadata import offsets_in
+from streams_app.delivery.producer import Outgoing
 from streams_app.subscribers.offset_metadata import decoded
 from streams_app.subscribers.offset_tracker import NOTHING
 from tests.chaos.simulation_claims import ClaimOf, DoneUnder
@@ -142,5 +142,5 @@ class CallLedger:
 
 def note_in(mark: Committed) -> str:
     """The note of the only processor."""
-    found = noted_in(mark) or {}
-    return found[NAME].note if NAME in found else ""
+    found = offsets_in(mark) or {}
+    return found[NAME].metadata if NAME in found else ""

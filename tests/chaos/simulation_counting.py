@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed
 from streams_app.delivery.dead_letters import DeadLetters, Refuser
-from streams_app.delivery.outgoing import Outgoing
+from streams_app.delivery.group_consumer import Committed
 from streams_app.delivery.processor import Processor, Processors
+from streams_app.delivery.producer import Outgoing
 from streams_app.delivery.scripts import Script, with_included
 from tests.chaos.simulation_kafka import Log, Sender
 from tests.chaos.simulation_ledger import marks_in

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aiokafka.errors import IllegalGenerationError, KafkaConnectionError, KafkaError, UnknownMemberIdError
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetCommitRequest_v2
 
-from streams_app.delivery.commits import Committed, Member
+from streams_app.delivery.group_consumer import Committed, Member
 
 if TYPE_CHECKING:
     from tests.chaos.simulation_kafka import Log

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from streams_app.delivery.commits import Committed
-from streams_app.delivery.outgoing import Outgoing
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.producer import Outgoing
 from streams_app.journal.core.block import DamagedBlockError, decode
 from streams_app.journal.core.entry import Row, row_of
 from streams_app.journal.store.keys import JournalKeys

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, cast
 from aiokafka.errors import KafkaError
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.commits import Committed, Member, NotOwnerError
+from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import GONE, OTHER, Incarnation, checksum_of
-from streams_app.delivery.outgoing import Outgoing
-from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
+from streams_app.delivery.producer import Outgoing
 from streams_app.kafka.members import commit_as
 from tests.chaos.simulation_group import Coordinator, Group
 from tests.virtual_loop import LoopClock
@@ -112,7 +112,7 @@ class Log:
 
 
 class Reader:
-    """One worker's consumer: a :class:`streams_app.delivery.host.Host`."""
+    """One worker's consumer: a :class:`streams_app.delivery.group_consumer.GroupConsumer`."""
 
     def __init__(self, worker: Worker, group: Group) -> None:
         self._worker = worker

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from streams_app.delivery.commits import Committed
-from streams_app.delivery.outgoing import Outgoing
-from streams_app.delivery.partition_clock import FRESH_MS
+from streams_app.delivery.clocks import FRESH_MS
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.producer import Outgoing
 from streams_app.fold import Fold
 from streams_app.folding.core.record import Sealed
 from tests.chaos.simulation_kafka import PARTITIONS, Log, Record

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.marks import commit_of
-from streams_app.delivery.processor import Mark, Processors
+from streams_app.delivery.offset_metadata import commit_of
+from streams_app.delivery.processor import OffsetAndMetadata, Processors
 from streams_app.subscribers.context import DecodedRecord
 from streams_app.subscribers.offset_metadata import Note, decoded, encoded
 from streams_app.subscribers.offset_tracker import NOTHING
@@ -192,5 +192,5 @@ class AtMostOnce(Once):
     def processors(self, worker: Worker) -> Processors:
         """The command has placed the subscriber before its first worker."""
         if self._world.group.committed is None:
-            self._world.group.committed = commit_of({NAME: Mark(0, encoded(0, Note("the one", NOTHING)))})
+            self._world.group.committed = commit_of({NAME: OffsetAndMetadata(0, encoded(0, Note("the one", NOTHING)))})
         return super().processors(worker)

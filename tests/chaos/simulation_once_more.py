@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from streams_app.delivery.commits import Committed
+from streams_app.delivery.group_consumer import Committed
 from streams_app.delivery.processor import Processors
 from streams_app.subscribers.received import Retry
 from tests.chaos.simulation_calls import FATES

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
 
-from streams_app.delivery.commits import Committed
+from streams_app.delivery.group_consumer import Committed
 from streams_app.delivery.processor import Processors
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics

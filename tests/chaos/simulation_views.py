@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from streams_app.delivery.commits import Committed
-from streams_app.delivery.outgoing import Outgoing
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.producer import Outgoing
 from streams_app.errors import BadEventError
 from streams_app.live.core.decide import Put, Removal, ViewRule
 from streams_app.live.core.model import items_by_page

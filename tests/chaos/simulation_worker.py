@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from streams_app.delivery.commits import InDoubtError
-from streams_app.delivery.ownership import Ownership
+from streams_app.delivery.clocks import TrustedClock
+from streams_app.delivery.group_consumer import InDoubtError
+from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.delivery.skew import SkewWatch
-from streams_app.delivery.surroundings import Surroundings
-from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import TryAgainError
 from streams_app.health.status import Status
 from tests.chaos.simulation_kafka import NO_GENERATION, Reader
@@ -85,7 +84,7 @@ class Worker:
         self.trusted, self.status = TrustedClock(clock), Status()
         self.causes: set[str] = set()
         self.skew = SkewWatch(self.trusted, self.status, Link(self, world.server).time)
-        around = Surroundings(
+        around = OwnershipConfig(
             self.trusted, self.status, self._on_fatal, lambda _, cause: self.causes.add(cause), SESSION_MS, TICK_SECONDS,
             release_seconds=world.subject.release_seconds, again_seconds=world.subject.again_seconds,
             on_doubt=self._on_doubt if world.subject.is_exact else None,

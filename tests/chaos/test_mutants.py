@@ -59,7 +59,7 @@ def test_names_of_broken_variants_are_unique() -> None:
 
 def test_a_mutant_is_gone_after_its_block_and_a_stale_one_is_refused() -> None:
     (mutant,) = (mutant for mutant in MARKS if mutant.name == "no chain rule")
-    stale = Mutant("stale", "", (), (mutants.Change("delivery.marks:raised", "no such text", ""),))
+    stale = Mutant("stale", "", (), (mutants.Change("delivery.offset_metadata:raised", "no such text", ""),))
     before = merging.merge.__code__, mutant.function().__code__
     with mutant.applied():
         assert before[1] is not mutant.function().__code__

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError, NotLeaderForPartitionError, ProducerClosed
 
-from streams_app.delivery.outgoing import Outgoing
+from streams_app.delivery.producer import Outgoing
 from streams_app.kafka import producer as producing
 from streams_app.kafka import topic_producer
 from streams_app.kafka.producer import AckedProducer

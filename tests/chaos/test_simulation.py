@@ -11,7 +11,7 @@ import redis
 import redis.asyncio
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.clocks import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.core.event import Event
 from streams_app.folding.shard.shard import Shard

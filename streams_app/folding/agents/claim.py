@@ -1,6 +1,6 @@
 """What a claim means for one fold: is it the same log, where does it begin, and what has the log lost meanwhile.
 
-Kafka has been asked before whether the partition is ours, see :mod:`streams_app.delivery.claiming`.
+Kafka has been asked before whether the partition is ours, see :mod:`streams_app.delivery.claim`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from streams_app.delivery.fingerprints import OTHER, Fingerprint, up_to
-from streams_app.delivery.processor import Claim, Mark, OtherLogError
+from streams_app.delivery.processor import Claim, OffsetAndMetadata, OtherLogError
 from streams_app.folding.agents.emitter import Emitter
 from streams_app.folding.shard.shard import Shard
 from streams_app.health.metrics import Metrics
@@ -50,42 +50,42 @@ async def check_log(shard: Shard, claim: Claim) -> None:
         raise topic_recreated_error(shard, claim, f"is another log than the one fold {shard.fold.name!r} has folded")
 
 
-async def initial_mark(shard: Shard, claim: Claim) -> Mark:
+async def initial_mark(shard: Shard, claim: Claim) -> OffsetAndMetadata:
     """The mark with which a fold without one begins: by its state, else by its ``start``; committed before it begins."""
     # Kafka may have forgotten the offset while Redis did not: then its watermark is the truth.
     low = await shard.store.watermark()
     note = ""
     if low is None:
-        low = claim.edges.begin
+        low = claim.log_bounds.begin
         if shard.fold.start == "latest":
-            count = partitions_at_first_start(claim.tp.partition, await claim.elsewhere(), claim.partitions)
-            low = claim.edges.end if claim.tp.partition < count else claim.edges.begin
+            count = partitions_at_first_start(claim.tp.partition, await claim.offsets_in_other_partitions(), claim.partitions)
+            low = claim.log_bounds.end if claim.tp.partition < count else claim.log_bounds.begin
             note = str(count)
-    begin = Mark(low, note)
+    begin = OffsetAndMetadata(low, note)
     await claim.commit_now(begin)
     return begin
 
 
-async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: Mark, metrics: Metrics) -> None:
+async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: OffsetAndMetadata, metrics: Metrics) -> None:
     """Compares a shard that has just been claimed with the edges of the log.
 
     Raises:
         OtherLogError: The events that were folded are gone from the log.
-        RefusedError: Another owner came between.
+        FencedError: Another owner came between.
     """
-    edges = await claim.edges_now()
+    bounds = await claim.log_bounds_now()
     # The end a broker names is not proof enough (the embedded one names the last batch's first record): only a reader
     # that was thrown back tells that what was folded is gone.
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
-    if claim.was_reset and folded + 1 > edges.end:
+    if claim.was_reset and folded + 1 > bounds.end:
         raise topic_recreated_error(
-            shard, claim, f"ends at offset {edges.end}, but fold {shard.fold.name!r} has folded up to {folded}"
+            shard, claim, f"ends at offset {bounds.end}, but fold {shard.fold.name!r} has folded up to {folded}"
         )
-    if shard.fence + 1 < edges.begin:
-        await _skip_lost(shard, emitter, begin.offset, edges.begin, metrics)
-    if shard.fence + 1 >= edges.end:
+    if shard.fence + 1 < bounds.begin:
+        await _skip_lost(shard, emitter, begin.offset, bounds.begin, metrics)
+    if shard.fence + 1 >= bounds.end:
         # Whatever is read from here on arrived after this moment.
-        shard.clock.caught_up_at_ms = edges.asked_ms
+        shard.clock.caught_up_at_ms = bounds.asked_ms
 
 
 async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
@@ -93,7 +93,7 @@ async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     kept = shard.log
     # A state without fingerprints says how far it had read, and no more; the end that a broker names is no proof, see go_on().
-    if not kept and claim.was_reset and folded + 1 > (await claim.edges_now()).end:
+    if not kept and claim.was_reset and folded + 1 > (await claim.log_bounds_now()).end:
         kept = (UNKNOWN_RECORD._replace(offset=folded),)
     return await claim.common_end(kept, folded + 1)
 
@@ -111,7 +111,7 @@ async def rewind_to_common_offset(shard: Shard, emitter: Emitter, common: int) -
 
 def warn_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
     """Warns if a shard whose state is new was folded before, as this process or the mark in the commit knows."""
-    if had_state or (claim.mark is not None and claim.mark.offset > claim.edges.begin):
+    if had_state or (claim.mark is not None and claim.mark.offset > claim.log_bounds.begin):
         logger.warning(
             "Redis has lost its state: folding again from %d, records may overlap fold=%s source=%s",
             shard.fence + 1, shard.fold.name, shard.tp,
@@ -131,7 +131,7 @@ async def _skip_lost(shard: Shard, emitter: Emitter, mark: int, begin: int, metr
     await shard.skip_to(begin - 1)
 
 
-def partitions_at_first_start(partition: int, elsewhere: Mapping[int, Mark | None], present: int) -> int:
+def partitions_at_first_start(partition: int, elsewhere: Mapping[int, OffsetAndMetadata | None], present: int) -> int:
     """The number of partitions the source had when a fold began; it decides where a partition without a mark begins.
 
     ``start = "latest"`` is about the first start of a fold. What was produced to a partition that was added later belongs to it
@@ -140,7 +140,7 @@ def partitions_at_first_start(partition: int, elsewhere: Mapping[int, Mark | Non
 
     Args:
         partition: Number of the partition that is claimed.
-        elsewhere: Marks of the fold in the other partitions, see :meth:`streams_app.delivery.processor.Claim.elsewhere`.
+        elsewhere: Offsets of the fold in the other partitions, of :meth:`.Claim.offsets_in_other_partitions`.
         present: Number of partitions the source has now.
 
     Returns:
@@ -150,5 +150,5 @@ def partitions_at_first_start(partition: int, elsewhere: Mapping[int, Mark | Non
     none_added = max(present, partition + 1)
     if None in elsewhere.values():
         return none_added
-    counts = [int(mark.note) if mark.note.isdecimal() else 0 for mark in elsewhere.values() if mark is not None]
+    counts = [int(mark.metadata) if mark.metadata.isdecimal() else 0 for mark in elsewhere.values() if mark is not None]
     return min(counts, default=none_added)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from streams_app.delivery.batch import TP
+from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.dead_letters import DeadLetters, Refuser
-from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
 from streams_app.folding.agents.shard_snapshots import ClaimedShards, set_gauges
 from streams_app.folding.agents.window_statistics import WindowStatistics

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from types import SimpleNamespace
 
+from streams_app.delivery.clocks import ReaderView, TrustedClock
 from streams_app.delivery.dead_letters import DeadLetters
-from streams_app.delivery.outgoing import TOO_LARGE, Outgoing, Producer
-from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.refused import Refused
-from streams_app.delivery.scripts import RefusedError
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.producer import TOO_LARGE, Outgoing, Producer
+from streams_app.delivery.rejected_event import RejectedEvent
+from streams_app.delivery.scripts import FencedError
 from streams_app.folding.agents.window_statistics import WindowStatistics
 from streams_app.folding.core.record import Renderer, Sealed
 from streams_app.folding.shard.shard import Shard
@@ -104,7 +103,7 @@ class Emitter:
         """Makes one pass: sends the outbox while due groups are sealed, then sends those, too, unless more is due.
 
         Raises:
-            RefusedError: The shard must be claimed again.
+            FencedError: The shard must be claimed again.
             redis.exceptions.RedisError: The pass is to be made again.
         """
         done = EmissionPass()
@@ -152,7 +151,7 @@ class Emitter:
             Whether anything is to be sent.
 
         Raises:
-            RefusedError: The shard must be claimed again.
+            FencedError: The shard must be claimed again.
         """
         if self.is_failing or self.shard.definition.has_changed:
             return False
@@ -160,7 +159,7 @@ class Emitter:
         try:
             await self._seal_due(done)
         except REDIS_ERRORS as error:
-            raise RefusedError("seal", "lost-reply") from error
+            raise FencedError("seal", "lost-reply") from error
         return done.sealed > 0
 
     def _folded_until_ms(self, now_ms: int) -> int | None:
@@ -190,7 +189,7 @@ class Emitter:
 
         Raises:
             ConnectionError: The producer failed; what was not acknowledged is still in the outbox.
-            RefusedError: The shard must be claimed again.
+            FencedError: The shard must be claimed again.
             redis.exceptions.RedisError: To be called again, unless the shard is to be claimed.
         """
         while True:
@@ -267,7 +266,7 @@ class Emitter:
         first_offset = int(fold_id.decode().rsplit(":", 1)[1].split("-", 1)[0])
         kept = SimpleNamespace(offset=first_offset, key=record.key, value=None)
         detail = f"{len(record.value or b'')} bytes"
-        failed = await self.dead_letters.send_once([Refused(kept, RECORD_TOO_LARGE, detail, headers=(("fold-id", fold_id),))])
+        failed = await self.dead_letters.send_once([RejectedEvent(kept, RECORD_TOO_LARGE, detail, headers=(("fold-id", fold_id),))])
         if failed is None:
             logger.error("folded record too large for the broker, dead-lettered fold=%s id=%r", self.shard.fold.name, fold_id)
         return failed

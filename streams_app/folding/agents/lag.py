@@ -14,8 +14,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ReadOnlyError
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed
-from streams_app.delivery.marks import marks_of
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.offset_metadata import offsets_of
 from streams_app.fold import Fold
 from streams_app.folding.store.keys import shard_keys
 from streams_app.redis_access.client import WriteRefusal, connect, write_refusal
@@ -84,7 +84,7 @@ def _next(
     if fence is not None:
         return max(fence + 1, begins.get(tp, 0))
     commit = committed.get(tp)
-    mark = None if commit is None else marks_of(commit, (fold.name,)).get(fold.name)
+    mark = None if commit is None else offsets_of(commit, (fold.name,)).get(fold.name)
     if mark is not None:
         return mark.offset
     return end if fold.start == "latest" else begins.get(tp, 0)

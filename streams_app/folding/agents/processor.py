@@ -18,9 +18,9 @@ from redis.exceptions import OutOfMemoryError
 
 from streams_app.backoff import Backoff
 from streams_app.delivery.batch import Batch
-from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.processor import Claim, Mark
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.clocks import ReaderView
+from streams_app.delivery.processor import Claim, OffsetAndMetadata
+from streams_app.delivery.scripts import FencedError
 from streams_app.delivery.tasks import ended, run
 from streams_app.errors import text_of
 from streams_app.fold import Fold
@@ -41,7 +41,7 @@ from streams_app.folding.reading.reader import DecodedRange
 from streams_app.folding.shard.range_progress import FoldStep
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import CAUSES, FoldOutcome
-from streams_app.health.progress import Moves
+from streams_app.health.progress import Progress
 from streams_app.health.status import Status
 from streams_app.redis_access.client import REDIS_ERRORS, trouble_text
 
@@ -73,17 +73,17 @@ class FoldProcessor:
     # ---- as the delivery sees it
 
     @property
-    def held(self) -> int:
+    def in_flight(self) -> int:
         """Records delivered and not yet folded."""
         return self._queue.records_above(self.shard.fence)
 
     async def claim(self, claim: Claim) -> int:
         """Takes the shard over and begins to fold and to emit; see :meth:`streams_app.delivery.processor.Processor.claim`."""
-        self._report_progress, self.emitter.view = claim.applied, claim.reader_view
+        self._report_progress, self.emitter.view = claim.on_progress, claim.reader_view
         shard, status = self.shard, self._context.status
         await check_log(shard, claim)
         begin = claim.mark or await initial_mark(shard, claim)
-        self._metadata = begin.note
+        self._metadata = begin.metadata
         if await shard.claim(begin.offset, claim.partitions, claim.topic_id, claim.token):
             warn_of_lost_state(shard, claim, had_state=self._context.claimed_shards.was_claimed(shard))
         if (common := await lost_by_broker(shard, claim)) is not None:
@@ -103,20 +103,20 @@ class FoldProcessor:
         """Takes the next range."""
         self._queue.add(batch)
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> OffsetAndMetadata | None:
         """The low watermark; None while Redis has no state."""
         low = await self.shard.store.watermark()
-        return None if low is None else Mark(low, self._metadata)
+        return None if low is None else OffsetAndMetadata(low, self._metadata)
 
     def tick(self, now_ms: int = 0) -> None:
         """Wakes the emission."""
         self.emitter.ticked.set()
 
-    def moves(self, monotonic_ms: int) -> Moves | None:
+    def progress(self, monotonic_ms: int) -> Progress | None:
         """How far the emission is, unless a snapshots pause explains that it stands still."""
         if explains_emission(self.shard.fold, self._context.status):
             return None
-        return self._context.claimed_shards.snapshots.moves(self.shard.key, monotonic_ms)
+        return self._context.claimed_shards.snapshots.progress(self.shard.key, monotonic_ms)
 
     async def revoke(self, seconds: float) -> None:
         """Stops at once; the state in Redis stays for the next owner."""
@@ -125,7 +125,7 @@ class FoldProcessor:
         self._queue.clear()
         await ended(self._tasks)
 
-    def hurry(self, seconds: float) -> None:
+    def shorten_deadline(self, seconds: float) -> None:
         """It stops at once in any case."""
 
     async def lost(self) -> None:
@@ -146,7 +146,7 @@ class FoldProcessor:
         """Folds one range, which begins where the one before it ended.
 
         Raises:
-            RefusedError: Redis refused.
+            FencedError: Redis refused.
         """
         shard, end = self.shard, batch.end - 1
         clock = self._context.clock
@@ -242,7 +242,7 @@ class FoldProcessor:
                 if not backoff.failures:
                     logger.warning("emission paused fold=%s source=%s error=%s", shard.fold.name, shard.tp, text_of(error))
                 if not shard.is_claimed:
-                    raise RefusedError("seal", "lost-reply") from error
+                    raise FencedError("seal", "lost-reply") from error
                 await asyncio.sleep(backoff.failed())
                 continue
             if emitted.failed is not None:

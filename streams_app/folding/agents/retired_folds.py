@@ -15,8 +15,8 @@ import orjson
 
 from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.processor import READS_NOTHING, Claim, Mark, Processor
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.processor import NO_OFFSET, Claim, OffsetAndMetadata, Processor
+from streams_app.delivery.scripts import FencedError
 from streams_app.delivery.tasks import run
 from streams_app.errors import text_of
 from streams_app.fold import RECORD_KEY, Fold
@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 class RetiredFoldProcessor(Processor):
     """Emits what a fold has left in a partition; nothing is delivered to it."""
 
-    held = 0
+    in_flight = 0
 
     def __init__(self, store: ShardStore, context: FoldContext) -> None:
         """Claims nothing yet; ``store`` holds what is left of the fold."""
         self._store = store
         self._context = context
-        self._mark: Mark | None = None
+        self._mark: OffsetAndMetadata | None = None
         self._shard: Shard | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -49,7 +49,7 @@ class RetiredFoldProcessor(Processor):
         self._mark = claim.mark
         left = await self._store.left_behind()
         if left is None or claim.mark is None:
-            return READS_NOTHING
+            return NO_OFFSET
         definition, topics = left
         fold = retired_fold(claim.tp, RecordShape.from_text(definition), orjson.loads(topics))
         self._shard = shard = Shard(fold, claim.tp, self._store)
@@ -57,15 +57,15 @@ class RetiredFoldProcessor(Processor):
         context = self._context
         emitter = Emitter(shard, context.producer, context.dead_letters_of(fold, claim.tp), context.clock, context.metrics)
         self._task = run(claim, emit_open_groups(emitter), f"drain {fold.name} {claim.tp}", CAUSES)
-        return READS_NOTHING
+        return NO_OFFSET
 
     def deliver(self, batch: Batch) -> None:
         """Never called, as the claim asks for nothing."""
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> OffsetAndMetadata | None:
         """The low watermark of what is left; the mark that was committed where nothing is left."""
         low = await self._store.watermark() if self._shard else None
-        return self._mark if low is None or self._mark is None else Mark(low, self._mark.note)
+        return self._mark if low is None or self._mark is None else OffsetAndMetadata(low, self._mark.metadata)
 
     async def revoke(self, seconds: float) -> None:
         """Stops at once; the state in Redis stays for the next owner."""
@@ -95,7 +95,7 @@ async def emit_open_groups(emitter: Emitter) -> None:
     """Emits all open groups, with the reason ``flush``; tries again until it is done.
 
     Raises:
-        RefusedError: The partition is to be claimed again.
+        FencedError: The partition is to be claimed again.
     """
     shard = emitter.shard
     name = shard.fold.name
@@ -115,7 +115,7 @@ async def emit_open_groups(emitter: Emitter) -> None:
                     name, shard.tp, text_of(error),
                 )  # fmt: skip
             if not shard.is_claimed:
-                raise RefusedError("seal", "lost-reply") from error
+                raise FencedError("seal", "lost-reply") from error
             await asyncio.sleep(backoff.failed())
         else:
             logger.info("drained fold=%s source=%s", name, shard.tp)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.partition_clock import FRESH_MS
+from streams_app.delivery.clocks import FRESH_MS
 from streams_app.folding.agents.lag import ShardKey
 from streams_app.folding.store.replies import SealedGroups
-from streams_app.health.progress import Moves
+from streams_app.health.progress import Progress
 
 if TYPE_CHECKING:
     from streams_app.folding.shard.shard import Shard
@@ -139,14 +139,14 @@ class ShardSnapshots:
         """The shards of one fold."""
         return (snapshot for (name, _), snapshot in self._snapshots.copy().items() if name == fold)
 
-    def moves(self, key: ShardKey, monotonic_ms: int) -> Moves | None:
+    def progress(self, key: ShardKey, monotonic_ms: int) -> Progress | None:
         """How far the emission of a shard is that the worker has now; None until it was looked at."""
         snapshot = self._snapshots.get(key)
         if snapshot is None or not snapshot.is_claimed:
             return None
         fold, tp = key
         waiting = f"{snapshot.outbox} records wait" if snapshot.outbox else "groups are due"
-        return Moves(
+        return Progress(
             snapshot.acknowledged, snapshot.acknowledged + (snapshot.overdue_ms(monotonic_ms) > 0),
             f"fold={fold} source={tp}",
             f"nothing of fold {fold} has been acknowledged for {tp} although {waiting}",
@@ -181,13 +181,13 @@ class ClaimedShards:
         """Whether this process has ever was_claimed the shard."""
         return shard.key in self._ever
 
-    def shards(self) -> list[Shard]:
+    def all(self) -> list[Shard]:
         """Shards the worker has now."""
         return [emitter.shard for emitter in self._emitters.copy().values()]
 
     def fences(self) -> dict[ShardKey, int]:
         """Highest offset folded, for each shard the worker has now."""
-        return {shard.key: shard.fence for shard in self.shards()}
+        return {shard.key: shard.fence for shard in self.all()}
 
     def update(self, assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
         """Notes what is snapshots of every shard."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streams_app.delivery.partition_clock import SKEW_MS, ReaderView, advanced, is_caught_up, is_close
+from streams_app.delivery.clocks import SKEW_MS, ReaderView, advanced, is_caught_up, is_close
 
 
 class RangeTime(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from streams_app.codec import member_of
-from streams_app.delivery.refused import Refused
+from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError
 from streams_app.fold import Fold
 from streams_app.folding.core.event import Event, FoldEvent
@@ -54,10 +54,10 @@ class PythonReader(EventReader):
             try:
                 event = self._event(record, value)
             except BadEventError as error:
-                reading.refused.append(Refused(record, error.reason, _printable(error.detail)))
+                reading.refused.append(RejectedEvent(record, error.reason, _printable(error.detail)))
                 continue
             except Exception as error:  # noqa: BLE001  # what such values do to our own code: their __repr__ may raise, too
-                reading.refused.append(Refused(record, "user-error", _text_of(error)))
+                reading.refused.append(RejectedEvent(record, "user-error", _text_of(error)))
                 continue
             if event is None:
                 continue

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import orjson
 
 from streams_app.codec import TEXT_MARK, decode_object, member_of
-from streams_app.delivery.refused import Refused
+from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
 from streams_app.folding.core.event import Event, FoldEvent
@@ -53,7 +53,7 @@ class DecodedRange:
     """
 
     events: list[FoldEvent] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RejectedEvent] = field(default_factory=list)
     misrouted: int = 0
     misrouted_example: int | None = None
 
@@ -127,7 +127,7 @@ class EventReader:
                 names = self._names(event)
             except BadEventError as error:
                 fault = value if isinstance(value, BeyondDoubleError) else error
-                reading.refused.append(Refused(record, fault.reason, fault.detail))
+                reading.refused.append(RejectedEvent(record, fault.reason, fault.detail))
                 continue
             if record.key != member[1:]:
                 reading.misrouted += 1

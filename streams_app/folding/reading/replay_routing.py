@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
-from streams_app.delivery.refused import Refused
+from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.folding.reading.reader import DecodedRange
 
 REPLAY_HEADER: Final = "streams-app-replay"
@@ -63,7 +63,7 @@ class RoutedRange:
         mine = [i for i in range(len(records)) if target_of(records[i].headers) in meant]
         return [records[i] for i in mine], None if decoded is None else [decoded[i] for i in mine]
 
-    def _for_unknown_folds(self) -> Iterator[Refused]:
+    def _for_unknown_folds(self) -> Iterator[RejectedEvent]:
         """Events put back for a fold that was renamed or removed since: dead letters of that name, not skipped by everybody."""
         ours = replay_target(self._app_id, "")
         for record in self._records:
@@ -73,4 +73,4 @@ class RoutedRange:
             name = target[len(ours) :].decode("utf-8", "backslashreplace")
             if name not in self._folds:
                 detail = f"put back for fold {name}, which {self._app_id} no longer has for this topic: renamed or removed"
-                yield Refused(record, "unknown-fold", detail, name)
+                yield RejectedEvent(record, "unknown-fold", detail, name)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.clocks import ReaderView
+from streams_app.delivery.scripts import FencedError
 from streams_app.folding.core.chunks import Chunk, ChunkCutter, GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event, FoldEvent
@@ -78,14 +78,14 @@ class ChunkProgress:
             bounds: Bounds of the fold.
 
         Raises:
-            RefusedError: Just so they were taken apart before. Else a seal may have closed some of them meanwhile.
+            FencedError: Just so they were taken apart before. Else a seal may have closed some of them meanwhile.
         """
         if not self._scored:
             # Of all groups: the events are read once.
             self._scored = scored_events(self._events(), self.chunk)
         apart = {group: split_runs(self._scored[group], open_group, bounds) for group, open_group in groups.items()}
         if apart.items() <= self._apart.items():
-            raise RefusedError("fold", "detail")
+            raise FencedError("fold", "detail")
         self._apart |= apart
 
     def restart(self) -> None:
@@ -96,10 +96,10 @@ class ChunkProgress:
         """Goes on behind that group.
 
         Raises:
-            RefusedError: The cursor is behind what was known: Redis went back.
+            FencedError: The cursor is behind what was known: Redis went back.
         """
         if cursor < self.cursor:
-            raise RefusedError("fold", "range")
+            raise FencedError("fold", "range")
         self.cursor = cursor
         self._at = bisect_right(self._members, cursor)
 

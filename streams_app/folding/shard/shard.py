@@ -16,9 +16,9 @@ from typing import Any, Final
 import orjson
 
 from streams_app.delivery.batch import TP
+from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import Fingerprint, followed_by
-from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 from streams_app.fold import Fold
 from streams_app.folding.core.chunks import Chunk, digest_of
 from streams_app.folding.core.closing import Bounds
@@ -126,9 +126,9 @@ class Shard:
         self.is_claimed = False
 
     def check_owned(self) -> None:
-        """Raises RefusedError once the shard was released or refused."""
+        """Raises FencedError once the shard was released or refused."""
         if not self.is_claimed:
-            raise RefusedError("owner", "released")
+            raise FencedError("owner", "released")
 
     # ---- folding
 
@@ -172,7 +172,7 @@ class Shard:
         """Folds the next groups of a chunk: one script, and one more each time Redis finds runs that are to be taken apart.
 
         Raises:
-            RefusedError: To be claimed again.
+            FencedError: To be claimed again.
             redis.exceptions.RedisError: Outcome unknown; to be called again.
         """
         async with self.lock:
@@ -235,7 +235,7 @@ class Shard:
             What it did; None while the outbox is too full to take more.
 
         Raises:
-            RefusedError: To be claimed again.
+            FencedError: To be claimed again.
             redis.exceptions.RedisError: Outcome unknown; the outbox is read again before the next seal.
         """
         async with self.lock:
@@ -251,7 +251,7 @@ class Shard:
                     quiet=self.clock.quiet_groups_close(clock_ms, now_ms), everything=everything, is_redis_full=is_redis_full,
                     limit=min(SEAL_LIMIT, room), partitions=self._packing.partitions,
                 )  # fmt: skip
-            except RefusedError:
+            except FencedError:
                 raise
             except BaseException:  # also where it was cancelled: what it sealed is not known
                 # A claim reads the outbox again.
@@ -267,7 +267,7 @@ class Shard:
         """Removes acknowledged records from the outbox.
 
         Raises:
-            RefusedError: To be claimed again.
+            FencedError: To be claimed again.
             redis.exceptions.RedisError: Outcome unknown; may be repeated.
         """
         async with self.lock:

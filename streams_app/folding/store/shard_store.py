@@ -1,6 +1,6 @@
 """The state of a shard in Redis: one method a script, nothing else touches the keys.
 
-Every script is atomic on one shard. A reply that says ``refused`` raises :class:`.RefusedError`: this process is not the
+Every script is atomic on one shard. A reply that says ``refused`` raises :class:`.FencedError`: this process is not the
 owner any more, or Redis is not in the state it was left in; the shard is claimed again.
 """
 
@@ -97,7 +97,7 @@ class ShardStore:
             log: Fingerprints of what was folded, up to the end of the range.
 
         Raises:
-            RefusedError: Not the owner, another fence, another range.
+            FencedError: Not the owner, another fence, another range.
         """
         cap_ms, arrived_ms = after.time
         reply = await self._call(
@@ -134,7 +134,7 @@ class ShardStore:
             is_redis_full: Redis is full: groups leave by ``clock_ms`` also while a range is under way.
 
         Raises:
-            RefusedError: Not the owner, or another fence.
+            FencedError: Not the owner, or another fence.
         """
         reply = await self._call(
             "seal", token=token, fence=str(fence), clock=clock_ms, is_redis_full=is_redis_full,
@@ -159,7 +159,7 @@ class ShardStore:
             ranges: Lowest first offset, highest one, and how many records there are between them; all of them acknowledged.
 
         Raises:
-            RefusedError: Not the owner.
+            FencedError: Not the owner.
         """
         left = 0
         for begin in range(0, max(1, len(ranges)), FINISHED_RANGES):
@@ -189,7 +189,7 @@ class ShardStore:
         """Moves the fence over offsets the log no longer has.
 
         Raises:
-            RefusedError: Not the owner, another fence, or groups are open.
+            FencedError: Not the owner, another fence, or groups are open.
         """
         await self._call("skip", token=token, fence=str(fence), to=str(to))
 
@@ -204,7 +204,7 @@ class ShardStore:
             lost: How many offsets the broker has lost so far.
 
         Raises:
-            RefusedError: Not the owner, another fence, or something is left to be emitted.
+            FencedError: Not the owner, another fence, or something is left to be emitted.
         """
         await self._call("rewind", token=token, fence=str(fence), to=str(to), log=to_text(log), lost=str(lost))
 
@@ -212,7 +212,7 @@ class ShardStore:
         """Stores another definition of the fold; a range that is under way is folded again from its begin.
 
         Raises:
-            RefusedError: Not the owner, or something stored under the former definition is left.
+            FencedError: Not the owner, or something stored under the former definition is left.
         """
         await self._call("define", token=token, definition=definition)
 
@@ -224,7 +224,7 @@ class ShardStore:
             page: Records that one script reads.
 
         Raises:
-            RefusedError: Not the owner.
+            FencedError: Not the owner.
         """
         found: list[Sealed] = []
         above = -1

@@ -14,9 +14,8 @@ from typing import Final
 
 from redis.asyncio import Redis
 
-from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.surroundings import Surroundings
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.clocks import TrustedClock
+from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
@@ -79,7 +78,7 @@ class JournalAgent:
         self.ownership = Ownership(
             self._member,
             self._processors,
-            Surroundings(
+            OwnershipConfig(
                 clock,
                 Status(),  # a worker whose journal is filed anew is ready: it folds, and readers are given what there is
                 on_fatal=self._member.fail,

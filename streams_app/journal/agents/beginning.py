@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from streams_app.delivery.processor import Claim, Edges, OtherLogError
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.clocks import TrustedClock
+from streams_app.delivery.processor import Claim, LogBounds, OtherLogError
 from streams_app.journal.store.journal_store import Beginning, Claimed, JournalStore
 from streams_app.settings import JournalSettings
 
@@ -17,19 +17,19 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
 
     Raises:
         OtherLogError: What was filed is of another log than the one that is there.
-        RefusedError: Another owner came between.
+        FencedError: Another owner came between.
     """
     found = await store.claim(claim.topic_id, claim.partitions)
     if found is None:
         return await _created(store, journal, claim, clock)
-    edges = await claim.edges_now()
+    bounds = await claim.log_bounds_now()
     if found.topic_id and claim.topic_id and found.topic_id != claim.topic_id:
         raise _other_log(journal, claim, "is another log than the one that was filed: the topic was deleted and made again")
     common = await claim.common_end(found.log, found.fence + 1)
     if common is None:
         # The embedded broker names a log's end too low, so that there only a reader that was thrown back tells.
-        if found.fence + 1 > edges.end and (claim.was_reset or (claim.topic_id and not found.log)):
-            raise _other_log(journal, claim, f"ends at offset {edges.end}, but was filed up to {found.fence}")
+        if found.fence + 1 > bounds.end and (claim.was_reset or (claim.topic_id and not found.log)):
+            raise _other_log(journal, claim, f"ends at offset {bounds.end}, but was filed up to {found.fence}")
         return found
     cut = await store.claim(claim.topic_id, claim.partitions, fence_at_most=common)
     assert cut is not None  # it was there, and is ours
@@ -39,17 +39,17 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
     return cut
 
 
-def lost(fence: int, edges: Edges) -> range:
+def lost(fence: int, bounds: LogBounds) -> range:
     """Offsets that retention has removed before they were filed (pure)."""
-    return range(fence + 1, max(fence + 1, edges.begin))
+    return range(fence + 1, max(fence + 1, bounds.begin))
 
 
 async def _created(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> Claimed:
     """A state that begins as far back as events are kept, whatever is committed."""
     oldest_ms = clock.now_ms() - journal.keep_ms
     start = await claim.offset_at(oldest_ms)
-    edges = await claim.edges_now()
-    begin = max(edges.begin, start)
+    bounds = await claim.log_bounds_now()
+    begin = max(bounds.begin, start)
     logger.info("journal is filed from its source journal=%s source=%s offset=%d", journal.name, claim.tp, begin)
     created = await store.claim(claim.topic_id, claim.partitions, begin=Beginning(begin - 1, oldest_ms))
     assert created is not None  # it was to be created

@@ -134,7 +134,7 @@ class Keeper:
         """Keeps the shard until cancelled.
 
         Raises:
-            RefusedError: The state is not ours any more.
+            FencedError: The state is not ours any more.
         """
         self._keeping.running.add(self)
         try:

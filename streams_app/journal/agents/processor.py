@@ -17,13 +17,12 @@ from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.partition_clock import advanced, is_caught_up
-from streams_app.delivery.processor import Claim, Mark, Processor, Processors
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.clocks import TrustedClock, advanced, is_caught_up
+from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor, Processors
+from streams_app.delivery.scripts import FencedError
 from streams_app.delivery.tasks import ended, run
-from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.health.outage_reporter import OutageReporter
-from streams_app.health.progress import Moves
+from streams_app.health.progress import Progress
 from streams_app.journal.agents.beginning import lost, taken
 from streams_app.journal.agents.keeper import Keeper, Keeping
 from streams_app.journal.agents.shard import Filing, Shard
@@ -110,7 +109,7 @@ class JournalProcessor(Processor):
         shard: Its state, while it is ours as far as is known.
     """
 
-    held = 0
+    in_flight = 0
 
     def __init__(self, tp: TP, context: JournalContext) -> None:
         """Nothing is claimed yet."""
@@ -144,7 +143,7 @@ class JournalProcessor(Processor):
         store = JournalStore(context.scripts, keys, claim.token, claim.member_id)
         if claim.mark is None:
             # Nobody has committed here before: only now Kafka says that the partition is ours.
-            await claim.commit_now(Mark(claim.edges.begin))
+            await claim.commit_now(OffsetAndMetadata(claim.log_bounds.begin))
         claimed = await taken(store, context.journal, claim, context.clock)
         shard = Shard(context.journal, claim.tp, claim.partitions, context.limits, store, claim.token, claimed)
         logger.info(
@@ -163,26 +162,26 @@ class JournalProcessor(Processor):
 
     def deliver(self, batch: Batch) -> None:
         """Takes the next range."""
-        self.held += len(batch.records)
+        self.in_flight += len(batch.records)
         self._batches.append(batch)
         self._wake.set()
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> OffsetAndMetadata | None:
         """Behind the fence; nothing while the state is not ours."""
-        return None if self.shard is None else Mark(self.shard.fence + 1)
+        return None if self.shard is None else OffsetAndMetadata(self.shard.fence + 1)
 
     def tick(self, now_ms: int) -> None:
         """A day may be over, and Redis may have lost the state while nothing came."""
         self._is_due = True
         self._wake.set()
 
-    def moves(self, monotonic_ms: int) -> Moves | None:
+    def progress(self, monotonic_ms: int) -> Progress | None:
         """Whether what ticks ask for is done."""
         if self._context.patience.fault is not None or self.shard is None:
             return None
         journal = self._context.journal.name
         why = f"journal {journal} does not check {self._tp}"
-        return Moves(self._served, self._served + self._is_due, f"journal={journal} source={self._tp}", why)
+        return Progress(self._served, self._served + self._is_due, f"journal={journal} source={self._tp}", why)
 
     async def revoke(self, seconds: float) -> None:
         """Stops at once; the state stays for the next owner."""
@@ -192,7 +191,7 @@ class JournalProcessor(Processor):
 
     async def _skip_lost(self, shard: Shard, claim: Claim) -> None:
         """Files as gone what retention has removed before it was filed."""
-        gone = lost(shard.fence, await claim.edges_now())
+        gone = lost(shard.fence, await claim.log_bounds_now())
         if not gone:
             return
         logger.error(
@@ -230,14 +229,14 @@ class JournalProcessor(Processor):
         left = batch.since(shard.fence + 1)
         if left.begin < left.end:
             self._batches.appendleft(left)
-        self.held -= len(batch.records) - len(left.records)
-        claim.applied()
+        self.in_flight -= len(batch.records) - len(left.records)
+        claim.on_progress()
 
     async def _check_state(self, claim: Claim, shard: Shard) -> None:
         """Moves the clock of a shard that has caught up, closes its day, and finds out whether the state is still ours.
 
         Raises:
-            RefusedError: It is not.
+            FencedError: It is not.
         """
         clock, view = self._context.clock, claim.reader_view()
         now_ms = clock.now_ms()
@@ -249,17 +248,17 @@ class JournalProcessor(Processor):
         changed = shard.store.changed  # before it is asked: the keeper goes on meanwhile
         token, fence, change = await self._context.redis.hmget(self._meta, ["token", "fence", "change"])
         if token is None or fence is None:
-            raise RefusedError("check", "no-state")
+            raise FencedError("check", "no-state")
         if token != claim.token.encode():
-            raise RefusedError("check", "token")
+            raise FencedError("check", "token")
         if int(fence) != shard.fence or int(change or 0) < changed:
-            raise RefusedError("check", "fence")
+            raise FencedError("check", "fence")
 
     async def _insist(self, step: Callable[[], Awaitable[object]], keeper: Keeper) -> None:
         """Does something in Redis as soon as that works; where Redis is full, the oldest closed segment goes first.
 
         Raises:
-            RefusedError: The state is not as it was left.
+            FencedError: The state is not as it was left.
         """
         patience = self._context.patience
         while True:

@@ -118,7 +118,7 @@ class Shard:
         """Files a chunk.
 
         Raises:
-            RefusedError: Another owner, or Redis has lost what it had; nothing was written.
+            FencedError: Another owner, or Redis has lost what it had; nothing was written.
         """
         log = self._log if filing.chunk.last is None else followed_by(self._log, filing.chunk.last)
         await self.store.append(self.fence, filing.chunk.to, filing.blocks, filing.segment, filing.chunk.clock_ms, log)
@@ -129,7 +129,7 @@ class Shard:
         """Files that the offsets up to one are gone.
 
         Raises:
-            RefusedError: As in :meth:`write`.
+            FencedError: As in :meth:`write`.
         """
         segment = replace(self._begun("gap", self.clock_ms), last=to, is_closed=True)
         await self.store.append(self.fence, to, (), segment, self.clock_ms, self._log)
@@ -139,7 +139,7 @@ class Shard:
         """Closes the open segment once its day is over: nothing may come for long that would begin the next.
 
         Raises:
-            RefusedError: As in :meth:`write`.
+            FencedError: As in :meth:`write`.
         """
         known = self.open
         if known is None or day_of(self.clock_ms) <= known.day:

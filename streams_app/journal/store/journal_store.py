@@ -177,7 +177,7 @@ class Scripts(Protocol):
 
     @property
     def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:
-        """Name → what takes keys and arguments and returns the reply, or raises :class:`.RefusedError`."""
+        """Name → what takes keys and arguments and returns the reply, or raises :class:`.FencedError`."""
 
 
 class ScriptSet:
@@ -221,7 +221,7 @@ class _ScriptCaller:
 class JournalStore(_ScriptCaller):
     """The state of one journal and partition, in the hands of one claim.
 
-    Every method but :meth:`claim` and :meth:`scan` raises :class:`.RefusedError` where another owner has claimed the shard or Redis
+    Every method but :meth:`claim` and :meth:`scan` raises :class:`.FencedError` where another owner has claimed the shard or Redis
     has lost it; nothing was written then.
 
     Attributes:
@@ -293,7 +293,7 @@ class JournalStore(_ScriptCaller):
             Whether it was appended before, and the reply was lost.
 
         Raises:
-            RefusedError: Also ``closed``: the segment is over; ``first``: it is new and does not begin behind the fence.
+            FencedError: Also ``closed``: the segment is over; ``first``: it is new and does not begin behind the fence.
         """
         reply = await self._call(
             "append", self._keys, token=self._token, fence=str(fence), to=str(to), first=str(segment.first),

@@ -13,11 +13,10 @@ from typing import Final
 from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP
+from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.dead_letters import DeadLetters, Refuser
-from streams_app.delivery.outgoing import Producer
-from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.surroundings import Surroundings
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.ownership import Ownership, OwnershipConfig
+from streams_app.delivery.producer import Producer
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
@@ -74,7 +73,7 @@ class ViewAgent:
         self.ownership = Ownership(
             self._member,
             self._processors,
-            Surroundings(
+            OwnershipConfig(
                 clock,
                 Status(),  # a worker whose view is read anew is ready: it folds, and the view says so itself
                 on_fatal=self._member.fail,

@@ -16,15 +16,14 @@ from typing import Final
 from redis.exceptions import OutOfMemoryError
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.clocks import AcknowledgedUntil, TrustedClock, advanced, is_caught_up
 from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.fingerprints import followed_by
-from streams_app.delivery.partition_clock import AcknowledgedUntil, advanced, is_caught_up
-from streams_app.delivery.processor import Claim, Edges, Mark, Processor, Processors
+from streams_app.delivery.processor import Claim, LogBounds, OffsetAndMetadata, Processor, Processors
 from streams_app.delivery.tasks import ended, run
-from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import TryAgainError
 from streams_app.health.outage_reporter import OutageReporter
-from streams_app.health.progress import Moves
+from streams_app.health.progress import Progress
 from streams_app.live.core.decide import ViewRule, definition_of
 from streams_app.live.core.operations import ViewBatch, view_batches
 from streams_app.live.store.keys import view_keys
@@ -111,7 +110,7 @@ class ViewProcessor(Processor):
         is_claimed: Whether the state is ours, as far as is known.
     """
 
-    held = 0
+    in_flight = 0
 
     def __init__(self, tp: TP, context: ViewContext) -> None:
         """Nothing is claimed yet."""
@@ -152,7 +151,7 @@ class ViewProcessor(Processor):
         )  # fmt: skip
         if claim.mark is None:
             # Nobody has committed here before: only now Kafka says that the partition is ours.
-            await claim.commit_now(Mark(claim.edges.begin))
+            await claim.commit_now(OffsetAndMetadata(claim.log_bounds.begin))
         claimed = await self._claim_state(claim)
         self._fence, self._clock_ms, self._marks = claimed.fence, claimed.clock_ms, claimed.marks
         self._acknowledged = AcknowledgedUntil()
@@ -163,25 +162,25 @@ class ViewProcessor(Processor):
 
     def deliver(self, batch: Batch) -> None:
         """Takes the next range."""
-        self.held += len(batch.records)
+        self.in_flight += len(batch.records)
         self._batches.append(batch)
         self._wake.set()
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> OffsetAndMetadata | None:
         """Behind the fence; nothing while the state is not ours."""
-        return Mark(self._fence + 1) if self.is_claimed else None
+        return OffsetAndMetadata(self._fence + 1) if self.is_claimed else None
 
     def tick(self, now_ms: int) -> None:
         """Items may be due."""
         self._is_due = True
         self._wake.set()
 
-    def moves(self, monotonic_ms: int) -> Moves | None:
+    def progress(self, monotonic_ms: int) -> Progress | None:
         """Whether what ticks ask for is done."""
         if self._context.outages.fault is not None or not self.is_claimed:
             return None
         why = f"live view {self._context.view.name} does not expire items of {self._tp}"
-        return Moves(self._ticks_done, self._ticks_done + self._is_due, f"view={self._context.view.name} source={self._tp}", why)
+        return Progress(self._ticks_done, self._ticks_done + self._is_due, f"view={self._context.view.name} source={self._tp}", why)
 
     async def revoke(self, seconds: float) -> None:
         """Stops at once; the state stays for the next owner."""
@@ -199,15 +198,15 @@ class ViewProcessor(Processor):
         if found is not None and await claim.common_end(found.marks.log, found.fence + 1) is not None:
             # What it shows is of events that are gone: it is read once more, as it is now.
             found = await self._store.claim(definition, claim.topic_id, claim.partitions, drop=True)
-        if found is not None and claim.was_reset and found.fence + 1 >= claim.edges.begin:
+        if found is not None and claim.was_reset and found.fence + 1 >= claim.log_bounds.begin:
             # The reader was thrown back, and not by retention: the topic was made again.
             found = await self._store.claim(definition, claim.topic_id, claim.partitions, drop=True)
         if found is not None:
             return found
         start = await claim.offset_at(self._context.clock.now_ms() - view.expiry_ms)
         # After that: what is behind this end arrives later than the clock the state begins with.
-        edges = await claim.edges_now()
-        begin = view_start(start, edges, view.expiry_ms)
+        bounds = await claim.log_bounds_now()
+        begin = view_start(start, bounds, view.expiry_ms)
         logger.info("live view is read from its source view=%s source=%s offset=%d", view.name, self._tp, begin.fence + 1)
         created = await self._store.claim(definition, claim.topic_id, claim.partitions, begin=begin)
         assert created is not None  # it was to be created
@@ -215,17 +214,17 @@ class ViewProcessor(Processor):
 
     async def _skip_removed(self, claim: Claim) -> None:
         """Moves the fence over what retention has removed before it was read; the view says so for one expiry."""
-        edges = await claim.edges_now()
-        if self._fence + 1 >= edges.begin:
+        bounds = await claim.log_bounds_now()
+        if self._fence + 1 >= bounds.begin:
             return
         logger.error(
             "retention overtook a live view, what is missing would be shown until it had expired view=%s source=%s offsets=%d-%d",
-            self._context.view.name, self._tp, self._fence + 1, edges.begin - 1,
+            self._context.view.name, self._tp, self._fence + 1, bounds.begin - 1,
         )  # fmt: skip
-        whole_ms = edges.asked_ms + self._context.view.expiry_ms
-        marks = self._marks_at(edges.begin - 1)._replace(whole_ms=max(self._marks.whole_ms, whole_ms))
-        await self._store.apply(self._fence, edges.begin - 1, (), marks)
-        self._fence, self._marks = edges.begin - 1, marks
+        whole_ms = bounds.asked_ms + self._context.view.expiry_ms
+        marks = self._marks_at(bounds.begin - 1)._replace(whole_ms=max(self._marks.whole_ms, whole_ms))
+        await self._store.apply(self._fence, bounds.begin - 1, (), marks)
+        self._fence, self._marks = bounds.begin - 1, marks
 
     # ---- working
 
@@ -263,8 +262,8 @@ class ViewProcessor(Processor):
 
         if part.to > self._fence:
             await self._retry_until_done(apply, when_full=lambda: self._expire_once(claim, moves_clock=False))
-        self.held -= part.events
-        claim.applied()
+        self.in_flight -= part.events
+        claim.on_progress()
 
     def _on_unsent(self, topic: str, error: BaseException) -> None:
         """Says which topic stands in the way; the worker is not stuck while it waits for it."""
@@ -302,7 +301,7 @@ class ViewProcessor(Processor):
         """Does something in Redis as soon as that works; a script that was done and whose reply was lost says so.
 
         Raises:
-            RefusedError: The state is not as it was left.
+            FencedError: The state is not as it was left.
         """
         outages = self._context.outages
         while True:
@@ -329,19 +328,19 @@ class ViewProcessor(Processor):
         return self._marks if reading is None or fence + 1 < reading else self._marks._replace(reading=None)
 
 
-def view_start(start: int, edges: Edges, expiry_ms: int) -> ViewStart:
+def view_start(start: int, bounds: LogBounds, expiry_ms: int) -> ViewStart:
     """The state with which a view begins that has none (pure).
 
     Args:
         start: Offset of the first record that may not have expired.
-        edges: Of the log, asked for after that.
+        bounds: Of the log, asked for after that.
         expiry_ms: An item is gone so long after its time.
 
     Returns:
         Its clock is the moment at which the end of the log was asked for: whatever was there by then is read before it is shown.
     """
-    begin = max(start, edges.begin)
+    begin = max(start, bounds.begin)
     # Where the log begins with what is asked for, retention may have removed more of it; it has not where the log is whole.
-    is_cut = edges.begin > 0 and begin == edges.begin
-    whole_ms = edges.asked_ms + expiry_ms if is_cut else 0
-    return ViewStart(begin - 1, edges.asked_ms, ViewMetadata(edges.end if edges.end > begin else None, whole_ms))
+    is_cut = bounds.begin > 0 and begin == bounds.begin
+    whole_ms = bounds.asked_ms + expiry_ms if is_cut else 0
+    return ViewStart(begin - 1, bounds.asked_ms, ViewMetadata(bounds.end if bounds.end > begin else None, whole_ms))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from streams_app.delivery.refused import Refused
+from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError
 from streams_app.live.core.decide import Put, Removal, ViewRecord, ViewRule
 from streams_app.live.core.state import Item
@@ -74,7 +74,7 @@ class ViewBatch:
 
     to: int
     pages: dict[str, PageChange] = field(default_factory=dict)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RejectedEvent] = field(default_factory=list)
     counts: Tally[str] = field(default_factory=Tally)
     events: int = 0
     last: ViewRecord | None = None
@@ -91,7 +91,7 @@ class ViewBatch:
         try:
             meaning = decider.decide(partition, record, now_ms)
         except BadEventError as error:
-            self.refused.append(Refused(record, error.reason, error.detail))
+            self.refused.append(RejectedEvent(record, error.reason, error.detail))
             self.counts["refused"] += 1
             return
         if isinstance(meaning, Put):

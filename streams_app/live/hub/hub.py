@@ -16,7 +16,7 @@ from typing import Final
 from redis.asyncio import Redis
 
 from streams_app.clock import Clock
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
@@ -31,7 +31,7 @@ from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-ERRORS: Final = (*REDIS_ERRORS, RefusedError, TimeoutError)
+ERRORS: Final = (*REDIS_ERRORS, FencedError, TimeoutError)
 """What a poll may raise."""
 
 EARLY_SECONDS: Final = 0.02

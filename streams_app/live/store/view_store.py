@@ -173,7 +173,7 @@ class LiveScripts(Protocol):
 
     @property
     def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:
-        """Name → what takes keys and arguments and returns the reply, or raises :class:`.RefusedError`."""
+        """Name → what takes keys and arguments and returns the reply, or raises :class:`.FencedError`."""
 
 
 class LiveRedisScripts:
@@ -262,7 +262,7 @@ class ViewStore:
             marks: What the state says of itself afterwards.
 
         Raises:
-            RefusedError: Another owner, or Redis has lost what it held; nothing was written.
+            FencedError: Another owner, or Redis has lost what it held; nothing was written.
         """
         self._seq += 1
         given = [
@@ -289,7 +289,7 @@ class ViewStore:
             limit: Items at most.
 
         Raises:
-            RefusedError: As in :meth:`apply`.
+            FencedError: As in :meth:`apply`.
         """
         self._seq += 1
         reply = await self._call(

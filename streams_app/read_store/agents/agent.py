@@ -14,9 +14,8 @@ from typing import Final
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
-from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.surroundings import Surroundings
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.clocks import TrustedClock
+from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.health.status import Status
@@ -58,7 +57,7 @@ class ReadStoreAgent:
         self.ownership = Ownership(
             self._member,
             processors,
-            Surroundings(
+            OwnershipConfig(
                 TrustedClock(clock),
                 Status(),  # a worker whose read store is away is ready: it folds
                 on_fatal=self._member.fail,

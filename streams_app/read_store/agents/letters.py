@@ -13,9 +13,9 @@ from typing import Final, Protocol
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
+from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.dead_letters import DeadLetters, Refuser
-from streams_app.delivery.refused import Refused
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
 from streams_app.kafka.producer import AckedProducer
@@ -44,14 +44,14 @@ class Read:
     changes: Sequence[CellChange]
 
 
-def not_a_record(record: OutputRecord, why: str) -> Refused:
+def not_a_record(record: OutputRecord, why: str) -> RejectedEvent:
     """A record that is no folded record of the fold of its topic."""
-    return Refused(record, "not-a-record", why, headers=_error(why))
+    return RejectedEvent(record, "not-a-record", why, headers=_error(why))
 
 
 def not_storable(
     read: Iterable[Read], refused: Mapping[tuple[Cell, int], str], failed: Mapping[tuple[Cell, int], str]
-) -> list[Refused]:
+) -> list[RejectedEvent]:
     """The records that the refused changes come from, each once; of one change the first record.
 
     Args:
@@ -67,7 +67,7 @@ def not_storable(
         if whys:
             why = next(iter(whys.values()))
             reason: Reason = "source-failed" if places[0] in failed else "not-storable"
-            found.append(Refused(one.record, reason, f"{', '.join(whys)}: {why}", headers=_error(why)))
+            found.append(RejectedEvent(one.record, reason, f"{', '.join(whys)}: {why}", headers=_error(why)))
     return found
 
 
@@ -89,7 +89,7 @@ class StoreLetters:
         self._clock = TrustedClock(clock)
         self._kept: dict[TP, set[int]] = {}
 
-    async def keep(self, source: TP, refused: Sequence[Refused]) -> None:
+    async def keep(self, source: TP, refused: Sequence[RejectedEvent]) -> None:
         """Returns when the broker has a letter of each record; one that it has is not sent again until :meth:`passed`.
 
         Raises:

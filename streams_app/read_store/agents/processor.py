@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.fingerprints import Fingerprint, followed_by, of_text, thinned, to_text, up_to
-from streams_app.delivery.processor import Claim, Mark, Processor, Processors
+from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor, Processors
 from streams_app.delivery.tasks import ended, run
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.read_store.agents.letters import OutputRecord
@@ -109,7 +109,7 @@ class StoreProcessors(Processors):
 class StoreProcessor(Processor):
     """See :class:`streams_app.delivery.processor.Processor`. At least once: the version guard makes a repetition harmless."""
 
-    held = 0
+    in_flight = 0
 
     def __init__(self, tp: TP, processors: StoreProcessors) -> None:
         """Nothing is claimed yet."""
@@ -164,10 +164,10 @@ class StoreProcessor(Processor):
 
     def deliver(self, batch: Batch) -> None:
         """Takes the next range."""
-        self.held += len(batch.records)
+        self.in_flight += len(batch.records)
         self._arrived.put_nowait(batch)
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> OffsetAndMetadata | None:
         """What the store has taken."""
         return None if self._next is None else self._mark(self._next)
 
@@ -193,7 +193,7 @@ class StoreProcessor(Processor):
                     await self._sync_batch(batch, claim)
         except ProgressError as error:
             self._next = None  # a mark of what the store does not have
-            claim.refused("progress", str(error), "sync")
+            claim.resync("progress", str(error), "sync")
 
     async def _look(self) -> None:
         """A store that has gone back is noticed in silence, too."""
@@ -209,9 +209,9 @@ class StoreProcessor(Processor):
                 step = ProgressStep(self._tp, self._stored, next_offset)
                 done = await self._processors.done(self, partial(self._sync.sync_once, step, left))
                 self._next = self._stored = done.next_offset
-                self.held -= done.records
+                self.in_flight -= done.records
                 left = left[done.records :]
-                claim.applied()
+                claim.on_progress()
                 if self._is_over:
                     return
             if not self._read or self._read[-1].offset < records[-1].offset:
@@ -219,7 +219,7 @@ class StoreProcessor(Processor):
         self._processors.syncing(self._tp, None)
         # A range without records moves the mark, too; the store learns of it with the next record.
         self._next = batch.end
-        claim.applied()
+        claim.on_progress()
 
     async def _lost_by_broker(self, claim: Claim, stored: int | None, former_end: int) -> tuple[int | None, int | None]:
         """The offset from which on the log is to be read once more; None: from none. And its common end with another log.
@@ -231,7 +231,7 @@ class StoreProcessor(Processor):
         mark = claim.mark
         if mark is None or stored is None or not claim.topic_id:
             return None, None
-        noted, _, text = mark.note.partition("~")
+        noted, _, text = mark.metadata.partition("~")
         if noted != claim.topic_id or (claim.was_reset and not text):
             return None, None
         self._read = of_text(text)
@@ -239,12 +239,12 @@ class StoreProcessor(Processor):
         if common is not None:
             self._read = up_to(self._read, common)
             return min(common, mark.offset), common
-        uncommitted_from = max(mark.offset, claim.edges.begin, former_end)
+        uncommitted_from = max(mark.offset, claim.log_bounds.begin, former_end)
         return uncommitted_from if self._read and uncommitted_from < stored else None, None
 
-    def _mark(self, offset: int) -> Mark:
+    def _mark(self, offset: int) -> OffsetAndMetadata:
         """The note says of which log the offset is: offsets do not tell one that was made again and filled, or that went back."""
-        return Mark(offset, f"{self._topic_id}~{to_text(self._read)}" if self._read else self._topic_id)
+        return OffsetAndMetadata(offset, f"{self._topic_id}~{to_text(self._read)}" if self._read else self._topic_id)
 
 
 def beginning(stored: int | None, claim: Claim) -> int:
@@ -258,10 +258,10 @@ def beginning(stored: int | None, claim: Claim) -> int:
         Below ``stored`` where the topic was made again: its log ended below what the store had taken of it, so that the client was
         thrown back, or it has another id. Above ``stored`` where retention removed what follows it.
     """
-    begin = claim.edges.begin
+    begin = claim.log_bounds.begin
     if stored is None:
         return begin
-    noted, _, read = claim.mark.note.partition("~") if claim.mark is not None else ("", "", "")
+    noted, _, read = claim.mark.metadata.partition("~") if claim.mark is not None else ("", "", "")
     # Of a log that has kept its id only fingerprints say whether it went back: a first commit has its id and none.
     is_same = bool(noted and read) and noted == claim.topic_id
     is_other = (claim.was_reset and not is_same) or bool(noted and claim.topic_id and noted != claim.topic_id)

@@ -12,7 +12,7 @@ from typing import Final
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
-from streams_app.delivery.refused import Refused
+from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.health.metrics import STORE_RESULTS, Metrics
 from streams_app.read_store.agents.letters import OutputRecord, Read, StoreLetters, not_a_record, not_storable
 from streams_app.read_store.core.merge import FORMER, Cell, CellChange, newest, with_the_rest
@@ -147,7 +147,7 @@ class Sync:
         read, rejected = self._parsed(step.tp.topic, records)
         current, failed = await self._current(read)
 
-        async def keep(refused: list[Refused]) -> None:
+        async def keep(refused: list[RejectedEvent]) -> None:
             await self._keep(step.tp, [*rejected, *refused])
 
         counts, refused = await self._apply(step, read, current, failed, keep)
@@ -160,7 +160,7 @@ class Sync:
 
     async def put_back(
         self, topic: str, records: Sequence[OutputRecord], *, is_former: bool = False, dry_run: bool = False
-    ) -> list[Refused]:
+    ) -> list[RejectedEvent]:
         """Writes what records announce that became dead letters, beside the progress of their partitions.
 
         The version guard lets nothing through that the store knows better, so that records may be put back again and again. How
@@ -183,9 +183,9 @@ class Sync:
         if is_former:
             read = [Read(one.record, [replace(change, version=FORMER) for change in one.changes]) for one in read]
         current, failed = await self._current(read)
-        kept: list[Refused] = []
+        kept: list[RejectedEvent] = []
 
-        async def keep(refused: list[Refused]) -> None:
+        async def keep(refused: list[RejectedEvent]) -> None:
             kept[:] = refused
 
         if dry_run:
@@ -275,7 +275,7 @@ class Sync:
         read: Sequence[Read],
         current: Sequence[CellChange],
         failed: Mapping[tuple[Cell, int], str],
-        keep: Callable[[list[Refused]], Awaitable[None]],
+        keep: Callable[[list[RejectedEvent]], Awaitable[None]],
     ) -> tuple[Counts, dict[tuple[Cell, int], str]]:
         """Writes what the store can hold; ``keep`` is called before that with the records of what it cannot hold."""
         refused: dict[tuple[Cell, int], str] = {}
@@ -294,9 +294,9 @@ class Sync:
                     self._metrics.read_store_writes.labels(self.store_name, result).inc(getattr(counts, result))
                 return counts, refused
 
-    def _parsed(self, topic: str, records: Sequence[OutputRecord]) -> tuple[list[Read], list[Refused]]:
+    def _parsed(self, topic: str, records: Sequence[OutputRecord]) -> tuple[list[Read], list[RejectedEvent]]:
         read: list[Read] = []
-        rejected: list[Refused] = []
+        rejected: list[RejectedEvent] = []
         for record in records:
             parsed = parse(record.key, record.value, self._expected[topic])
             if isinstance(parsed, Rejected):
@@ -305,7 +305,7 @@ class Sync:
                 read.append(Read(record, parsed))
         return read, rejected
 
-    async def _keep(self, tp: TP, refused: Sequence[Refused]) -> None:
+    async def _keep(self, tp: TP, refused: Sequence[RejectedEvent]) -> None:
         if not refused:
             return
         await self._letters.keep(tp, refused)

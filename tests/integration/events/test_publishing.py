@@ -15,7 +15,7 @@ from aiokafka.structs import ConsumerRecord
 from prometheus_client import CollectorRegistry
 
 from streams_app import Catalogue, Event, Events, Received, Settings
-from streams_app.delivery.outgoing import Outcomes, Outgoing
+from streams_app.delivery.producer import Outcomes, Outgoing
 from streams_app.errors import BadEventError, ConfigurationError, NotPublishedError
 from streams_app.health.metrics import Metrics
 from streams_app.kafka.producer import AckedProducer

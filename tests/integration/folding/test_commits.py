@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed, Member, NotOwnerError
+from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
 from streams_app.kafka.members import commit_as, committed_of
 from tests.checker import event
 from tests.helpers import wait_until

@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.clocks import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.shard.shard import Shard

@@ -13,9 +13,8 @@ from redis.asyncio import Redis
 from streams_app import Fold
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.processor import Claim, Edges, Mark
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.clocks import ReaderView, TrustedClock
+from streams_app.delivery.processor import Claim, LogBounds, OffsetAndMetadata
 from streams_app.folding.agents.processor import FoldProcessor
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
@@ -29,9 +28,9 @@ async def test_a_fold_that_drops_a_cancellation_ends_with_its_claim(redis_client
     fold, tp = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1)), TP("t", 0)
     shard = Shard(fold, tp, ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "f", "t", 0)))
     processor = FoldProcessor(shard, posts_of(fold), parts_of(redis_client, names, fold, TrustedClock(SystemClock())))
-    edges = Edges(0, 1, 0)
+    bounds = LogBounds(0, 1, 0)
     partition: Any = SimpleNamespace(
-        applied=lambda: None, reader_view=lambda: ReaderView(None, None), edges_now=AsyncMock(return_value=edges)
+        applied=lambda: None, reader_view=lambda: ReaderView(None, None), log_bounds_now=AsyncMock(return_value=bounds)
     )
     begun = asyncio.Event()
 
@@ -42,7 +41,7 @@ async def test_a_fold_that_drops_a_cancellation_ends_with_its_claim(redis_client
         except asyncio.CancelledError:
             pass  # as asyncio.wait_for of Python 3.11 does in the moment in which its call completes
 
-    await processor.claim(Claim(tp, "f", 1, "m", Mark(0), edges, 1, "", was_reset=False, _partition=partition))
+    await processor.claim(Claim(tp, "f", 1, "m", OffsetAndMetadata(0), bounds, 1, "", was_reset=False, _partition=partition))
     with patch.object(processor, "fold_once", drops):
         processor.deliver(Batch(tp, [], 0, 1, stable_offset=1, fetched_at_ms=1, seek_number=0))
         await begun.wait()

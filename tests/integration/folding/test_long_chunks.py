@@ -13,8 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.clocks import ReaderView, TrustedClock
 from streams_app.fold import Fold
 from streams_app.folding.agents.processor import FoldProcessor
 from streams_app.folding.core import chunks as chunks_module

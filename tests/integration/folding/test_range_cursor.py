@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from redis.asyncio import Redis
 
-from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.clocks import ReaderView
+from streams_app.delivery.scripts import FencedError
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.folding.shard import shard as sharding
@@ -135,13 +135,13 @@ async def test_a_script_of_a_range_that_is_not_the_stored_one_is_refused(
     await redis_client.hset(store.keys.meta, mapping=change)  # type: ignore[arg-type]  # the stub wants keys of all kinds
     before = await state_of(store)
 
-    with pytest.raises(RefusedError, match=cause):
+    with pytest.raises(FencedError, match=cause):
         await step(store, A)
     assert before == await state_of(store)
 
 
 async def test_a_cursor_where_no_range_is_under_way_is_refused(store: ShardStore) -> None:
-    with pytest.raises(RefusedError, match="range"):
+    with pytest.raises(FencedError, match="range"):
         await step(store, A)
 
 
@@ -182,7 +182,7 @@ async def test_an_owner_whose_cursor_is_ahead_of_the_stored_one_is_refused_as_re
         await shard.fold_once(progress)
     await redis_client.hset(shard.store.keys.meta, "cursor", A)
 
-    with pytest.raises(RefusedError, match="range"):
+    with pytest.raises(FencedError, match="range"):
         await shard.fold_once(progress)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.clocks import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.core import chunks as chunks_module
 from streams_app.folding.core.closing import Bounds

@@ -10,8 +10,8 @@ import pytest
 from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.clocks import ReaderView
+from streams_app.delivery.scripts import FencedError
 from streams_app.fold import Fold
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.shard.shard import Shard
@@ -108,7 +108,7 @@ async def test_an_owner_that_skips_knows_whether_the_range_goes_on(
 
 async def test_another_definition_drops_the_range_which_is_folded_again_from_its_begin(store: ShardStore) -> None:
     await beyond_the_cursor(store)
-    with pytest.raises(RefusedError, match="not-drained"):
+    with pytest.raises(FencedError, match="not-drained"):
         await store.define("me", "new")
     await store.finish("me", [(3, 3, 1)])
     await store.define("me", "new")

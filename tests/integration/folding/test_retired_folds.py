@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.processor import Claim, Edges, Mark
+from streams_app.delivery.processor import Claim, LogBounds, OffsetAndMetadata
 from streams_app.folding.agents.retired_folds import RetiredFoldProcessor
 from streams_app.folding.core.event import FoldEvent
 from tests.conftest import Names
@@ -23,7 +23,7 @@ async def test_a_partition_whose_drain_lost_a_reply_is_claimed_again(redis_clien
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
     refused: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
     partition: Any = SimpleNamespace(refused=lambda *said: refused.put_nowait(said))
-    claim = Claim(TP("t", 0), "f", 1, "m", Mark(0), Edges(0, 1, 0), 1, "", was_reset=False, _partition=partition)
+    claim = Claim(TP("t", 0), "f", 1, "m", OffsetAndMetadata(0), LogBounds(0, 1, 0), 1, "", was_reset=False, _partition=partition)
     clock = SimpleNamespace(now_ms=lambda: 2_000)
     parts = SimpleNamespace(producer=None, clock=clock, metrics=None, dead_letters_of=lambda *_: None)
     processor = RetiredFoldProcessor(shard.store, cast("Any", parts))

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import MemoryShard
@@ -87,7 +87,7 @@ async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, st
 
 
 async def test_fold_is_refused_without_state(redis) -> None:
-    with pytest.raises(RefusedError, match="no-state"):
+    with pytest.raises(FencedError, match="no-state"):
         await fold(new_store(redis), -1, one(0), BOUNDS)
 
 
@@ -95,7 +95,7 @@ async def test_fold_is_refused_to_another_token(redis) -> None:
     store = new_store(redis)
     await store.claim("another", -1, b"eeee", "")
 
-    with pytest.raises(RefusedError, match="token"):
+    with pytest.raises(FencedError, match="token"):
         await fold(store, -1, one(0), BOUNDS)
 
 
@@ -103,7 +103,7 @@ async def test_fold_is_refused_at_another_fence(redis) -> None:
     store = new_store(redis)
     await store.claim("me", 6, b"eeee", "")
 
-    with pytest.raises(RefusedError, match="fence"):
+    with pytest.raises(FencedError, match="fence"):
         await fold(store, -1, one(0), BOUNDS)
 
 
@@ -131,7 +131,7 @@ async def test_claim_keeps_the_state_and_takes_it_from_the_former_owner(redis) -
         store.skip("me", 3, 9),
         store.define("me", ""),
     ):
-        with pytest.raises(RefusedError, match="token"):
+        with pytest.raises(FencedError, match="token"):
             await attempt
 
 
@@ -139,7 +139,7 @@ async def test_seal_checks_the_fence_so_that_an_idle_owner_notices(redis) -> Non
     store = new_store(redis)
     await store.claim("me", 5, b"eeee", "")
 
-    with pytest.raises(RefusedError, match="fence"):
+    with pytest.raises(FencedError, match="fence"):
         await seal(store, 4, 2_000)
 
 
@@ -268,7 +268,7 @@ async def test_skip_needs_every_group_sealed(redis) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
     await fold(store, -1, one(0), BOUNDS)
-    with pytest.raises(RefusedError, match="open-groups"):
+    with pytest.raises(FencedError, match="open-groups"):
         await store.skip("me", 0, 9)
     flushed = await seal(store, 0, 0, quiet=False, everything=True)
     await store.skip("me", 0, 9)

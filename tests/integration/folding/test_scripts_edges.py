@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from streams_app.delivery.fingerprints import Fingerprint
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.record import Sealed
@@ -52,7 +52,7 @@ async def test_skip_and_seal_and_fold_ask_for_the_same_fence(store: ShardStore) 
     await store.skip("me", -1, 9)  # a reply was lost
 
     for attempt in (store.skip("me", 3, 20), seal(store, 3, 1_000), fold(store, 3, one(4))):
-        with pytest.raises(RefusedError, match="fence"):
+        with pytest.raises(FencedError, match="fence"):
             await attempt
     assert await store.watermark() == 10
 
@@ -62,12 +62,12 @@ async def test_rewind_moves_the_fence_back_for_its_owner_alone_and_only_from_whe
     read = (Fingerprint(4, 7),)
 
     for token, fence, cause in (("other", 9, "token"), ("me", 8, "fence"), ("me", 3, "fence")):
-        with pytest.raises(RefusedError, match=cause):
+        with pytest.raises(FencedError, match=cause):
             await store.rewind(token, fence, 4, read, 5)
     assert 10 == await store.watermark()
     await store.rewind("me", 9, 4, read, 5)
     await store.rewind("me", 9, 4, read, 5)  # a reply was lost
-    with pytest.raises(RefusedError, match="fence"):
+    with pytest.raises(FencedError, match="fence"):
         await store.rewind("me", 9, 4, read, 6)
     claimed = await store.claim("me", None, b"", "")
 
@@ -77,10 +77,10 @@ async def test_rewind_moves_the_fence_back_for_its_owner_alone_and_only_from_whe
 
 async def test_rewind_waits_for_open_groups_and_for_the_outbox(store: ShardStore) -> None:
     await fold(store, -1, one(0))
-    with pytest.raises(RefusedError, match="open-groups"):
+    with pytest.raises(FencedError, match="open-groups"):
         await store.rewind("me", 0, -1, (), 1)
     await seal(store, 0, 0, everything=True)
-    with pytest.raises(RefusedError, match="open-groups"):
+    with pytest.raises(FencedError, match="open-groups"):
         await store.rewind("me", 0, -1, (), 1)
     await store.finish("me", [(0, 0, 1)])
     await store.rewind("me", 0, -1, (), 1)
@@ -108,10 +108,10 @@ async def test_a_broken_rewind_is_caught(
 
 async def test_another_definition_waits_for_open_groups_and_for_the_outbox(store: ShardStore) -> None:
     await fold(store, -1, one(0))
-    with pytest.raises(RefusedError, match="not-drained"):
+    with pytest.raises(FencedError, match="not-drained"):
         await store.define("me", "new")
     await seal(store, 0, 0, everything=True)
-    with pytest.raises(RefusedError, match="not-drained"):
+    with pytest.raises(FencedError, match="not-drained"):
         await store.define("me", "new")
     await store.finish("me", [(0, 0, 1)])
     await store.define("me", "new")

@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 from streams_app.journal.agents import keeper as keeping_module
 from streams_app.journal.agents.keeper import Keeper, Keeping
 from streams_app.journal.core.block import decode, encode, stored_bytes
@@ -405,6 +405,6 @@ async def test_keeper_of_a_shard_that_is_lost_ends(shard: Shard) -> None:
     await shard.add()
     await JournalStore(shard.scripts, shard.keys, "b").claim("id", 1)
 
-    with pytest.raises(RefusedError, match="token"):
+    with pytest.raises(FencedError, match="token"):
         await shard.keeper.run()
     assert {"0:a", "300:a"} == await shard.names()

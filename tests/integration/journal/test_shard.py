@@ -9,7 +9,7 @@ import pytest
 import redis.asyncio
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 from streams_app.journal.agents.shard import Shard
 from streams_app.journal.core.block import MOST_CHUNK_EVENTS
 from streams_app.journal.store.journal_store import Beginning, Found, JournalShardReader, JournalStore, ScriptSet
@@ -80,7 +80,7 @@ async def test_next_owner_goes_on_in_the_open_segment_with_what_is_known_of_it(o
     await file(second, 3, 5)
     (segment,) = second.segments
     found = await owner.reader.read(owner.keys, b"j1", -1)
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(FencedError) as refused:
         await file(first, 3, 4)
 
     assert "token" == refused.value.cause

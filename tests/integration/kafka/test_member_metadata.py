@@ -15,12 +15,11 @@ from aiokafka.protocol.commit import OffsetCommitRequest
 
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed, NotOwnerError
-from streams_app.delivery.marks import commit_of
-from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.processor import Claim, Mark, Processors
-from streams_app.delivery.surroundings import Surroundings
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.clocks import TrustedClock
+from streams_app.delivery.group_consumer import Committed, NotOwnerError
+from streams_app.delivery.offset_metadata import commit_of
+from streams_app.delivery.ownership import Ownership, OwnershipConfig
+from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processors
 from streams_app.health.status import Status
 from streams_app.kafka.member import GroupMember
 from streams_app.settings import Settings
@@ -39,11 +38,11 @@ NOTE = "n" * MOST_NOTE_BYTES
 class Noting(Taker):
     """Commits a note when it is claimed, and keeps what it found."""
 
-    found: Mark | None = None
+    found: OffsetAndMetadata | None = None
 
     async def claim(self, claim: Claim) -> int:
         self.found = claim.mark
-        self.low = Mark(5, NOTE if claim.mark is None else claim.mark.note)
+        self.low = OffsetAndMetadata(5, NOTE if claim.mark is None else claim.mark.metadata)
         await claim.commit_now(self.low)
         return 5
 
@@ -67,7 +66,7 @@ async def member_of(bootstrap: str, names: Names, topic: str) -> Any:
     settings = Settings.model_validate({"app_id": names.app_id, "kafka": kafka, "folds": [fold]})
     member = GroupMember(settings, "ship", [topic], release_seconds=1.0)
     processors = NotingProcessors(topic)
-    around = Surroundings(
+    around = OwnershipConfig(
         TrustedClock(SystemClock()),
         Status(),
         member.fail,
@@ -106,8 +105,8 @@ async def test_a_commit_under_a_former_claim_is_refused_and_the_note_of_the_next
             await first.host.commit({tp: Committed(9, "begun by nobody")}, former)
         held = await owner.host.committed(tp)
 
-    assert Mark(5, NOTE) == owner.made[-1].found
-    assert commit_of({"ship": Mark(5, NOTE)}) == held
+    assert OffsetAndMetadata(5, NOTE) == owner.made[-1].found
+    assert commit_of({"ship": OffsetAndMetadata(5, NOTE)}) == held
 
 
 async def test_a_commit_that_comes_after_its_member_has_joined_anew_is_refused(kafka: KafkaServer, names: Names) -> None:
@@ -116,20 +115,20 @@ async def test_a_commit_that_comes_after_its_member_has_joined_anew_is_refused(k
     async with member_of(kafka.bootstrap_servers, names, tp.topic) as only:
         await wait_until(lambda: tp in only.ownership.partitions, LIMIT_SECONDS, "it has claimed")
         partition = only.ownership.partitions[tp]
-        late = await cut_off(only.host, only.ownership.commit_now(partition, "ship", Mark(6, NOTE)))
+        late = await cut_off(only.host, only.ownership.commit_now(partition, "ship", OffsetAndMetadata(6, NOTE)))
         with pytest.raises(NotOwnerError):
-            await only.ownership.commit_now(partition, "ship", Mark(7, NOTE))
+            await only.ownership.commit_now(partition, "ship", OffsetAndMetadata(7, NOTE))
 
         def has_joined_anew() -> bool:
             return tp in only.ownership.partitions and only.ownership.partitions[tp].member.member_id != partition.member.member_id
 
         await wait_until(has_joined_anew, LIMIT_SECONDS, "it has joined the group as another member")
-        await only.ownership.commit_now(only.ownership.partitions[tp], "ship", Mark(8, NOTE))
+        await only.ownership.commit_now(only.ownership.partitions[tp], "ship", OffsetAndMetadata(8, NOTE))
         answer = await only.host.client._coordinator._send_req(late)
         held = await only.host.committed(tp)
 
     assert [UnknownMemberIdError.errno] == [code for _, partitions in answer.topics for _, code in partitions]
-    assert commit_of({"ship": Mark(8, NOTE)}) == held
+    assert commit_of({"ship": OffsetAndMetadata(8, NOTE)}) == held
 
 
 async def cut_off(host: GroupMember, commit: Coroutine[Any, Any, None]) -> Any:

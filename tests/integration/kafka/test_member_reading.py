@@ -9,10 +9,9 @@ import pytest
 
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.ownership import Ownership
+from streams_app.delivery.clocks import TrustedClock
+from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.delivery.processor import Claim, Processors
-from streams_app.delivery.surroundings import Surroundings
-from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.health.status import Status
 from streams_app.kafka.member import BUSY_FETCH_MAX_WAIT_MS, FETCH_MAX_WAIT_MS, GroupMember
 from streams_app.settings import Settings
@@ -41,12 +40,12 @@ class Halting(Taker):
 
     def deliver(self, batch: Batch) -> None:
         super().deliver(batch)
-        self.held = int(self.is_halting)
+        self.in_flight = int(self.is_halting)
 
     def go_on(self) -> None:
         assert self.claimed is not None
-        self.is_halting, self.held = False, 0
-        self.claimed.applied()
+        self.is_halting, self.in_flight = False, 0
+        self.claimed.on_progress()
 
 
 class HaltingProcessors(Processors):
@@ -78,13 +77,13 @@ async def test_what_a_paused_partition_goes_on_with_does_not_wait_for_a_fetch_of
     server = {"bootstrap_servers": kafka.bootstrap_servers, "session_timeout": SESSION}
     settings = Settings.model_validate({"app_id": names.app_id, "kafka": server, "folds": [fold]})
     member, processors = GroupMember(settings, "ship", [busy, quiet]), HaltingProcessors(busy, quiet)
-    around = Surroundings(
+    around = OwnershipConfig(
         TrustedClock(SystemClock()), Status(), member.fail, lambda *_: None, session_ms=2_000, tick_seconds=0.2
     )  # fmt: skip
     stop = asyncio.Event()
     running = asyncio.create_task(member.run(Ownership(member, processors, around), stop))
     try:
-        await wait_until(lambda: busy in processors.made and processors.made[busy].held == 1, LIMIT_SECONDS, "it halts")
+        await wait_until(lambda: busy in processors.made and processors.made[busy].in_flight == 1, LIMIT_SECONDS, "it halts")
         assert member.client is not None
         halted_ms = member.client._fetcher._fetch_max_wait_ms
         processors.made[busy].go_on()

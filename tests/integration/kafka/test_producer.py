@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from aiokafka.errors import ProducerClosed
 
-from streams_app.delivery.outgoing import TOO_LARGE, Outgoing
+from streams_app.delivery.producer import TOO_LARGE, Outgoing
 from streams_app.kafka.producer import AckedProducer
 from streams_app.settings.sections import KafkaSettings
 from tests.conftest import KafkaServer, Names

@@ -13,7 +13,7 @@ from aiokafka.errors import TopicAuthorizationFailedError
 from aiokafka.protocol.admin import CreateAclsRequest
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed, Member
+from streams_app.delivery.group_consumer import Committed, Member
 from streams_app.kafka.group_offsets import in_group
 from streams_app.kafka.members import commit_as
 from tests.conftest import Names, RedisServer

@@ -8,7 +8,7 @@ import redis.asyncio
 
 from streams_app.checking.finding import Finding, Level
 from streams_app.checking.live import live_findings
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 from streams_app.live.core.operations import Change
 from streams_app.live.core.state import Item
 from streams_app.live.store.keys import view_keys
@@ -49,7 +49,7 @@ class Owner:
             rounds_since += is_over.is_set()
             try:
                 await self.store.expire(self.fence, NOW_MS, moves_clock=True)
-            except RefusedError:
+            except FencedError:
                 await self._fill_again()
             await asyncio.sleep(0)
 
@@ -57,7 +57,7 @@ class Owner:
         while True:
             try:
                 return await self.fill()
-            except RefusedError:
+            except FencedError:
                 continue
 
 

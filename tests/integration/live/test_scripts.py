@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import redis.asyncio
 
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 from streams_app.live.core.operations import Change
 from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage
 from streams_app.live.store.keys import presence_keys, view_keys
@@ -167,7 +167,7 @@ async def test_whoever_does_not_find_the_state_as_he_left_it_is_refused(shard: S
             await shard.client.delete(shard.keys.meta)
         case _:
             await shard.client.restore(shard.keys.meta, 0, image or b"", replace=True)
-    with pytest.raises(RefusedError, match=cause):
+    with pytest.raises(FencedError, match=cause):
         await (store.apply(10, 11, [], ViewMetadata()) if step == "apply" else store.expire(10, CLOCK_MS + 1, moves_clock=True))
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 import redis.asyncio
 
-from streams_app.delivery.scripts import RefusedError, Script
+from streams_app.delivery.scripts import FencedError, Script
 from streams_app.live.core.decide import Put, Removal
 from streams_app.live.core.model import items_by_page
 from streams_app.live.core.operations import Change, PageChange, ViewBatch
@@ -127,9 +127,9 @@ class Run:
         fence = len(self.meant) - 1
         change = Change("p", ["a", "b"], [Item("zombie", self.now_ms, b"z")])
         if self.former is not None:
-            with suppress(RefusedError):
+            with suppress(FencedError):
                 await self.former.apply(fence, fence + 1, [change], ViewMetadata())
-        with suppress(RefusedError):
+        with suppress(FencedError):
             await self.store.apply(fence - 1, fence + 2, [change], ViewMetadata())
 
     async def expire(self) -> None:

@@ -94,7 +94,9 @@ def test_the_version_is_that_of_the_package() -> None:
 
 def test_what_an_operator_asks_does_not_load_faust() -> None:
     """It would take longer than the rest of a command."""
-    modules = "checking.logs, checking.kafka, operations.groups, operations.explain, operations.dead_letters, operations.reset"
+    modules = (
+        "checking.logs, checking.kafka, operations.groups, operations.explain_group, operations.dead_letters, operations.reset_fold"
+    )
     program = "\n".join(f"import streams_app.{module}" for module in modules.split(", "))
     command = [sys.executable, "-c", f"{program}\nimport sys\nprint('faust' in sys.modules)"]
     loaded = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.refused import Refused
+from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
 from streams_app.operations.reset_read_store import follow
@@ -224,7 +224,7 @@ async def keep(letters: Letters, record: Record, now_ms: int) -> None:
     """A letter of what the store could not hold once, and can now."""
     settings = letters.settings()
     kept = StoreLetters(settings, settings.read_store(None), Metrics(settings), ManualClock(now_ms))
-    await kept.keep(TP(letters.topic, 0), [Refused(record, "not-storable", "the column was a number")])
+    await kept.keep(TP(letters.topic, 0), [RejectedEvent(record, "not-storable", "the column was a number")])
     await kept.close()
 
 

@@ -8,7 +8,7 @@ import pytest
 import redis.asyncio
 
 from streams_app.clock import SystemClock
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 from streams_app.events.headers import identity_of
 from streams_app.subscribers.declaration import Rate
 from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys, rate_key
@@ -80,7 +80,7 @@ async def test_a_former_owner_is_refused(owners: Owners, step: str) -> None:
         "begin": lambda: former.begin([begin(5)], NOW_MS),
         "end": lambda: former.end([5], [], 6),
     }
-    with pytest.raises(RefusedError, match="token"):
+    with pytest.raises(FencedError, match="token"):
         await steps[step]()
 
     assert StoredState(5, 0, {}) == await owners.kept()
@@ -90,7 +90,7 @@ async def test_a_former_owner_is_refused(owners: Owners, step: str) -> None:
 async def test_a_redis_that_was_wiped_under_its_owner_is_noticed(owners: Owners, step: str) -> None:
     store = await owners.claimed()
     await owners.client.delete(*owners.keys.marks)
-    with pytest.raises(RefusedError, match="no-state"):
+    with pytest.raises(FencedError, match="no-state"):
         await (store.begin([begin(5)], NOW_MS) if step == "begin" else store.end([5], [], 6))
 
 
@@ -107,7 +107,7 @@ async def test_a_redis_that_was_rolled_back_under_its_owner_is_noticed(owners: O
         "begin": lambda: store.begin([begin(7)], NOW_MS),
         "end": lambda: store.end([6], [], 7),
     }
-    with pytest.raises(RefusedError, match="number"):
+    with pytest.raises(FencedError, match="number"):
         await steps[step]()
 
 
@@ -118,7 +118,7 @@ async def test_rollback_to_before_ids_were_learned_refuses_what_begins(owners: O
     await store.learn([(4, "o4")], NOW_MS)  # as after a lost reply
     await owners.client.restore(owners.keys.marks[0], 0, image or b"", replace=True)
 
-    with pytest.raises(RefusedError, match="number"):
+    with pytest.raises(FencedError, match="number"):
         await store.begin([begin(7, "o4")], NOW_MS)
 
 

@@ -9,7 +9,7 @@ import redis.asyncio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 from streams_app.events.headers import identity_of
 from streams_app.local.scripts import MemoryScripts
 from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys, rate_key
@@ -68,7 +68,7 @@ class Side:
                 case _:
                     # As by a process that has lost what it knew of the number of begins.
                     self._stores[token] = self._store(token)
-        except RefusedError as error:
+        except FencedError as error:
             return str(error)
 
 

@@ -12,9 +12,9 @@ from streams_app import Catalogue, Event, Retries
 from streams_app.checking.finding import Level, lasting
 from streams_app.checking.subscribers import commit_finding, field_findings, id_findings, key_findings, retention_findings
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed
-from streams_app.delivery.marks import commit_of
-from streams_app.delivery.processor import Mark
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.offset_metadata import commit_of
+from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.fold import Fold
 from streams_app.settings import EventsSettings, Settings
 from streams_app.subscribers.initial_offsets import mark_at
@@ -132,7 +132,7 @@ def test_ids_of_a_fold_do_not_tell_every_repetition() -> None:
         ({tp: mark_at("ship", 7, "") for tp in TPS}, "its commits say what has begun"),
         ({TPS[0]: mark_at("ship", 7, "")}, "has no commit in 1 of 2 partitions"),
         ({tp: Committed(7, "") for tp in TPS}, "the broker keeps no metadata with commits"),
-        ({tp: commit_of({"ship": Mark(7)}) for tp in TPS}, "the broker keeps no metadata with commits"),
+        ({tp: commit_of({"ship": OffsetAndMetadata(7)}) for tp in TPS}, "the broker keeps no metadata with commits"),
     ],
     ids=["placed", "a partition is missing", "no metadata", "no note"],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams_app.delivery.partition_clock import AcknowledgedUntil, ReaderView
+from streams_app.delivery.clocks import AcknowledgedUntil, ReaderView
 
 
 def at(known: AcknowledgedUntil, fence: int, high: int | None, now_ms: int) -> int:

@@ -10,10 +10,10 @@ import pytest
 from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
 from streams_app.delivery.batch import TP
+from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.dead_letters import DeadLetters, Refuser, letter_of, without_content
-from streams_app.delivery.outgoing import Outgoing
-from streams_app.delivery.refused import Refused
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.producer import Outgoing
+from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.reasons import REASONS, RECORD_TOO_LARGE, Reason
 from tests.manual_clock import ManualClock
 from tests.records import Raw
@@ -23,7 +23,7 @@ FOLD = Refuser("fold", "f", "social", "dead")
 
 
 def letter(detail: str = "why", *, key: bytes | None = b"k", value: bytes | None = b"v", addressee: str = "") -> Outgoing:
-    return letter_of(FOLD, TP("s", 3), Refused(Raw(7, 1, key, value), "user-error", detail, addressee), 99)
+    return letter_of(FOLD, TP("s", 3), RejectedEvent(Raw(7, 1, key, value), "user-error", detail, addressee), 99)
 
 
 def headers_of(record: Outgoing) -> dict[str, bytes]:
@@ -77,7 +77,7 @@ async def test_after_a_failure_only_what_is_not_acknowledged_is_sent_again_and_w
     broker = Broker([None, too_large, away], [away], [None, None])
     kept: list[Reason] = []
     letters = DeadLetters(FOLD, TP("s", 3), broker, TrustedClock(ManualClock()), lambda _, reason: kept.append(reason))
-    await letters.send([Refused(Raw(offset, 1, b"k", b"v%d" % offset), "user-error", "why") for offset in range(3)])
+    await letters.send([RejectedEvent(Raw(offset, 1, b"k", b"v%d" % offset), "user-error", "why") for offset in range(3)])
 
     assert [[b"v0", b"v1", b"v2"], [None], [b"v2", None]] == [[letter.value for letter in sent] for sent in broker.sent]
     assert ["user-error"] * 3 == kept

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.delivery.commits import Committed
-from streams_app.delivery.marks import commit_of, marks_of
-from streams_app.delivery.packed_marks import MOST_METADATA_BYTES, packed, unpacked
-from streams_app.delivery.processor import Mark
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.offset_metadata import MOST_METADATA_BYTES, commit_of, offsets_of, packed, unpacked
+from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.fold import Fold
 from streams_app.folding.metadata_size import faults_of, metadata_bytes
 
@@ -61,23 +60,26 @@ def test_no_text_stops_the_reader(text: str) -> None:
 
 
 def test_few_marks_are_json_and_many_are_packed_and_both_are_read() -> None:
-    few, many = dict.fromkeys(long_names(40), Mark(9)), dict.fromkeys(long_names(65), Mark(2**39)) | {"a": Mark(7, "4")}
+    few, many = (
+        dict.fromkeys(long_names(40), OffsetAndMetadata(9)),
+        dict.fromkeys(long_names(65), OffsetAndMetadata(2**39)) | {"a": OffsetAndMetadata(7, "4")},
+    )
 
     assert "{" == commit_of(few).metadata[0]
-    assert few == marks_of(commit_of(few), [])
+    assert few == offsets_of(commit_of(few), [])
     assert ("~", 7) == (commit_of(many).metadata[0], commit_of(many).offset)
-    assert many == marks_of(commit_of(many), [])
+    assert many == offsets_of(commit_of(many), [])
 
 
 def test_sixty_five_folds_with_long_names_fit_into_a_commit_whatever_their_offsets() -> None:
-    most = {name: Mark(MOST * (number % 2)) for number, name in enumerate(long_names(65))}
+    most = {name: OffsetAndMetadata(MOST * (number % 2)) for number, name in enumerate(long_names(65))}
 
     assert [] == faults_of([fold(name) for name in most])
     assert len(commit_of(most).metadata) <= MOST_METADATA_BYTES
 
 
 def test_metadata_that_looks_packed_and_is_not_is_that_of_somebody_else() -> None:
-    assert {"likes": Mark(5)} == marks_of(Committed(5, "~ hand-made"), ["likes"])
+    assert {"likes": OffsetAndMetadata(5)} == offsets_of(Committed(5, "~ hand-made"), ["likes"])
 
 
 def test_folds_whose_marks_would_outgrow_a_commit_are_refused_with_the_arithmetic() -> None:

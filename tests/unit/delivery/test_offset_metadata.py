@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.delivery.commits import Committed
-from streams_app.delivery.marks import commit_of, marks_of, raised
-from streams_app.delivery.processor import Mark
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.offset_metadata import commit_of, offsets_of, raised
+from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.folding.agents.claim import partitions_at_first_start
 
 offsets = st.integers(0, 2**40)
 marks = st.dictionaries(
-    st.text("abc-_0", min_size=1, max_size=5), st.builds(Mark, offsets, st.sampled_from(["", "4", "a/b, c=d;ü"])), max_size=5
+    st.text("abc-_0", min_size=1, max_size=5),
+    st.builds(OffsetAndMetadata, offsets, st.sampled_from(["", "4", "a/b, c=d;ü"])),
+    max_size=5,
 )
 
 
@@ -38,27 +40,29 @@ marks = st.dictionaries(
     ],
 )
 def test_commit_without_usable_metadata_is_the_mark_of_every_fold(metadata: str) -> None:
-    assert {"likes": Mark(41), "shares": Mark(41)} == marks_of(Committed(41, metadata), ["likes", "shares"])
+    assert {"likes": OffsetAndMetadata(41), "shares": OffsetAndMetadata(41)} == offsets_of(
+        Committed(41, metadata), ["likes", "shares"]
+    )
 
 
 def test_metadata_gives_each_fold_its_own_mark() -> None:
     committed = Committed(5, '{"likes":5,"shares":9}')
 
-    assert {"likes": Mark(5), "shares": Mark(9)} == marks_of(committed, ["likes", "shares"])
+    assert {"likes": OffsetAndMetadata(5), "shares": OffsetAndMetadata(9)} == offsets_of(committed, ["likes", "shares"])
 
 
 def test_fold_missing_from_the_metadata_is_new_and_has_no_mark() -> None:
-    assert {"likes": Mark(5)} == marks_of(Committed(5, '{"likes":5}'), ["likes", "shares"])
+    assert {"likes": OffsetAndMetadata(5)} == offsets_of(Committed(5, '{"likes":5}'), ["likes", "shares"])
 
 
 def test_mark_of_a_fold_unknown_here_is_carried_on() -> None:
-    read = marks_of(Committed(5, '{"likes":5,"older":8}'), ["likes"])
+    read = offsets_of(Committed(5, '{"likes":5,"older":8}'), ["likes"])
 
-    assert {"likes": 7, "older": 8} == json.loads(commit_of(raised(read, {"likes": Mark(7)})).metadata)
+    assert {"likes": 7, "older": 8} == json.loads(commit_of(raised(read, {"likes": OffsetAndMetadata(7)})).metadata)
 
 
 def test_committed_offset_is_the_lowest_mark() -> None:
-    assert Committed(3, '{"a":3,"b":9}') == commit_of({"b": Mark(9), "a": Mark(3)})
+    assert Committed(3, '{"a":3,"b":9}') == commit_of({"b": OffsetAndMetadata(9), "a": OffsetAndMetadata(3)})
 
 
 @pytest.mark.parametrize(
@@ -70,26 +74,32 @@ def test_committed_offset_is_the_lowest_mark() -> None:
     ],
 )
 def test_mark_is_raised_and_never_lowered(low: int, expected: int) -> None:
-    before = {"likes": Mark(10, "as committed"), "other": Mark(2)}
+    before = {"likes": OffsetAndMetadata(10, "as committed"), "other": OffsetAndMetadata(2)}
     note = "new" if low >= 10 else "as committed"
 
-    assert {"likes": Mark(expected, note), "other": Mark(2)} == raised(before, {"likes": Mark(low, "new")})
+    assert {"likes": OffsetAndMetadata(expected, note), "other": OffsetAndMetadata(2)} == raised(
+        before, {"likes": OffsetAndMetadata(low, "new")}
+    )
 
 
 def test_fold_without_a_mark_gets_one_with_its_first_watermark() -> None:
-    assert {"likes": Mark(10), "new": Mark(3)} == raised({"likes": Mark(10)}, {"new": Mark(3)})
+    assert {"likes": OffsetAndMetadata(10), "new": OffsetAndMetadata(3)} == raised(
+        {"likes": OffsetAndMetadata(10)}, {"new": OffsetAndMetadata(3)}
+    )
 
 
 @given(marks.filter(bool))
-def test_marks_survive_the_way_through_a_commit(given_marks: dict[str, Mark]) -> None:
+def test_marks_survive_the_way_through_a_commit(given_marks: dict[str, OffsetAndMetadata]) -> None:
     committed = commit_of(given_marks)
 
-    assert given_marks == marks_of(committed, given_marks)
+    assert given_marks == offsets_of(committed, given_marks)
     assert min(mark.offset for mark in given_marks.values()) == committed.offset
 
 
 @given(marks, marks)
-def test_raising_goes_back_for_no_fold_and_forgets_none(before: dict[str, Mark], lows: dict[str, Mark]) -> None:
+def test_raising_goes_back_for_no_fold_and_forgets_none(
+    before: dict[str, OffsetAndMetadata], lows: dict[str, OffsetAndMetadata]
+) -> None:
     after = raised(before, lows)
 
     assert before.keys() | lows.keys() == after.keys()
@@ -105,15 +115,17 @@ def test_raising_goes_back_for_no_fold_and_forgets_none(before: dict[str, Mark],
     ("partition", "elsewhere", "expected"),
     [
         pytest.param(2, {}, 4, id="the first claim of the first start"),
-        pytest.param(2, {0: Mark(5, "4")}, 4, id="another partition of the first start"),
-        pytest.param(4, {0: Mark(5, "4"), 1: Mark(5, "4")}, 4, id="a partition that was added later"),
-        pytest.param(5, {0: Mark(5, "4"), 4: Mark(5, "4")}, 4, id="a second one keeps the count of the first start"),
-        pytest.param(2, {0: Mark(5)}, 0, id="a fold that began before counts were noted"),
+        pytest.param(2, {0: OffsetAndMetadata(5, "4")}, 4, id="another partition of the first start"),
+        pytest.param(4, {0: OffsetAndMetadata(5, "4"), 1: OffsetAndMetadata(5, "4")}, 4, id="a partition that was added later"),
+        pytest.param(
+            5, {0: OffsetAndMetadata(5, "4"), 4: OffsetAndMetadata(5, "4")}, 4, id="a second one keeps the count of the first start"
+        ),
+        pytest.param(2, {0: OffsetAndMetadata(5)}, 0, id="a fold that began before counts were noted"),
         pytest.param(2, {0: None}, 4, id="a broker that keeps no metadata"),
         pytest.param(9, {}, 10, id="a partition that the metadata of this host does not know yet"),
     ],
 )
 def test_a_fold_knows_how_many_partitions_there_were_when_it_began(
-    partition: int, elsewhere: dict[int, Mark | None], expected: int
+    partition: int, elsewhere: dict[int, OffsetAndMetadata | None], expected: int
 ) -> None:
     assert expected == partitions_at_first_start(partition, elsewhere, present=4)

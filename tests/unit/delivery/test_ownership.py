@@ -11,10 +11,10 @@ import pytest
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.ownership import CLAIM_SECONDS
-from streams_app.delivery.patience import LONG_AGO_MS, Stumbling
-from streams_app.delivery.processor import READS_NOTHING, Claim, Edges, Mark
+from streams_app.delivery.processor import NO_OFFSET, Claim, LogBounds, OffsetAndMetadata
 from streams_app.delivery.ranges import HOLE, IDLE, IDLE_MS, RESET, STUCK_MS, Ranges, Served
-from streams_app.health.progress import Moves
+from streams_app.delivery.retry import LONG_AGO_MS, ReclaimBackoff
+from streams_app.health.progress import Progress
 from tests.helpers import wait_until
 from tests.ownership import TICK_SECONDS, TP0, Host, Taker, Worker, batch, never
 from tests.virtual_loop import in_no_time
@@ -25,8 +25,8 @@ from tests.virtual_loop import in_no_time
 class Mover(Taker):
     """A processor that does something by itself."""
 
-    def moves(self, monotonic_ms: int) -> Moves | None:
-        return Moves(3, 4, "mover", "it has one thing left to do")
+    def progress(self, monotonic_ms: int) -> Progress | None:
+        return Progress(3, 4, "mover", "it has one thing left to do")
 
 
 def test_a_processor_that_does_something_by_itself_is_watched_beside_its_partition() -> None:
@@ -34,7 +34,7 @@ def test_a_processor_that_does_something_by_itself_is_watched_beside_its_partiti
     worker.hold(Taker(), Mover())
     worker.host.assigned = {TP0}
 
-    assert {TP0: (10, 15), ("b", TP0): (3, 4)} == {key: one[:2] for key, one in worker.ownership.moves({TP0: 15}, 0).items()}
+    assert {TP0: (10, 15), ("b", TP0): (3, 4)} == {key: one[:2] for key, one in worker.ownership.progress({TP0: 15}, 0).items()}
 
 
 def test_a_partition_whose_end_nobody_has_asked_for_ends_where_the_last_fetch_said() -> None:
@@ -42,14 +42,14 @@ def test_a_partition_whose_end_nobody_has_asked_for_ends_where_the_last_fetch_sa
     worker.hold(Taker())
     worker.host.assigned, worker.host.stable_offset = {TP0}, 12
 
-    assert [(10, 12), (10, 15)] == [worker.ownership.moves(ends, 0)[TP0][:2] for ends in ({}, {TP0: 15})]
+    assert [(10, 12), (10, 15)] == [worker.ownership.progress(ends, 0)[TP0][:2] for ends in ({}, {TP0: 15})]
 
 
 def test_a_partition_that_a_known_pause_holds_up_is_not_watched() -> None:
     worker = Worker(paused={"t"})
     worker.host.assigned = {TP0}
 
-    assert {} == worker.ownership.moves({TP0: 15}, 0)
+    assert {} == worker.ownership.progress({TP0: 15}, 0)
 
 
 # What is delivered
@@ -75,7 +75,7 @@ def test_only_the_next_range_is_delivered(delivered: Batch, taken: list[Any], ca
 
 def test_each_processor_is_given_what_it_does_not_have() -> None:
     behind, ahead, reads_nothing = Taker(), Taker(), Taker()
-    ranges = Ranges({"a": Served(behind, 10), "b": Served(ahead, 13), "c": Served(reads_nothing, READS_NOTHING)})
+    ranges = Ranges({"a": Served(behind, 10), "b": Served(ahead, 13), "c": Served(reads_nothing, NO_OFFSET)})
     ranges.begin(10, 3, 0)
     for begin, end in ((10, 12), (12, 15), (15, 16)):
         assert None is ranges.deliver(batch(begin, end), 0)
@@ -86,10 +86,10 @@ def test_each_processor_is_given_what_it_does_not_have() -> None:
 
 
 def test_a_partition_is_as_far_as_the_processor_that_is_furthest_behind() -> None:
-    slow, fast = Taker(held=4), Taker()
+    slow, fast = Taker(in_flight=4), Taker()
     ranges = Ranges({"a": Served(slow, 20), "b": Served(fast, 20)})
 
-    assert (16, 4) == (ranges.done, ranges.held)
+    assert (16, 4) == (ranges.done, ranges.in_flight)
 
 
 # Where the reader stands in silence
@@ -110,7 +110,7 @@ async def test_a_reader_that_is_not_where_it_should_be_is_noticed_in_silence(
     position: int | None, idle_ms: int, held: int, cause: str | None
 ) -> None:
     worker = Worker(Host(position), idle_ms)
-    worker.hold(Taker(held=held), Taker())
+    worker.hold(Taker(in_flight=held), Taker())
     worker.ownership.tick_once()
     await asyncio.sleep(0)  # what the tick has begun takes a turn
 
@@ -143,11 +143,11 @@ def test_partitions_have_their_timers_one_after_the_other_within_a_tick_and_new_
 async def test_the_reader_of_a_partition_waits_until_what_was_delivered_is_applied() -> None:
     worker, taker = Worker(), Taker()
     partition = worker.hold(taker)
-    taker.held = 2
+    taker.in_flight = 2
     worker.ownership.deliver(batch(10, 12))
     waits = set(worker.host.paused)
-    taker.held = 0
-    worker.ownership.applied(partition)
+    taker.in_flight = 0
+    worker.ownership.on_progress(partition)
 
     assert ({TP0}, set()) == (waits, worker.host.paused)
     await worker.end()
@@ -156,10 +156,10 @@ async def test_the_reader_of_a_partition_waits_until_what_was_delivered_is_appli
 @pytest.mark.parametrize(("still_ms", "held"), [(0, 6), (STUCK_MS, 6), (STUCK_MS + 1, 0)])
 async def test_records_of_a_partition_that_does_not_move_count_for_nobody(still_ms: int, held: int) -> None:
     worker = Worker(now_ms=still_ms)
-    worker.hold(Taker(held=6))
+    worker.hold(Taker(in_flight=6))
     worker.hold(Taker(), tp=TP("t", 1), progress_ms=still_ms)
 
-    assert held == worker.ownership.held()
+    assert held == worker.ownership.in_flight()
     await worker.end()
 
 
@@ -169,10 +169,10 @@ async def test_records_of_a_partition_that_does_not_move_count_for_nobody(still_
 async def test_what_a_processor_says_after_its_partition_was_let_go_is_ignored() -> None:
     worker, taker = Worker(), Taker()
     partition = worker.hold(taker)
-    claim = Claim(TP0, "a", 1, "m", None, Edges(0, 0, 0), 1, "", was_reset=False, _partition=partition)
+    claim = Claim(TP0, "a", 1, "m", None, LogBounds(0, 0, 0), 1, "", was_reset=False, _partition=partition)
     await worker.ownership.revoked([TP0])
-    claim.refused("token")
-    claim.applied()
+    claim.resync("token")
+    claim.on_progress()
 
     assert [] == worker.causes
     await worker.end()
@@ -197,7 +197,7 @@ def test_a_claim_that_does_not_end_says_after_how_long_it_was_given_up(caplog: p
 
 def test_a_partition_that_gets_no_further_is_claimed_at_growing_intervals() -> None:
     clock: Any = SimpleNamespace(monotonic_ms=lambda: 5_000)
-    stumbling = Stumbling(clock)
+    stumbling = ReclaimBackoff(clock)
     stuck = [stumbling.again(TP0, 9) for _ in range(6)]
     moved = [stumbling.again(TP0, at)[0] for at in (10, 11, 11)]
     clock.monotonic_ms = lambda: 5_000 + LONG_AGO_MS
@@ -232,7 +232,7 @@ class Slow(Taker):
 async def test_processors_may_take_what_their_group_waits_but_for_the_last_commit(around_it: dict[str, Any], given: float) -> None:
     Slow.given.clear()
     worker = Worker(**around_it)
-    worker.hold(Slow(Mark(3)))
+    worker.hold(Slow(OffsetAndMetadata(3)))
     await worker.ownership.revoked([TP0])
 
     assert [given] == Slow.given
@@ -244,7 +244,7 @@ async def test_a_claim_again_gives_processors_the_time_that_was_asked_for(around
     Slow.given.clear()
     worker = Worker(**around_it)
     partition = worker.hold(Slow())
-    partition.refused("hole", "", "")
+    partition.resync("hole", "", "")
     await wait_until(lambda: len(Slow.given) > 0, 60, "it ends")
 
     assert [given] == Slow.given

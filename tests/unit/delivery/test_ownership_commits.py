@@ -8,8 +8,8 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed, InDoubtError, Member, NotOwnerError
-from streams_app.delivery.processor import Mark
+from streams_app.delivery.group_consumer import Committed, InDoubtError, Member, NotOwnerError
+from streams_app.delivery.processor import OffsetAndMetadata
 from tests.helpers import wait_until
 from tests.ownership import HERE, TP0, Taker, Worker, never
 
@@ -27,8 +27,8 @@ async def test_nothing_is_committed_while_any_processor_has_no_state(
     lows: list[int | None], offset: int | None, metadata: str
 ) -> None:
     worker = Worker()
-    partition = worker.hold(*(Taker(None if low is None else Mark(low)) for low in lows))
-    partition.marks.marks = {"a": Mark(4), "b": Mark(4), "c": Mark(90)}
+    partition = worker.hold(*(Taker(None if low is None else OffsetAndMetadata(low)) for low in lows))
+    partition.marks.marks = {"a": OffsetAndMetadata(4), "b": OffsetAndMetadata(4), "c": OffsetAndMetadata(90)}
     await worker.ownership.commit_once()
     found = worker.host.committed.get(TP0)
 
@@ -40,10 +40,10 @@ async def test_processors_that_are_new_together_are_committed_together() -> None
     worker = Worker()
     partition = worker.hold(Taker(), Taker())
     partition.marks.beginning.expect({"a", "b"})
-    first = asyncio.create_task(worker.ownership.commit_now(partition, "a", Mark(100)))
+    first = asyncio.create_task(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(100)))
     await asyncio.sleep(0)  # one that does not wait for the other commits in this turn
     alone = dict(worker.host.committed)
-    await worker.ownership.commit_now(partition, "b", Mark(5))
+    await worker.ownership.commit_now(partition, "b", OffsetAndMetadata(5))
     await first
 
     assert ({}, {TP0: Committed(5, '{"a":100,"b":5}')}) == (alone, worker.host.committed)
@@ -54,7 +54,7 @@ async def test_a_group_whose_broker_does_not_answer_holds_up_no_other() -> None:
     silent, other = Worker(), Worker()
     silent.host.commit = never  # type: ignore[method-assign,assignment]  # a broker that is away
     for worker in (silent, other):
-        worker.hold(Taker(Mark(12)))
+        worker.hold(Taker(OffsetAndMetadata(12)))
     waiting = asyncio.create_task(silent.ownership.commit_once())
     await asyncio.sleep(0)  # its commit begins
     await other.ownership.commit_once()
@@ -68,7 +68,7 @@ async def test_a_group_whose_broker_does_not_answer_holds_up_no_other() -> None:
 
 async def test_a_commit_is_under_the_member_of_its_claim_whoever_that_is_by_now() -> None:
     worker = Worker()
-    worker.hold(Taker(Mark(12)))
+    worker.hold(Taker(OffsetAndMetadata(12)))
     worker.host.generation, worker.host.member_id = 2, "joined anew"
     await worker.ownership.commit_once()
 
@@ -77,12 +77,12 @@ async def test_a_commit_is_under_the_member_of_its_claim_whoever_that_is_by_now(
 
 
 async def test_a_partition_that_was_let_go_while_its_marks_were_read_is_not_committed() -> None:
-    worker, taker = Worker(), Taker(Mark(12))
+    worker, taker = Worker(), Taker(OffsetAndMetadata(12))
     partition = worker.hold(taker)
 
-    async def mark() -> Mark:
+    async def mark() -> OffsetAndMetadata:
         partition.is_over = True
-        return Mark(12)
+        return OffsetAndMetadata(12)
 
     taker.mark = mark  # type: ignore[method-assign]  # it is let go meanwhile
     await worker.ownership.commit_once()
@@ -111,7 +111,9 @@ async def test_commits_that_wait_for_one_in_flight_are_made_together() -> None:
     worker = Worker()
     held = {tp: worker.hold(Taker(), tp=tp) for tp in (TP("t", number) for number in range(4))}
     requests = Requests(worker)
-    commits = [asyncio.ensure_future(worker.ownership.commit_now(one, "a", Mark(7, f"{tp}"))) for tp, one in held.items()]
+    commits = [
+        asyncio.ensure_future(worker.ownership.commit_now(one, "a", OffsetAndMetadata(7, f"{tp}"))) for tp, one in held.items()
+    ]
     await wait_until(lambda: len(requests) > 0, 60, "the first one is in flight")
     requests.may_answer.set()
     await asyncio.gather(*commits)
@@ -125,9 +127,11 @@ async def test_a_commit_says_what_was_told_while_the_one_before_was_in_flight() 
     worker = Worker()
     partition = worker.hold(Taker())
     requests = Requests(worker)
-    first = asyncio.ensure_future(worker.ownership.commit_now(partition, "a", Mark(7, "one")))
+    first = asyncio.ensure_future(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, "one")))
     await wait_until(lambda: len(requests) > 0, 60, "the first one is in flight")
-    others = [asyncio.ensure_future(worker.ownership.commit_now(partition, "a", Mark(7, note))) for note in ("two", "three")]
+    others = [
+        asyncio.ensure_future(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, note))) for note in ("two", "three")
+    ]
     await asyncio.sleep(0)  # both wait
     requests.may_answer.set()
     await asyncio.gather(first, *others)
@@ -146,7 +150,7 @@ async def test_what_was_not_committed_is_told_to_each_that_waited_for_it() -> No
         raise NotOwnerError("another generation")
 
     worker.host.commit = refuse  # type: ignore[method-assign]  # it takes nothing
-    waiting = [worker.ownership.commit_now(one, "a", Mark(7)) for one in held]
+    waiting = [worker.ownership.commit_now(one, "a", OffsetAndMetadata(7)) for one in held]
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
     assert [NotOwnerError, NotOwnerError] == [type(outcome) for outcome in outcomes]
@@ -158,7 +162,7 @@ async def test_partitions_claimed_before_and_after_a_rejoin_are_not_committed_in
     worker = Worker()
     before, after = (worker.hold(Taker(), tp=TP("t", number)) for number in range(2))
     after.member = Member(2, "joined anew")
-    await asyncio.gather(*(worker.ownership.commit_now(one, "a", Mark(7)) for one in (before, after)))
+    await asyncio.gather(*(worker.ownership.commit_now(one, "a", OffsetAndMetadata(7)) for one in (before, after)))
 
     assert [HERE, Member(2, "joined anew")] == worker.host.members
     await worker.end()
@@ -185,7 +189,7 @@ async def test_after_a_commit_without_an_answer_what_was_committed_before_is_sen
     worker.hold(taker)
     held = LostReplies(worker)
     for note in NOTES:
-        taker.low = Mark(7, note)
+        taker.low = OffsetAndMetadata(7, note)
         await worker.ownership.commit_once()
 
     assert [Committed(7, f'{{"a":7,"@notes":{{"a":"{note}"}}}}') for note in NOTES] == held
@@ -199,8 +203,10 @@ async def test_where_a_late_commit_does_harm_its_member_commits_nothing_more_but
     held = LostReplies(worker)
     outcomes: list[BaseException | None] = []
     for note in NOTES:
-        outcomes += await asyncio.gather(worker.ownership.commit_now(partition, "a", Mark(7, note)), return_exceptions=True)
-    partition.ranges.served["a"].processor.low = Mark(8)  # type: ignore[attr-defined]  # it is a Taker
+        outcomes += await asyncio.gather(
+            worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, note)), return_exceptions=True
+        )
+    partition.ranges.served["a"].processor.low = OffsetAndMetadata(8)  # type: ignore[attr-defined]  # it is a Taker
     await worker.ownership.revoked([TP0])
 
     assert [type(None), KafkaConnectionError, NotOwnerError] == [type(outcome) for outcome in outcomes]
@@ -215,9 +221,9 @@ async def test_a_member_that_has_joined_anew_after_a_commit_without_an_answer_co
     partition = worker.hold(Taker())
     held = LostReplies(worker)
     for note in NOTES[:2]:
-        await asyncio.gather(worker.ownership.commit_now(partition, "a", Mark(7, note)), return_exceptions=True)
+        await asyncio.gather(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, note)), return_exceptions=True)
     partition.member = Member(2, "joined anew")
-    await worker.ownership.commit_now(partition, "a", Mark(7, NOTES[2]))
+    await worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, NOTES[2]))
 
     assert [] == doubts
     assert 3 == len(held)
@@ -229,12 +235,12 @@ async def test_a_commit_that_was_given_up_while_it_was_on_its_way_has_had_no_ans
     worker = Worker(on_doubt=doubts.append)
     partition = worker.hold(Taker())
     requests = Requests(worker)
-    commit = asyncio.ensure_future(worker.ownership.commit_now(partition, "a", Mark(7)))
+    commit = asyncio.ensure_future(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7)))
     await wait_until(lambda: len(requests) > 0, 5, "it is in flight")
     commit.cancel()
     await asyncio.wait([commit])
     with pytest.raises(NotOwnerError):
-        await worker.ownership.commit_now(partition, "a", Mark(8))
+        await worker.ownership.commit_now(partition, "a", OffsetAndMetadata(8))
 
     assert [InDoubtError] == [type(doubt) for doubt in doubts]
     assert 1 == len(requests)
@@ -247,7 +253,9 @@ async def test_after_a_commit_without_an_answer_a_processor_that_waits_has_what_
     held = LostReplies(worker)
     outcomes: list[BaseException | None] = []
     for note in NOTES:
-        outcomes += await asyncio.gather(worker.ownership.commit_now(partition, "a", Mark(7, note)), return_exceptions=True)
+        outcomes += await asyncio.gather(
+            worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7, note)), return_exceptions=True
+        )
 
     assert [type(None), KafkaConnectionError, type(None)] == [type(outcome) for outcome in outcomes]
     assert [Committed(7, f'{{"a":7,"@notes":{{"a":"{note}"}}}}') for note in NOTES] == held
@@ -259,14 +267,14 @@ async def test_a_partition_that_is_let_go_commits_until_its_processors_have_ende
 
     class Ending(Taker):
         async def revoke(self, seconds: float) -> None:
-            await worker.ownership.commit_now(partition, "a", Mark(7))
+            await worker.ownership.commit_now(partition, "a", OffsetAndMetadata(7))
             held.append(worker.host.committed[TP0].offset)
 
-    partition = worker.hold(Ending(Mark(8)))
+    partition = worker.hold(Ending(OffsetAndMetadata(8)))
     await worker.ownership.revoked([TP0])
     held.append(worker.host.committed[TP0].offset)
     with pytest.raises(NotOwnerError):
-        await worker.ownership.commit_now(partition, "a", Mark(9))
+        await worker.ownership.commit_now(partition, "a", OffsetAndMetadata(9))
 
     assert [7, 8] == held
     await worker.end()

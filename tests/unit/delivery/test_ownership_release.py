@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from streams_app.delivery.processor import Mark
+from streams_app.delivery.processor import OffsetAndMetadata
 from tests.ownership import TP0, Taker, Worker
 from tests.virtual_loop import in_no_time
 
@@ -12,23 +12,23 @@ from tests.virtual_loop import in_no_time
 class Slow(Taker):
     """A processor that takes all the time it is given to end."""
 
-    def __init__(self, low: Mark) -> None:
+    def __init__(self, low: OffsetAndMetadata) -> None:
         super().__init__(low)
         self.given: list[float] = []
         self._until = 0.0
 
     async def revoke(self, seconds: float) -> None:
-        self.hurry(seconds)
+        self.shorten_deadline(seconds)
         while (left := self._until - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(min(1.0, left))  # virtual time
 
-    def hurry(self, seconds: float) -> None:
+    def shorten_deadline(self, seconds: float) -> None:
         self.given.append(seconds)
         self._until = asyncio.get_running_loop().time() + seconds
 
 
 def test_a_worker_that_is_told_to_stop_amidst_a_rebalance_leaves_after_the_last_commit_within_the_time_it_has() -> None:
-    worker, slow = Worker(release_seconds=62.0), Slow(Mark(8))
+    worker, slow = Worker(release_seconds=62.0), Slow(OffsetAndMetadata(8))
 
     async def schedule() -> float:
         worker.hold(slow)
@@ -44,7 +44,7 @@ def test_a_worker_that_is_told_to_stop_amidst_a_rebalance_leaves_after_the_last_
 
 
 def test_a_rebalance_that_comes_while_a_worker_stops_waits_for_its_last_commit() -> None:
-    worker, slow = Worker(release_seconds=12.0), Slow(Mark(8))
+    worker, slow = Worker(release_seconds=12.0), Slow(OffsetAndMetadata(8))
 
     async def schedule() -> None:
         worker.hold(slow)
@@ -63,7 +63,7 @@ def test_nothing_is_claimed_while_a_worker_stops() -> None:
     worker.host.assigned = {TP0}
 
     async def schedule() -> None:
-        worker.hold(Slow(Mark(8)))
+        worker.hold(Slow(OffsetAndMetadata(8)))
         stop = asyncio.create_task(worker.ownership.stop(22.0))
         await asyncio.sleep(1)  # virtual time
         worker.ownership.assigned(2)

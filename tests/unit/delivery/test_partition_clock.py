@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.delivery.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up
+from streams_app.delivery.clocks import FRESH_MS, ReaderView, advanced, is_caught_up
 
 NOW = 1_700_000_000_000
 times = st.integers(0, 10_000)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from streams_app.delivery.partition_clock import SKEW_MS
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.clocks import SKEW_MS, TrustedClock
 
 NOW = 1_700_000_000_000
 TEN_MINUTES = 600_000

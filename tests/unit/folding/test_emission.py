@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.clocks import TrustedClock
 from streams_app.fold import Fold
 from streams_app.folding.agents.emitter import FETCH_DELAY_MS, EmissionPass, Emitter
 from streams_app.folding.core.record import Sealed

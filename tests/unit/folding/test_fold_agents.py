@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.clocks import TrustedClock
 from streams_app.fold import Fold
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.core.chunks import Chunk, ChunkCutter

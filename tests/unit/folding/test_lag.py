@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed
+from streams_app.delivery.group_consumer import Committed
 from streams_app.fold import Fold
 from streams_app.folding.agents.lag import READ_MS, PartitionEnds, lags
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import OpenGroup
@@ -111,7 +111,7 @@ def test_a_cursor_behind_the_known_one_means_that_redis_went_back() -> None:
     progress.advance_to(b"sab")
     progress.advance_to(b"sab")  # a reply was lost
 
-    with pytest.raises(RefusedError, match="range"):
+    with pytest.raises(FencedError, match="range"):
         progress.advance_to(b"sa")
     assert b"sab" == progress.cursor
 
@@ -134,7 +134,7 @@ def test_a_group_is_taken_apart_in_the_same_way_once() -> None:
     progress = progress_of(GROUPS)
     progress.detail({b"sa": None, b"sb": None}, EACH)
 
-    with pytest.raises(RefusedError, match="detail"):
+    with pytest.raises(FencedError, match="detail"):
         progress.detail({b"sb": None}, EACH)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.delivery.partition_clock import FRESH_MS, SKEW_MS, ReaderView
+from streams_app.delivery.clocks import FRESH_MS, SKEW_MS, ReaderView
 from streams_app.folding.core.shard_clock import Clocks, RangeTime, ShardClock
 from tests.chaos.mutants_limits import BACKLOG_STAYS_LATE
 

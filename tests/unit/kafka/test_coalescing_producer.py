@@ -10,7 +10,7 @@ import pytest
 from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError, ProducerClosed
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.outgoing import Outcomes, Outgoing
+from streams_app.delivery.producer import Outcomes, Outgoing
 from streams_app.kafka.coalescing_producer import CoalescingProducer
 from streams_app.kafka.producer import AckedProducer
 

@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaConnectionError, NodeNotReadyError
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Member
+from streams_app.delivery.group_consumer import Member
 from streams_app.fold import Fold
 from streams_app.kafka.attempts import attempt, is_cancelled
 from streams_app.kafka.member import NO_GENERATION, GroupMember

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.clocks import ReaderView
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.kafka.open_transactions import KNOWN_MS, REPORTED_MS, OpenTransactions

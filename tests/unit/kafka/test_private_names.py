@@ -16,7 +16,18 @@ from streams_app.kafka.patches.private_names import TOUCHED, has
 PACKAGE = Path(streams_app.__file__).parent
 PATCHES = PACKAGE / "kafka" / "patches"
 LIBRARIES = ("aiokafka", "faust", "mode", "asyncio")
-OF_OTHERS = {"_replace", "_fields", "_make", "_exit", "_current_frames", "_buckets", "_sum", "_upper_bounds", "_set_running_loop"}
+OF_OTHERS = {
+    "_asdict",
+    "_replace",
+    "_fields",
+    "_make",
+    "_exit",
+    "_current_frames",
+    "_buckets",
+    "_sum",
+    "_upper_bounds",
+    "_set_running_loop",
+}
 """Private names of other libraries: of named tuples, os, sys, prometheus_client, and what asyncio has for makers of loops."""
 
 

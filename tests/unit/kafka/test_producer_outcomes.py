@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 
-from streams_app.delivery.outgoing import Outgoing
+from streams_app.delivery.producer import Outgoing
 from streams_app.kafka.fetching import stable_offset
 from streams_app.kafka.producer import AckedProducer
 from streams_app.kafka.topic_producer import Opened, ProducerBatch, TopicProducer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.processor import Mark
+from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.operations.event_facts import EventFacts, SearchedOffsets, describe, describe_none, worker_text
 from streams_app.operations.worker_pages import Page
@@ -34,7 +34,7 @@ def ship() -> Subscription:
 
 
 def found(offset: int = 30, **what: Any) -> EventFacts:
-    known = {"begin": 0, "end": 100, "mark": Mark(10), "note": NOTE, "event_id": "e1", "type": "order.paid"}
+    known = {"begin": 0, "end": 100, "mark": OffsetAndMetadata(10), "note": NOTE, "event_id": "e1", "type": "order.paid"}
     return EventFacts(TP0, offset, **{**known, **what})
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.delivery.commits import Committed
-from streams_app.delivery.marks import commit_of, marks_of
-from streams_app.delivery.processor import Mark
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.offset_metadata import commit_of, offsets_of
+from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.operations.reset_fold import without_mark
 
 FOLDS = ("likes", "shares")
@@ -14,21 +14,25 @@ FOLDS = ("likes", "shares")
 
 @pytest.mark.parametrize("start", [0, 99])
 def test_a_reset_of_one_fold_leaves_the_marks_of_the_others_where_they_are(start: int) -> None:
-    held = commit_of({"likes": Mark(5, "3"), "shares": Mark(9, "4"), "of a newer worker": Mark(7)})
+    held = commit_of(
+        {"likes": OffsetAndMetadata(5, "3"), "shares": OffsetAndMetadata(9, "4"), "of a newer worker": OffsetAndMetadata(7)}
+    )
     left = without_mark(held, FOLDS, "likes", start)
 
     assert left is not None
-    assert {"shares": Mark(9, "4"), "of a newer worker": Mark(7)} == marks_of(left, FOLDS)
+    assert {"shares": OffsetAndMetadata(9, "4"), "of a newer worker": OffsetAndMetadata(7)} == offsets_of(left, FOLDS)
     assert 7 == left.offset
 
 
 @pytest.mark.parametrize("start", [0, 99])
 def test_the_only_fold_begins_where_a_new_one_would(start: int) -> None:
-    assert commit_of({"likes": Mark(start)}) == without_mark(commit_of({"likes": Mark(5)}), ["likes"], "likes", start)
+    assert commit_of({"likes": OffsetAndMetadata(start)}) == without_mark(
+        commit_of({"likes": OffsetAndMetadata(5)}), ["likes"], "likes", start
+    )
 
 
 def test_a_commit_that_says_nothing_of_the_fold_is_left_alone() -> None:
-    assert None is without_mark(commit_of({"shares": Mark(5)}), FOLDS, "likes", 0)
+    assert None is without_mark(commit_of({"shares": OffsetAndMetadata(5)}), FOLDS, "likes", 0)
     assert None is without_mark(Committed(5, ""), ["shares"], "likes", 0)
 
 
@@ -38,4 +42,4 @@ def test_without_metadata_no_other_fold_is_moved_forward(start: int, offset: int
     left = without_mark(Committed(5, ""), FOLDS, "likes", start)
 
     assert left is not None
-    assert (offset, {"shares": Mark(5)}) == (left.offset, marks_of(left, FOLDS))
+    assert (offset, {"shares": OffsetAndMetadata(5)}) == (left.offset, offsets_of(left, FOLDS))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streams_app.delivery.processor import Mark
+from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.read_store.agents.sync import MAX_RECORDS
 from streams_app.read_store.targets.port import ProgressStep
 from tests.helpers import wait_until
@@ -30,13 +30,13 @@ async def test_a_range_is_synced_in_order_and_its_end_is_the_mark_and_the_progre
     processor = store.processor()
     await processor.claim(claim_of(topic_id="x"))
     processor.deliver(batch_of(range(2 * MAX_RECORDS + 1), end=2_000))
-    held = processor.held
+    held = processor.in_flight
     await store.reaches(processor, 2_000)
 
-    assert (2 * MAX_RECORDS + 1, 0) == (held, processor.held)
+    assert (2 * MAX_RECORDS + 1, 0) == (held, processor.in_flight)
     mark = await processor.mark()
     assert mark is not None
-    assert (2_000, "x", 2_000) == (mark.offset, mark.note.partition("~")[0], await store.progress())
+    assert (2_000, "x", 2_000) == (mark.offset, mark.metadata.partition("~")[0], await store.progress())
     assert {f"n{offset}" for offset in range(2 * MAX_RECORDS + 1)} == store.names()
 
 
@@ -63,7 +63,7 @@ async def test_a_range_without_records_moves_the_mark(store: Store) -> None:
     processor.deliver(batch_of(range(0), end=7))
     await store.reaches(processor, 7)
 
-    assert 0 == processor.held
+    assert 0 == processor.in_flight
 
 
 async def test_nothing_may_be_committed_before_the_store_was_asked(store: Store) -> None:
@@ -82,7 +82,7 @@ async def test_a_store_that_is_away_is_waited_for_told_once_and_nothing_is_skipp
         first.deliver(batch_of(range(3)))
         second.deliver(batch_of(range(5, 9), tp=P1))
         await wait_until(lambda: len(store.processors._patience._waiting) == 2, LIMIT_SECONDS, "both have tried")
-        held = first.held, second.held
+        held = first.in_flight, second.in_flight
         writer.execute("ROLLBACK")
     await store.reaches(first, 3)
     await store.reaches(second, 9)
@@ -105,14 +105,14 @@ async def test_records_the_store_cannot_take_hold_up_their_partition_only(store:
         return await sync_once(step, *rest)  # type: ignore[arg-type]  # passed on
 
     store.sync.sync_once = picky  # type: ignore[method-assign,assignment]  # a fault of one partition alone
-    await good.claim(claim_of(mark=Mark(0)))
-    await bad.claim(claim_of(P1, mark=Mark(0)))
+    await good.claim(claim_of(mark=OffsetAndMetadata(0)))
+    await bad.claim(claim_of(P1, mark=OffsetAndMetadata(0)))
     bad.deliver(batch_of(range(2), tp=P1))
     await wait_until(lambda: store.told and not store.told[-1], LIMIT_SECONDS, "the other one has failed")
     good.deliver(batch_of(range(2)))
     await store.reaches(good, 2)
 
-    assert (0, 2) == (good.held, bad.held)
+    assert (0, 2) == (good.in_flight, bad.in_flight)
     assert not store.told[-1]
 
 
@@ -175,17 +175,17 @@ async def test_letting_go_does_not_wait_for_a_store_that_is_away(store: Store) -
         async with asyncio.timeout(LIMIT_SECONDS):
             await processor.revoke(0.1)
 
-    assert Mark(0) == await processor.mark()
+    assert OffsetAndMetadata(0) == await processor.mark()
     assert {} == store.processors._patience._waiting
 
 
 async def test_letting_go_of_one_does_not_interrupt_what_the_store_does_for_another(store: Store) -> None:
     busy = store.processor()
-    await busy.claim(claim_of(mark=Mark(0)))
+    await busy.claim(claim_of(mark=OffsetAndMetadata(0)))
     busy.deliver(batch_of(range(MAX_RECORDS * 40)))
     for _ in range(20):
         other = store.processor(P1)
-        await other.claim(claim_of(P1, mark=Mark(0)))
+        await other.claim(claim_of(P1, mark=OffsetAndMetadata(0)))
         other.deliver(batch_of(range(3), tp=P1))
         await asyncio.sleep(0)  # its task begins
         await other.revoke(0)

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from streams_app.clock import SystemClock
-from streams_app.delivery.processor import Mark
+from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.local.scripts import MemoryScripts
 from streams_app.subscribers.attempt_log import AttemptLog
 from streams_app.subscribers.begin_log import BeginLog, EndLog
@@ -96,7 +96,7 @@ async def test_a_redis_that_takes_no_marks_in_time_is_told_before_any_time_out()
         is_asked.set()
         await asyncio.Event().wait()
 
-    marking = AttemptLog(store_of(scripts, "one"), Mark(0), SystemClock().now_ms)
+    marking = AttemptLog(store_of(scripts, "one"), OffsetAndMetadata(0), SystemClock().now_ms)
     await marking.claim(LIMIT_SECONDS)
     marking.keep(5, AttemptEntry(1))
     with patch.dict(scripts.by_name, {"begin": never}):

@@ -28,7 +28,7 @@ LIMIT_SECONDS = 60
 class Partition:
     """Events that are tried again a second after they failed; what was called is written down."""
 
-    held = 0
+    in_flight = 0
 
     def __init__(self, events: int) -> None:
         self.fresh = deque(InFlightEvent(None, 0) for _ in range(events))

@@ -12,8 +12,8 @@ import pytest
 
 from streams_app import Event, Received, Retry, subscriber
 from streams_app.delivery.batch import TP
-from streams_app.delivery.outgoing import Outgoing
-from streams_app.delivery.processor import Edges, ImpossibleClaimError
+from streams_app.delivery.processor import ImpossibleClaimError, LogBounds
+from streams_app.delivery.producer import Outgoing
 from streams_app.subscribers.at_most_once import AtMostOnceProcessor
 from streams_app.testing import SubscriberTester
 
@@ -119,7 +119,7 @@ def test_what_ends_well_when_redis_knows_no_other_owner_and_kafka_does_says_so_i
 
 def test_a_no_whose_commit_is_lost_is_claimed_by_nobody() -> None:
     around: Any = MagicMock(again="", subscriber=SimpleNamespace(name="ship", start="earliest", ordered=None))
-    claim: Any = SimpleNamespace(tp=TP("orders", 0), edges=Edges(0, 9, 0))
+    claim: Any = SimpleNamespace(tp=TP("orders", 0), log_bounds=LogBounds(0, 9, 0))
     with pytest.raises(ImpossibleClaimError, match="has no commit of subscriber 'ship'"):
         AtMostOnceProcessor(claim.tp, around)._begin_of(claim)
 

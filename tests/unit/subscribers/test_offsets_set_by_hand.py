@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streams_app import Received
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed
+from streams_app.delivery.group_consumer import Committed
 from streams_app.testing import SubscriberTester
 from tests.kit import Paid, paid, subscribed
 

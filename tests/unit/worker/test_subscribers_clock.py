@@ -13,8 +13,8 @@ import pytest
 
 from streams_app import Catalogue, Event, Received, subscriber
 from streams_app.clock import SystemClock
+from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.skew import SkewWatch
-from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.health.status import Status
 from streams_app.local import LocalEvents
 from streams_app.local.scripts import MemoryScripts

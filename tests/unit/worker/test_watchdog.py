@@ -9,15 +9,13 @@ import pytest
 
 from streams_app import Fold
 from streams_app.delivery.batch import TP
-from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.surroundings import Surroundings
-from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.delivery.clocks import ReaderView, TrustedClock
+from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.processor import explains_emission, explains_folding
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.health.metrics import Metrics
-from streams_app.health.progress import UNCLAIMED, Moves, Progress
+from streams_app.health.progress import UNCLAIMED, Progress, StallDetector
 from streams_app.health.status import Status
 from streams_app.settings import Settings
 from streams_app.worker.watchdog import Folding, Watchdog
@@ -25,18 +23,18 @@ from tests.manual_clock import ManualClock
 from tests.ownership import Taker, Worker
 
 
-def moves(**which: tuple[int, int]) -> dict[Hashable, Moves]:
+def moves(**which: tuple[int, int]) -> dict[Hashable, Progress]:
     """Things with their positions and ends."""
-    return {name: Moves(*where, name, "") for name, where in which.items()}
+    return {name: Progress(*where, name, "") for name, where in which.items()}
 
 
-def named(found: Moves | None) -> str | None:
+def named(found: Progress | None) -> str | None:
     """The name of what was found."""
     return found and found.what
 
 
 def test_a_partition_with_more_to_read_that_stands_still_for_a_minute_is_stuck() -> None:
-    progress = Progress(60_000)
+    progress = StallDetector(60_000)
 
     assert progress.observe(0, moves(A=(5, 10))) is None
     assert progress.observe(59_999, moves(A=(5, 20))) is None
@@ -45,13 +43,13 @@ def test_a_partition_with_more_to_read_that_stands_still_for_a_minute_is_stuck()
 
 @pytest.mark.parametrize("end", [5, 4])
 def test_a_partition_read_to_its_end_is_not_stuck(end: int) -> None:
-    progress = Progress(60_000)
+    progress = StallDetector(60_000)
 
     assert [None] * 3 == [progress.observe(at, moves(A=(5, end))) for at in (0, 60_000, 120_000)]
 
 
 def test_the_minute_begins_when_there_is_something_to_read() -> None:
-    progress = Progress(60_000)
+    progress = StallDetector(60_000)
     progress.observe(0, moves(A=(5, 5)))
 
     assert progress.observe(100_000, moves(A=(5, 5))) is None
@@ -61,14 +59,14 @@ def test_the_minute_begins_when_there_is_something_to_read() -> None:
 
 
 def test_one_that_moves_does_not_excuse_another() -> None:
-    progress = Progress(60_000)
+    progress = StallDetector(60_000)
     stuck = [named(progress.observe(at, moves(A=(5, 99), B=(at // 10_000, 99)))) for at in range(0, 70_000, 10_000)]
 
     assert [None] * 6 + ["A"] == stuck
 
 
 def test_a_partition_that_was_revoked_or_explained_begins_anew() -> None:
-    progress = Progress(60_000)
+    progress = StallDetector(60_000)
     progress.observe(0, moves(A=(5, 10)))
     progress.observe(30_000, moves())
     assert progress.observe(60_000, moves(A=(5, 10))) is None
@@ -77,14 +75,14 @@ def test_a_partition_that_was_revoked_or_explained_begins_anew() -> None:
 
 @pytest.mark.parametrize("end", [0, 10])
 def test_a_partition_nobody_claims_is_stuck_even_if_it_is_empty(end: int) -> None:
-    progress = Progress(60_000)
+    progress = StallDetector(60_000)
 
     assert progress.observe(0, moves(A=(UNCLAIMED, end))) is None
     assert "A" == named(progress.observe(60_000, moves(A=(UNCLAIMED, end))))
 
 
 def test_what_stands_still_is_told_after_half_the_time() -> None:
-    progress = Progress(60_000)
+    progress = StallDetector(60_000)
     found = []
     for at_ms in (0, 29_999, 30_000, 45_000):
         progress.observe(at_ms, moves(A=(5, 10), B=(5, 5)))
@@ -186,7 +184,7 @@ def look(clock: ManualClock, status: Status, watchdog: Watchdog) -> Callable[[in
     """Looks at it for a while, so often."""
     trusted, nothing = TrustedClock(clock), cast("Any", None)
     parts = FoldContext(SETTINGS, nothing, nothing, trusted, Metrics(SETTINGS), status)
-    around = Surroundings(trusted, status, nothing, nothing, session_ms=10_000, tick_seconds=1.0)
+    around = OwnershipConfig(trusted, status, nothing, nothing, session_ms=10_000, tick_seconds=1.0)
     ownership = Ownership(cast("Any", Unclaimed()), FoldProcessors(parts), around)
     watchdog.watch("folds", ownership, is_essential=True)
 

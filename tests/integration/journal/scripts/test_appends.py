@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 from streams_app.journal.core.block import encode
 from tests.integration.journal.scripts.shards import NEXT, Shard, fill, rows, segment, three_days
 from tests.journals import blocks_of
@@ -21,18 +21,18 @@ async def test_a_lost_reply_of_an_append_is_made_up_for(shard: Shard) -> None:
 async def test_append_wants_its_fence(shard: Shard) -> None:
     store = await three_days(shard)
 
-    with pytest.raises(RefusedError, match="fence"):
+    with pytest.raises(FencedError, match="fence"):
         await fill(store, 34, 36, segment(30), blocks_of(rows(b"a", 36)))
-    with pytest.raises(RefusedError, match="first"):
+    with pytest.raises(FencedError, match="first"):
         await fill(store, 35, 37, segment(37), blocks_of(rows(b"a", 37)))
 
 
 async def test_nothing_is_appended_to_a_segment_that_is_over(shard: Shard) -> None:
     store = await three_days(shard)
-    with pytest.raises(RefusedError, match="closed"):
+    with pytest.raises(FencedError, match="closed"):
         await fill(store, 35, 36, segment(20, "2026-08-19"))
     await store.close(30)
-    with pytest.raises(RefusedError, match="closed"):
+    with pytest.raises(FencedError, match="closed"):
         await fill(store, 35, 36, segment(30))
     await fill(store, 35, 36, segment(36, NEXT), blocks_of(rows(b"a", 36)))
 
@@ -52,7 +52,7 @@ async def test_whoever_has_lost_the_shard_writes_nothing(shard: Shard) -> None:
         old.swap(packed, 1),
         old.drop(10),
     ):
-        with pytest.raises(RefusedError, match="token"):
+        with pytest.raises(FencedError, match="token"):
             await attempt
     assert before == await shard.segments()
     assert {"meta", "segments", "about", "blocks:10:a", "blocks:20:a", "blocks:30:a"} == await shard.names()
@@ -62,5 +62,5 @@ async def test_what_is_lost_is_refused(shard: Shard) -> None:
     store = await three_days(shard)
     await shard.client.delete(shard.keys.meta)
 
-    with pytest.raises(RefusedError, match="no-state"):
+    with pytest.raises(FencedError, match="no-state"):
         await fill(store, 35, 36, segment(30))

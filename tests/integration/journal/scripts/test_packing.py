@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.scripts import FencedError
 from streams_app.journal.core.block import decode, encode, position
 from streams_app.journal.core.entry import Row
 from streams_app.journal.store.journal_store import (
@@ -59,7 +59,7 @@ async def test_swap_is_rejected_where_redis_has_lost_the_end_of_the_segment(shar
     packed = await pack(shard, store)
     await shard.client.hset(shard.keys.meta, "fence", "18")
 
-    with pytest.raises(RefusedError, match="fence"):
+    with pytest.raises(FencedError, match="fence"):
         await store.swap(packed, 2)
     await shard.client.hset(shard.keys.meta, "fence", "19")
     assert await store.swap(packed, 2)

@@ -9,15 +9,15 @@ import aiokafka
 from faust.types import TP as FaustTP
 
 from streams_app.delivery.batch import TP
-from streams_app.kafka.asking import AskingHost
 from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.fetching import moved
+from streams_app.kafka.queries import KafkaQueries
 
 T = TypeVar("T")
 
 
-class FaustHost(AskingHost):
-    """Faust's consumer as a :class:`streams_app.delivery.host.Host`. Everything that touches aiokafka happens in its thread."""
+class FaustGroupConsumer(KafkaQueries):
+    """Faust's consumer as a :class:`streams_app.delivery.group_consumer.GroupConsumer`; aiokafka is touched in its thread only."""
 
     def __init__(self, consumer: Callable[[], FoldingConsumer], generation: Callable[[], int]) -> None:
         """Takes functions, as Faust makes its consumer when it starts and knows the generation only then."""

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed, Member
+from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import Incarnation
-from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.group_consumer import Committed, Member
 from streams_app.kafka.fetching import view_of
 from streams_app.kafka.members import commit_as, committed_of
 from streams_app.kafka.one_record import checksum_at
@@ -37,8 +37,8 @@ async def in_time(question: Coroutine[Any, Any, T]) -> T:
         raise TimeoutError(str(error) or f"Kafka has not answered within {CALL_SECONDS:g} s") from error
 
 
-class AskingHost(ABC):
-    """The part of :class:`streams_app.delivery.host.Host` that asks the broker; a host adds where its consumer lives."""
+class KafkaQueries(ABC):
+    """The part of a :class:`.GroupConsumer` that asks the broker; a subclass adds where its aiokafka consumer runs."""
 
     @property
     @abstractmethod

@@ -8,26 +8,26 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.committing import Commits
+from streams_app.delivery.commits import Commits
 from streams_app.delivery.partition import Partition
 
 logger = logging.getLogger(__name__)
 
 
-class Ending(NamedTuple):
+class Releasing(NamedTuple):
     """A partition whose processors end, and the task in which they do."""
 
     partition: Partition
     task: asyncio.Task[None]
 
 
-class Endings:
+class PartitionReleases:
     """The partitions that are being let go."""
 
     def __init__(self, commits: Commits) -> None:
         """Nothing ends."""
         self._commits = commits
-        self._endings: dict[TP, Ending] = {}
+        self._endings: dict[TP, Releasing] = {}
         self._releases: set[asyncio.Task[None]] = set()
 
     @property
@@ -51,7 +51,7 @@ class Endings:
         partition.is_over = True
         tp = partition.tp
         task = asyncio.create_task(self._end(partition, seconds, is_last=is_last), name=f"end {tp}")
-        self._endings[tp] = Ending(partition, task)
+        self._endings[tp] = Releasing(partition, task)
         task.add_done_callback(lambda ended: self._endings.pop(tp) if self.of(tp) is ended else None)
 
     async def _end(self, partition: Partition, seconds: float, *, is_last: bool) -> None:
@@ -60,10 +60,10 @@ class Endings:
             # What has ended meanwhile is not to be found as begun by the claim that follows.
             await self._commits.commit_last([partition])
 
-    def hurry(self, tp: TP, seconds: float) -> None:
+    def shorten_deadline(self, tp: TP, seconds: float) -> None:
         """The processors of a partition that are ending may take no more than ``seconds`` from now on."""
         if (ending := self._endings.get(tp)) is not None:
-            ending.partition.hurry(seconds)
+            ending.partition.shorten_deadline(seconds)
 
     async def release(self, tps: Collection[TP], held: Collection[Partition], seconds: float) -> None:
         """Returns when all that is being let go has ended and was committed, or after ``seconds``.

@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError
 from streams_app.backoff import Backoff
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import NotOwnerError
+from streams_app.delivery.group_consumer import NotOwnerError
 from streams_app.errors import TryAgainError, text_of
 from streams_app.redis_access.client import REDIS_ERRORS
 
@@ -26,7 +26,7 @@ LONG_AGO_MS: Final = 60_000
 """After so long the row begins anew: a refusal of the hour before says nothing about this one."""
 
 
-class Stumbling:
+class ReclaimBackoff:
     """Counts how often in a row each partition is claimed again without having got any further."""
 
     def __init__(self, clock: Clock) -> None:
@@ -53,7 +53,7 @@ class Stumbling:
         return backoff.failed(), times
 
 
-class Tries:
+class ClaimRetry:
     """The tries of one claim: when the next one follows, what is said meanwhile, and when there is none any more."""
 
     def __init__(self, clock: Clock, session_ms: int) -> None:

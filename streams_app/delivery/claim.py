@@ -12,14 +12,13 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Member, NotOwnerError
-from streams_app.delivery.committing import Commits
-from streams_app.delivery.host import Host
-from streams_app.delivery.marks import marks_of, noted_in
+from streams_app.delivery.clocks import TrustedClock
+from streams_app.delivery.commits import Commits
+from streams_app.delivery.group_consumer import GroupConsumer, Member, NotOwnerError
+from streams_app.delivery.offset_metadata import offsets_in, offsets_of
 from streams_app.delivery.partition import Owner, Partition
-from streams_app.delivery.processor import READS_NOTHING, Claim, Edges, Processors
+from streams_app.delivery.processor import NO_OFFSET, Claim, LogBounds, Processors
 from streams_app.delivery.ranges import Served
-from streams_app.delivery.trusted_clock import TrustedClock
 
 T = TypeVar("T")
 
@@ -27,7 +26,7 @@ T = TypeVar("T")
 class Claimer:
     """Makes partitions out of assignments."""
 
-    def __init__(self, host: Host, processors: Processors, clock: TrustedClock, commits: Commits) -> None:
+    def __init__(self, host: GroupConsumer, processors: Processors, clock: TrustedClock, commits: Commits) -> None:
         """Claims nothing yet."""
         self._host = host
         self._processors = processors
@@ -45,7 +44,7 @@ class Claimer:
 
         Raises:
             NotOwnerError: Kafka refused, or a rebalance came between.
-            RefusedError: Another owner came between.
+            FencedError: Another owner came between.
             OtherLogError: The topic was deleted and made again.
             ConfigurationError: The marks of its processors do not fit into a commit.
             KafkaError, RedisError, OSError, TimeoutError: The claim is to be tried again.
@@ -54,10 +53,10 @@ class Claimer:
         try:
             # Before any state is touched: whoever does not own the partition must not take the state from its owner.
             await self._ask_kafka(partition)
-            edges = await self._claim_all(partition, was_reset=was_reset)
+            bounds = await self._claim_all(partition, was_reset=was_reset)
             self._check_generation(generation)
             lowest = min(served.next for served in partition.ranges.served.values())
-            position = edges.end if lowest == READS_NOTHING else lowest
+            position = bounds.end if lowest == NO_OFFSET else lowest
             seek_number = await self._host.seek(tp, position)
             self._check_generation(generation)
         except BaseException:  # also where it was cancelled: its processors have begun, and end with the claim
@@ -72,25 +71,25 @@ class Claimer:
         # Read and committed in one piece: a commit that slipped between would be taken back by ours.
         async with self._commits.lock:
             committed = await host.committed(tp)
-            noted = None if committed is None else noted_in(committed)
+            noted = None if committed is None else offsets_in(committed)
             made = self._processors.of(tp, list(noted or ()))
             partition.ranges.served = {name: Served(processor) for name, processor in made.items()}
             if committed is not None:
-                partition.marks.found(committed, marks_of(committed, made))
+                partition.marks.found(committed, offsets_of(committed, made))
                 # Kafka decides who owns: under a stale generation this commit is refused and nothing has been touched.
                 await self._commits.send({tp: partition.marks.committed or committed}, partition.member)
 
-    async def _claim_all(self, partition: Partition, *, was_reset: bool) -> Edges:
+    async def _claim_all(self, partition: Partition, *, was_reset: bool) -> LogBounds:
         """Lets the processors take their states side by side: one that is new waits for the first marks of the others."""
         host, tp = self._host, partition.tp
         partition.incarnation = (await host.incarnations(tp.topic)).get(tp.partition)
         topic_id = await host.topic_id(tp.topic) if partition.incarnation is None else partition.incarnation.topic_id
-        edges = await partition.edges_now()
+        bounds = await partition.log_bounds_now()
         marks, beginning = partition.marks.marks, partition.marks.beginning
         beginning.expect(partition.ranges.served.keys() - marks.keys())
         claims = {
             name: Claim(
-                tp, name, *partition.member, marks.get(name), edges, host.partition_count(tp.topic), topic_id, was_reset, partition
+                tp, name, *partition.member, marks.get(name), bounds, host.partition_count(tp.topic), topic_id, was_reset, partition
             )
             for name in partition.ranges.served
         }
@@ -102,7 +101,7 @@ class Claimer:
                 beginning.leave(name)
 
         await together([claim(name, served) for name, served in partition.ranges.served.items()])
-        return edges
+        return bounds
 
     def _check_generation(self, generation: int) -> None:
         if generation != self._host.generation:

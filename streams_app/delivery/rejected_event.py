@@ -13,7 +13,7 @@ be put back."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RejectedEvent:
     """A record that goes to the dead-letter topic.
 
     Attributes:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed, Member
+from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import Incarnation
-from streams_app.delivery.partition_clock import ReaderView
+from streams_app.errors import TryAgainError
 
 
-class Host(Protocol):
+class GroupConsumer(Protocol):
     """One member of one consumer group: Faust's consumer, a bare aiokafka consumer, or the simulation.
 
     Each host has an :class:`streams_app.delivery.ownership.Ownership` of its own, so that a rebalance of one group never holds up
@@ -115,3 +116,31 @@ class Host(Protocol):
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
         """What the last fetch of a partition said, and the reader's position; safe to call from any thread."""
+
+
+class NotOwnerError(Exception):
+    """Kafka refused a commit under our generation: another member may own the partition."""
+
+
+class InDoubtError(TryAgainError):
+    """A commit has had no answer: the broker may take it after a newer one, as long as our member is in the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The committed offset that the broker holds for a partition, and the metadata that was committed with it."""
+
+    offset: int
+    metadata: str
+
+
+class Member(NamedTuple):
+    """The member of a consumer group in whose name something is committed.
+
+    Attributes:
+        generation: Generation of the consumer group in which it owns its partitions.
+        member_id: Id that the group's coordinator gave it in that generation.
+    """
+
+    generation: int
+    member_id: str

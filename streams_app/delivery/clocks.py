@@ -7,7 +7,10 @@ read while the reader is behind the end of its partition, and by the wall clock 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from streams_app.clock import Clock
 
 FRESH_MS: Final = 5_000
 """A fetch reply older than this says nothing about where the partition ends now."""
@@ -87,3 +90,58 @@ def advanced(clock_ms: int, now_ms: int, *, caught_up: bool) -> int:
         caught_up: Whether the reader is at the end of the partition; if not, the wall clock says nothing about it.
     """
     return max(clock_ms, now_ms) if caught_up else clock_ms
+
+
+class ClockReading(NamedTuple):
+    """Both clocks of this process at one moment, in ms."""
+
+    wall_ms: int
+    monotonic_ms: int
+
+    @property
+    def drift_ms(self) -> int:
+        """Wall clock minus monotonic clock: it changes when the wall clock is set, and when the machine was asleep."""
+        return self.wall_ms - self.monotonic_ms
+
+
+class TrustedClock:
+    """A :class:`Clock` that is never further from Redis than :data:`SKEW_MS`, as far as was last compared."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Trusts ``clock`` as it is now until it is compared for the first time."""
+        self._clock = clock
+        self._drift_ms = self._redis_drift_ms = self.read().drift_ms
+        self.skew_ms = 0
+
+    def read(self) -> ClockReading:
+        """Both clocks as they are, trusted or not."""
+        return ClockReading(self._clock.now_ms(), self._clock.monotonic_ms())
+
+    def compare(self, asked: ClockReading, redis_ms: int) -> None:
+        """Notes what Redis ``TIME`` said; to be called as soon as it has.
+
+        Args:
+            asked: Read before Redis was asked.
+            redis_ms: Its answer.
+        """
+        answered = self.read()
+        self.skew_ms = asked.wall_ms - redis_ms if redis_ms < asked.wall_ms else min(0, answered.wall_ms - redis_ms)
+        self._drift_ms = asked.drift_ms
+        # As if the answer had taken no time: rather a little behind Redis than ahead of it.
+        self._redis_drift_ms = redis_ms - answered.monotonic_ms
+
+    def is_trusted(self) -> bool:
+        """False while the wall clock is too far from that of Redis, or has jumped since they were compared."""
+        return self._agrees(self.read())
+
+    def _agrees(self, now: ClockReading) -> bool:
+        return abs(self.skew_ms) <= SKEW_MS and abs(now.drift_ms - self._drift_ms) <= SKEW_MS
+
+    def now_ms(self) -> int:
+        """The wall clock; while it is not trusted, the time of Redis as it went on since it was last asked."""
+        now = self.read()
+        return now.wall_ms if self._agrees(now) else now.monotonic_ms + self._redis_drift_ms
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds of the monotonic clock."""
+        return self._clock.monotonic_ms()

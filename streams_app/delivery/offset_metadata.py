@@ -1,0 +1,136 @@
+"""The marks of a partition's processors, as they travel in a commit (pure).
+
+The committed offset is the lowest mark of all. The metadata names the mark of each, so that one whose state is lost resumes at its
+own, and one that is new begins where it wants to. Marks of names unknown to this worker are carried on: another worker of the
+application, newer or older, may have them. Where the broker keeps no metadata (the embedded one), the committed offset is
+everybody's mark.
+
+The metadata is JSON, ``{"<name>": offset, …}``, and beside the marks ``"@notes"``: what a processor wants its next owner to know.
+What would be longer than a broker takes is packed, see :mod:`streams_app.delivery.offset_metadata`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+import orjson
+
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.processor import OffsetAndMetadata
+
+METADATA_KEY: Final = "@notes"
+"""Key of the notes in the metadata; the name of a processor holds no ``@``."""
+
+
+def offsets_of(committed: Committed, names: Iterable[str]) -> dict[str, OffsetAndMetadata]:
+    """The marks in a commit.
+
+    Args:
+        committed: The commit that the broker holds.
+        names: Names of this worker's processors.
+
+    Returns:
+        Name → mark; without metadata the committed offset for each of ``names``. A name that is missing although there is metadata
+        is new.
+    """
+    noted = offsets_in(committed)
+    return dict.fromkeys(names, OffsetAndMetadata(committed.offset)) if noted is None else noted
+
+
+def offsets_in(committed: Committed) -> dict[str, OffsetAndMetadata] | None:
+    """The marks in the metadata of a commit; None where there is none, or what is there is not ours."""
+    found = unpacked(committed.metadata)
+    if found is None:
+        found = _decoded(committed.metadata)
+    if found is None:
+        return None
+    offsets, notes = found
+    return {name: OffsetAndMetadata(offset, notes.get(name, "")) for name, offset in offsets.items()}
+
+
+def commit_of(marks: Mapping[str, OffsetAndMetadata]) -> Committed:
+    """What to commit for these marks, of which there is at least one."""
+    offsets = {name: mark.offset for name, mark in sorted(marks.items())}
+    notes = {name: mark.metadata for name, mark in sorted(marks.items()) if mark.metadata}
+    text = orjson.dumps(offsets | ({METADATA_KEY: notes} if notes else {})).decode()
+    if len(text.encode()) > MOST_METADATA_BYTES:
+        text = packed(offsets, notes)
+    return Committed(min(offsets.values()), text)
+
+
+def raised(marks: Mapping[str, OffsetAndMetadata], lows: Mapping[str, OffsetAndMetadata]) -> dict[str, OffsetAndMetadata]:
+    """The marks, raised to low watermarks that were read; no mark goes back.
+
+    A low watermark may be below what is committed, as Redis was rolled back since: what was committed has been delivered all the
+    same.
+    """
+    kept = {name: mark for name, mark in marks.items() if name in lows and lows[name].offset < mark.offset}
+    return {**marks, **lows, **kept}
+
+
+def _decoded(metadata: str) -> tuple[dict[str, int], dict[str, str]] | None:
+    try:
+        decoded: Any = orjson.loads(metadata) if metadata else None
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(decoded, dict):
+        return None
+    notes = decoded.pop(METADATA_KEY, {})
+    are_offsets = all(type(offset) is int and offset >= 0 for offset in decoded.values())
+    are_notes = isinstance(notes, dict) and all(isinstance(note, str) for note in notes.values())
+    return (decoded, notes) if are_offsets and are_notes else None
+
+
+MOST_METADATA_BYTES: Final = 4_096
+"""``offset.metadata.max.bytes`` of a broker, by default."""
+
+PREFIX: Final = "~"
+"""First character of packed metadata; the JSON that is not packed begins otherwise."""
+
+_ENTRY: Final = re.compile(r"(?:([0-9]+)\*)?([a-z0-9_-]*)=([0-9]+)(?:/([^,;/=]+))?")
+
+
+def packed(marks: Mapping[str, int], notes: Mapping[str, str]) -> str:
+    """The metadata of a commit.
+
+    Args:
+        marks: Name → offset; at least one.
+        notes: Name → note, of some of them.
+    """
+    lowest = min(marks.values())
+    return text_of(lowest, {name: mark - lowest for name, mark in marks.items()}, notes)
+
+
+def text_of(lowest: int, differences: Mapping[str, int], notes: Mapping[str, str]) -> str:
+    """The metadata, made of the lowest mark and of how far each mark is above it."""
+    entries = []
+    before = ""
+    for name in sorted(differences):
+        shared = next((at for at, pair in enumerate(zip(before, name, strict=False)) if pair[0] != pair[1]), len(before))
+        short = f"{shared}*{name[shared:]}"
+        note = f"/{quote(notes[name], safe='')}" if notes.get(name) else ""
+        entries.append(f"{min(short, name, key=len)}={differences[name]}{note}")
+        before = name
+    return f"{PREFIX}{lowest};{','.join(entries)}"
+
+
+def unpacked(text: str) -> tuple[dict[str, int], dict[str, str]] | None:
+    """Offsets and notes of :func:`packed`; None for anything else."""
+    lowest, _, rest = text.removeprefix(PREFIX).partition(";")
+    if not text.startswith(PREFIX) or not lowest.isdecimal():
+        return None
+    marks: dict[str, int] = {}
+    notes: dict[str, str] = {}
+    before = ""
+    for entry in rest.split(","):
+        found = _ENTRY.fullmatch(entry)
+        if found is None:
+            return None
+        before = before[: int(found[1] or 0)] + found[2]
+        marks[before] = int(lowest) + int(found[3])
+        if found[4]:
+            notes[before] = unquote(found[4])
+    return marks, notes
