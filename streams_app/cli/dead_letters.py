@@ -1,4 +1,4 @@
-"""``streams-app dead-letters``: what was refused and why; put back after a fix."""
+"""``streams-app dead-letters``: list rejected events, and replay them after a fix."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _replay(
 
     if _kind(fold, chosen) == "view":
         raise click.UsageError(
-            "what a live view refuses is not put back: correct the event and produce it again, for all who read it"
+            "what a live view rejects cannot be replayed: correct the event and produce it again, for all who read it"
         )
     _, selection = _dead_letters_of(settings, fold, chosen)
     if interrupted and selection.kind != "subscriber":
@@ -197,8 +197,8 @@ def list_dead_letters(settings: Settings, fold: str | None, limit: int, as_json:
         others = "; those of a subscriber: --subscriber NAME" if of_subscribers else ""
         click.echo(f"{_nothing(selection, has_others=listed.has_others)}{others}")
     if listed.total > len(listed.shown):
-        text = f"{len(listed.shown):,} of {listed.total:,} letters are shown, the oldest: --limit shows more, --since later ones"
-        click.echo(text, err=True)
+        text = f"{len(listed.shown):,} of {listed.total:,} dead letters are shown"
+        click.echo(f"{text}, the oldest: --limit shows more, --since later ones", err=True)
 
 
 def _nothing(selection: Selection, *, has_others: bool) -> str:
@@ -231,7 +231,7 @@ def _print(one: ShownDeadLetter, *, as_json: bool, is_late: bool, is_replayed: b
         return
     where = f"{row.get('source-topic')}:{row.get('source-partition')}:{row.get('source-offset')}"
     key = "none" if row["key"] is None else cut(shown(row["key"]), PREVIEW_BYTES)
-    reason = ", ".join([dead_letter.reason, *[FINISHED_LATE] * is_late, *["put back"] * is_replayed])
+    reason = ", ".join([dead_letter.reason, *[FINISHED_LATE] * is_late, *["replayed"] * is_replayed])
     times = f"  (there {one.times} times)" if one.times > 1 else ""
     told = f"{reason:<16} {where}  key={key}  {_attempts(row)}{row.get('detail', '')}{times}"
     click.echo(f"{time_text(dead_letter.timestamp_ms)}  {escaped(told)}")
@@ -343,7 +343,7 @@ async def run(replay: Running, clock: Clock) -> int | None:
             task.cancel()
             return
         replay.stop()
-        click.echo("ending after the page under way; once more to end at once", err=True)
+        click.echo("ending after the page in progress; once more to end at once", err=True)
 
     numbers = signal.SIGINT, signal.SIGTERM
     for number in numbers:
@@ -363,5 +363,5 @@ async def run(replay: Running, clock: Clock) -> int | None:
 
 def _words(done: ReplayProgress) -> str:
     if not done.read:
-        return f"looking for what was put back before: {done.searched} of {done.offsets}"
-    return f"{done.read} of {done.offsets} read, {done.replayed} put back, {done.rejected.total()} refused again"
+        return f"searching for events that were replayed before: {done.searched} of {done.offsets}"
+    return f"{done.read} of {done.offsets} read, {done.replayed} replayed, {done.rejected.total()} rejected again"

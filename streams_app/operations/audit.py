@@ -1,4 +1,4 @@
-"""One line on stderr for each command that changed something: who, when, what. Whoever keeps the output keeps the audit."""
+"""The audit line that each command which changes something writes to stderr: when, what and who."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from streams_app.formatting import time_text
 
 
 def audit(clock: Clock, action: str, **facts: Any) -> None:
-    """Writes the line of one action; ``facts`` are its ``key=value`` pairs."""
+    """Write the audit line of an action; ``facts`` become ``key=value`` pairs."""
     pairs = " ".join(f"{name}={value}" for name, value in facts.items())
     print(f"{time_text(clock.now_ms())} audit {action} {pairs} by={user_text()}", file=sys.stderr)
 
 
 def user_text() -> str:
-    """Whoever runs this process: ``user@host``."""
+    """The user of this process, as ``user@host``."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

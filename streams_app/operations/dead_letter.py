@@ -1,4 +1,4 @@
-"""One dead letter, and which letters a command takes (pure)."""
+"""One dead letter, and the selection of dead letters by the options of a command (pure)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from streams_app.reasons import FINISHED_LATE, RECORD_TOO_LARGE, Reason
 from streams_app.subscribers.original_position import RECEIVED_HEADER
 
 RECEIPT_HEADER: Final = "streams-app-put-back"
-"""Of a record in a dead-letter topic that says what was put back, and for whom; its value has a digest of each event, in lines."""
+"""Header of a receipt: a record in a dead-letter topic that says which events were replayed, and for which component. Its value has
+the digest of each event, one a line."""
 PREVIEW_BYTES: Final = 120
 DIGEST_BYTES: Final = 12
 
@@ -27,12 +28,12 @@ class ListedDeadLetter:
 
     Attributes:
         partition: Partition of the dead-letter topic.
-        offset: Offset of the letter in it.
+        offset: Offset of the dead letter in this topic.
         key: Record key of the event, as received.
         value: Value of the event, as received.
-        timestamp_ms: When the letter was written.
-        headers: Header → its text.
-        received: The headers of the event itself, as received; only letters of subscribers keep them.
+        timestamp_ms: When the dead letter was written.
+        headers: Name of a header → its text.
+        received: The headers of the event itself, as received. Only dead letters of subscribers keep them.
     """
 
     partition: int
@@ -45,7 +46,7 @@ class ListedDeadLetter:
 
     @property
     def reason(self) -> str:
-        """Why the event was refused; empty for a receipt."""
+        """Why the event was rejected; empty for a receipt."""
         return self.headers.get("reason", "")
 
     @property
@@ -55,7 +56,7 @@ class ListedDeadLetter:
 
     @property
     def is_late(self) -> bool:
-        """Whether it only says that an event has ended well after all, which was interrupted or had timed out."""
+        """Whether it only says that an interrupted or timed-out event was completed afterwards."""
         return self.reason == FINISHED_LATE
 
     @property
@@ -65,46 +66,46 @@ class ListedDeadLetter:
 
     @property
     def event_source(self) -> str:
-        """The ``ce_source`` of the event of a subscriber, within which its id is unique; empty where it names none."""
+        """The ``ce_source`` of a subscriber's event, within which its id is unique; empty if the event has none."""
         return source_of(self.received).decode("utf-8", "backslashreplace")
 
     @property
     def identity(self) -> str:
-        """The same of a letter that was sent twice, as its worker died before it knew that the broker has it."""
+        """Identify the dead letter: equal for duplicates, which a worker sends if it dies before the acknowledgement."""
         return self.headers.get("letter-id") or f"{self.partition}/{self.offset}"
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """Partition and offset of the event in its source; None where the headers do not tell."""
+        """Partition and offset of the event in its source; None if the headers do not have them."""
         partition, offset = self.headers.get("source-partition", ""), self.headers.get("source-offset", "")
         return (int(partition), int(offset)) if partition.isdecimal() and offset.isdecimal() else None
 
     @property
     def dropped_part(self) -> str:
-        """What of the event was not kept, as it was too large: ``value``, ``key``, ``headers`` or nothing."""
+        """The part of the event that was too large to be kept: ``value``, ``key`` or ``headers``; empty if it is complete."""
         marked = next((what for what, header in NOT_KEPT.items() if header in self.headers), "")
         if marked or "app-id" in self.headers:
             return marked
-        told = _DROPPED_IN_DETAIL.search(self.headers.get("detail", ""))  # written by a version without that header
-        return told[1] if told else ""
+        found = _DROPPED_IN_DETAIL.search(self.headers.get("detail", ""))  # older versions did not write the header
+        return found[1] if found else ""
 
     def receipt(self, address: str) -> list[str]:
-        """Digests of events that were put back for somebody; none where this is no receipt of that."""
+        """The digests of this receipt; empty if this is no receipt for ``address``."""
         is_one = self.headers.get(RECEIPT_HEADER) == address
         return (self.value or b"").decode("ascii", "replace").split() if is_one else []
 
     def digest(self) -> str:
-        """Names the event of a letter: a letter that was written twice, as its worker died in between, has one digest.
+        """A digest that identifies the event: equal for two dead letters of the same event.
 
-        It is made of the content, too: a topic that was made again has other events at the same offsets.
+        It covers the content as well as the position, because a recreated topic has other events at the same offsets.
         """
         return blake2b(repr((self.source, self.key, self.value)).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
     def row(self, most_bytes: int | None = None) -> dict[str, Any]:
-        """The letter as one row for people and programs.
+        """The dead letter as one row, for a table or JSON.
 
         Args:
-            most_bytes: A longer value is cut, and ends with …; None: it is whole.
+            most_bytes: Longer values are truncated, and end with …; None: no limit.
         """
         given = self.value or b""
         value = given[:most_bytes].decode("utf-8", "backslashreplace")
@@ -117,19 +118,19 @@ class ListedDeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which letters a command takes.
+    """Which dead letters a command selects. An empty set does not restrict the selection.
 
     Attributes:
-        app_id: Name of the application that refused the events; a letter that names none is taken for any.
-        fold: Name that the fold, the read store or the subscriber had when it refused them.
-        reasons: Only letters with these reasons; empty: with any.
-        positions: Only events at these partitions and offsets of the source; empty: at any.
-        keys: Only events with these record keys; empty: with any.
-        kind: The header under which that name stands: ``fold``, ``store``, ``subscriber`` or ``view``.
-        event_ids: Only events with these ids; empty: with any.
-        event_sources: Only events of these sources; empty: of any.
-        since_ms: Only letters that are not older.
-        renamed: Name that it has now, where that is another one.
+        app_id: Name of the application that rejected the events; dead letters without one belong to any.
+        fold: Name of the component (fold, read store, subscriber or view) when it rejected the events.
+        reasons: Only dead letters with these reasons.
+        positions: Only events at these partitions and offsets of the source.
+        keys: Only events with these record keys.
+        kind: Kind of the component, and the header that has its name: ``fold``, ``store``, ``subscriber`` or ``view``.
+        event_ids: Only events with these ids.
+        event_sources: Only events with these ``ce_source`` values.
+        since_ms: Only dead letters that are not older.
+        renamed: Present name of the component, if it was renamed.
     """
 
     app_id: str
@@ -145,12 +146,12 @@ class Selection:
 
     @property
     def address(self) -> str:
-        """For whom its letters are put back."""
+        """The address of the component in receipts and replayed events."""
         return replay_target(self.app_id, self.renamed or self.fold).decode()
 
     @property
     def options(self) -> list[str]:
-        """The options of a command by which it takes fewer letters than all of this fold."""
+        """The options that restrict the selection, as written on the command line."""
         return [
             option
             for option, given in (
@@ -161,12 +162,12 @@ class Selection:
         ]  # fmt: skip
 
     def concerns(self, dead_letter: ListedDeadLetter) -> bool:
-        """Whether a letter is of this fold at all."""
+        """Whether this component rejected the event of a dead letter."""
         headers = dead_letter.headers
         return headers.get(self.kind) == self.fold and headers.get("app-id", self.app_id) == self.app_id
 
     def matches(self, dead_letter: ListedDeadLetter) -> bool:
-        """Whether a letter of this fold is one of those that were asked for."""
+        """Whether a dead letter of this component fits all the options."""
         return (
             (not self.reasons or dead_letter.reason in self.reasons)
             and (not self.positions or dead_letter.position in self.positions)
@@ -178,13 +179,13 @@ class Selection:
 
 
 def header_texts(headers: Headers) -> dict[str, str]:
-    """Headers as people read them; of those with one name the last."""
+    """Headers as text. If a name occurs more than once, the last value counts."""
     return {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in headers}
 
 
 def split_headers(headers: Headers) -> tuple[dict[str, str], Headers]:
-    """The headers of a letter itself, and those that its event had."""
+    """Separate the headers of a dead letter from those that its event had."""
     at = next((at for at, (name, _) in enumerate(headers) if name == RECEIVED_HEADER), len(headers))
-    told = header_texts(headers[at : at + 1]).get(RECEIVED_HEADER, "")
-    behind = at + 1 + (int(told) if told.isdecimal() else 0)
+    count = header_texts(headers[at : at + 1]).get(RECEIVED_HEADER, "")
+    behind = at + 1 + (int(count) if count.isdecimal() else 0)
     return header_texts([*headers[:at], *headers[behind:]]), headers[at + 1 : behind]

@@ -1,7 +1,7 @@
-"""A dead-letter topic, read from its beginning to where it ended when the command began.
+"""Read a dead-letter topic up to the end it had when the command began.
 
-The end is asked for once: a worker whose fault is not mended makes new letters of what is put back, and a reader that went on to
-those would never end. Nothing is written here.
+The end offsets are read once. If the fault is not fixed yet, a worker makes new dead letters of replayed events, and a reader
+without a fixed end would never finish. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streams_app.settings import Settings
 
 PAGE_RECORDS: Final = 500
 BEFORE_MS: Final = 3_600_000
-"""So much more is read than was asked for: that an event has ended late may be said before it is said that it was interrupted."""
+"""Extra time that is read before the requested start: ``finished-late`` may be written before ``interrupted``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class DeadLetterTopic:
 
     Attributes:
         name: Name of the topic.
-        source_partitions: Number of partitions of the topic that letters are put back into; 0: there is none.
+        source_partitions: Number of partitions of the topic into which events are replayed; 0: the topic does not exist.
         begins: First offset of each partition.
         ends: Offset at which each partition ended when the command began; nothing beyond it is read.
     """
@@ -46,14 +46,14 @@ class DeadLetterTopic:
 
     @property
     def offsets(self) -> int:
-        """How many offsets there are to read."""
+        """Number of offsets to read."""
         return sum(self.ends[tp] - begin for tp, begin in self.begins.items())
 
     async def pages(self) -> AsyncIterator[list[ListedDeadLetter]]:
-        """All letters up to the ends, each partition in its order; a page may be empty.
+        """All dead letters up to the ends, in the order of each partition; a page may be empty.
 
         Raises:
-            TryAgainError: The broker has fallen silent.
+            TryAgainError: The broker has stopped answering.
         """
         consumer = self.consumer
         for tp, begin in self.begins.items():
@@ -85,22 +85,22 @@ class DeadLetterTopic:
 async def dead_letter_topic(
     settings: Settings, name: str, source: str | None = None, since_ms: int = 0
 ) -> AsyncIterator[DeadLetterTopic]:
-    """A dead-letter topic.
+    """Open a dead-letter topic for the ``async with`` block.
 
     Args:
         settings: Settings of the application.
         name: Name of the topic.
-        source: The topic its letters would be put back into; None: they are not put back into one.
-        since_ms: Each partition begins with its first record that is not older; the embedded broker names an earlier one.
+        source: The topic into which its events would be replayed; None: they are not replayed into a topic.
+        since_ms: Begin each partition with its first record that is not older. The embedded broker returns an earlier one.
 
     Raises:
         TryAgainError: Kafka does not answer.
-        ConfigurationError: There is no dead-letter topic, or it may not be read.
+        ConfigurationError: The topic does not exist, or the user has no right to read it.
     """
     async with admin_client(settings.kafka) as client:
         counts = await partition_counts(client, [name, *filter(None, [source])])
     if name not in counts:
-        raise ConfigurationError([f"topic {name!r} does not exist: nothing was ever refused"])
+        raise ConfigurationError([f"topic {name!r} does not exist: nothing was ever rejected"])
     tps = [TopicPartition(name, number) for number in range(counts[name])]
     consumer = AIOKafkaConsumer(
         **client_options(settings.kafka),
@@ -126,11 +126,11 @@ async def dead_letter_topic(
 
 
 class ShownDeadLetter(NamedTuple):
-    """A letter that is shown.
+    """A dead letter as it is listed.
 
     Attributes:
-        dead_letter: The oldest of those that are the same.
-        times: How often it is there.
+        dead_letter: The oldest of its duplicates.
+        times: Number of duplicates, including this one.
     """
 
     dead_letter: ListedDeadLetter
@@ -138,14 +138,14 @@ class ShownDeadLetter(NamedTuple):
 
 
 class DeadLetterListing(NamedTuple):
-    """Letters that were asked for.
+    """The selected dead letters of a component.
 
     Attributes:
-        shown: Oldest first.
-        late: Sources of events that were interrupted, or had timed out, and have ended well after all.
-        replayed: Digests of events that a replay has put back.
-        total: How many there are, those that are not shown with them.
-        has_others: Whether letters were met that were not asked for.
+        shown: The first of them, oldest first.
+        late: Positions of interrupted or timed-out events that were completed afterwards.
+        replayed: Digests of replayed events.
+        total: Number of selected dead letters, including those that are not shown.
+        has_others: Whether the component has dead letters that were not selected.
     """
 
     shown: list[ShownDeadLetter]
@@ -156,7 +156,7 @@ class DeadLetterListing(NamedTuple):
 
     @property
     def dead_letters(self) -> list[ListedDeadLetter]:
-        """Those that are shown."""
+        """The dead letters that are shown."""
         return [one.dead_letter for one in self.shown]
 
 
@@ -167,18 +167,18 @@ async def read_dead_letters(
     limit: int,
     show: Callable[[str, int, int | None], None] = lambda words, done, total: None,
 ) -> DeadLetterListing:
-    """Dead letters of whoever refused, oldest first by the time of the letter, whatever its partition.
+    """Read the dead letters of a component, oldest first across all partitions.
 
     Args:
         settings: Settings of the application.
-        topic_name: Its dead-letter topic.
-        selection: Letters that are wanted.
-        limit: Number of letters at most.
-        show: Takes words, how many records were read, and of how many.
+        topic_name: The dead-letter topic.
+        selection: The component, and which of its dead letters are wanted.
+        limit: Maximum number of dead letters.
+        show: Called with a text, the number of records read so far, and their total.
 
     Raises:
         TryAgainError: Kafka does not answer.
-        ConfigurationError: There is no dead-letter topic.
+        ConfigurationError: The dead-letter topic does not exist.
     """
     oldest = OldestDeadLetters(limit)
     late: set[str] = set()
@@ -199,24 +199,24 @@ async def read_dead_letters(
 
 
 class OldestDeadLetters:
-    """The oldest of the letters it is given, each once (pure).
+    """Keep the oldest dead letters of a stream, without duplicates (pure).
 
     Attributes:
-        total: How many it was given, those that were dropped with them. One that is the same as one that was dropped counts again.
+        total: Number of dead letters that were added, including dropped ones. A duplicate of a dropped one is counted again.
     """
 
     def __init__(self, limit: int) -> None:
-        """Has none yet.
+        """Start empty.
 
         Args:
-            limit: So many are kept at most.
+            limit: Maximum number that is kept.
         """
         self.total = 0
         self._limit = limit
         self._kept: dict[str, ShownDeadLetter] = {}
 
     def add(self, dead_letters: Iterable[ListedDeadLetter]) -> None:
-        """Takes letters in any order."""
+        """Add dead letters, in any order."""
         for dead_letter in dead_letters:
             same = self._kept.get(dead_letter.identity)
             if same is None:
@@ -228,7 +228,7 @@ class OldestDeadLetters:
             self._kept = {one.dead_letter.identity: one for one in self.shown()}
 
     def shown(self) -> list[ShownDeadLetter]:
-        """Those that are left, oldest first."""
+        """The kept dead letters, oldest first."""
         return sorted(self._kept.values(), key=lambda one: _age(one.dead_letter))[: self._limit]
 
 

@@ -62,7 +62,7 @@ class EventFacts:
         kept: What Redis knows of it; None: nothing.
         redis_fault: Why Redis is not known; "": it was asked.
         dead_letters: Its dead letters, oldest first.
-        replayed: Digests of letters that a replay has put back.
+        replayed: Digests of replayed events.
         is_none_waiting: Whether nothing with its id, that was put back, is unfinished; False: that was not looked at, too.
     """
 
@@ -234,12 +234,12 @@ def _ended(found: EventFacts, one: Subscription) -> str | None:
     reason = escaped(refused[-1].reason) if refused else ""
     back = ""
     if refused and refused[-1].digest() in found.replayed:
-        back = ", was put back since, and is finished" if found.is_none_waiting else ", and was put back since"
+        back = ", was replayed since, and is finished" if found.is_none_waiting else ", and was replayed since"
     # An event that was put back has its former letter, and may have to be handled all the same.
     is_letter = bool(refused) and (found.is_finished or found.kept is None)
     whose = f"is of another type, {shown(found.type)}: not for this subscriber"
     if not found.type:
-        whose = "was put back for another subscriber: not for this one"
+        whose = "was replayed for another subscriber: not for this one"
     cases = [
         (found.offset >= max(found.end, found.high), "is not in the log yet"),
         (found.offset >= found.end, f"{_HIDDEN} {found.end}: nobody reads on before that has ended"),
@@ -294,7 +294,7 @@ def _dead_letters(dead_letters: Sequence[ListedDeadLetter], one: Subscription, r
         return f"none of it in {one.dead_letters}"
     told = [
         f"{escaped(dead_letter.reason)} at {time_text(dead_letter.timestamp_ms)} after {_attempts(dead_letter)}: "
-        f"{escaped(dead_letter.headers.get('detail', ''))}{', put back since' if dead_letter.digest() in replayed else ''}"
+        f"{escaped(dead_letter.headers.get('detail', ''))}{', replayed since' if dead_letter.digest() in replayed else ''}"
         for dead_letter in dead_letters
     ]
     return f"in {one.dead_letters}: {'; '.join(told)}"

@@ -1,4 +1,4 @@
-"""Why has this group not been emitted? Asked of Redis, the broker and a worker; nothing is changed."""
+"""Explain why a group has not been emitted, from Redis, the broker and a worker. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streams_app.settings import Settings
 
 
 async def find(redis: Redis, stored: list[StoredShard], group: str) -> list[FoundGroup]:
-    """Every shard in which a group is open or waits in the outbox."""
+    """Find the shards in which a group is open, or waits in the outbox."""
     found = []
     for shard in stored:
         sealed = await outbox_counts(redis, shard)
@@ -41,18 +41,18 @@ async def find(redis: Redis, stored: list[StoredShard], group: str) -> list[Foun
 
 
 async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, width: int) -> str:
-    """What there is to say about one group of one fold: a verdict and five lines, each with its label.
+    """Explain the state of a group: a verdict, and lines with a label each.
 
     Args:
-        settings: Where Redis, the broker and a worker are; only Redis has to answer.
-        fold: One of them.
-        group: As it was typed, see :func:`.keys_typed`.
+        settings: Settings of the application. Only Redis has to answer, not the broker or a worker.
+        fold: The fold of the group.
+        group: Group key as typed, see :func:`.keys_typed`.
         clock: Wall clock.
         width: Columns of the terminal.
 
     Raises:
         TryAgainError: Redis does not answer.
-        ConfigurationError: No partition of the fold has any state: nothing was ever folded.
+        ConfigurationError: The fold has no state in any partition: no worker ever claimed one.
     """
     async with redis_of(settings) as redis:
         stored = await stored_shards(redis, settings, fold.name)
@@ -73,13 +73,13 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, widt
 
 
 async def _reopening(settings: Settings, fold: Fold) -> str:
-    """How often groups of the fold open again soon, by the worker of this machine; it need not run."""
+    """Ask the worker on this machine how often groups of the fold reopen soon; it need not run."""
     url = usual_url(settings.http)
     return reopening_text((await pages(settings, [url]))[0] if url else None, fold)
 
 
 async def _end(settings: Settings, shard: StoredShard) -> tuple[int, int] | None:
-    """How far a worker may read a partition, and its high watermark; None where the broker does not tell, or not in time."""
+    """The last stable offset of a partition, and its high watermark; None if the broker does not answer in time."""
     tp = TopicPartition(shard.fold.source, shard.partition)
     consumer = AIOKafkaConsumer(
         **client_options(settings.kafka), isolation_level="read_committed", request_timeout_ms=int(ANSWER_SECONDS * 1_000)

@@ -1,7 +1,7 @@
-"""Emit now: a request in Redis that the owner of the shard carries out with its next seal.
+"""Request that groups are emitted now. The owner of the shard carries out the request with its next seal.
 
-The command never emits by itself: only the owner may, under its token and fence. What is requested while no worker runs is done by
-the next one that claims the partition.
+The command only writes a request into Redis: only the owner of a shard may emit, under its token and fence. If no worker runs, the
+next one that claims the partition carries out the request.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Flushed:
     """A request to emit that was carried out.
 
     Attributes:
-        groups: Number of groups that were open and requested.
-        partitions: Number of shards in which they were.
+        groups: Number of requested groups that were open.
+        partitions: Number of partitions that had them.
     """
 
     groups: int
@@ -37,24 +37,24 @@ class Flushed:
 
 
 async def flush(settings: Settings, fold: Fold, group: str | None, timeout_seconds: float) -> Flushed:
-    """Requests that groups are emitted, and waits until that is done.
+    """Request that groups are emitted, and wait until a worker has done so.
 
     Args:
         settings: Settings of the application.
         fold: The fold whose groups are emitted.
-        group: As typed; None: every open group.
-        timeout_seconds: How long to wait.
+        group: Group key as typed; None: every open group.
+        timeout_seconds: Maximum time to wait.
 
     Raises:
         ConfigurationError: The group is not open.
-        TryAgainError: Redis does not answer, or no worker did it in time; the request stays.
+        TryAgainError: Redis does not answer, or no worker emitted the groups in time. In the latter case the request stays.
     """
     async with redis_of(settings) as redis:
         shards = await stored_shards(redis, settings, fold.name)
         requested = await _request_all(redis, shards) if group is None else await _request_one(redis, shards, fold, group)
         try:
             async with asyncio.timeout(timeout_seconds):
-                while await _pending(redis, requested):  # noqa: ASYNC110  # what is waited for is in another process
+                while await _pending(redis, requested):  # noqa: ASYNC110  # another process does it
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError as error:
             raise TryAgainError(

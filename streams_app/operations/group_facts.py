@@ -1,6 +1,6 @@
-"""What is said about a group that has not been emitted: a verdict and five lines, each with its label (pure).
+"""Describe a group that has not been emitted: a verdict, and lines with a label each (pure).
 
-A tired person reads the verdict; the lines hold every fact that there is, in the same order for every group.
+The verdict answers the question; the lines have all the facts, in the same order for every group.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SHOWN_NAMES: Final = 8
 STALLED_MS: Final = 10_000
-"""A partition clock further behind the wall clock than this is worth a word."""
+"""A partition clock that is further behind the wall clock is mentioned."""
 
 WIDEST: Final = 120
 """Columns: longer lines are hard to read."""
@@ -31,13 +31,13 @@ LABEL: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class FoundGroup:
-    """A group in a shard.
+    """The state of a group in one shard.
 
     Attributes:
         shard: The shard.
-        member: Member bytes of the group, as Redis has them.
-        row: Its row, see :func:`streams_app.operations.groups.rows_of`; None where it is not open.
-        names: Some of its changed names.
+        member: The group key, as stored in Redis.
+        row: Its row, see :func:`streams_app.operations.groups.rows_of`; None if the group is not open.
+        names: Its changed names.
         waiting: Number of its records in the outbox.
     """
 
@@ -58,17 +58,17 @@ def describe(
     width: int,
     journal: str = "",
 ) -> str:
-    """What there is to say about a group that is open, or waits to be sent.
+    """Describe a group that is open, or waits in the outbox.
 
     Args:
         found: The group.
-        fold: Its declaration.
+        fold: Its fold.
         meta: Hash ``meta`` of the shard.
-        end: How far the partition can be read, and its high watermark; None = unknown.
+        end: Last stable offset of the partition and its high watermark; None: unknown.
         reopening: See :func:`reopening_text`.
         now_ms: Wall clock.
         width: Columns of the terminal.
-        journal: Command that shows all its events; "" where no journal has them.
+        journal: Command that shows all its events; empty if no journal has them.
     """
     fence = int(meta.get(b"fence", b"-1"))
     lag = None if end is None else max(0, end[0] - fence - 1)
@@ -85,21 +85,21 @@ def describe(
 
 
 def describe_none(group: str, fold: Fold, partitions: int, reopening: str, width: int, journal: str = "") -> str:
-    """The same where the group is not open and nothing of it waits.
+    """Describe a group that is neither open nor in the outbox.
 
     Args:
-        group: As it was typed.
-        fold: Its declaration.
-        partitions: How many have state.
+        group: Group key as typed.
+        fold: The fold.
+        partitions: Number of partitions with state.
         reopening: See :func:`reopening_text`.
         width: Columns of the terminal.
-        journal: Command that shows all its events; "" where no journal has them.
+        journal: Command that shows all its events; empty if no journal has them.
     """
     lines = {
-        "events": f"of it none was folded since its last record, in any of {counted(partitions, 'partition')}",
+        "events": f"none was folded since its last record, in any of {counted(partitions, 'partition')}",
         "due": "nothing",
-        "outbox": "nothing of it waits to be sent",
-        "look": f"for its events in {fold.source} (are they keyed by the group?), in {fold.dead_letters}, and at "
+        "outbox": "none of its records waits to be sent",
+        "try": f"look for its events in {fold.source} (are they keyed by the group?) and in {fold.dead_letters}, and see "
         "streams_app_lag_events: they may not have been folded yet",
         "again": reopening,
         "journal": journal,
@@ -108,10 +108,10 @@ def describe_none(group: str, fold: Fold, partitions: int, reopening: str, width
 
 
 def reopening_text(page: Page | None, fold: Fold) -> str:
-    """How often a fold of a group follows soon after the one before, by what a worker has counted since it started.
+    """Say how often a group reopens soon after its record, as counted by a worker since it started.
 
     Args:
-        page: Its answer; None: nobody knows where it listens.
+        page: The metrics of the worker; None: its address is unknown.
         fold: The fold.
     """
     if page is None:
@@ -135,7 +135,7 @@ def reopening_text(page: Page | None, fold: Fold) -> str:
 
 
 def lay_out(verdict: str, lines: Mapping[str, str], width: int) -> str:
-    """A verdict and below it the lines, each behind its label."""
+    """Format a verdict, and below it the lines with their labels."""
     columns = max(2 * LABEL, min(width, WIDEST))
     return "\n".join(
         [
@@ -153,24 +153,24 @@ def _wrapped(text: str, columns: int, label: str) -> Iterable[str]:
 def _verdict(found: FoundGroup, fold: Fold, lag: int | None, now_ms: int) -> str:
     row, behind_ms = found.row, now_ms - found.shard.clock_ms
     if row is None:
-        return f"{shown_group(found.member)} of fold {fold.name} is closed: the broker has not acknowledged its record yet."
+        return f"{shown_group(found.member)} of fold {fold.name} is closed, but the broker has not acknowledged its record yet."
     name = f"{shown_key(row['key'])} of fold {fold.name}"
     quiet, hold = row["quiet_in_ms"], row["hold_in_ms"]
     if min(quiet, hold) <= 0:
-        return f"{name} is due: it leaves with the next pass of its worker."
+        return f"{name} is due: its worker emits it in the next pass."
     if behind_ms >= STALLED_MS and not lag:
-        return f"{name} is open, and stays so: no worker moves the clock of its partition."
+        return f"{name} is open, and stays open: no worker advances the clock of its partition."
     if behind_ms >= fold.quiet_period_ms and fold.backlog == "merge":
-        return f"{name} is open: a backlog is merged, and silence closes nothing until it is read."
+        return f"{name} is open: a backlog is merged, and quiet groups are not closed until it is read."
     if hold <= quiet:
-        return f"{name} is open, and due in {span(hold + _ahead_ms(found, now_ms))}, when its hold ends."
-    return f"{name} is open, and due in {span(quiet + _ahead_ms(found, now_ms))} if no event comes."
+        return f"{name} is open, and due in {span(hold + _ahead_ms(found, now_ms))}, when max_hold ends."
+    return f"{name} is open, and due in {span(quiet + _ahead_ms(found, now_ms))} if no event arrives."
 
 
 def _events(found: FoundGroup) -> str:
     row = found.row
     if row is None:
-        return "none since"
+        return "none since its record"
     names = ", ".join(map(shown, found.names[:SHOWN_NAMES])) + (", ..." if len(found.names) > SHOWN_NAMES else "")
     return (
         f"{counted(row['events'], 'event')} at offsets {row['first_offset']} to {row['last_offset']} of {found.shard}, the last of "
@@ -179,7 +179,7 @@ def _events(found: FoundGroup) -> str:
 
 
 def _ahead_ms(found: FoundGroup, now_ms: int) -> int:
-    """By how much the partition clock is ahead, which stands still until then."""
+    """How far the partition clock is ahead of the wall clock; it stops until the wall clock reaches it."""
     ahead_ms = found.shard.clock_ms - now_ms
     return ahead_ms if ahead_ms >= STALLED_MS else 0
 
@@ -187,21 +187,21 @@ def _ahead_ms(found: FoundGroup, now_ms: int) -> int:
 def _due(found: FoundGroup, fold: Fold, now_ms: int) -> str:
     row = found.row
     if row is None:
-        return "it was, and is sealed"
+        return "past: the group is sealed"
     quiet, hold, clock_ms = row["quiet_in_ms"], row["hold_in_ms"], found.shard.clock_ms
     if min(quiet, hold) <= 0:
-        return "now; if it does not leave, see /health/ready of the worker"
+        return "now; if it is not emitted, see /health/ready of the worker"
     ahead_ms = _ahead_ms(found, now_ms)
     parts = [
         f"in {span(quiet + ahead_ms)} ({time_text(clock_ms + quiet)}), once quiet for {span(fold.quiet_period_ms)}",
         f"at the latest in {span(hold + ahead_ms)} ({time_text(clock_ms + hold)}), once open for {span(fold.max_hold_ms)}",
-        f"as it stands, {'silence' if quiet < hold else 'the hold'} comes first",
+        f"at present, {'the quiet period' if quiet < hold else 'max_hold'} ends first",
     ]
     for name, bound in CONTENT_BOUNDS.items():
         most, present = getattr(fold, name), row[f"{bound.counts}s"]
         left = counted(most - present, f"more {bound.counts}")
         if bound.is_before and present >= most // 2:
-            parts.append(f"{left} can be taken, then it is closed")
+            parts.append(f"{left} can be added, then it is closed")
         elif most and not bound.is_before:
             parts.append(f"{left} would close it at once")
     return "; ".join(parts)
@@ -209,8 +209,8 @@ def _due(found: FoundGroup, fold: Fold, now_ms: int) -> str:
 
 def _outbox(found: FoundGroup, fold: Fold) -> str:
     if not found.waiting:
-        return "nothing of it waits to be sent"
-    return f"{counted(found.waiting, 'record')} of it, waiting for the broker to acknowledge on {fold.output}"
+        return "none of its records waits to be sent"
+    return f"{counted(found.waiting, 'record')} of the group, not acknowledged yet by the broker in {fold.output}"
 
 
 def _read(
@@ -218,31 +218,32 @@ def _read(
 ) -> str:
     owner = escaped(meta.get(b"owner", b"").decode("utf-8", "backslashreplace")) or "an unknown worker"
     if lag is None:
-        how = f"up to offset {fence}; the broker does not say where it ends"
+        how = f"is read up to offset {fence}; the broker does not say where it ends"
     elif hidden:
-        how = f"up to offset {fence}, {counted(lag + hidden, 'event')} behind its end; an open transaction hides {hidden:,} of them"
+        behind = counted(lag + hidden, "event")
+        how = f"is read up to offset {fence}, {behind} behind its end; an open transaction hides {hidden:,} of them"
     elif lag:
-        how = f"up to offset {fence}, {counted(lag, 'event')} behind its end"
+        how = f"is read up to offset {fence}, {counted(lag, 'event')} behind its end"
     else:
-        how = f"to its end (offset {fence}, lag 0)"
+        how = f"is read to its end (offset {fence}, lag 0)"
     return f"{shard} {how}, last claimed by {owner}; {_clock(shard, fold, lag, now_ms)}"
 
 
 def _clock(shard: StoredShard, fold: Fold, lag: int | None, now_ms: int) -> str:
-    """Where the partition clock stands, and why it may stand still."""
+    """The time of the partition clock, and why it may not advance."""
     behind_ms = now_ms - shard.clock_ms
-    text = f"its clock, by which all this is reckoned, is at {time_text(shard.clock_ms)}"
+    text = f"its clock, which all times above refer to, is at {time_text(shard.clock_ms)}"
     if behind_ms <= -STALLED_MS:
         return (
-            f"{text}, {span(-behind_ms)} ahead of the wall clock: a worker whose clock was wrong left it so. It never goes back; "
-            "silence and holds count on when the wall clock gets there"
+            f"{text}, {span(-behind_ms)} ahead of the wall clock: the clock of a worker was wrong. It never goes back; quiet "
+            "periods and holds continue when the wall clock reaches it"
         )
     if behind_ms < STALLED_MS:
-        return f"{text}, with the wall clock"
+        return f"{text}, equal to the wall clock"
     text += f", {span(behind_ms)} behind the wall clock: "
     if lag:
-        text += "while a worker catches up, time is that of the events"
+        text += "while a worker catches up, the clock follows the events"
         if fold.backlog == "merge" and behind_ms >= fold.quiet_period_ms:
-            text += ", and silence closes nothing (backlog = merge)"
-        return text + "; if it does not move, no worker runs"
-    return text + "no worker moves it. Is one running, and ready (/health/ready)?"
+            text += ", and quiet groups are not closed (backlog = merge)"
+        return text + "; if it does not advance, no worker runs"
+    return text + "no worker advances it. Is one running, and ready (/health/ready)?"

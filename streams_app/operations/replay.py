@@ -36,21 +36,21 @@ from streams_app.settings import Settings
 
 @dataclass(slots=True)
 class ReplayProgress:
-    """What a replay has done so far, or would do.
+    """What a replay has done so far, or would do in a dry run.
 
     Attributes:
         is_begun: Whether both topics exist, so that the replay has begun.
-        offsets: Number of records that the dead-letter topic has.
-        searched: How many of them were searched for receipts.
-        read: How many of them were looked at as letters after that.
-        replayed: Events that the source has acknowledged; in a dry run: that would be put back.
-        rejected: Reason → events that the present definition would refuse again.
-        not_replayable: Cause in words → events that cannot be put back.
-        already_replayed: Events that were asked for, and that an earlier replay has put back.
-        duplicates: Letters that were written twice, of which one was taken.
-        unselected: Letters that were not asked for; of those whose events were put back before, nothing is said.
-        unacknowledged: Events that were sent and not acknowledged: they may have arrived.
-        unrecorded: Events that were put back, but whose receipt was not acknowledged.
+        offsets: Number of records in the dead-letter topic.
+        searched: Number of records that were searched for receipts, in the first pass.
+        read: Number of records that were processed as dead letters, in the second pass.
+        replayed: Events that the broker has acknowledged; in a dry run, events that would be replayed.
+        rejected: Reason → events that the present definition would reject again.
+        not_replayable: Cause → events that cannot be replayed.
+        already_replayed: Selected events that an earlier replay has sent.
+        duplicates: Dead letters of an event that has another dead letter.
+        unselected: Dead letters that were not selected, without those that were replayed before.
+        unacknowledged: Events that were sent without an acknowledgement: they may have arrived.
+        unrecorded: Events that were replayed without an acknowledged receipt.
         is_limited: Whether the limit has ended the replay.
         is_stopped: Whether a signal has ended the replay.
     """
@@ -72,51 +72,51 @@ class ReplayProgress:
 
 
 def summary(done: ReplayProgress, *, dry_run: bool, failed: bool) -> list[str]:
-    """The lines a person is told at the end, the counts last.
+    """Describe the result of a replay for an operator, the counts in the last line.
 
     Args:
         done: What the replay has done.
-        dry_run: Whether nothing was really put back.
+        dry_run: Whether nothing was sent.
         failed: Whether the replay ended with an error.
     """
     lines = []
     if failed or done.is_stopped:
         lines.append(f"interrupted after {done.read} of {done.offsets} records of the dead-letter topic")
     if done.is_limited:
-        lines.append("the limit is reached: what follows can be put back later")
+        lines.append("the limit is reached: the rest can be replayed later")
     for count, words in (
-        (done.already_replayed, "put back before: --again would repeat them"),
-        (done.duplicates, "there twice: taken once"),
-        (done.unselected, "not chosen: they can be put back later"),
-        *((count, f"left where they are: {why}") for why, count in done.not_replayable.most_common()),
-        (done.unacknowledged, "sent and not acknowledged: they may have arrived, and the next replay puts them back again"),
-        (done.unrecorded, "put back and not remembered: the next replay puts them back again"),
+        (done.already_replayed, "replayed before: --again would repeat them"),
+        (done.duplicates, "duplicates: replayed once"),
+        (done.unselected, "not selected: they can be replayed later"),
+        *((count, f"not replayed: {why}") for why, count in done.not_replayable.most_common()),
+        (done.unacknowledged, "sent and not acknowledged: they may have arrived, and the next replay sends them again"),
+        (done.unrecorded, "replayed and not recorded: the next replay sends them again"),
     ):
         if count:
             lines.append(f"{count} {words}")
     reasons = ", ".join(f"{reason} {count}" for reason, count in done.rejected.most_common())
-    again = f"{done.rejected.total()}{{}} refused again" + (f" ({reasons})" if reasons else "")
+    again = f"{done.rejected.total()}{{}} rejected again" + (f" ({reasons})" if reasons else "")
     if dry_run:
         return [*lines, f"dry run: {done.replayed} would pass now, " + again.format(" would be")]
-    return [*lines, f"{done.replayed} put back, " + again.format("")]
+    return [*lines, f"{done.replayed} replayed, " + again.format("")]
 
 
 ATTEMPTS: Final = 3
 RECEIPT_EVENTS: Final = 100
-"""Most events that one receipt names: it has 2.5 kB then, which any topic takes."""
+"""Maximum number of events in one receipt, which then has 2.5 kB: less than the limit of any topic."""
 
 
 class ReplayFilter:
-    """Which letters go back (pure, but for a user's functions)."""
+    """Decide which dead letters are replayed. Pure, except for a user's functions."""
 
     def __init__(self, destination: Destination, selection: Selection, partitions: int, before: Iterable[str]) -> None:
-        """Nothing is chosen yet.
+        """Create a filter for one replay.
 
         Args:
-            destination: Where they go.
-            selection: Letters that are wanted.
-            partitions: Number of partitions that it has.
-            before: Digests of what was put back earlier.
+            destination: Where events are replayed.
+            selection: Which dead letters are wanted.
+            partitions: Number of partitions of the destination.
+            before: Digests of events that were replayed earlier.
         """
         self._destination = destination
         self._selection = selection
@@ -125,7 +125,7 @@ class ReplayFilter:
         self._taken: set[str] = set()
 
     def selects(self, dead_letter: ListedDeadLetter, done: ReplayProgress) -> bool:
-        """Whether a letter goes back; if not, the reason is counted in ``done``."""
+        """Whether a dead letter is replayed; if not, count the cause in ``done``."""
         if dead_letter.is_late or not self._selection.concerns(dead_letter):
             return False
         digest = dead_letter.digest()
@@ -168,16 +168,16 @@ class DeadLetterReplay:
         again: bool = False,
         dry_run: bool = False,
     ) -> None:
-        """Nothing is read yet.
+        """Prepare a replay; :meth:`run` starts it.
 
         Args:
             settings: Settings of the application.
-            destination: Where letters are put back.
-            selection: Letters that are wanted.
-            clock: Says to whoever has to wait since when this one runs.
-            limit: Number of letters put back at most; None: no limit.
-            again: Whether what was put back before is put back once more.
-            dry_run: Whether letters are only counted.
+            destination: Where events are replayed.
+            selection: Which dead letters are wanted.
+            clock: Gives the start time that a concurrent replay shows to its user.
+            limit: Maximum number of replayed events; None: no limit.
+            again: Whether to repeat events that were replayed before.
+            dry_run: Whether to count only, and send nothing.
         """
         self.done = ReplayProgress()
         self._settings = settings
@@ -191,15 +191,15 @@ class DeadLetterReplay:
         self._producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-replay")
 
     def stop(self) -> None:
-        """Ends it after the page under way, so that all of it is remembered."""
+        """End the replay after the page in progress, so that its receipt is written."""
         self.done.is_stopped = True
 
     async def run(self) -> None:
-        """Puts letters back up to the end the topic has now; waits for the acknowledgement of each page.
+        """Replay the dead letters up to the present end of the topic, page by page, each acknowledged before the next.
 
         Raises:
-            TryAgainError: Kafka or Redis does not answer, or another replay is under way; :attr:`done` says how far it came.
-            ConfigurationError: The dead-letter topic or the source does not exist.
+            TryAgainError: Kafka or Redis does not answer, or another replay is in progress; :attr:`done` has the progress so far.
+            ConfigurationError: The dead-letter topic or the destination does not exist.
         """
         if self._dry_run:
             await self._replay(None)
@@ -208,13 +208,13 @@ class DeadLetterReplay:
             try:
                 await self._replay(lease)
             finally:
-                await self._producer.stop()  # before the lease is let go: nothing of this replay arrives after that
+                await self._producer.stop()  # before the lease is released: nothing of this replay arrives after that
 
     async def _replay(self, lease: ReplayLease | None) -> None:
         to = self._destination
         async with dead_letter_topic(self._settings, to.dead_letters, to.topic) as topic:
             if not topic.source_partitions:
-                raise ConfigurationError([f"the topic {to.topic!r} does not exist: nothing can be put back into it"])
+                raise ConfigurationError([f"the topic {to.topic!r} does not exist: nothing can be replayed into it"])
             self.done.is_begun, self.done.offsets = True, topic.offsets
             before = await self._receipts(topic)
             replay_filter = ReplayFilter(to, self._selection, topic.source_partitions, () if self._again else before)
@@ -231,9 +231,9 @@ class DeadLetterReplay:
         return self.done.is_limited or self.done.is_stopped
 
     async def _receipts(self, topic: DeadLetterTopic) -> set[str]:
-        """Digests of the events that were put back before. Receipts are read first of all, as they lie behind the letters.
+        """Read the digests of events that were replayed before: a first pass, because receipts lie behind their dead letters.
 
-        The destination looks at all letters meanwhile: one may say something of another.
+        The destination observes every dead letter in this pass, because one can concern another (``finished-late``).
         """
         found: set[str] = set()
         async for page in topic.pages():
@@ -264,17 +264,17 @@ class DeadLetterReplay:
                 await self._replay_events(chosen)
 
     async def _replay_events(self, dead_letters: list[ListedDeadLetter]) -> None:
-        """Sends events and then their receipt; an error of either ends the replay."""
-        self.done.unacknowledged += len(dead_letters)  # until their fate is known; it stays so where this is cancelled
+        """Send events, then their receipts. An error of either ends the replay."""
+        self.done.unacknowledged += len(dead_letters)  # until they are acknowledged; stays if this is cancelled
         gone, failed = await self._send(dead_letters)
         self.done.unacknowledged -= len(dead_letters) - len(failed)
         self.done.replayed += len(gone)
-        await self._remember(gone)
+        await self._write_receipts(gone)
         if failed:
             raise TryAgainError(f"{self._destination.topic} does not acknowledge events: {failed[0]!r}") from failed[0]
 
     async def _send(self, dead_letters: list[ListedDeadLetter]) -> tuple[list[ListedDeadLetter], list[BaseException]]:
-        """Sends events; returns those that were acknowledged, and an error for each whose fate is not known."""
+        """Send events. Return those that were acknowledged, and the errors of those that may or may not have arrived."""
         gone: list[ListedDeadLetter] = []
         failed: list[BaseException] = []
         for _ in range(ATTEMPTS):
@@ -293,9 +293,9 @@ class DeadLetterReplay:
                     failed.append(outcome)
             if not dead_letters or failed:
                 break
-        return gone, failed + [TryAgainError(f"refused {ATTEMPTS} times")] * len(dead_letters)
+        return gone, failed + [TryAgainError(f"rejected {ATTEMPTS} times")] * len(dead_letters)
 
-    async def _remember(self, dead_letters: list[ListedDeadLetter]) -> None:
+    async def _write_receipts(self, dead_letters: list[ListedDeadLetter]) -> None:
         to = self._destination
         by_partition: dict[int, list[str]] = defaultdict(list)
         for dead_letter in dead_letters:
@@ -309,5 +309,5 @@ class DeadLetterReplay:
             self.done.unrecorded += len(dead_letters)
             failed = next((outcome for outcome in await self._producer.send(receipts) if outcome is not None), None)
             if failed is not None:
-                raise TryAgainError(f"{to.dead_letters} does not acknowledge what was put back: {failed!r}") from failed
+                raise TryAgainError(f"{to.dead_letters} does not acknowledge the receipts: {failed!r}") from failed
             self.done.unrecorded -= len(dead_letters)

@@ -1,8 +1,8 @@
-"""Where dead letters go back to, which of them can, and what is produced of one. It asks no server.
+"""Destinations of a replay: which dead letters can be replayed, into which topic, and as which record. No server is asked.
 
-An event of a fold goes back into the partition it came from. A header tells the other folds of the source to skip it, see
-:mod:`streams_app.folding.reading.replay_routing`. An event of a subscriber goes into a topic of its application, see
-:mod:`streams_app.subscribers.original_position`, as the topic it came from has consumers that know nothing of such headers.
+An event of a fold is replayed into the partition it came from. A header tells the other folds of the source to skip it, see
+:mod:`streams_app.folding.reading.replay_routing`. An event of a subscriber is replayed into a topic of its application, see
+:mod:`streams_app.subscribers.original_position`: other consumers of the original topic would not know the header.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from streams_app.subscribers.subscription import Subscription
 
 
 class Destination(Protocol):
-    """Where the letters of a fold or a subscriber go.
+    """Where the dead letters of one fold or subscriber are replayed.
 
     Attributes:
         dead_letters: Its dead-letter topic.
-        topic: The topic into which they are put back.
-        address: Whom receipts name.
+        topic: The topic into which its events are replayed.
+        address: The name of the component in receipts.
     """
 
     dead_letters: str
@@ -41,25 +41,25 @@ class Destination(Protocol):
     address: bytes
 
     def observe(self, dead_letter: ListedDeadLetter) -> None:
-        """Shows it each of its letters once, before anything is put back."""
+        """Observe a dead letter. Called once for each, before anything is replayed."""
 
     def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
-        """Why a letter cannot be put back as the event it was, or should not; empty: it can.
+        """Why a dead letter cannot, or should not, be replayed as the original event; empty if it can.
 
         Args:
-            dead_letter: One of its letters.
-            partitions: Number of partitions that :attr:`topic` has now.
+            dead_letter: One of its dead letters.
+            partitions: Present number of partitions of :attr:`topic`.
         """
 
     def refusals(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
-        """Reasons for which what is declared now would refuse the event again."""
+        """The reasons for which the present declaration would reject the event again."""
 
     def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
-        """What is produced of a letter without an obstacle."""
+        """The record to produce for a dead letter without an obstacle."""
 
 
 class _Event(NamedTuple):
-    """A letter as a reader sees events."""
+    """A dead letter in the shape of a consumed record."""
 
     offset: int
     timestamp: int | None
@@ -72,13 +72,12 @@ class FoldDestination(Destination):
     """The source of a fold."""
 
     def __init__(self, app_id: str, fold: Fold, limits: Limits) -> None:
-        """Takes the fold as it is declared now."""
         self.dead_letters, self.topic, self.address = fold.dead_letters, fold.source, replay_target(app_id, fold.name)
         self._fold = fold
         self._reader = reader_of(fold, limits)
 
     def observe(self, dead_letter: ListedDeadLetter) -> None:
-        """No letter of a fold says anything of another."""
+        """Ignore it: no dead letter of a fold concerns another one."""
 
     def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
         """See :meth:`Destination.obstacle`."""
@@ -111,12 +110,12 @@ class FoldDestination(Destination):
 
 @dataclass(frozen=True, slots=True)
 class ReplayOverride:
-    """Which events go back although they may have happened.
+    """Which events an operator replays although they may have been handled.
 
     Attributes:
-        interrupted: Whether all that were interrupted do.
-        event_ids: Those that somebody names.
-        is_exact: Whether their source or their place was named, too: an id is unique within a source only.
+        interrupted: Whether all interrupted events are replayed.
+        event_ids: Ids of events that are replayed in any case.
+        is_exact: Whether their source or position was given, too: an id is unique within one source only.
     """
 
     interrupted: bool = False
@@ -125,10 +124,9 @@ class ReplayOverride:
 
 
 class SubscriberDestination(Destination):
-    """The topic of what was put back for the subscribers of an application."""
+    """The replay topic of an application, which only its subscribers read."""
 
     def __init__(self, settings: Settings, subscription: Subscription, override: ReplayOverride) -> None:
-        """Takes the subscriber as it is declared now."""
         name = subscription.subscriber.name
         self.dead_letters, self.topic = subscription.dead_letters, again_topic(settings.app_id)
         self.address = replay_target(settings.app_id, name)
@@ -140,7 +138,7 @@ class SubscriberDestination(Destination):
         self._decode = decode_of(subscription.subscriber, settings.limits, None, self.topic)
 
     def observe(self, dead_letter: ListedDeadLetter) -> None:
-        """Collects what has ended well after all, and the sources of which there are events with an id that was named."""
+        """Collect the events that finished late, and the sources that have events with a given id."""
         if dead_letter.is_late:
             self._late.add(dead_letter.source)
         if (event_id := dead_letter.headers.get("event-id", "")) in self._override.event_ids:
@@ -151,7 +149,7 @@ class SubscriberDestination(Destination):
         if why := self._unconfirmed(dead_letter):
             return why
         if dead_letter.dropped_part:
-            return f"{dead_letter.dropped_part} too large to be kept: without, it would be another event"
+            return f"{dead_letter.dropped_part} too large to be kept: without that it would be another event"
         topic = dead_letter.headers.get("source-topic")
         if topic not in (self._source, self.topic):
             return f"it is an event of {topic}, and the subscriber reads {self._source} now"
@@ -160,16 +158,16 @@ class SubscriberDestination(Destination):
         return "" if self._read(dead_letter) else "it is another event than the one the subscriber takes now"
 
     def _unconfirmed(self, dead_letter: ListedDeadLetter) -> str:
-        """Why an event that may have happened, or may not be the one that is meant, needs another word; empty: it does not."""
+        """Why the operator must confirm the replay: the event may have been handled, or its id is ambiguous; empty if not."""
         event_id = dead_letter.headers.get("event-id", "")
         if not self._override.is_exact and len(self._sources[event_id]) > 1:
             sources = ", ".join(repr(source) for source in sorted(self._sources[event_id]))
             return f"events of several sources have the id {event_id!r}: say which with --event-source, of {sources}"
         if event_id not in self._override.event_ids:
             if dead_letter.reason == INTERRUPTED and not self._override.interrupted:
-                return "interrupted, they may have happened: --interrupted puts them back, or --event-id one of them"
+                return "interrupted, they may have been handled: --interrupted replays them, or --event-id one of them"
             if dead_letter.reason in FOLLOWED and dead_letter.source in self._late:
-                return f"{dead_letter.reason}, and finished late: they have happened; --event-id puts one back all the same"
+                return f"{dead_letter.reason}, and finished late: they were handled; --event-id replays one nevertheless"
         return ""
 
     def refusals(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
@@ -187,7 +185,7 @@ class SubscriberDestination(Destination):
         return Outgoing(self.topic, dead_letter.key, dead_letter.value, addressed(self._name, *found))
 
     def _origin(self, dead_letter: ListedDeadLetter) -> tuple[OriginalPosition, Headers] | None:
-        """Where the event was first, and its own headers."""
+        """The original position of the event, and its own headers; None if the dead letter does not have them."""
         if dead_letter.headers.get("source-topic") == self.topic:
             return taken_apart(dead_letter.received)
         timestamp = dead_letter.headers.get("source-timestamp-ms", "")

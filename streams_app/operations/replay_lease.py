@@ -101,7 +101,7 @@ class ReplayLease:
 
     async def _unreachable(self, error: BaseException) -> StreamsAppError:
         why = await why_unreachable(self._settings.redis, error)
-        text = f"{why}; only Redis knows whether another replay is under way, and without it nothing is put back"
+        text = f"{why}; only Redis knows whether another replay is in progress, and without it nothing is replayed"
         return ConfigurationError([text]) if isinstance(why, ConfigurationError) else TryAgainError(text)
 
 

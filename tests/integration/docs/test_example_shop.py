@@ -48,6 +48,6 @@ async def test_a_view_publishes_a_subscriber_works_and_what_it_refused_is_put_ba
     listed = await command("dead-letters", "list", "--subscriber", "ship")
 
     assert (0, 202, 0) == (created.code, answer.status_code, replayed.code)
-    assert "  rejected, put back " in listed.out
+    assert "  rejected, replayed " in listed.out
     assert (event_id, "rejected", "no carrier goes to 'no'") == (letter["event-id"], letter["reason"], letter["detail"])
     assert (event_id, "o1") == (parcel["ce_causationid"], parcel["order"])

@@ -187,7 +187,7 @@ async def test_record_that_cannot_be_shown_is_a_dead_letter_and_stops_nothing(wa
 
     assert (0, 4) == (listed.code, sum(f" {watched.source}:0:" in line for line in listed.out.splitlines())), listed
     assert "none of the dead letters of live view made fits --key" in none.out
-    assert (1, True) == (replayed.code, "what a live view refuses is not put back" in replayed.err)
+    assert (1, True) == (replayed.code, "what a live view rejects cannot be replayed" in replayed.err)
     assert ["no-item", "no-page", "not-an-object", "not-json"] == sorted(one["reason"].decode() for one in told)
     assert {(b"made", watched.source.encode())} == {(one["view"], one["source-topic"]) for one in told}
     assert set(values[:4]) == {letter.value for letter in letters}

@@ -172,8 +172,8 @@ async def test_dead_letters_go_back_once_and_only_to_the_fold_that_refused_them(
         (reason, sum(row["reason"] == reason for row in rows)) for reason in ("no-changed", "not-json")
     }
     lasts = [out.splitlines()[-1] for _, out, _ in (dry, first, second)]
-    assert ["dry run: 2 would pass now", "2 put back", "0 put back"] == [line.partition(", ")[0] for line in lasts]
-    assert {"0 refused again", "0 would be refused again"} == {line.partition(", ")[2] for line in lasts}
+    assert ["dry run: 2 would pass now", "2 replayed", "0 replayed"] == [line.partition(", ")[0] for line in lasts]
+    assert {"0 rejected again", "0 would be rejected again"} == {line.partition(", ")[2] for line in lasts}
     assert {("account-metrics", "a"): 2, ("account-metrics", "b"): 1, ("other", "a"): 2, ("other", "b"): 1} == events
 
 

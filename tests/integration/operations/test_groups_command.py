@@ -103,7 +103,7 @@ async def test_a_group_in_the_outbox_is_explained(place: Place, redis_client: Re
     ran = await asyncio.to_thread(run, "groups", "explain", "anna", "--config", place.config())
 
     assert (ran.code, ran.err) == (0, "")
-    assert "1 record of it, waiting for the broker to acknowledge" in " ".join(ran.out.split())
+    assert "1 record of the group, not acknowledged yet by the broker" in " ".join(ran.out.split())
 
 
 @pytest.mark.long

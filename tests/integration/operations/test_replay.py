@@ -125,13 +125,13 @@ async def test_events_go_back_once_into_the_partition_they_came_from_with_the_na
     listed = await asyncio.to_thread(run, "dead-letters", "list", "--fold", "one", "--json", "--config", str(desk.config))
 
     assert [
-        "dry run: 4 would pass now, 1 would be refused again (not-json 1)",
-        "4 put back, 1 refused again (not-json 1)",
-        "0 put back, 1 refused again (not-json 1)",
+        "dry run: 4 would pass now, 1 would be rejected again (not-json 1)",
+        "4 replayed, 1 rejected again (not-json 1)",
+        "0 replayed, 1 rejected again (not-json 1)",
     ] == [last_line(ran) for ran in (dry, first, second)]
-    assert "1 there twice: taken once" in first.out
-    assert "1 left where they are: the value was too large" in first.out
-    assert "5 put back before" in second.out
+    assert "1 duplicates: replayed once" in first.out
+    assert "1 not replayed: the value was too large" in first.out
+    assert "5 replayed before" in second.out
     assert [(at, key, value, (("streams-app-replay", f"{desk.app_id}/one".encode()),)) for at in range(PARTITIONS)] == sorted(
         (record.partition, record.key, record.value, record.headers) for record in found
     )
@@ -165,7 +165,7 @@ async def test_what_was_not_chosen_or_beyond_the_limit_can_be_put_back_later(des
     ]
     found = await desk.replayed(12)
 
-    assert [f"{count} put back, 0 refused again" for count in (3, 1, 1, 1, 0, 6)] == lines
+    assert [f"{count} replayed, 0 rejected again" for count in (3, 1, 1, 1, 0, 6)] == lines
     assert dict.fromkeys((event("a", f"n{at}")[1] for at in range(6)), 2) == Counter(record.value for record in found)
 
 
@@ -188,7 +188,7 @@ async def test_a_replay_ends_though_a_worker_refuses_everything_again(desk: Desk
         await worker.terminate()
     found = await desk.replayed(20)
 
-    assert ("0 put back, 20 refused again (no-changed 20)", "20 put back, 0 refused again") == (not_mended, ran)
+    assert ("0 replayed, 20 rejected again (no-changed 20)", "20 replayed, 0 rejected again") == (not_mended, ran)
     assert (20, 40) == (len(found), sum(any(name == "reason" for name, _ in record.headers) for record in dead_letters))
 
 
@@ -204,8 +204,8 @@ async def test_an_interrupted_replay_says_how_far_it_came_and_the_next_one_goes_
         out, err = (text.decode() for text in await process.communicate())
         assert 128 + number == process.returncode, err
         told = re.fullmatch(
-            rf"interrupted after (\d+) of \d+ records of the dead-letter topic\n(?:{so_far} put back before.*\n)?"
-            r"(\d+) put back, 0 refused again\n",
+            rf"interrupted after (\d+) of \d+ records of the dead-letter topic\n(?:{so_far} replayed before.*\n)?"
+            r"(\d+) replayed, 0 rejected again\n",
             out,
         )
         assert told, out
@@ -216,7 +216,7 @@ async def test_an_interrupted_replay_says_how_far_it_came_and_the_next_one_goes_
     rest = last_line(await desk.replay())
     found = await desk.replayed(count)
 
-    assert f"{count - so_far} put back, 0 refused again" == rest
+    assert f"{count - so_far} replayed, 0 rejected again" == rest
     assert count == len(found) == len({record.value for record in found})
 
 
@@ -242,8 +242,8 @@ async def test_only_what_the_source_has_acknowledged_counts_as_put_back(
     first = await desk.replay()
     second = await desk.replay()
 
-    assert ["2 put back, 0 refused again", "0 put back, 0 refused again"] == [last_line(first), last_line(second)]
-    assert f"1 left where they are: {desk.source} does not take records of its size any more" in first.out
+    assert ["2 replayed, 0 rejected again", "0 replayed, 0 rejected again"] == [last_line(first), last_line(second)]
+    assert f"1 not replayed: {desk.source} does not take records of its size any more" in first.out
     assert 2 == len(await desk.replayed(2))
 
 
@@ -260,7 +260,7 @@ async def test_while_a_replay_runs_another_one_is_refused_and_told_who_runs_it(d
     assert re.search(rf"another replay is under way, begun \S+ \S+ by \S+@\S+, pid {os.getpid()}: wait until", refused.err)
     assert (False, "") == ("audit" in refused.err, refused.out)
     assert 0 == dry.code
-    assert (600, "0 put back, 0 refused again") == (first.done.replayed, last_line(after))
+    assert (600, "0 replayed, 0 rejected again") == (first.done.replayed, last_line(after))
     assert 600 == len(await desk.replayed(600))
 
 
@@ -279,7 +279,7 @@ async def test_a_replay_that_was_stopped_for_longer_than_its_lease_puts_nothing_
         await first.run()
     found = await desk.replayed(count)
 
-    assert f"{count - first.done.replayed} put back, 0 refused again" == last_line(others[0])
+    assert f"{count - first.done.replayed} replayed, 0 rejected again" == last_line(others[0])
     assert count == len(found) == len({record.value for record in found})
 
 
@@ -291,5 +291,5 @@ async def test_without_redis_nothing_is_put_back_as_another_replay_may_be_under_
     ran = await Desk(desk.site, blind).replay()
 
     assert (75, "") == (ran.code, ran.out)
-    assert "only Redis knows whether another replay is under way, and without it nothing is put back" in ran.err
-    assert "1 put back, 0 refused again" == last_line(await desk.replay())
+    assert "only Redis knows whether another replay is in progress, and without it nothing is replayed" in ran.err
+    assert "1 replayed, 0 rejected again" == last_line(await desk.replay())

@@ -209,9 +209,9 @@ async def test_letters_are_listed_and_written_into_the_store_alone_after_a_fix(l
 
     assert (0, 2) == (listed.code, listed.text.count(f"{letters.topic}:0:"))
     assert "not-storable" in listed.out
-    assert "dry run: 1 would pass now, 1 would be refused again (not-a-record 1)\n" in tried.out
+    assert "dry run: 1 would pass now, 1 would be rejected again (not-a-record 1)\n" in tried.out
     assert [("g", "old", "90", 9)] == [row[:4] for row in before]
-    assert [(0, "1 put back, 1 refused again (not-a-record 1)\n")] * 2 == [(ran.code, ran.out) for ran in done]
+    assert [(0, "1 replayed, 1 rejected again (not-a-record 1)\n")] * 2 == [(ran.code, ran.out) for ran in done]
     assert "audit replay store=dashboard" in done[0].err
     assert [("g", "likes", "7", 3), ("g", "old", "90", 9)] == [row[:4] for row in after]
     assert 2 == progress[tp]
@@ -240,8 +240,8 @@ async def reset(letters: Letters) -> None:
 @pytest.mark.parametrize(
     ("source", "left", "expected"),
     [
-        ("carried", "1 left where they are: its fold was reset since", [("after", "3", 9), ("likes", "90", 9)]),
-        ("sql", "2 put back", [("after", "33", 9), ("likes", "90", 9), ("shares", "22", FORMER)]),
+        ("carried", "1 not replayed: its fold was reset since", [("after", "3", 9), ("likes", "90", 9)]),
+        ("sql", "2 replayed", [("after", "33", 9), ("likes", "90", 9), ("shares", "22", FORMER)]),
     ],
 )
 async def test_a_letter_from_before_a_reset_takes_the_place_of_nothing_that_was_folded_since(

@@ -43,8 +43,8 @@ async def test_a_dead_letter_goes_back_to_its_subscriber_and_to_nobody_else(orde
     assert 1 == len(source)
     assert b"failed" == dict(letter.headers)["reason"]
     assert "key=o1  id=e1  attempts=1  ConnectionError: the carrier is away" in listed.out
-    assert "is a dead letter: failed, was put back since, and is finished." in " ".join(explained.out.split())
-    assert ["1 put back, 0 refused again", "0 put back, 0 refused again"] == [ran.out.splitlines()[-1] for ran in replayed]
+    assert "is a dead letter: failed, was replayed since, and is finished." in " ".join(explained.out.split())
+    assert ["1 replayed, 0 rejected again", "0 replayed, 0 rejected again"] == [ran.out.splitlines()[-1] for ran in replayed]
     assert "audit replay subscriber=ship interrupted=False reason=any again=False events=1 " in replayed[0].err
 
 
@@ -76,11 +76,11 @@ async def test_what_was_interrupted_stays_until_somebody_insists(orders: Orders)
     assert ["interrupted", "interrupted, finished-late", "finished-late", "interrupted", "failed"] == [
         line.split("Z  ")[1].split(f" {source.topic}")[0].strip() for line in listed.out.splitlines() if source.topic in line
     ]
-    assert ["1 put back", "1 put back", "1 put back"] == [
+    assert ["1 replayed", "1 replayed", "1 replayed"] == [
         ran.out.splitlines()[-1].partition(",")[0] for ran in (plain, by_name, insisted)
     ]
-    assert "3 left where they are: interrupted, they may have happened" in plain.out
-    assert "1 left where they are: interrupted, and finished late" in insisted.out
+    assert "3 not replayed: interrupted, they may have been handled" in plain.out
+    assert "1 not replayed: interrupted, and finished late" in insisted.out
     assert [b"e4", b"e3", b"e1"] == [dict(record.headers)["ce_id"] for record in put_back]
 
 
@@ -106,12 +106,12 @@ async def test_a_letter_that_was_sent_twice_is_listed_once_and_put_back_once(ord
     by_place = await orders.run("events", "explain", "ship", f"{orders.topic('paid')}:3:1")
 
     assert [None, None] == outcomes
-    assert "put back since" in " ".join(by_place.out.split())
+    assert "replayed since" in " ".join(by_place.out.split())
     assert 1 == sum("  failed  " in line for line in listed.out.splitlines())
     assert "(there 2 times)" in listed.out
     assert "none of the dead letters of subscriber ship fits --since\n" == later.out
     assert "none of the dead letters of subscriber ship fits --reason and --event-id\n" == another.out
-    assert ["1 there twice: taken once", "1 put back, 0 refused again"] == replayed.out.splitlines()
+    assert ["1 duplicates: replayed once", "1 replayed, 0 rejected again"] == replayed.out.splitlines()
     assert 1 == len(put_back)
     assert f"Event e1 ({orders.topic('again')}:{put_back[0].partition}:0) of subscriber ship" in " ".join(explained.out.split())
 
@@ -127,5 +127,5 @@ async def test_letters_from_before_a_subscriber_was_renamed_go_back_to_it(orders
     ran = await orders.run("dead-letters", "replay", "--subscriber", "send", "--refused-by", "ship")
     (put_back,) = await orders.read("again", 1)
 
-    assert "1 put back, 0 refused again" == ran.out.splitlines()[-1], ran.text
+    assert "1 replayed, 0 rejected again" == ran.out.splitlines()[-1], ran.text
     assert b"send" == dict(put_back.headers)["streams-app-replay"]

@@ -59,21 +59,21 @@ def test_what_an_open_transaction_hides_is_lag_and_does_not_stop_the_clock() -> 
     text = said(hidden=7)
 
     assert "up to offset 41, 7 events behind its end; an open transaction hides 7 of them" in text
-    assert "due in 14 min if no event comes" in text
+    assert "due in 14 min if no event arrives" in text
 
 
 def test_a_verdict_and_five_lines_name_every_fact() -> None:
     expected = """\
-a of fold f is open, and due in 14 min if no event comes.
+a of fold f is open, and due in 14 min if no event arrives.
   events  3 events at offsets 20 to 41 of s-2, the last of 2023-11-14 22:12:20Z;
           2 changed names (likes, shares)
   due     in 14 min (2023-11-14 22:27:20Z), once quiet for 15 min; at the latest
-          in 5 h 33 min (2023-11-15 03:46:40Z), once open for 6 h; as it stands,
-          silence comes first; 7 more events would close it at once
-  outbox  nothing of it waits to be sent
-  read    s-2 to its end (offset 41, lag 0), last claimed by host pid 7; its
-          clock, by which all this is reckoned, is at 2023-11-14 22:13:20Z, with
-          the wall clock
+          in 5 h 33 min (2023-11-15 03:46:40Z), once open for 6 h; at present,
+          the quiet period ends first; 7 more events would close it at once
+  outbox  none of its records waits to be sent
+  read    s-2 is read to its end (offset 41, lag 0), last claimed by host pid 7;
+          its clock, which all times above refer to, is at 2023-11-14 22:13:20Z,
+          equal to the wall clock
   again   not known: nobody asked"""
 
     assert expected == lay_out(max_events=10)
@@ -89,21 +89,21 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 @pytest.mark.parametrize(
     ("options", "verdict"),
     [
-        pytest.param({"hold_in_ms": 60_000}, "a of fold f is open, and due in 1 min, when its hold ends.", id="hold"),
-        pytest.param({"quiet_in_ms": 0}, "a of fold f is due: it leaves with the next pass of its worker.", id="due"),
+        pytest.param({"hold_in_ms": 60_000}, "a of fold f is open, and due in 1 min, when max_hold ends.", id="hold"),
+        pytest.param({"quiet_in_ms": 0}, "a of fold f is due: its worker emits it in the next pass.", id="due"),
         pytest.param(
             {"now_ms": NOW + 3_600_000},
-            "a of fold f is open, and stays so: no worker moves the clock of its partition.",
+            "a of fold f is open, and stays open: no worker advances the clock of its partition.",
             id="no worker",
         ),
         pytest.param(
             {"now_ms": NOW + 3_600_000, "end": 50},
-            "a of fold f is open: a backlog is merged, and silence closes nothing until it is read.",
+            "a of fold f is open: a backlog is merged, and quiet groups are not closed until it is read.",
             id="merging",
         ),
         pytest.param(
             {"now_ms": NOW + 3_600_000, "end": 50, "backlog": "sessions"},
-            "a of fold f is open, and due in 14 min if no event comes.",
+            "a of fold f is open, and due in 14 min if no event arrives.",
             id="sessions",
         ),
     ],
@@ -117,9 +117,9 @@ def test_what_waits_in_the_outbox_alone_has_a_verdict_and_five_lines_too() -> No
     found = FoundGroup(StoredShard("app", fold, 2, NOW, 10**9), b"sa", None, (), 1)
     lines = describe(found, fold, META, (42, 42), AGAIN, NOW, 80).splitlines()
 
-    assert "a of fold f is closed: the broker has not acknowledged its record yet." == lines[0]
+    assert "a of fold f is closed, but the broker has not acknowledged its record yet." == lines[0]
     assert ["events", "due", "outbox", "read", "again"] == [line.split()[0] for line in lines[1:] if not line.startswith(" " * 10)]
-    assert "  outbox  1 record of it, waiting for the broker to acknowledge on o" == lines[3]
+    assert "  outbox  1 record of the group, not acknowledged yet by the broker in o" == lines[3]
 
 
 def page_of(emitted: int, split: int) -> str:
@@ -156,15 +156,15 @@ def test_how_often_groups_open_again_is_said_as_far_as_a_worker_tells(page: Page
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        pytest.param({"end": 50}, "to offset 41, 8 events behind its end", id="lag"),
+        pytest.param({"end": 50}, "is read up to offset 41, 8 events behind its end", id="lag"),
         pytest.param({"end": 43}, "1 event behind its end", id="lag of one"),
         pytest.param({"end": None}, "the broker does not say where it ends", id="no broker"),
-        pytest.param({"now_ms": NOW + 3_600_000}, "1 h behind the wall clock: no worker moves it", id="no worker"),
-        pytest.param({"now_ms": NOW + 3_600_000, "end": 50}, "silence closes nothing (backlog = merge)", id="merging"),
-        pytest.param({"waiting": 1}, "1 record of it, waiting for the broker to acknowledge", id="outbox"),
-        pytest.param({"hold_in_ms": 1_000}, "the hold comes first", id="hold"),
-        pytest.param({"quiet_in_ms": -1}, "now; if it does not leave, see /health/ready", id="due"),
-        pytest.param({"max_changed": 3}, "1 more name can be taken", id="names"),
+        pytest.param({"now_ms": NOW + 3_600_000}, "1 h behind the wall clock: no worker advances it", id="no worker"),
+        pytest.param({"now_ms": NOW + 3_600_000, "end": 50}, "quiet groups are not closed (backlog = merge)", id="merging"),
+        pytest.param({"waiting": 1}, "1 record of the group, not acknowledged yet by the broker", id="outbox"),
+        pytest.param({"hold_in_ms": 1_000}, "max_hold ends first", id="hold"),
+        pytest.param({"quiet_in_ms": -1}, "now; if it is not emitted, see /health/ready", id="due"),
+        pytest.param({"max_changed": 3}, "1 more name can be added", id="names"),
         pytest.param({"last_event_ms": 10**17}, "the last of 100000000000000000 ms", id="a stamp beyond all years"),
     ],
 )
@@ -175,13 +175,13 @@ def test_what_is_unusual_is_said(options: dict[str, Any], words: str) -> None:
 def test_a_partition_clock_that_is_ahead_is_called_so_and_no_wait_contradicts_its_time() -> None:
     told = said(clock_ms=NOW + 600_000)
 
-    assert "is at 2023-11-14 22:23:20Z, 10 min ahead of the wall clock: a worker whose clock was wrong left it so" in told
+    assert "is at 2023-11-14 22:23:20Z, 10 min ahead of the wall clock: the clock of a worker was wrong" in told
     assert "in 24 min (2023-11-14 22:37:20Z), once quiet" in told
     assert "in 5 h 43 min (2023-11-15 03:56:40Z)" in told
 
 
 def test_while_sessions_catch_up_silence_is_not_said_to_close_nothing() -> None:
-    assert "silence closes nothing" not in said(now_ms=NOW + 3_600_000, end=50, backlog="sessions")
+    assert "quiet groups are not closed" not in said(now_ms=NOW + 3_600_000, end=50, backlog="sessions")
 
 
 @pytest.mark.parametrize(

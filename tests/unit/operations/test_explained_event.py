@@ -70,7 +70,7 @@ def dead_letter(reason: str) -> ListedDeadLetter:
         (found(event_id=""), "is none: the log has no record at this offset, and passes over it"),
         (found(type="order.sent", is_ours=False), "is of another type, order.sent: not for this subscriber"),
         (found(9, type="order.sent", is_ours=False), "is of another type, order.sent: not for this subscriber"),
-        (found(type="", is_ours=False), "was put back for another subscriber: not for this one"),
+        (found(type="", is_ours=False), "was replayed for another subscriber: not for this one"),
         (found(kept=AttemptEntry(2, 0, NOW_MS + 5_000)), "has failed 2 times and waits for its next attempt, due in 5.0 s"),
         (found(kept=AttemptEntry(1, 0, NOW_MS - 1)), "has failed 1 time and waits for its next attempt, due now"),
         (found(kept=AttemptEntry(1)), "runs now, or the process in which it ran has died and its partition is not claimed yet"),
@@ -106,9 +106,9 @@ def test_a_letter_that_was_put_back_is_told_as_such(ship: Subscription) -> None:
     done = describe(found(9, dead_letters=(first,), replayed=back, is_none_waiting=True), ship, None, NOW_MS, 1_000).splitlines()
     twice = describe(found(9, dead_letters=(first, second), replayed=back), ship, None, NOW_MS, 1_000).splitlines()
 
-    assert "Event e1 (orders:0:9) of subscriber ship is a dead letter: failed, and was put back since." == once[0]
-    assert "Event e1 (orders:0:9) of subscriber ship is a dead letter: failed, was put back since, and is finished." == done[0]
-    assert once[4].endswith("no such article, put back since")
+    assert "Event e1 (orders:0:9) of subscriber ship is a dead letter: failed, and was replayed since." == once[0]
+    assert "Event e1 (orders:0:9) of subscriber ship is a dead letter: failed, was replayed since, and is finished." == done[0]
+    assert once[4].endswith("no such article, replayed since")
     assert "Event e1 (orders:0:9) of subscriber ship is a dead letter: rejected." == twice[0]
 
 

@@ -191,15 +191,15 @@ def test_the_end_says_what_went_back_what_was_refused_again_and_what_became_of_t
 
     assert [
         "interrupted after 12 of 20 records of the dead-letter topic",
-        "1 put back before: --again would repeat them",
-        "2 there twice: taken once",
-        "4 not chosen: they can be put back later",
-        "1 left where they are: a reason",
-        "5 sent and not acknowledged: they may have arrived, and the next replay puts them back again",
-        "6 put back and not remembered: the next replay puts them back again",
-        "3 put back, 3 refused again (not-json 2, no-group 1)",
+        "1 replayed before: --again would repeat them",
+        "2 duplicates: replayed once",
+        "4 not selected: they can be replayed later",
+        "1 not replayed: a reason",
+        "5 sent and not acknowledged: they may have arrived, and the next replay sends them again",
+        "6 replayed and not recorded: the next replay sends them again",
+        "3 replayed, 3 rejected again (not-json 2, no-group 1)",
     ] == summary(done, dry_run=False, failed=True)
-    assert ["dry run: 3 would pass now, 0 would be refused again"] == summary(
+    assert ["dry run: 3 would pass now, 0 would be rejected again"] == summary(
         ReplayProgress(replayed=3), dry_run=True, failed=False
     )
 

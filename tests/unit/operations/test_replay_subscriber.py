@@ -82,7 +82,7 @@ def test_what_was_interrupted_stays_until_somebody_insists() -> None:
     chosen, done = choose(cut_off, dead_letter(9))
 
     assert [dead_letter(9)] == chosen
-    assert ["interrupted, they may have happened: --interrupted puts them back, or --event-id one of them"] == list(
+    assert ["interrupted, they may have been handled: --interrupted replays them, or --event-id one of them"] == list(
         done.not_replayable
     )
     assert [cut_off, other] == choose(cut_off, other, interrupted=True)[0]
@@ -96,7 +96,7 @@ def test_what_has_finished_late_goes_back_only_by_its_name(reason: str, is_first
     dead_letters = (late, cut_off) if is_first else (cut_off, late)
     chosen, done = choose(*dead_letters, interrupted=True)
 
-    assert ([], [f"{reason}, and finished late: they have happened; --event-id puts one back all the same"]) == (
+    assert ([], [f"{reason}, and finished late: they were handled; --event-id replays one nevertheless"]) == (
         chosen, list(done.not_replayable)
     )  # fmt: skip
     assert [cut_off] == choose(*dead_letters, event_ids=("e1",))[0]
