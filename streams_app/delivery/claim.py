@@ -1,8 +1,8 @@
-"""One claim of one partition: Kafka is asked, its processors take their state, the reader is moved.
+"""Claim of a partition: ask Kafka, take over the processors' state, seek the reader.
 
-A claim asks Kafka first. The claimant commits the committed offset once more under its own consumer-group generation; if
-Kafka refuses, the partition is not ours, whatever anybody else remembers. Then every processor of the partition takes its
-state, and the reader is moved to the lowest offset that one of them wants.
+A claim asks Kafka first: it commits the committed offset once more under its own consumer-group generation. If Kafka rejects the
+commit, this member does not own the partition. Then each processor takes over its state, and the reader seeks to the lowest offset
+that a processor needs.
 """
 
 from __future__ import annotations
@@ -24,34 +24,33 @@ T = TypeVar("T")
 
 
 class Claimer:
-    """Makes partitions out of assignments."""
+    """Claims assigned partitions."""
 
     def __init__(self, host: GroupConsumer, processors: Processors, clock: TrustedClock, commits: Commits) -> None:
-        """Claims nothing yet."""
         self._host = host
         self._processors = processors
         self._clock = clock
         self._commits = commits
 
     async def claim_once(self, tp: TP, generation: int, owner: Owner, *, was_reset: bool) -> Partition:
-        """Claims a partition for all its processors and places its reader, which stays paused.
+        """Claim a partition for all its processors and seek its reader, which stays paused.
 
         Args:
             tp: The partition.
             generation: Generation of the consumer group in which the partition was assigned.
-            owner: Told what the partition and its processors say.
-            was_reset: The client has just reset its position in this partition by itself.
+            owner: Receives the reports of the partition and its processors.
+            was_reset: Whether the client has just reset its position in this partition by itself.
 
         Raises:
-            NotOwnerError: Kafka refused, or a rebalance came between.
-            FencedError: Another owner came between.
+            NotOwnerError: Kafka rejected the commit, or a rebalance intervened.
+            FencedError: Another owner intervened.
             OtherLogError: The topic was deleted and made again.
-            ConfigurationError: The marks of its processors do not fit into a commit.
-            KafkaError, RedisError, OSError, TimeoutError: The claim is to be tried again.
+            ConfigurationError: The offsets of its processors do not fit into a commit.
+            KafkaError, RedisError, OSError, TimeoutError: Try the claim again.
         """
         partition = Partition(tp, Member(generation, self._host.member_id), self._host, owner)
         try:
-            # Before any state is touched: whoever does not own the partition must not take the state from its owner.
+            # Before any state is touched: a member that does not own the partition must not take the state from its owner.
             await self._ask_kafka(partition)
             bounds = await self._claim_all(partition, was_reset=was_reset)
             self._check_generation(generation)
@@ -59,16 +58,16 @@ class Claimer:
             position = bounds.end if lowest == NO_OFFSET else lowest
             seek_number = await self._host.seek(tp, position)
             self._check_generation(generation)
-        except BaseException:  # also where it was cancelled: its processors have begun, and end with the claim
+        except BaseException:  # also if cancelled: processors that have started end with the claim
             await partition.end(0.0)
             raise
         partition.ranges.begin(position, seek_number, self._clock.monotonic_ms())
         return partition
 
     async def _ask_kafka(self, partition: Partition) -> None:
-        """Commits once more what is committed: Kafka refuses that where the partition is not ours."""
+        """Commit the committed offset again: Kafka rejects that if this member does not own the partition."""
         host, tp = self._host, partition.tp
-        # Read and committed in one piece: a commit that slipped between would be taken back by ours.
+        # Read and commit under one lock: otherwise this commit could undo another one made in between.
         async with self._commits.lock:
             committed = await host.committed(tp)
             noted = None if committed is None else offsets_in(committed)
@@ -76,11 +75,11 @@ class Claimer:
             partition.ranges.served = {name: Served(processor) for name, processor in made.items()}
             if committed is not None:
                 partition.marks.found(committed, offsets_of(committed, made))
-                # Kafka decides who owns: under a stale generation this commit is refused and nothing has been touched.
+                # Kafka decides: under a stale generation it rejects this commit, and no state has been touched.
                 await self._commits.send({tp: partition.marks.committed or committed}, partition.member)
 
     async def _claim_all(self, partition: Partition, *, was_reset: bool) -> LogBounds:
-        """Lets the processors take their states side by side: one that is new waits for the first marks of the others."""
+        """Let the processors take over their states concurrently; a new one waits for the initial offsets of the others."""
         host, tp = self._host, partition.tp
         partition.incarnation = (await host.incarnations(tp.topic)).get(tp.partition)
         topic_id = await host.topic_id(tp.topic) if partition.incarnation is None else partition.incarnation.topic_id
@@ -109,7 +108,7 @@ class Claimer:
 
 
 async def together(steps: list[Coroutine[Any, Any, T]]) -> None:
-    """Runs steps side by side; the first that fails ends the others, and its error is raised."""
+    """Run coroutines concurrently; if one fails, cancel the others and raise its error."""
     tasks = [asyncio.ensure_future(step) for step in steps]
     try:
         await asyncio.gather(*tasks)

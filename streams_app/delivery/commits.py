@@ -1,12 +1,12 @@
-"""How marks are committed: those of a partition's processors together, one commit in flight, and no mark ever goes back.
+"""Commits to Kafka: the offsets of a partition's processors together, one commit in flight, and no offset goes back.
 
-Low watermarks are committed every few seconds, also in silence, on revocation and at the end. A commit whose outcome is unknown is
-made again by the next one; a low watermark is true for ever, so a repeated or late one does no harm under its own generation.
+Low watermarks are committed every few seconds, on revocation and at shutdown. If the outcome of a commit is unknown, the next one
+repeats it. A low watermark stays true, so a repeated or late commit of one does no harm under its own generation.
 
-A note is not: one that says what is begun must not be overwritten by an older one. A broker takes the requests of one connection in
-order, so that only a commit whose connection was cut, or that is still on its way, can be late. Where notes matter nothing is
-committed after such a one but what ends a claim, which begins nothing: the member joins its group anew, and the broker refuses the
-late one, as it names a member and a generation that are gone.
+Metadata does not stay true: metadata that names what has started must not be overwritten by an older one. A broker handles the
+requests of a connection in order, so a commit can only be late if its connection was cut or it is still on its way. If metadata
+matters, no commit follows such a commit in the name of the same member, except the last one of a claim, which starts nothing. The
+member rejoins its group, and the broker rejects the late commit because it names a former member and generation.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ logger = logging.getLogger(__name__)
 
 
 class Commits:
-    """Commits marks of many partitions in one request.
+    """Commits the offsets of many partitions in one request.
 
     Attributes:
-        lock: Held by whoever commits, and while a claim reads what is committed and commits it once more: a commit that
-            slipped in between would be taken back.
+        lock: Held during each commit, and while a claim reads the committed offset and commits it again: that would undo a
+            commit made in between.
     """
 
     def __init__(self, host: GroupConsumer, on_doubt: Callable[[InDoubtError], None] | None = None) -> None:
-        """No commit is under way.
+        """Create it without a commit in flight.
 
         Args:
             host: Commits.
@@ -46,23 +46,25 @@ class Commits:
         self._on_doubt = on_doubt
         self._in_doubt: Member | None = None
         self._is_failing = False
-        self._told: list[Partition] = []
+        self._committing_now: list[Partition] = []
 
     async def commit_last(self, partitions: Collection[Partition]) -> None:
-        """Commits what is left to say of partitions that were let go; where Kafka refuses that their processors are told."""
+        """Commit the final offsets of released partitions; if Kafka rejects them, notify the processors."""
         if not await self.commit_once(partitions, is_last=True):
-            await asyncio.gather(*(served.processor.lost() for one in partitions for served in one.ranges.served.values()))
+            await asyncio.gather(
+                *(served.processor.on_commit_rejected() for one in partitions for served in one.ranges.served.values())
+            )
 
     async def commit_once(self, partitions: Collection[Partition], *, is_last: bool = False) -> bool:
-        """Commits the low watermark of each partition in which it has moved; never raises for a broker or a Redis that is away.
+        """Commit the low watermarks that have moved. An unavailable broker or Redis is logged, not raised.
 
         Args:
             partitions: Claimed by this process.
-            is_last: Whether these partitions have just been let go. Otherwise a partition that was let go while marks were read is
+            is_last: Whether these partitions were just released. Otherwise a partition that was released while offsets were read is
                 left out: it may have been claimed again.
 
         Returns:
-            False where Kafka has refused it.
+            False if Kafka rejected it.
         """
         async with self.lock:
             try:
@@ -86,7 +88,7 @@ class Commits:
         for partition in wanted:
             if is_last or not partition.is_over:
                 by_member.setdefault((partition.member.generation, partition.member.member_id), []).append(partition)
-        # One request is made in the name of one claim: partitions claimed before and after a rejoin are committed apart.
+        # One request names one member: partitions claimed before and after a rejoin are committed separately.
         for together in by_member.values():
             _forget(together)
             await self.send({partition.tp: wanted[partition] for partition in together}, together[0].member, is_last=is_last)
@@ -97,18 +99,18 @@ class Commits:
     async def commit_now(self, partition: Partition, name: str, mark: OffsetAndMetadata) -> None:
         """See :meth:`streams_app.delivery.processor.Claim.commit_now`.
 
-        Those who have come while another commit was in flight are committed together, in one request. What ends while a partition
-        is let go is committed, too: its claim is this member's until its processors have ended, and nobody claims it here before.
+        Calls that arrive while another commit is in flight share one request. A partition that is being released is committed, too:
+        its claim is valid until its processors have ended.
         """
         partition.marks.note({name: mark})
         await partition.marks.beginning.told(name)
-        self._told.append(partition)
+        self._committing_now.append(partition)
         try:
             async with self.lock:
                 if partition.is_ended:
                     raise NotOwnerError("the claim is over")
                 member = partition.member
-                told = [one for one in self._told if one.member == member and not one.is_ended]
+                told = [one for one in self._committing_now if one.member == member and not one.is_ended]
                 wanted = {one: commit_of(one.marks.marks) for one in told}
                 wanted = {one: mark for one, mark in wanted.items() if mark != one.marks.committed}
                 if wanted:
@@ -117,18 +119,18 @@ class Commits:
                 for one, committed in wanted.items():
                     one.marks.committed = committed
         finally:
-            self._told.remove(partition)
+            self._committing_now.remove(partition)
 
     async def send(self, marks: Mapping[TP, Committed], member: Member, *, is_last: bool = False) -> None:
-        """Sends one request; with :attr:`lock` held.
+        """Send one request; the caller holds :attr:`lock`.
 
         Args:
             marks: What is committed.
             member: Of the claim.
-            is_last: Whether nothing begins after it in the name of this member.
+            is_last: Whether nothing starts after it in the name of this member.
 
         Raises:
-            NotOwnerError: Kafka refused it; or a commit of this member has had no answer, and it has to join anew.
+            NotOwnerError: Kafka rejected it, or a commit of this member had no answer, so that it must rejoin.
             KafkaError, TimeoutError: The outcome is unknown.
         """
         if self._on_doubt is not None and member == self._in_doubt and not is_last:
@@ -138,12 +140,12 @@ class Commits:
             await self._host.commit(marks, member)
         except NotOwnerError:
             raise
-        except BaseException:  # also where it was cancelled: the request may be on its way
+        except BaseException:  # also if cancelled: the request may be on its way
             self._in_doubt = member
             raise
 
 
 def _forget(partitions: Iterable[Partition]) -> None:
-    """Until a commit is answered nobody knows what the broker holds: what was committed before may have to be committed again."""
+    """Forget the committed offsets until the commit is answered: they may have to be committed again."""
     for partition in partitions:
         partition.marks.committed = None

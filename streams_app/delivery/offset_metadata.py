@@ -1,12 +1,13 @@
-"""The marks of a partition's processors, as they travel in a commit (pure).
+"""Offsets of several processors in one Kafka commit (pure).
 
-The committed offset is the lowest mark of all. The metadata names the mark of each, so that one whose state is lost resumes at its
-own, and one that is new begins where it wants to. Marks of names unknown to this worker are carried on: another worker of the
-application, newer or older, may have them. Where the broker keeps no metadata (the embedded one), the committed offset is
-everybody's mark.
+The committed offset is the lowest offset of all processors. The commit metadata contains the offset of each processor by name. A
+processor whose state is lost resumes at its own offset, and a new one chooses where it starts. Names unknown to this worker stay:
+another worker of the application, newer or older, may run them. If the broker keeps no metadata (the embedded one), the committed
+offset applies to all processors.
 
-The metadata is JSON, ``{"<name>": offset, …}``, and beside the marks ``"@notes"``: what a processor wants its next owner to know.
-What would be longer than a broker takes is packed, see :mod:`streams_app.delivery.offset_metadata`.
+The metadata is JSON, ``{"<name>": offset, …}``, with the metadata of each processor under ``"@notes"``. If that exceeds the limit
+of a broker, it is packed: ``~<lowest offset>;<name>=<difference>,…``. Names are sorted, and ``17*eu`` repeats the first 17
+characters of the name before it. The percent-encoded metadata of a processor follows its offset after a slash.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ from streams_app.delivery.group_consumer import Committed
 from streams_app.delivery.processor import OffsetAndMetadata
 
 METADATA_KEY: Final = "@notes"
-"""Key of the notes in the metadata; the name of a processor holds no ``@``."""
+"""Key of the processors' own metadata; the name of a processor contains no ``@``."""
 
 
 def offsets_of(committed: Committed, names: Iterable[str]) -> dict[str, OffsetAndMetadata]:
-    """The marks in a commit.
+    """Read the offset of each processor from a commit.
 
     Args:
         committed: The commit that the broker holds.
         names: Names of this worker's processors.
 
     Returns:
-        Name → mark; without metadata the committed offset for each of ``names``. A name that is missing although there is metadata
-        is new.
+        Name → offset and metadata. Without commit metadata, the committed offset for each of ``names``. If there is metadata, a
+        missing name is a new processor.
     """
     noted = offsets_in(committed)
     return dict.fromkeys(names, OffsetAndMetadata(committed.offset)) if noted is None else noted
 
 
 def offsets_in(committed: Committed) -> dict[str, OffsetAndMetadata] | None:
-    """The marks in the metadata of a commit; None where there is none, or what is there is not ours."""
+    """Read the offsets in the metadata of a commit; None if there is no metadata, or it is of another application."""
     found = unpacked(committed.metadata)
     if found is None:
         found = _decoded(committed.metadata)
@@ -52,7 +53,7 @@ def offsets_in(committed: Committed) -> dict[str, OffsetAndMetadata] | None:
 
 
 def commit_of(marks: Mapping[str, OffsetAndMetadata]) -> Committed:
-    """What to commit for these marks, of which there is at least one."""
+    """Build the commit for the offsets of at least one processor."""
     offsets = {name: mark.offset for name, mark in sorted(marks.items())}
     notes = {name: mark.metadata for name, mark in sorted(marks.items()) if mark.metadata}
     text = orjson.dumps(offsets | ({METADATA_KEY: notes} if notes else {})).decode()
@@ -62,10 +63,9 @@ def commit_of(marks: Mapping[str, OffsetAndMetadata]) -> Committed:
 
 
 def raised(marks: Mapping[str, OffsetAndMetadata], lows: Mapping[str, OffsetAndMetadata]) -> dict[str, OffsetAndMetadata]:
-    """The marks, raised to low watermarks that were read; no mark goes back.
+    """Raise offsets to low watermarks; no offset goes back.
 
-    A low watermark may be below what is committed, as Redis was rolled back since: what was committed has been delivered all the
-    same.
+    If Redis was rolled back, a low watermark may be below the committed offset. What was committed has been delivered nevertheless.
     """
     kept = {name: mark for name, mark in marks.items() if name in lows and lows[name].offset < mark.offset}
     return {**marks, **lows, **kept}

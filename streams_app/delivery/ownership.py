@@ -1,4 +1,4 @@
-"""Which partitions this process owns: claims, resyncs, revocations.
+"""Ownership of partitions: claims, resyncs, revocations.
 
 Claims (see :mod:`streams_app.delivery.claim`) run in the background, each with a deadline, while the partition stays paused.
 """
@@ -29,14 +29,14 @@ from streams_app.health.status import Status
 logger = logging.getLogger(__name__)
 
 CLAIM_SECONDS: Final = 30.0
-"""A claim is given up after so long and tried again: what it waits for may never answer."""
+"""Timeout of a claim, which is then tried again."""
 
 LAST_COMMIT_SECONDS: Final = 2.0
-"""Of the time that a revocation may take so much is kept for the commit at its end."""
+"""Part of the time for a revocation that is reserved for the last commit."""
 
 
-LOOK_MS: Final = 2_000
-"""How often the broker is asked whether the logs are still those that were claimed: another one would be read on in silence."""
+CHECK_LOGS_MS: Final = 2_000
+"""How often the broker is asked whether the logs were replaced: a client would read a new log without an error."""
 
 
 class Ownership:
@@ -47,95 +47,94 @@ class Ownership:
         assignment: Partitions that the group assigned to this process last.
     """
 
-    def __init__(self, host: GroupConsumer, processors: Processors, around: OwnershipConfig) -> None:
-        """Owns nothing yet."""
+    def __init__(self, host: GroupConsumer, processors: Processors, config: OwnershipConfig) -> None:
         self.partitions: dict[TP, Partition] = {}
         self.assignment: set[TP] = set()
         self._host = host
         self._processors = processors
-        self._around = around
-        self._commits = Commits(host, around.on_doubt)
-        self._claimer = Claimer(host, processors, around.clock, self._commits)
+        self._config = config
+        self._commits = Commits(host, config.on_doubt)
+        self._claimer = Claimer(host, processors, config.clock, self._commits)
         self._claims: dict[TP, asyncio.Task[None]] = {}
-        self._endings = PartitionReleases(self._commits)
+        self._releases = PartitionReleases(self._commits)
         self._is_stopping = False
-        self._stumbling = ReclaimBackoff(around.clock)
+        self._reclaim_backoff = ReclaimBackoff(config.clock)
         self._ticked: set[Partition] = set()
-        self._looked_ms = around.clock.monotonic_ms()
+        self._logs_checked_ms = config.clock.monotonic_ms()
 
     # ---- assignment
 
     def assigned(self, generation: int) -> None:
-        """Claims whatever the group has assigned, in the background."""
+        """Claim all assigned partitions, in the background."""
         self.assignment = {tp for tp in self._host.assignment() if tp.topic in self._processors.topics}
         if self._is_stopping:
-            return  # what is claimed now would begin, and be cut off at once
-        # What stays assigned is claimed anew, too: Kafka refuses commits under the generation of its former claim.
+            return  # a claim would start work and interrupt it at once
+        # Partitions that stay assigned are claimed again, too: Kafka rejects commits under the former generation.
         for tp in list(self.partitions):
-            self._let_go(tp, self._around.again_seconds)
-        self._around.status.clear(self._around.about)
+            self._release_partition(tp, self._config.again_seconds)
+        self._config.status.clear(self._config.about)
         for tp in self.assignment:
-            self._around.status.set_not_ready(self._around.about, f"claiming {len(self.assignment)} partitions")
+            self._config.status.set_not_ready(self._config.about, f"claiming {len(self.assignment)} partitions")
             self._claim_soon(tp, generation)
 
     async def revoked(self, tps: Iterable[TP], seconds: float | None = None) -> None:
-        """Lets go of partitions and commits their marks.
+        """Release partitions and commit their offsets.
 
         Args:
             tps: The partitions.
-            seconds: So long that may take; None: as long as a rebalance waits for it.
+            seconds: Timeout; None for as long as a rebalance waits.
         """
-        seconds = self._around.release_seconds if seconds is None else seconds
+        seconds = self._config.release_seconds if seconds is None else seconds
         given = list(tps)
         held = [self.partitions[tp] for tp in given if tp in self.partitions]
         for tp in given:
-            # A claim may be ending already: what still runs in it has no more time either, and is waited for, too.
-            self._endings.shorten_deadline(tp, seconds - LAST_COMMIT_SECONDS)
-            self._let_go(tp, seconds - LAST_COMMIT_SECONDS, is_last=True)
-        await self._endings.release(given, held, seconds)
+            # A partition may be releasing already: its running work gets the same deadline, and is waited for, too.
+            self._releases.shorten_deadline(tp, seconds - LAST_COMMIT_SECONDS)
+            self._release_partition(tp, seconds - LAST_COMMIT_SECONDS, is_last=True)
+        await self._releases.release(given, held, seconds)
 
     async def stop(self, seconds: float | None = None) -> None:
-        """Releases everything after a last commit, within the time that :meth:`revoked` takes; nothing is claimed meanwhile."""
+        """Release all partitions after a last commit, within the timeout of :meth:`revoked`; claim nothing meanwhile."""
         self._is_stopping = True
         try:
-            await self.revoked({*self.partitions, *self._claims, *self._endings.tps}, seconds)
+            await self.revoked({*self.partitions, *self._claims, *self._releases.tps}, seconds)
         finally:
             self._is_stopping = False
 
-    def _let_go(self, tp: TP, seconds: float = 0.0, *, is_last: bool = False) -> None:
+    def _release_partition(self, tp: TP, seconds: float = 0.0, *, is_last: bool = False) -> None:
         """Ends the claim of a partition, or a claimed partition; see :meth:`.Endings.begin`."""
         claim = self._claims.pop(tp, None)
         if claim is not None and claim is not asyncio.current_task():
             claim.cancel()
         if (partition := self.partitions.pop(tp, None)) is not None:
-            self._endings.begin(partition, seconds, is_last=is_last)
+            self._releases.begin(partition, seconds, is_last=is_last)
 
     # ---- claim
 
     def _claim_soon(self, tp: TP, generation: int, *, delay_seconds: float = 0.0, was_reset: bool = False) -> None:
-        self._let_go(tp, self._around.again_seconds)
-        work = self._claim_until_held(tp, generation, delay_seconds, was_reset=was_reset)
+        self._release_partition(tp, self._config.again_seconds)
+        work = self._claim_with_retry(tp, generation, delay_seconds, was_reset=was_reset)
         task = self._claims[tp] = asyncio.create_task(work, name=f"claim {tp}")
         task.add_done_callback(self._claim_ended)
 
     def _claim_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._around.on_fatal(error)
+            self._config.on_fatal(error)
 
-    async def _claim_until_held(self, tp: TP, generation: int, delay_seconds: float, *, was_reset: bool) -> None:
-        tries = ClaimRetry(self._around.clock, self._around.session_ms)
+    async def _claim_with_retry(self, tp: TP, generation: int, delay_seconds: float, *, was_reset: bool) -> None:
+        tries = ClaimRetry(self._config.clock, self._config.session_ms)
         wait_seconds: float | None = delay_seconds
         while wait_seconds is not None:
             await asyncio.sleep(wait_seconds)
-            if ending := self._endings.of(tp):
+            if ending := self._releases.of(tp):
                 await asyncio.wait({ending})
             wait_seconds = await self._claim_once(tp, generation, tries, was_reset=was_reset)
 
     async def _claim_once(self, tp: TP, generation: int, tries: ClaimRetry, *, was_reset: bool) -> float | None:
-        """Tries to claim a partition.
+        """Try to claim a partition.
 
         Returns:
-            Seconds until the next try; None where the partition is claimed, or is no longer assigned to this process.
+            Seconds until the next attempt; None if the partition is claimed, or no longer assigned to this process.
         """
         if generation != self._host.generation or tp not in self._host.assignment():
             self._claims.pop(tp, None)
@@ -150,26 +149,26 @@ class Ownership:
             failure = TimeoutError(f"no end within {CLAIM_SECONDS:g} s") if is_over else fault
             if isinstance(failure, DEPENDENCY_ERRORS):
                 about = f"cannot claim {tp}: {text_of(failure)}"
-                self._around.status.set_not_ready(self._around.about, about)
+                self._config.status.set_not_ready(self._config.about, about)
             return tries.failed(tp, failure)
-        # Nothing is awaited from here on: a revocation finds either the claim or the partition.
+        # Nothing is awaited from here on, so that a revocation finds either the claim or the partition.
         self._hold(partition)
         return None
 
     def _hold(self, partition: Partition) -> None:
         self._claims.pop(partition.tp, None)
         if not self._claims:
-            self._around.status.clear(self._around.about)
+            self._config.status.clear(self._config.about)
         self.partitions[partition.tp] = partition
         if partition.resync_cause is None:
             self._host.resume({partition.tp})
         else:
             self.resync(partition, partition.resync_cause)
 
-    # ---- what partitions say
+    # ---- reports of partitions
 
     def resync(self, partition: Partition, cause: ResyncCause) -> None:
-        """Claims a partition again, from the commit on, after a refusal or a hole."""
+        """Claim a partition again from its committed offset, after a rejected script or a gap."""
         if self.partitions.get(partition.tp) is not partition:
             partition.resync_cause = partition.resync_cause or cause
             return
@@ -179,26 +178,26 @@ class Ownership:
             cause.why, tp, cause.script, cause.cause,
         )  # fmt: skip
         for name in partition.ranges.served:
-            self._around.on_resync(name, cause.cause)
+            self._config.on_resync(name, cause.cause)
         self._host.pause({tp})
-        delay_seconds, times = self._stumbling.again(tp, partition.ranges.applied)
+        delay_seconds, times = self._reclaim_backoff.again(tp, partition.ranges.applied)
         if times >= MANY:
             about = f"{tp} is claimed again and again ({cause.why}), see the log"
-            self._around.status.set_not_ready(self._around.about, about)
+            self._config.status.set_not_ready(self._config.about, about)
         self._claim_soon(tp, partition.member.generation, delay_seconds=delay_seconds, was_reset=cause.cause == RESET)
 
     def fatal(self, error: BaseException) -> None:
-        """Ends the process."""
-        self._around.on_fatal(error)
+        """End the process with an error."""
+        self._config.on_fatal(error)
 
     def on_progress(self, partition: Partition) -> None:
-        """Notes that processors of a partition have applied some of the records that were delivered."""
-        partition.ranges.note_applied(self._around.clock.monotonic_ms())
+        """Record that processors of a partition have applied delivered records, and resume its reader if it may go on."""
+        partition.ranges.note_applied(self._config.clock.monotonic_ms())
         self._flow(partition)
 
     def now_ms(self) -> int:
-        """The wall clock, as far as it is trusted."""
-        return self._around.clock.now_ms()
+        """Trusted wall clock in Unix milliseconds."""
+        return self._config.clock.now_ms()
 
     async def commit_now(self, partition: Partition, name: str, mark: OffsetAndMetadata) -> None:
         """See :meth:`streams_app.delivery.processor.Claim.commit_now`."""
@@ -211,12 +210,12 @@ class Ownership:
             "election; reading again from %d name=%s source=%s offsets=%d-%d",
             common, name, partition.tp, common, read_to - 1,
         )  # fmt: skip
-        self._around.on_went_back(name, max(0, read_to - common))
+        self._config.on_went_back(name, max(0, read_to - common))
 
     # ---- ranges
 
     def deliver(self, batch: Batch) -> None:
-        """Hands a fetched range to its partition; unclaimed partitions drop it, their claim reads it again."""
+        """Deliver a fetched range to its partition. If the partition is not claimed, drop it: the claim reads it again."""
         partition = self.partitions.get(batch.tp)
         if partition is None:
             return
@@ -229,16 +228,16 @@ class Ownership:
         partition = self.partitions.get(batch.tp)
         if partition is None:
             return
-        cause = partition.ranges.deliver(batch, self._around.clock.monotonic_ms())
+        cause = partition.ranges.deliver(batch, self._config.clock.monotonic_ms())
         if cause is not None:
-            self._look_refused(partition, cause)
+            self._resync_reader(partition, cause)
         else:
             if partition.ranges.position == batch.end:
                 partition.remember(batch)
             self._flow(partition)
 
     def _flow(self, partition: Partition) -> None:
-        """Pauses the reader of a partition that cannot keep up; no other partition waits for it."""
+        """Pause or resume the reader of one partition by its backlog; other partitions are not affected."""
         is_full = partition.ranges.in_flight > 0 or partition.reconnection.is_waiting
         if is_full == partition.is_paused or self.partitions.get(partition.tp) is not partition:
             return
@@ -248,17 +247,17 @@ class Ownership:
         else:
             self._host.resume({partition.tp})
 
-    def _look_refused(self, partition: Partition, cause: str) -> None:
+    def _resync_reader(self, partition: Partition, cause: str) -> None:
         self.resync(partition, ResyncCause(cause, CAUSES[cause], "deliver"))
 
     def in_flight(self) -> int:
-        """Records that were delivered and are not applied yet; without those of partitions that do not move."""
-        now_ms = self._around.clock.monotonic_ms()
+        """Count records that were delivered and are not applied, without those of partitions that are stuck."""
+        now_ms = self._config.clock.monotonic_ms()
         held = (partition.ranges for partition in self.partitions.values())
         return sum(ranges.in_flight for ranges in held if not ranges.is_stuck(now_ms))
 
     def positions(self) -> dict[TP, int]:
-        """About how far every partition is that the group has assigned; -1 while it is not claimed.
+        """Return the approximate position of each assigned partition; -1 while it is not claimed.
 
         Safe to call from any thread.
         """
@@ -267,12 +266,12 @@ class Ownership:
         return {tp: held[tp].ranges.done if tp in held else UNCLAIMED for tp in assigned}
 
     def progress(self, ends: Mapping[TP, int], monotonic_ms: int) -> dict[Hashable, Progress]:
-        """How far every partition is, and what the processors do by themselves, but for what a known pause explains.
+        """Return the progress of each partition and of the processors' own work, without what a known pause explains.
 
         Safe to call from any thread.
 
         Args:
-            ends: Ends of partitions, as far as somebody has asked for them; else the last fetch says where a partition ends.
+            ends: Known ends of partitions; for others, the end named by the last fetch is used.
             monotonic_ms: Monotonic clock.
         """
         found: dict[Hashable, Progress] = {}
@@ -288,24 +287,23 @@ class Ownership:
         return found
 
     def reader_views(self) -> dict[TP, ReaderView]:
-        """What the last fetch of each assigned partition said; safe to call from any thread."""
+        """Return the last fetch reply of each assigned partition; safe to call from any thread."""
         return {tp: self._host.reader_view(tp)[0] for tp in self.positions()}
 
     def read_end(self, tp: TP) -> int | None:
-        """End of a partition as the last fetch named it; safe to call from any thread."""
+        """Return the end of a partition by its last fetch reply; safe to call from any thread."""
         return self._host.reader_view(tp)[0].stable_offset
 
     # ---- every tick
 
     def tick_once(self) -> None:
-        """Calls the timers of processors and notices a reader that is ahead with nothing on its way.
+        """Call the timers of processors, and resync partitions whose reader is ahead although no batch is on its way.
 
-        Partitions have their turns one after the other, evenly over the tick: if all began at once they would wait for each other,
-        and their readers for them. A partition that was claimed since the last tick also has a turn now, as its own may be a tick
-        away.
+        The turns of partitions are spread evenly over the tick: if all ran at once, they would wait for each other. A partition
+        that was claimed since the last tick also runs now, because its turn may be a tick away.
         """
-        now_ms = self._around.clock.monotonic_ms()
-        loop, tick_seconds = asyncio.get_running_loop(), self._around.tick_seconds
+        now_ms = self._config.clock.monotonic_ms()
+        loop, tick_seconds = asyncio.get_running_loop(), self._config.tick_seconds
         partitions = list(self.partitions.values())
         ticked, self._ticked = self._ticked, set(partitions)
         for place, partition in enumerate(partitions):
@@ -314,48 +312,48 @@ class Ownership:
             loop.call_later(tick_seconds * place / len(partitions), self._tick, partition)
             cause = partition.ranges.look(self._host.reader_view(partition.tp)[1], now_ms)
             if cause is not None:
-                self._look_refused(partition, cause)
+                self._resync_reader(partition, cause)
 
     def _tick(self, partition: Partition) -> None:
         partition.tick(self.now_ms())
 
     async def commit_once(self) -> None:
-        """Commits the low watermark of every partition that has one to commit; looks now and then whether the logs are the same."""
-        if self._around.clock.monotonic_ms() - self._looked_ms >= LOOK_MS:
-            self._looked_ms = self._around.clock.monotonic_ms()
-            await self._look_at_logs()
+        """Commit the low watermarks of all partitions; every two seconds, check that the logs were not replaced."""
+        if self._config.clock.monotonic_ms() - self._logs_checked_ms >= CHECK_LOGS_MS:
+            self._logs_checked_ms = self._config.clock.monotonic_ms()
+            await self._check_logs()
         await self._commits.commit_once(list(self.partitions.values()))
 
-    async def _look_at_logs(self) -> None:
+    async def _check_logs(self) -> None:
         partitions = list(self.partitions.values())
         try:
             for topic in sorted({partition.tp.topic for partition in partitions}):
                 found = await self._host.incarnations(topic)
                 for partition in partitions:
                     if partition.tp.topic == topic and partition.tp.partition in found:
-                        await partition.look_at_log(found[partition.tp.partition])
+                        await partition.check_log(found[partition.tp.partition])
         except (NotOwnerError, *DEPENDENCY_ERRORS) as error:
-            logger.debug("the logs could not be looked at, tried again error=%s", text_of(error))
+            logger.debug("the logs could not be checked, trying again error=%s", text_of(error))
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipConfig:
-    """The worker around the ownership of one consumer group.
+    """What the ownership of one consumer group needs of its worker.
 
     Attributes:
-        clock: The wall clock as far as it is trusted, and the monotonic one.
-        status: Where the ownership says why the worker is not ready.
-        on_fatal: Ends the process.
-        on_resync: Called with the name and the cause for each processor whose partition is claimed again.
-        session_ms: Session time-out of the group.
+        clock: Trusted wall clock and monotonic clock.
+        status: Receives the reasons why the worker is not ready.
+        on_fatal: Ends the process with an error.
+        on_resync: Called with name and cause for each processor whose partition is claimed again.
+        session_ms: Session timeout of the group.
         tick_seconds: How often :meth:`streams_app.delivery.ownership.Ownership.tick_once` is called.
-        release_seconds: So long a revocation may take, with its last commit: the group waits for this member, and throws it
-            out after the rebalance time-out.
-        again_seconds: So long processors may take to end where their partition is claimed again by this process.
-        on_doubt: Called with an error after which this member has to leave its group and to join it as another one, as a commit has
-            had no answer; None: a commit that comes late does no harm here.
-        on_went_back: Called with the name of a processor and a number of events that it had read and the broker has lost.
-        about: Key under which the ownership speaks to the status; each group of a process has its own.
+        release_seconds: Timeout of a revocation with its last commit. The group waits for this member, and removes it after the
+            rebalance timeout.
+        again_seconds: Grace period of processors whose partition is claimed again by this process.
+        on_doubt: Called if a commit had no answer, so that this member must leave its group and join as a new one; None if a late
+            commit does no harm.
+        on_went_back: Called with the name of a processor and the number of events that it read and the broker lost.
+        about: Key of this group in the status.
     """
 
     clock: TrustedClock

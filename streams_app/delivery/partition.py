@@ -36,46 +36,45 @@ class ResyncCause:
 
 
 class Owner(Protocol):
-    """Whoever has claimed a partition, and is told what becomes of it."""
+    """The owner of a claimed partition, which reacts to what its processors report."""
 
     def resync(self, partition: Partition, cause: ResyncCause) -> None:
-        """Claims the partition again."""
+        """Claim the partition again."""
 
     def fatal(self, error: BaseException) -> None:
         """Ends the process."""
 
     def on_progress(self, partition: Partition) -> None:
-        """Notes that processors have applied some of the records that were delivered."""
+        """Record that processors have applied delivered records."""
 
     def went_back(self, partition: Partition, name: str, common: int, read_to: int) -> None:
-        """Says that the broker has lost what a processor had read: from ``common`` on, up to below ``read_to``."""
+        """Report that the broker lost records that a processor had read: offsets ``common`` to ``read_to`` - 1."""
 
     def now_ms(self) -> int:
         """The wall clock, as far as it is trusted."""
 
     async def commit_now(self, partition: Partition, name: str, mark: OffsetAndMetadata) -> None:
-        """Commits the mark of one processor of the partition together with those of the others."""
+        """Commit the offset of one processor together with those of the others of the partition."""
 
 
 class Partition:
-    """One partition in the hands of this process, from a claim to its end.
+    """A partition that this process owns, from its claim to its release.
 
     Attributes:
         tp: The partition.
-        member: In whose name it was claimed: whatever is committed for it is committed under this generation and member id.
-        ranges: What has been handed to its processors.
-        marks: Low watermarks of its processors.
-        resync_cause: Why it has to be claimed again, where that was said while its claim was still under way.
-        read: Fingerprints of records that were read, before the claim and since.
-        incarnation: What the broker said of the log before the claim compared it; None: nothing.
-        reconnection: Keeps back what was fetched over a new connection.
+        member: Generation and member id of the claim; every commit for the partition is made under them.
+        ranges: The ranges that were delivered to its processors.
+        marks: Offsets of its processors.
+        resync_cause: Why it must be claimed again, if that was reported during the claim.
+        read: Fingerprints of records that were read before and since the claim.
+        incarnation: Topic id and leader epoch before the claim compared the log; None if the broker gives none.
+        reconnection: Holds batches of a new connection until the log is compared.
         is_paused: Whether its reader waits for a processor.
-        is_over: Whether it was let go; what its processors say after that is ignored, but for what they commit while they end.
-        is_ended: Whether its processors have ended: nothing but the last commit is made of it.
+        is_over: Whether it is being released: reports of its processors are ignored, except their last commits.
+        is_ended: Whether its processors have ended; only the last commit remains.
     """
 
     def __init__(self, tp: TP, member: Member, host: GroupConsumer, owner: Owner) -> None:
-        """Nothing is claimed yet."""
         self.tp = tp
         self.member = member
         self.ranges = Ranges()
@@ -92,21 +91,21 @@ class Partition:
         return f"<Partition {self.tp} generation={self.member.generation}>"
 
     def tick(self, now_ms: int) -> None:
-        """Calls the timers of the processors, unless the partition was let go."""
+        """Call the timers of the processors, unless the partition is being released."""
         if not self.is_over:
             for served in self.ranges.served.values():
                 served.processor.tick(now_ms)
 
     def remember(self, batch: Batch) -> None:
-        """Remembers what was read last."""
+        """Keep the fingerprint of the last record of a batch."""
         if batch.records and (not self.read or self.read[-1].offset < batch.records[-1].offset):
             self.read = fingerprints.followed_by(self.read, batch.records[-1])
 
-    async def look_at_log(self, now: Incarnation) -> None:
-        """Has the partition claimed again where its log is another one than before; it is read only where it may have changed.
+    async def check_log(self, now: Incarnation) -> None:
+        """Claim the partition again if its log was replaced. Records are compared only if topic id or leader epoch changed.
 
         Raises:
-            KafkaError, TimeoutError: To be looked at another time.
+            KafkaError, TimeoutError: The broker does not answer; try again later.
         """
         known = self.incarnation
         if known is not None and known.topic_id != now.topic_id:
@@ -116,7 +115,7 @@ class Partition:
             self.incarnation = now
 
     async def _is_same_log(self) -> bool:
-        """Whether the log still is what was read of it; if not, the partition is claimed again.
+        """Compare the log with the fingerprints of what was read; if it differs, claim the partition again.
 
         Raises:
             KafkaError, TimeoutError: The broker does not answer.
@@ -127,8 +126,8 @@ class Partition:
         return is_same
 
     async def end(self, seconds: float) -> None:
-        """Lets go of the partition: each processor ends and may take ``seconds`` for it."""
-        # First, so that what the processors say while they end is ignored.
+        """End all processors of the partition, with a grace period of ``seconds``."""
+        # First, so that reports of ending processors are ignored.
         self.is_over = True
         self.reconnection.end()
         ending = [served.processor.revoke(seconds) for served in self.ranges.served.values()]
@@ -141,11 +140,11 @@ class Partition:
                 self._owner.fatal(outcome)
 
     def shorten_deadline(self, seconds: float) -> None:
-        """Gives processors that are ending no more than ``seconds`` from now on."""
+        """Reduce the grace period of processors that are ending to ``seconds`` from now."""
         for served in self.ranges.served.values():
             served.processor.shorten_deadline(seconds)
 
-    # ---- what its processors say, by way of their claims
+    # ---- reports of processors, through their claims
 
     def resync(self, cause: str, why: str, script: str) -> None:
         """See :meth:`.Claim.resync`."""

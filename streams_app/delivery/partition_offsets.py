@@ -1,4 +1,4 @@
-"""The marks of one partition as its owner knows them."""
+"""Committed and pending offsets of the processors of one partition, as its owner knows them."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from streams_app.delivery.ranges import Served
 
 
 class PartitionOffsets:
-    """The marks of one partition.
+    """The offsets of the processors of one partition.
 
     Attributes:
-        marks: Name → the mark that is committed, or will be with the next commit; also names without a processor here.
-        committed: What the broker holds.
-        beginning: The processors whose first mark is not known yet.
+        marks: Processor name → offset and metadata that are committed, or will be with the next commit. Includes names without a
+            processor in this worker.
+        committed: The commit that the broker holds; None if that is unknown.
+        beginning: Barrier for the first commits of new processors.
     """
 
     def __init__(self) -> None:
-        """Nothing is committed."""
         self.marks: dict[str, OffsetAndMetadata] = {}
         self.committed: Committed | None = None
         self.beginning = FirstCommitBarrier()
 
     def found(self, committed: Committed, marks: Mapping[str, OffsetAndMetadata]) -> None:
-        """Begins with the commit that the broker holds, and the mark in it for each name."""
+        """Start from the commit that the broker holds and the offset of each name in it."""
         self.marks = dict(marks)
         self.committed = commit_of(marks) if marks else committed
 
     def note(self, lows: Mapping[str, OffsetAndMetadata]) -> Committed:
-        """Raises the marks to low watermarks that have just been read; returns what is to be committed."""
+        """Raise the offsets to low watermarks that have just been read, and return the next commit."""
         self.marks = raised(self.marks, lows)
         return commit_of(self.marks)
 
     def went_back(self, name: str, common: int) -> None:
-        """The log has lost what stood from an offset on: a mark above it speaks of what is gone."""
+        """Lower the offset of a processor after the log was truncated at ``common``."""
         if name in self.marks and self.marks[name].offset > common:
             self.marks[name] = self.marks[name]._replace(offset=common)
 
     async def low(self, served: Mapping[str, Served]) -> Committed | None:
-        """Asks all processors for their marks; returns what may be committed now, None if a processor has no state."""
+        """Ask all processors for their low watermarks and return the next commit; None if a processor has no state."""
         lows: dict[str, OffsetAndMetadata] = {}
         for name, one in served.items():
             mark = await one.processor.mark()
@@ -53,31 +53,30 @@ class PartitionOffsets:
 
 
 class FirstCommitBarrier:
-    """Lets no new processor commit its first mark before the first marks of all are known.
+    """Delays the first commit of a new processor until the initial offsets of all new processors are known.
 
-    A broker that keeps no metadata knows the committed offset only: if one processor committed alone, its mark would be taken for
-    that of the others, which may begin below it.
+    A broker that keeps no commit metadata stores only the lowest offset. If one processor committed alone, the others would start
+    at its offset, which may be above their own.
     """
 
     def __init__(self) -> None:
-        """No processor is new yet."""
         self._awaited: set[str] = set()
         self._known = asyncio.Event()
         self._known.set()
 
     def expect(self, names: Collection[str]) -> None:
-        """Names the processors whose first mark is not known yet."""
+        """Set the processors whose initial offset is not known yet."""
         self._awaited = set(names)
         if self._awaited:
             self._known.clear()
 
     def leave(self, name: str) -> None:
-        """Waits for this processor no longer: its first mark is known, or its claim has ended without one."""
+        """Stop waiting for a processor: its initial offset is known, or its claim ended without one."""
         self._awaited.discard(name)
         if not self._awaited:
             self._known.set()
 
     async def told(self, name: str) -> None:
-        """Notes that the first mark of this processor is known; returns when those of all are."""
+        """Record that the initial offset of a processor is known, and wait until those of all are."""
         self.leave(name)
         await self._known.wait()

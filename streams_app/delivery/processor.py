@@ -197,7 +197,7 @@ class Claim:
         return await self._partition.broker_keeps_metadata()
 
     async def offset_at(self, time_ms: int) -> int:
-        """Offset of the first record that is not older than a time, or a lower one; the end of the log where there is none.
+        """Return the offset of the first record that is not older than a time, or a lower one; the end of the log if there is none.
 
         Raises:
             KafkaError, TimeoutError: To be tried again.
@@ -205,106 +205,106 @@ class Claim:
         return await self._partition.offset_at(time_ms)
 
     def reader_view(self) -> ReaderView:
-        """What the last fetch of this partition said, whether or not it brought anything."""
+        """Return the last fetch reply of this partition, even if it was empty."""
         return self._partition.reader_view()
 
 
 class Processor(Protocol):
-    """What is done with one partition for one declaration. A new one is made for each claim of the partition.
+    """Processes one partition for one declaration. Each claim of the partition creates a new one.
 
-    What has a body here is inherited by a processor that says so.
+    Methods with a body are defaults for subclasses.
 
-    All methods run on the event loop of the worker. A processor has tasks of its own, see
-    :func:`streams_app.delivery.tasks.run`: it never waits in :meth:`deliver` and :meth:`tick`.
+    All methods run on the event loop of the worker. :meth:`deliver` and :meth:`tick` must not block: work runs in tasks, see
+    :func:`streams_app.delivery.tasks.run`.
     """
 
     @property
     def in_flight(self) -> int:
-        """Records delivered and not yet applied; while there are any the reader of this partition alone is paused.
+        """Number of records that are delivered and not applied; the reader of the partition is paused while it is not 0.
 
-        It falls with the progress of a long range: the watchdog takes what does not fall for stuck.
+        It must fall during a long range: the watchdog considers a partition stuck if it does not.
         """
 
     async def claim(self, claim: Claim) -> int:
-        """Takes the processor's state under ``claim.token``, from whoever had it; is cancelled when that takes too long.
+        """Take over the processor's state under ``claim.token``; is cancelled after a timeout.
 
-        A processor without state begins at ``claim.mark``. Without a mark it decides where it begins, and says so by
+        A processor without state starts at ``claim.mark``. If there is none, it chooses where it starts and commits that by
         :meth:`Claim.commit_now` before it writes anything.
 
         Returns:
-            The first offset the processor wants: fence + 1, also below or above what is committed; :data:`NO_OFFSET` for none.
+            The first offset the processor needs: fence + 1, below or above the committed offset; :data:`NO_OFFSET` for none.
 
         Raises:
-            FencedError: Another owner came between; the claim is tried again.
-            OtherLogError: The processor's state is of another log than the one that is there.
+            FencedError: Another owner intervened; the claim is tried again.
+            OtherLogError: The processor's state belongs to another log.
             KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
         """
 
     def deliver(self, batch: Batch) -> None:
-        """Takes the next range, which begins where the one before it ended, the first one where the claim said. Never waits."""
+        """Accept the next range, which begins where the previous one ended, the first one at the offset of the claim."""
 
     async def mark(self) -> OffsetAndMetadata | None:
-        """The mark that may be committed now; None while there is no state: then nothing is committed for the partition.
+        """Return the offset and metadata to commit; None without state: then nothing is committed for the partition.
 
-        It is also asked for after :meth:`revoke`, for the last commit.
+        Also called after :meth:`revoke`, for the last commit.
 
         Raises:
-            KafkaError, RedisError, OSError, TimeoutError: Asked again later.
+            KafkaError, RedisError, OSError, TimeoutError: Called again later.
         """
 
     def tick(self, now_ms: int) -> None:
-        """Called every ``worker.tick``, and once soon after the claim; ``now_ms`` is the trusted clock."""
+        """Run timers: called every ``worker.tick``, and once soon after the claim; ``now_ms`` is the trusted clock."""
         return
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """How far the processor is with what it does by itself, beside its ranges; called from any thread.
+        """Return the progress of the processor's own work, besides its ranges; called from any thread.
 
         Returns:
-            None where it does nothing by itself, or where a known pause explains that it stands still.
+            None if there is no such work, or a known pause explains that it does not progress.
         """
         return None
 
     async def revoke(self, seconds: float) -> None:
-        """Ends the processor, which may take ``seconds`` to finish what it is doing; its state stays for the next owner.
+        """End the processor, with a grace period of ``seconds`` for running work; its state stays for the next owner.
 
-        Nothing is delivered any more. Called once, also after a claim that failed.
+        Nothing is delivered any more. Called once, also after a failed claim.
         """
 
     def shorten_deadline(self, seconds: float) -> None:
-        """What :meth:`revoke` was given becomes less: it is to return within ``seconds`` from now on."""
+        """Reduce the grace period of :meth:`revoke` to ``seconds`` from now."""
         return
 
-    async def lost(self) -> None:
-        """Kafka has refused the commit after :meth:`revoke`: the next owner does not know what that would have said."""
+    async def on_commit_rejected(self) -> None:
+        """Handle that Kafka rejected the commit after :meth:`revoke`: the next owner does not see its metadata."""
         return
 
 
 class Processors(Protocol):
-    """Makes the processors for the partitions of one consumer group."""
+    """Creates the processors for the partitions of one consumer group."""
 
     @property
     def topics(self) -> Collection[str]:
-        """Topics that are read; partitions of other topics are never claimed."""
+        """Topics that are read; partitions of other topics are not claimed."""
 
     def of(self, tp: TP, committed: Collection[str]) -> Mapping[str, Processor]:
-        """New processors for a partition by their names; at least one.
+        """Create the processors of a partition by name; at least one.
 
         Args:
             tp: A partition that is assigned to this member.
-            committed: Names that have a mark in the partition's last commit. A processor may be made for what is no longer
-                declared; a mark whose name has no processor is carried on as it is.
+            committed: Names in the partition's last commit. A processor may be created for a name that is no longer declared; the
+                offset of a name without a processor is kept as it is.
 
         Raises:
-            ConfigurationError: Marks and notes of so many cannot fit into a commit.
+            ConfigurationError: The offsets and metadata of so many processors do not fit into a commit.
         """
 
     def is_paused(self, topic: str) -> bool:
-        """Whether a known pause explains that nothing of a topic is applied, claimed or not; called from any thread."""
+        """Return whether a known pause explains that a topic makes no progress; called from any thread."""
         return False
 
 
 class ImpossibleClaimError(Exception):
-    """A partition cannot be claimed until somebody has done something about it.
+    """A partition cannot be claimed without an operator's action.
 
     Attributes:
         advice: What to do.
@@ -317,4 +317,4 @@ class ImpossibleClaimError(Exception):
 
 
 class OtherLogError(ImpossibleClaimError):
-    """What a processor has applied is not the log that is there now."""
+    """The state of a processor belongs to another log than the current one."""

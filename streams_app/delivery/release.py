@@ -1,4 +1,4 @@
-"""How partitions are let go: the processors of each end, all side by side, and then a last commit says what has become of them."""
+"""Release of partitions: their processors end concurrently, and a last commit follows."""
 
 from __future__ import annotations
 
@@ -15,66 +15,65 @@ logger = logging.getLogger(__name__)
 
 
 class Releasing(NamedTuple):
-    """A partition whose processors end, and the task in which they do."""
+    """A partition that is being released, and the task that ends its processors."""
 
     partition: Partition
     task: asyncio.Task[None]
 
 
 class PartitionReleases:
-    """The partitions that are being let go."""
+    """The partitions that are being released."""
 
     def __init__(self, commits: Commits) -> None:
-        """Nothing ends."""
         self._commits = commits
-        self._endings: dict[TP, Releasing] = {}
+        self._releasing: dict[TP, Releasing] = {}
         self._releases: set[asyncio.Task[None]] = set()
 
     @property
     def tps(self) -> list[TP]:
         """Partitions whose processors have not ended yet."""
-        return list(self._endings)
+        return list(self._releasing)
 
     def of(self, tp: TP) -> asyncio.Task[None] | None:
-        """The task in which the processors of a partition end; None: they have ended, or were not let go."""
-        ending = self._endings.get(tp)
+        """Return the task that ends the processors of a partition; None if they have ended or are not being released."""
+        ending = self._releasing.get(tp)
         return None if ending is None else ending.task
 
     def begin(self, partition: Partition, seconds: float, *, is_last: bool = False) -> None:
-        """Ends the processors of a partition, which may take ``seconds``; what they say of anything but that is ignored at once.
+        """Start to end the processors of a partition. From now on, all they report is ignored, except their last commits.
 
         Args:
-            partition: Claimed until now.
-            seconds: What what runs may take.
-            is_last: Whether it may be another process that claims the partition next: then :meth:`release` follows.
+            partition: A claimed partition.
+            seconds: Grace period for running work.
+            is_last: Whether another process may claim the partition next; :meth:`release` then makes the last commit.
         """
         partition.is_over = True
         tp = partition.tp
         task = asyncio.create_task(self._end(partition, seconds, is_last=is_last), name=f"end {tp}")
-        self._endings[tp] = Releasing(partition, task)
-        task.add_done_callback(lambda ended: self._endings.pop(tp) if self.of(tp) is ended else None)
+        self._releasing[tp] = Releasing(partition, task)
+        task.add_done_callback(lambda ended: self._releasing.pop(tp) if self.of(tp) is ended else None)
 
     async def _end(self, partition: Partition, seconds: float, *, is_last: bool) -> None:
         await partition.end(seconds)
         if seconds and not is_last:
-            # What has ended meanwhile is not to be found as begun by the claim that follows.
+            # Otherwise the next claim would find work that has ended recorded as started.
             await self._commits.commit_last([partition])
 
     def shorten_deadline(self, tp: TP, seconds: float) -> None:
-        """The processors of a partition that are ending may take no more than ``seconds`` from now on."""
-        if (ending := self._endings.get(tp)) is not None:
+        """Reduce the grace period of processors that are ending to ``seconds`` from now."""
+        if (ending := self._releasing.get(tp)) is not None:
             ending.partition.shorten_deadline(seconds)
 
     async def release(self, tps: Collection[TP], held: Collection[Partition], seconds: float) -> None:
-        """Returns when all that is being let go has ended and was committed, or after ``seconds``.
+        """Wait until the processors of partitions have ended and the last commit is made, at most ``seconds``.
 
-        Whoever asks last, such as the end of a worker amidst a rebalance, waits for what was asked before, too: after that there is
-        no member any more in whose name it could be committed. What nobody waits for any more goes on.
+        Also waits for releases that began earlier: shutdown may arrive during a rebalance, and afterwards this member can no longer
+        commit. After the timeout, releases continue in the background.
 
         Args:
-            tps: Partitions that end.
-            held: Those of them whose last commit is to be made here.
-            seconds: So long it may take.
+            tps: Partitions that are being released.
+            held: The claimed ones among them, whose last commit is made here.
+            seconds: Timeout.
         """
         endings = {task for tp in tps if (task := self.of(tp)) is not None}
         if endings:

@@ -1,4 +1,4 @@
-"""How long a claim is tried, how often it is made again, and what is said meanwhile."""
+"""Retries and backoff of claims, and what is logged meanwhile."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ DEPENDENCY_ERRORS: Final = (KafkaError, *REDIS_ERRORS, TimeoutError)
 
 
 MANY: Final = 5
-"""How often in a row a partition is claimed again without getting any further before the worker says so."""
+"""After so many claims of a partition in a row without progress, the worker is not ready."""
 
 LONG_AGO_MS: Final = 60_000
-"""After so long the row begins anew: a refusal of the hour before says nothing about this one."""
+"""Claims that are further apart do not count as a row."""
 
 
 class ReclaimBackoff:
-    """Counts how often in a row each partition is claimed again without having got any further."""
+    """Delays repeated claims of a partition that makes no progress."""
 
     def __init__(self, clock: Clock) -> None:
-        """No partition was claimed again yet."""
         self._clock = clock
         self._last: dict[TP, tuple[int, int, Backoff]] = {}
 
     def again(self, tp: TP, at: int) -> tuple[float, int]:
-        """Notes that a partition is claimed again.
+        """Record that a partition is claimed again.
 
         Args:
             tp: The partition.
-            at: Offset up to which it has got.
+            at: Offset up to which its records are applied.
 
         Returns:
-            Seconds to wait before the claim, and how often in a row the partition has been claimed again without getting further.
+            Seconds to wait before the claim, and the number of claims in a row without progress.
         """
         now_ms = self._clock.monotonic_ms()
         stood_at, before_ms, backoff = self._last.get(tp, (at, now_ms, _backoff()))
@@ -54,7 +53,7 @@ class ReclaimBackoff:
 
 
 class ClaimRetry:
-    """The tries of one claim: when the next one follows, what is said meanwhile, and when there is none any more."""
+    """Retries of one claim, until it succeeds or Kafka has rejected it for too long."""
 
     def __init__(self, clock: Clock, session_ms: int) -> None:
         self._clock = clock
@@ -64,13 +63,13 @@ class ClaimRetry:
         self._since_ms = 0
 
     def failed(self, tp: TP, error: Exception) -> float:
-        """Notes a failure.
+        """Record a failed attempt.
 
         Returns:
-            Seconds until the next try.
+            Seconds until the next attempt.
 
         Raises:
-            TryAgainError: Kafka has refused us for three session time-outs and no rebalance followed.
+            TryAgainError: Kafka has rejected the commits of this member for three session timeouts without a rebalance.
         """
         now_ms = self._clock.monotonic_ms()
         if type(error) is not self._kind:
@@ -85,5 +84,5 @@ class ClaimRetry:
 
 
 def _backoff() -> Backoff:
-    """The first wait is short: another owner that is just letting go is the ordinary case."""
+    """Begin with a short wait: usually, another owner is just releasing the partition."""
     return Backoff(first_seconds=0.05, longest_seconds=2.0)

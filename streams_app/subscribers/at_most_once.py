@@ -119,7 +119,7 @@ class AtMostOnceProcessor(DeduplicatedProcessor):
             # Of these it was said just now.
             self._unsaid = {offset: work for offset, work in self._unsaid.items() if offset not in self._begin_log.done}
 
-    async def lost(self) -> None:
+    async def on_commit_rejected(self) -> None:
         """See :class:`streams_app.delivery.processor.Processor`."""
         await self._say_late(self._unsaid.values())
 

@@ -128,7 +128,7 @@ class FoldProcessor:
     def shorten_deadline(self, seconds: float) -> None:
         """It stops at once in any case."""
 
-    async def lost(self) -> None:
+    async def on_commit_rejected(self) -> None:
         """What the commit would have said is in Redis, too."""
 
     # ---- folding

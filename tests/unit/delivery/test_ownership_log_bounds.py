@@ -6,7 +6,7 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.fingerprints import Incarnation, checksum_of
-from streams_app.delivery.ownership import LOOK_MS
+from streams_app.delivery.ownership import CHECK_LOGS_MS
 from tests.ownership import TP0, Host, Taker, Worker, batch
 
 CLAIMED = Incarnation("one", 4)
@@ -46,7 +46,7 @@ async def test_partition_is_claimed_again_where_its_log_is_another_one(
     partition = worker.hold(Taker())
     partition.incarnation = CLAIMED
     worker.ownership.deliver(READ)
-    host.now, host.lost_from, worker.now_ms = now, lost_from, LOOK_MS
+    host.now, host.lost_from, worker.now_ms = now, lost_from, CHECK_LOGS_MS
     await worker.ownership.commit_once()
 
     assert (causes, is_read) == (worker.causes, host.asked > 0)
