@@ -1,1 +1,1 @@
-"""What runs: the processor of a fold and its claim, emission, folds that are no longer declared, and what gauges show of them."""
+"""The running parts of folding: processors, claim, emission, retired folds, snapshots of shards, lag."""

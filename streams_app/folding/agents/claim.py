@@ -1,6 +1,6 @@
-"""What a claim means for one fold: is it the same log, where does it begin, and what has the log lost meanwhile.
+"""A claim by one fold: detects a recreated topic and lost offsets, and determines where the fold begins.
 
-Kafka has been asked before whether the partition is ours, see :mod:`streams_app.delivery.claim`.
+Kafka has been asked before whether it assigns the partition to this worker, see :mod:`streams_app.delivery.claiming`.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from streams_app.health.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 UNKNOWN_RECORD: Final = Fingerprint(0, OTHER)
-"""Of a record of which no more is known than that it was there."""
+"""Fingerprint of a record of which only its existence is known."""
 
 
 def is_recreated(folded: str, present: str) -> bool:
-    """Whether a topic was made again (pure).
+    """Return whether a topic was recreated (pure).
 
     Args:
-        folded: Id of the topic whose events have been folded; "" where the state has kept none: it takes the topic that is there.
-        present: Id of the topic that is there; "" where the broker gives none, so that nobody can tell.
+        folded: Id of the topic whose events have been folded; "": the state contains none, and takes the present one.
+        present: Id of the present topic; "": the broker provides none, so a recreated topic cannot be detected.
     """
     return bool(folded and present and folded != present)
 
 
 def topic_recreated_error(shard: Shard, claim: Claim, what: str) -> OtherLogError:
-    """The error that ends the worker, with advice what to do."""
+    """Return the error that ends the worker, with advice."""
     command = f"streams-app reset --fold {shard.fold.name}"
     advice = f"the topic was deleted and made again. Run `{command}` to begin anew; with --emit, open groups leave before that."
     return OtherLogError(claim.tp, what, advice)
 
 
 async def check_log(shard: Shard, claim: Claim) -> None:
-    """Refuses a topic that is not the one whose events have been folded.
+    """Check that the topic is the one whose events have been folded.
 
-    It is called before anything is committed: a watermark of the former log would look like one of the new.
+    Called before anything is committed: a watermark of the former log would look like one of the new log.
 
     Raises:
-        OtherLogError: The topic was deleted and made again.
+        OtherLogError: The topic was deleted and recreated.
     """
     if is_recreated(await shard.store.topic_id(), claim.topic_id):
         raise topic_recreated_error(shard, claim, f"is another log than the one fold {shard.fold.name!r} has folded")
 
 
 async def initial_mark(shard: Shard, claim: Claim) -> OffsetAndMetadata:
-    """The mark with which a fold without one begins: by its state, else by its ``start``; committed before it begins."""
+    """Return the position of a fold that has none in the commit, from its state, else from its ``start``; commit it first."""
     # Kafka may have forgotten the offset while Redis did not: then its watermark is the truth.
     low = await shard.store.watermark()
     note = ""
@@ -67,15 +67,15 @@ async def initial_mark(shard: Shard, claim: Claim) -> OffsetAndMetadata:
 
 
 async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: OffsetAndMetadata, metrics: Metrics) -> None:
-    """Compares a shard that has just been claimed with the edges of the log.
+    """Compare a shard that has just been claimed with the bounds of the log.
 
     Raises:
-        OtherLogError: The events that were folded are gone from the log.
-        FencedError: Another owner came between.
+        OtherLogError: The log no longer contains the folded events.
+        FencedError: Another owner has claimed the shard meanwhile.
     """
     bounds = await claim.log_bounds_now()
-    # The end a broker names is not proof enough (the embedded one names the last batch's first record): only a reader
-    # that was thrown back tells that what was folded is gone.
+    # The end that a broker returns is no proof (the embedded one returns the first record of the last batch): only a reader
+    # that was reset shows that the folded events are gone.
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     if claim.was_reset and folded + 1 > bounds.end:
         raise topic_recreated_error(
@@ -89,20 +89,20 @@ async def apply_log_bounds(shard: Shard, emitter: Emitter, claim: Claim, begin: 
 
 
 async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
-    """The offset from which on to fold once more, where the broker has lost what was folded; None: it has not."""
+    """Return the offset from which to fold again because the broker has lost folded events; None if it has lost none."""
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     kept = shard.log
-    # A state without fingerprints says how far it had read, and no more; the end that a broker names is no proof, see go_on().
+    # A state without fingerprints only has an offset; the end that a broker returns is no proof, see apply_log_bounds().
     if not kept and claim.was_reset and folded + 1 > (await claim.log_bounds_now()).end:
         kept = (UNKNOWN_RECORD._replace(offset=folded),)
     return await claim.common_end(kept, folded + 1)
 
 
 async def rewind_to_common_offset(shard: Shard, emitter: Emitter, common: int) -> None:
-    """Emits what is open, of which some is lost to the broker, and goes back to the offset up to which the log is as it was.
+    """Emit the open groups, of which the broker has lost events, and rewind to the last offset at which the log is unchanged.
 
-    What is open cannot stay: of its events nobody knows which were lost, and what a group gets from offsets below its last one
-    would be taken for folded. Records of what follows have ids and versions of their own, as others with these offsets may be out.
+    Open groups cannot stay: it is unknown which of their events were lost, and further events with offsets below the last one of a
+    group would count as folded. Later records have ids and versions of their own, because others with these offsets may exist.
     """
     folded = shard.fence if shard.in_progress is None else shard.in_progress.to
     await emitter.drain()
@@ -110,7 +110,7 @@ async def rewind_to_common_offset(shard: Shard, emitter: Emitter, common: int) -
 
 
 def warn_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
-    """Warns if a shard whose state is new was folded before, as this process or the mark in the commit knows."""
+    """Warn if a shard with a new state was folded before, according to this process or the position in the commit."""
     if had_state or (claim.mark is not None and claim.mark.offset > claim.log_bounds.begin):
         logger.warning(
             "Redis has lost its state: folding again from %d, records may overlap fold=%s source=%s",
@@ -119,7 +119,7 @@ def warn_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
 
 
 async def _skip_lost(shard: Shard, emitter: Emitter, mark: int, begin: int, metrics: Metrics) -> None:
-    """Skips what retention has removed: tells the loss first, emits the open groups, and only then moves the fence over it."""
+    """Skip events that retention has removed: report the loss, emit the open groups, and only then move the fence."""
     lost_from = max(shard.fence + 1, mark)
     if lost_from < begin:
         logger.error(
@@ -132,20 +132,21 @@ async def _skip_lost(shard: Shard, emitter: Emitter, mark: int, begin: int, metr
 
 
 def partitions_at_first_start(partition: int, elsewhere: Mapping[int, OffsetAndMetadata | None], present: int) -> int:
-    """The number of partitions the source had when a fold began; it decides where a partition without a mark begins.
+    """Return how many partitions the source had when a fold began, which decides where a partition without a position begins.
 
-    ``start = "latest"`` is about the first start of a fold. What was produced to a partition that was added later belongs to it
-    from the beginning. Partitions are numbered, and only ever added: one was added later if its number is not below the count
-    at the first start. That count is the note beside the mark, so whoever sees the one sees the other.
+    ``start = "latest"`` applies to the first start of a fold. Events of a partition that was added later belong to the fold from
+    the beginning. Partitions are numbered and never removed, so a partition was added later if its number is not below the count
+    at the first start. That count is the metadata of the position, so both are read together.
 
     Args:
         partition: Number of the partition that is claimed.
-        elsewhere: Offsets of the fold in the other partitions, of :meth:`.Claim.offsets_in_other_partitions`.
+        elsewhere: Positions of the fold in the other partitions, see
+            :meth:`streams_app.delivery.processor.Claim.offsets_in_other_partitions`.
         present: Number of partitions the source has now.
 
     Returns:
-        The count; not above ``partition`` if that was added later. 0: the fold began before the count was noted, or as
-        ``earliest``: whatever has no mark was added later. Where nobody can tell, as the broker keeps no metadata, the present one.
+        The count; not above ``partition`` if that was added later. 0: the fold began before counts were stored, or as ``earliest``:
+        every partition without a position was added later. If the broker keeps no metadata, the present count.
     """
     none_added = max(present, partition + 1)
     if None in elsewhere.values():

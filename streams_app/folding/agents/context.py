@@ -1,4 +1,4 @@
-"""What all processors of a worker share."""
+"""The context that all processors of folds in a worker share, and their reports of rejected and misrouted events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streams_app.settings import Settings
 
 @dataclass(slots=True)
 class FoldContext:
-    """The clients, clocks and settings that every processor of a worker is given."""
+    """The clients, clocks and settings of all processors of folds in a worker."""
 
     settings: Settings
     scripts: FoldScripts
@@ -47,12 +47,12 @@ class FoldContext:
             statistics.keep(assigned)
 
     def dead_letters_of(self, fold: Fold, source: TP) -> DeadLetters:
-        """Where a fold sends what it refuses of a partition."""
+        """Return the dead letters of a fold in a partition."""
         refuser = Refuser("fold", fold.name, self.settings.app_id, fold.dead_letters)
         return DeadLetters(refuser, source, self.producer, self.clock, self.metrics.refused)
 
     def statistics_of(self, fold: Fold) -> WindowStatistics:
-        """What this worker says about the window of a fold; one for all partitions."""
+        """Return the window statistics of a fold, which all its partitions share."""
         if fold.name not in self.statistics:
             self.statistics[fold.name] = WindowStatistics(fold, self.metrics)
         return self.statistics[fold.name]
@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 
 
 def report_misrouted_events(name: str, reading: DecodedRange, tp: TP, metrics: Metrics) -> None:
-    """Counts the events of a fold that are keyed otherwise than they are grouped; warns at the first of them."""
+    """Count the events of a fold whose record key is not their group key; warn at the first of them."""
     if metrics.is_first_misrouted(name):
         logger.warning(
             "events are keyed otherwise than they are grouped: a group may be split over partitions and its records come "
@@ -73,7 +73,7 @@ def report_misrouted_events(name: str, reading: DecodedRange, tp: TP, metrics: M
 
 
 def report_rejected_events(folds: Iterable[Fold], metrics: Metrics) -> None:
-    """Logs how many events were refused since it was last called, and why; nothing where none were."""
+    """Log how many events were rejected since the last call, and why; log nothing if there were none."""
     topics = {fold.name: fold.dead_letters for fold in folds}
     for name, reasons in metrics.refused_since().items():
         summary = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())

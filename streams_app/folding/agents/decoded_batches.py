@@ -19,12 +19,12 @@ _OFFSET = attrgetter("offset")
 
 
 class ReadRange(NamedTuple):
-    """What one fold reads of a range.
+    """A range as one fold reads it.
 
     Attributes:
-        events: In offset order; to be taken once.
-        reading: What was refused or misrouted, as far as events were taken.
-        reread: The events of a chunk once more: a range may have many, and each of them be taken apart.
+        events: In offset order; can be iterated over once.
+        reading: Rejected and misrouted events, as far as events were iterated over.
+        reread: Reads the events of a chunk again, to split its runs.
     """
 
     events: Iterable[Event]
@@ -36,19 +36,19 @@ class DecodedBatchCache:
     """The decoded ranges that some fold of a partition has yet to read."""
 
     def __init__(self, app_id: str, readers: Mapping[str, EventReader], limits: Limits) -> None:
-        """Has decoded nothing yet; ``readers`` are those of all folds of the source, by the names of the folds."""
+        """Initialize an empty cache; ``readers`` are those of all folds of the source, by the names of the folds."""
         self._app_id = app_id
         self._readers = readers
         self._limits = limits
         self._routed: WeakKeyDictionary[Batch, RoutedRange] = WeakKeyDictionary()
 
     def read(self, batch: Batch, fold: str) -> ReadRange:
-        """Reads a range for a fold."""
+        """Read a range for a fold."""
         reader, reading = self._readers[fold], DecodedRange()
         records, decoded = self._of(batch).records_for(fold, reading)
         events = reader.events(records, decoded, reading)
         if reader.needs_decoded:
-            # Read once only: functions of the user need not return the same for the same event.
+            # Read only once: functions of the user may return something else for the same event.
             listed = list(events)
             return ReadRange(listed, reading, lambda _: listed)
 

@@ -1,7 +1,7 @@
 """Seal, send, finish: how due groups leave a shard.
 
-Never "pop first": a record is in the outbox until the broker has acknowledged it. After a crash between produce and finish the
-next owner finds it there and sends it again under the same id; that is the price, and it is cheaper than a lost record.
+A record stays in the outbox until the broker has acknowledged it. After a crash between send and finish, the next owner finds it
+there and sends it again under the same id: a duplicate, rather than a lost record.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ logger = logging.getLogger(__name__)
 _DUE_MS, _REASON = attrgetter("due_ms"), attrgetter("reason")
 
 FETCH_DELAY_MS = 100
-"""So long after a moment it is known that everything that had arrived by then is folded: two fetches that wait in vain."""
+"""Time after which everything that had arrived is known to be folded: two empty fetches."""
 
 SEND_LIMIT = 2_000
-"""Most records that are produced before they are finished."""
+"""Maximum number of records that are produced before they are finished."""
 
 
 @dataclass(slots=True)
 class EmissionPass:
-    """What one pass of the emission did.
+    """The result of one pass of the emission.
 
     Attributes:
         records: Number of records that the broker has acknowledged and that were removed from the outbox.
-        sealed: Number of groups that were moved into the outbox.
+        sealed: Number of groups that were sealed.
         more: Whether more is due now, so that the next pass should follow at once.
         failed: The first error of the producer, if any; records that were not acknowledged are sent again.
     """
@@ -63,26 +63,27 @@ class Emitter:
     clock: TrustedClock
     metrics: Metrics
     view: Callable[[], ReaderView] = lambda: ReaderView(None, None)
-    """What the last fetch said; nothing before the claim."""
+    """Returns the state of the reader after the last fetch; empty before the claim."""
     ticked: asyncio.Event = field(default_factory=asyncio.Event)
     """Wakes the emission; see :meth:`wait_for_next_pass`."""
     statistics: WindowStatistics | None = None
-    """Where the records of a declared fold are told."""
+    """Window statistics of a declared fold."""
     is_redis_full: bool = False
-    """Whether Redis is full: nothing can be folded until groups have left. They leave by the wall clock then, although events wait:
-    by the partition clock none would ever be due."""
+    """Whether Redis is full: nothing can be folded until groups have left. They are due by the wall clock then, although events
+    wait; by the partition clock none would ever be due.
+    """
     is_failing: bool = False
     """Whether the broker has not acknowledged the last records."""
     acknowledged: int = 0
     """Number of records that the broker has acknowledged since the claim."""
     renderer: Renderer | None = None
     was_early: bool = False
-    """Whether the last pass was made before its tick, as a group was due."""
+    """Whether the last pass was made before its tick, because a group was due."""
 
     async def wait_for_next_pass(self, last: EmissionPass) -> None:
-        """Returns at the next tick, or when the first group is due if the last pass found none that was.
+        """Wait for the next tick, or until the first group is due if the last pass found none.
 
-        Under load each pass waits for its tick. For a group that becomes due after a while of silence a pass is made at once.
+        Under load, each pass waits for its tick. If a group becomes due after some silence, a pass is made at once.
         """
         seconds = None if last.sealed or self.was_early else self._seconds_to_due()
         self.was_early = False
@@ -100,15 +101,15 @@ class Emitter:
         return wait_ms / 1000 if wait_ms >= 0 else None
 
     async def emit_due_once(self) -> EmissionPass:
-        """Makes one pass: sends the outbox while due groups are sealed, then sends those, too, unless more is due.
+        """Make one pass: send the outbox while due groups are sealed, then send those too, unless more is due.
 
         Raises:
             FencedError: The shard must be claimed again.
-            redis.exceptions.RedisError: The pass is to be made again.
+            redis.exceptions.RedisError: The pass must be repeated.
         """
         done = EmissionPass()
         if self.is_failing or self.shard.definition.has_changed:
-            # Nothing is sealed before the broker answers: a group that cannot be sent may as well go on folding.
+            # Nothing is sealed before the broker answers: a group that cannot be sent can continue to fold.
             done = await self._send_pending()
             self.is_failing = done.failed is not None
             if self.is_failing:
@@ -131,7 +132,7 @@ class Emitter:
         return done
 
     async def _seal_due(self, done: EmissionPass) -> None:
-        """Seals in several portions, so that one wait for the broker serves them all."""
+        """Seal in several portions, so that one wait for the broker serves all of them."""
         now_ms = self.clock.now_ms()
         done.more = True
         while done.more and done.sealed < SEND_LIMIT:
@@ -145,7 +146,7 @@ class Emitter:
                 return
 
     async def seal_ahead(self) -> bool:
-        """Seals groups that are due by the clock of a backlog, before more of it is folded: the script that folds would have to.
+        """Seal groups that are due by the clock of a backlog before more of it is folded; otherwise the folding script would.
 
         Returns:
             Whether anything is to be sent.
@@ -163,10 +164,10 @@ class Emitter:
         return done.sealed > 0
 
     def _folded_until_ms(self, now_ms: int) -> int | None:
-        """The moment until which everything that had arrived is folded, by the last fetch reply that said so; None: not known.
+        """Return the time until which everything that had arrived is folded, by the last fetch reply that showed it; None: unknown.
 
-        A process that was stopped for a moment, or a fetch that hangs, must not take for silence what it has not read. While
-        events arrive all the time, some of them are nearly always on their way: what was known a moment ago still is.
+        A process that was stopped for a moment, or a fetch that hangs, must not mistake unread events for silence. While events
+        arrive all the time, some of them are nearly always on their way; what was known a moment ago is still correct.
         """
         if not self.clock.is_trusted():
             self.shard.clock.forget_folded_until()
@@ -185,12 +186,12 @@ class Emitter:
             )  # fmt: skip
 
     async def drain(self) -> None:
-        """Seals and sends every open group, due or not; returns when no group is open and the outbox is empty.
+        """Seal and send every open group, due or not; return when no group is open and the outbox is empty.
 
         Raises:
             ConnectionError: The producer failed; what was not acknowledged is still in the outbox.
             FencedError: The shard must be claimed again.
-            redis.exceptions.RedisError: To be called again, unless the shard is to be claimed.
+            redis.exceptions.RedisError: Call again, unless the shard must be claimed.
         """
         while True:
             sealed = await self.shard.seal(self.clock.now_ms(), folded_until_ms=None, everything=True)
@@ -201,7 +202,7 @@ class Emitter:
                 return
 
     async def _adopt_definition(self) -> None:
-        """Emits the groups that were folded under the former definition before the new one is stored: they mean something else."""
+        """Emit the groups of the former definition, because they mean something else, then store the new one."""
         shard = self.shard
         logger.warning(
             "definition of the fold changed, open groups are emitted under the former one fold=%s source=%s former=%s",
@@ -211,7 +212,7 @@ class Emitter:
         await shard.adopt_definition()
 
     async def _send_pending(self) -> EmissionPass:
-        """Sends the records that are in the outbox now; those that folding adds meanwhile are sent after the next seal."""
+        """Send the records that are in the outbox now; records that folding adds meanwhile are sent after the next seal."""
         done = EmissionPass()
         shard = self.shard
         left = len(shard.outbox)
@@ -231,7 +232,7 @@ class Emitter:
         return done
 
     async def _produce(self, entries: Sequence[Sealed]) -> tuple[list[Sealed], BaseException | None]:
-        """Produces entries; an entry counts as acknowledged when all its context are."""
+        """Produce entries; an entry counts as acknowledged when all its parts are."""
         shard = self.shard
         if self.renderer is None or (self.renderer.shape, self.renderer.lost) != (shard.definition.stored, shard.lost):
             self.renderer = Renderer(shard.definition.stored, *shard.tp, shard.lost)
@@ -258,9 +259,9 @@ class Emitter:
         return [entry for position, entry in enumerate(entries) if position not in unsent], failed
 
     async def _refuse(self, record: Outgoing) -> BaseException | None:
-        """Sends the dead letter of a record that the broker will never take, or it would hold up its shard for ever.
+        """Send a dead letter for a record that the broker will never accept, which would otherwise block its shard for ever.
 
-        The letter has the key and the id of the record, and no value.
+        It has the key and the id of the record, and no value.
         """
         fold_id = dict(record.headers)["fold-id"]
         first_offset = int(fold_id.decode().rsplit(":", 1)[1].split("-", 1)[0])

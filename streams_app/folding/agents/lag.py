@@ -26,25 +26,25 @@ ShardKey: TypeAlias = tuple[str, TP]
 
 
 READ_MS: Final = 10_000
-"""An end that a fetch has named counts for so long after its partition was let go; by then the broker was asked for it."""
+"""How long an end of a fetch reply is used after its partition was released; by then the broker was asked for it."""
 
 
 @dataclass(slots=True)
 class PartitionEnds:
-    """The end of each partition, as the broker was asked for it, or as the reader has seen it since."""
+    """The end of each partition, as the broker returned it or as the reader has seen it since."""
 
     _read: dict[TP, tuple[int, int]] = field(default_factory=dict)
 
     def combined(
         self, asked: Mapping[TP, int], read: Mapping[TP, int | None], now_ms: int, *, is_answering: bool
     ) -> dict[TP, int]:  # fmt: skip
-        """The ends as far as they are known now.
+        """Return the latest known ends.
 
         Args:
-            asked: Ends as the broker answered last.
-            read: Ends as the last fetch of each partition named them; None for partitions this worker does not read.
+            asked: Ends that the broker returned last.
+            read: Ends in the last fetch reply of each partition; None for partitions this worker does not read.
             now_ms: Monotonic clock.
-            is_answering: Whether the broker answers, so that ``asked`` is young.
+            is_answering: Whether the broker answers, so that ``asked`` is recent.
         """
         self._read |= {tp: (end, now_ms) for tp, end in read.items() if end is not None}
         if is_answering:
@@ -56,14 +56,14 @@ def lags(
     folds: Iterable[Fold], ends: Mapping[TP, int], begins: Mapping[TP, int], committed: Mapping[TP, Committed],
     fences: Mapping[ShardKey, int],
 ) -> dict[str, int]:  # fmt: skip
-    """Source offsets beyond what each fold has folded.
+    """Return the number of source offsets that each fold has not folded.
 
     Args:
         folds: The declared folds.
-        ends: End of each partition, as far as it was ever told.
+        ends: Last known end of each partition.
         begins: First offset of each partition.
         committed: Last commit of the group in each partition.
-        fences: Highest offset folded of each shard, as last known; a shard that is missing has no state.
+        fences: Last known fence of each shard; a missing shard has no state.
 
     Returns:
         Fold name → offsets.
@@ -79,7 +79,7 @@ def lags(
 def _next(
     fold: Fold, tp: TP, end: int, begins: Mapping[TP, int], committed: Mapping[TP, Committed], fences: Mapping[ShardKey, int]
 ) -> int:
-    """The offset at which the fold would go on if its partition were claimed now."""
+    """Return the offset from which the fold would continue if its partition were claimed now."""
     fence = fences.get((fold.name, tp))
     if fence is not None:
         return max(fence + 1, begins.get(tp, 0))
@@ -94,11 +94,11 @@ SOCKET_SECONDS: Final = 2.0
 
 
 class StoredFences:
-    """The fences of the declared folds.
+    """The fences of the declared folds in Redis, read on a connection with short timeouts.
 
     Attributes:
-        fences: The last answer, which is kept while Redis is away.
-        refusal: Why Redis refused writes when it answered last; None: it takes them.
+        fences: The last reply, which is kept while Redis is down.
+        refusal: Why Redis rejected writes at the last reply; None: it accepts them.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -108,13 +108,13 @@ class StoredFences:
         self._redis: Redis | None = None
 
     async def ask_once(self, tps: Collection[TP]) -> None:
-        """Asks Redis for the fences of these partitions; nothing is changed by it.
+        """Read the fences of these partitions from Redis.
 
         Raises:
             RedisError, OSError: Redis does not answer, or is a replica.
         """
         if self._redis is None:
-            # No retry: whoever asks every second wants to know that this one was not answered.
+            # No retry: the caller asks every second, and must learn that this request was not answered.
             options = {"socket_timeout": SOCKET_SECONDS, "socket_connect_timeout": SOCKET_SECONDS, "health_check_interval": 0}
             self._redis = connect(self._settings.redis, retries=0, **options)
         self.refusal = await write_refusal(self._redis)
@@ -130,7 +130,7 @@ class StoredFences:
         self.fences = {key: int(fence) for key, fence in zip(wanted, found, strict=True) if fence is not None}
 
     async def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         redis, self._redis = self._redis, None
         if redis is not None:
             await redis.aclose()

@@ -1,6 +1,6 @@
-"""One fold in one partition: it takes ranges, folds them into its shard, and emits what is due.
+"""One fold in one partition: takes ranges, folds them into its shard, and emits due groups.
 
-:mod:`streams_app.delivery` hands it its ranges. Between a claim and its end it has two tasks, one that folds and one that emits.
+:mod:`streams_app.delivery` delivers its ranges. Between a claim and its end it has two tasks: one folds, the other emits.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from streams_app.redis_access.client import REDIS_ERRORS, trouble_text
 logger = logging.getLogger(__name__)
 
 WORTH_SENDING = 500
-"""So many records in the outbox are worth a request to the broker, whose fixed cost is small beside theirs."""
+"""Number of records in the outbox that justify a request to the broker, because its fixed cost is small compared with theirs."""
 
 ROOM_SECONDS = 1.0
-"""A script without room in the outbox is tried reread after so long, whether or not anything has left meanwhile."""
+"""After this time a script that found the outbox full is tried again, even if no record has left."""
 
 
 class FoldProcessor:
     """Folds one partition of a source for one fold, see :class:`streams_app.delivery.processor.Processor`."""
 
     def __init__(self, shard: Shard, decoded_batches: DecodedBatchCache, context: FoldContext) -> None:
-        """Claims nothing yet; ``decoded_batches`` are shared by the folds of the partition."""
+        """Initialize a processor that has claimed nothing; the folds of the partition share ``decoded_batches``."""
         self.shard = shard
         self._statistics = context.statistics_of(shard.fold)
         dead_letters = context.dead_letters_of(shard.fold, shard.tp)
@@ -74,11 +74,11 @@ class FoldProcessor:
 
     @property
     def in_flight(self) -> int:
-        """Records delivered and not yet folded."""
+        """Return the number of records that are delivered and not folded yet."""
         return self._queue.records_above(self.shard.fence)
 
     async def claim(self, claim: Claim) -> int:
-        """Takes the shard over and begins to fold and to emit; see :meth:`streams_app.delivery.processor.Processor.claim`."""
+        """Take the shard over and begin to fold and emit; see :meth:`streams_app.delivery.processor.Processor.claim`."""
         self._report_progress, self.emitter.view = claim.on_progress, claim.reader_view
         shard, status = self.shard, self._context.status
         await check_log(shard, claim)
@@ -89,7 +89,7 @@ class FoldProcessor:
         if (common := await lost_by_broker(shard, claim)) is not None:
             await rewind_to_common_offset(shard, self.emitter, common)
         await apply_log_bounds(shard, self.emitter, claim, begin, self._context.metrics)
-        # Redis has just answered. A shard that still waits for it says so reread with its next try.
+        # Redis has just answered. A shard that still waits for it reports this at its next attempt.
         for about in ("redis", "redis-memory"):
             status.clear(about)
         self._context.claimed_shards.add(self.emitter)
@@ -100,36 +100,36 @@ class FoldProcessor:
         return shard.fence + 1
 
     def deliver(self, batch: Batch) -> None:
-        """Takes the next range."""
+        """Take the next range."""
         self._queue.add(batch)
 
     async def mark(self) -> OffsetAndMetadata | None:
-        """The low watermark; None while Redis has no state."""
+        """Return the low watermark; None while Redis has no state."""
         low = await self.shard.store.watermark()
         return None if low is None else OffsetAndMetadata(low, self._metadata)
 
     def tick(self, now_ms: int = 0) -> None:
-        """Wakes the emission."""
+        """Wake the emission."""
         self.emitter.ticked.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """How far the emission is, unless a snapshots pause explains that it stands still."""
+        """Return the progress of the emission; None if a known pause explains that it stands still."""
         if explains_emission(self.shard.fold, self._context.status):
             return None
         return self._context.claimed_shards.snapshots.progress(self.shard.key, monotonic_ms)
 
     async def revoke(self, seconds: float) -> None:
-        """Stops at once; the state in Redis stays for the next owner."""
+        """Stop at once; the state in Redis stays for the next owner."""
         self._context.claimed_shards.remove(self.emitter)
         self.shard.release()
         self._queue.clear()
         await ended(self._tasks)
 
     def shorten_deadline(self, seconds: float) -> None:
-        """It stops at once in any case."""
+        """Do nothing: the processor stops at once in any case."""
 
     async def on_commit_rejected(self) -> None:
-        """What the commit would have said is in Redis, too."""
+        """Do nothing: the commit would not contain more than Redis does."""
 
     # ---- folding
 
@@ -143,10 +143,10 @@ class FoldProcessor:
             await asyncio.sleep(0)
 
     async def fold_once(self, batch: Batch) -> None:
-        """Folds one range, which begins where the one before it ended.
+        """Fold one range, which begins where the range before it ended.
 
         Raises:
-            FencedError: Redis refused.
+            FencedError: A script was rejected.
         """
         shard, end = self.shard, batch.end - 1
         clock = self._context.clock
@@ -155,14 +155,14 @@ class FoldProcessor:
         chunks = shard.chunks(events, end, view, clock.now_ms())
         was_waiting = await self._fold_all(batch, chunks, reading, reread)
         if clock.is_trusted() and shard.is_caught_up_now(view, clock.now_ms()) and was_waiting:
-            self.tick()  # a backlog ends: what is due need not wait for the clock
+            self.tick()  # a backlog ends: due groups need not wait for the next tick
         if reading.misrouted:
             report_misrouted_events(shard.fold.name, reading, batch.tp, self._context.metrics)
 
     async def _fold_all(
         self, batch: Batch, chunks: Iterator[Chunk], reading: DecodedRange, reread: Callable[[Chunk], Iterable[Event]]
     ) -> bool:
-        """Folds the chunks of one range; returns whether the last of them had been waiting in the log."""
+        """Fold the chunks of one range; return whether the last of them had been waiting in the log."""
         was_waiting = False
         for chunk in chunks:
             await self._send_dead_letters(reading)
@@ -174,7 +174,7 @@ class FoldProcessor:
         return was_waiting
 
     async def _fold_chunk(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> None:
-        """Folds one chunk, script by script, for as long as it takes."""
+        """Fold one chunk, script by script, until it is done."""
         progress, backoff = self.shard.begin(chunk, events), _backoff()
         outcome = FoldOutcome.MORE
         while outcome is not FoldOutcome.DONE:
@@ -194,7 +194,7 @@ class FoldProcessor:
         self._statistics.folded(self.shard.tp.partition, chunk)
 
     async def _make_room(self, chunk: Chunk, step: FoldStep) -> None:
-        """Wakes the emission for what a step has sealed; where the outbox is full, waits until something has left it."""
+        """Wake the emission if a step has sealed records; if the outbox is full, wait until a record has left it."""
         if step.outcome is FoldOutcome.FULL:
             self.tick()
             await self.shard.outbox.room(ROOM_SECONDS)
@@ -221,12 +221,12 @@ class FoldProcessor:
         logger.info("folding resumed fold=%s source=%s", self.shard.fold.name, self.shard.tp)
 
     def _wake(self, chunk: Chunk) -> None:
-        """Wakes the emission; in a backlog not for a few records, which the next tick takes along."""
+        """Wake the emission; in a backlog not for a few records, which the next tick sends."""
         if not self.shard.clock.is_backlog(chunk.time) or len(self.shard.outbox) >= WORTH_SENDING:
             self.tick()
 
     async def _send_dead_letters(self, reading: DecodedRange) -> None:
-        """Produces refused events and waits for the broker, before the fence may pass them."""
+        """Produce rejected events and wait for the broker, before the fence may pass them."""
         if reading.refused:
             await self.emitter.dead_letters.send(reading.refused)
             reading.refused.clear()
@@ -257,7 +257,7 @@ class FoldProcessor:
 
 
 def _backoff() -> Backoff:
-    """Redis, and a broker that has not acknowledged, are asked reread within a second: events and records wait for them."""
+    """Return the backoff for Redis and the broker; retries come within a second, because events and records wait."""
     return Backoff(first_seconds=0.1, longest_seconds=1.0)
 
 
@@ -265,40 +265,40 @@ _OFFSET = attrgetter("offset")
 
 
 class BatchQueue:
-    """Delivered ranges in their order; the first one stays until it is folded."""
+    """Delivered ranges of a partition in their order; the first one stays until it is folded."""
 
     def __init__(self) -> None:
-        """None was delivered yet."""
         self._batches: deque[Batch] = deque()
         self._begun: Batch | None = None
         self._arrived = asyncio.Event()
 
     def add(self, batch: Batch) -> None:
-        """Takes the next range."""
+        """Add the next range."""
         self._batches.append(batch)
         self._arrived.set()
 
     def clear(self) -> None:
-        """Drops all ranges."""
+        """Drop all ranges."""
         self._batches.clear()
 
     def records_above(self, fence: int) -> int:
-        """Records of these ranges above a fence within the first one; safe to call from any thread."""
-        batches = tuple(self._batches)  # ranges come and go meanwhile on the main loop
+        """Return the number of records above a fence within the first range; safe to call from any thread."""
+        batches = tuple(self._batches)  # the main loop adds and removes ranges meanwhile
         if not batches:
             return 0
         folded = bisect_right(batches[0].records, fence, key=_OFFSET)
         return sum(len(batch.records) for batch in batches) - folded
 
     async def first(self, is_part: Callable[[int], bool]) -> Batch | None:
-        """The first range, as soon as there is one, with what was records_above back before it.
+        """Return the first range when there is one, joined with the ranges held back before it.
 
         Args:
-            is_part: Whether a range that ends at this offset is less than another owner has begun. Such a range is folded as it
-                was begun, or its events would get other scores, and groups that are done would be left out of another one.
+            is_part: Whether a range that ends at this offset is shorter than the part another owner has begun. That part is folded
+                as it was begun; otherwise its events would get other scores, and groups that are done would be left out of a
+                different range.
 
         Returns:
-            None where the range is records_above back until the next one follows.
+            None if the range is held back until the next one follows.
         """
         while not self._batches:
             self._arrived.clear()
@@ -308,7 +308,7 @@ class BatchQueue:
         return None if self._begun is not None else batch
 
     def done(self) -> None:
-        """The first range is folded, or records_above back."""
+        """Remove the first range, which is folded or held back."""
         if self._batches:
             self._batches.popleft()
 
@@ -319,12 +319,12 @@ EMISSION: Final = (*BOTH, "clock-skew")
 
 
 def explains_folding(folds: Iterable[Fold], status: Status) -> bool:
-    """Whether nothing of the source of these folds is folded for a known reason: not even what goes to another fold's topics."""
+    """Return whether a known pause explains that nothing of the source is folded, including pauses of other folds' topics."""
     return status.is_waiting_for(*FOLDING, *_topics(folds))
 
 
 def explains_emission(fold: Fold, status: Status) -> bool:
-    """Whether nothing of a fold is emitted for a known reason; what its output refuses goes to its dead letters."""
+    """Return whether a known pause explains that nothing of a fold is emitted; rejected records go to its dead letters."""
     return status.is_waiting_for(*EMISSION, *_topics([fold]))
 
 

@@ -1,4 +1,4 @@
-"""Folding, as the delivery sees it: which processors a partition has."""
+"""The processors of folds: which ones a partition has."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from streams_app.folding.store.shard_store import ShardStore
 
 
 class FoldProcessors:
-    """A processor for each fold of a source, and one for each fold that is no longer declared."""
+    """Makes a processor for each fold of a source, and one for each retired fold."""
 
     def __init__(self, context: FoldContext) -> None:
-        """Makes the readers of all folds once, for all partitions."""
+        """Make the readers of all folds once, for all partitions."""
         self._context = context
         self._folds: dict[str, list[Fold]] = {}
         for fold in context.settings.folds:
@@ -32,11 +32,11 @@ class FoldProcessors:
 
     @property
     def topics(self) -> Collection[str]:
-        """The sources of all folds."""
+        """Return the sources of all folds."""
         return self._folds.keys()
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, Processor]:
-        """See :meth:`streams_app.delivery.processor.Processors.of`."""
+        """Make the processors of a partition, see :meth:`streams_app.delivery.processor.Processors.of`."""
         context, folds = self._context, self._folds[tp.topic]
         gone = sorted(set(committed) - {fold.name for fold in folds})
         _check_size(tp, folds, gone)
@@ -51,7 +51,7 @@ class FoldProcessors:
         return made
 
     def is_paused(self, topic: str) -> bool:
-        """See :meth:`streams_app.delivery.processor.Processors.is_paused`."""
+        """Return whether a known pause explains that nothing of a source is folded."""
         return explains_folding(self._folds[topic], self._context.status)
 
     def _store(self, tp: TP, fold: str) -> ShardStore:
@@ -60,7 +60,7 @@ class FoldProcessors:
 
 
 def _check_size(tp: TP, folds: Collection[Fold], gone: Collection[str]) -> None:
-    """Refuses folds whose marks may outgrow a commit: the broker would refuse every commit."""
+    """Reject folds whose positions may exceed the size of commit metadata, because the broker would reject every commit."""
     latest = [fold.name for fold in folds if fold.start == "latest"]
     fault = too_long(tp.topic, [*(fold.name for fold in folds), *gone], latest)
     if fault is not None:

@@ -32,12 +32,12 @@ logger = logging.getLogger(__name__)
 
 
 class RetiredFoldProcessor(Processor):
-    """Emits what a fold has left in a partition; nothing is delivered to it."""
+    """Emits what a retired fold has left in a partition; no batches are delivered to it."""
 
     in_flight = 0
 
     def __init__(self, store: ShardStore, context: FoldContext) -> None:
-        """Claims nothing yet; ``store`` holds what is left of the fold."""
+        """Initialize a processor that has claimed nothing; ``store`` contains what is left of the fold."""
         self._store = store
         self._context = context
         self._mark: OffsetAndMetadata | None = None
@@ -45,7 +45,7 @@ class RetiredFoldProcessor(Processor):
         self._task: asyncio.Task[None] | None = None
 
     async def claim(self, claim: Claim) -> int:
-        """Takes over what is left, if anything is; its groups are emitted in the background."""
+        """Take over what is left, if anything is; its groups are emitted in the background."""
         self._mark = claim.mark
         left = await self._store.left_behind()
         if left is None or claim.mark is None:
@@ -60,15 +60,15 @@ class RetiredFoldProcessor(Processor):
         return NO_OFFSET
 
     def deliver(self, batch: Batch) -> None:
-        """Never called, as the claim asks for nothing."""
+        """Do nothing: the claim asks for no batches."""
 
     async def mark(self) -> OffsetAndMetadata | None:
-        """The low watermark of what is left; the mark that was committed where nothing is left."""
+        """Return the low watermark of what is left; if nothing is left, the committed position."""
         low = await self._store.watermark() if self._shard else None
         return self._mark if low is None or self._mark is None else OffsetAndMetadata(low, self._mark.metadata)
 
     async def revoke(self, seconds: float) -> None:
-        """Stops at once; the state in Redis stays for the next owner."""
+        """Stop at once; the state in Redis stays for the next owner."""
         if self._shard:
             self._shard.release()
         if self._task:
@@ -76,7 +76,7 @@ class RetiredFoldProcessor(Processor):
 
 
 def retired_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
-    """A declaration with as much of a fold that is no longer declared as its records need."""
+    """Return a declaration with everything that the records of a retired fold need."""
     output, dead_letters = topics
     values: dict[str, Any] = {
         "name": shape.fold,
@@ -92,10 +92,10 @@ def retired_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
 
 
 async def emit_open_groups(emitter: Emitter) -> None:
-    """Emits all open groups, with the reason ``flush``; tries again until it is done.
+    """Emit all open groups with the reason ``flush``, with retries until it is done.
 
     Raises:
-        FencedError: The partition is to be claimed again.
+        FencedError: The partition must be claimed again.
     """
     shard = emitter.shard
     name = shard.fold.name

@@ -26,20 +26,20 @@ from streams_app.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class ShardSnapshot:
-    """One shard as it was last last_seal; times are of the monotonic clock unless they are partition clocks.
+    """A shard as it was last observed; times are of the monotonic clock unless they are partition clocks.
 
     Attributes:
         last_seal: Reply of the last seal.
-        sealed_at_ms: When that reply was first looked at.
-        due_clock_ms: When the first of its open groups is due, by the partition clock; None where none will be.
+        sealed_at_ms: When that reply was first observed.
+        due_clock_ms: When the first of its open groups is due, by the partition clock; None if none will be.
         clock_ms: The partition clock at that time.
-        was_current: Whether the partition clock was the wall clock then, and so goes on with it.
+        was_current: Whether the partition clock was the wall clock then, and so advances with it.
         is_merging: Whether a backlog is merged, so that quiet groups stay open.
-        outbox: Number of records sealed and not acknowledged.
+        outbox: Number of sealed records that are not acknowledged.
         head: First offset of the first of them.
         head_since_ms: Since when that record is the first.
         acknowledged: Number of records acknowledged since the claim.
-        is_claimed: Whether the worker has the shard now.
+        is_claimed: Whether the worker owns the shard now.
     """
 
     last_seal: SealedGroups | None
@@ -56,11 +56,11 @@ class ShardSnapshot:
 
     @property
     def open_groups(self) -> int:
-        """Groups that are not sealed."""
+        """Return the number of groups that are not sealed."""
         return self.last_seal.open_groups if self.last_seal else 0
 
     def overdue_ms(self, monotonic_ms: int) -> int:
-        """By how much the first due group, or the first record on its way, is overdue; 0 if nothing is due."""
+        """Return how long the first due group or the first unacknowledged record has been overdue; 0 if nothing is due."""
         waits = monotonic_ms - self.head_since_ms if self.head is not None else 0
         if self.due_clock_ms is None:
             return waits
@@ -71,12 +71,12 @@ class ShardSnapshot:
 
 
 def snapshot_of(shard: Shard, former: ShardSnapshot | None, acknowledged: int, now_ms: int, monotonic_ms: int) -> ShardSnapshot:
-    """What is snapshot of a shard that is claimed.
+    """Return the snapshot of a claimed shard.
 
     Args:
-        shard: The shard, which the worker has now.
-        former: What was snapshot of it before.
-        acknowledged: Records of it that the broker has acknowledged.
+        shard: The shard, which the worker owns now.
+        former: The snapshot before.
+        acknowledged: Number of its records that the broker has acknowledged.
         now_ms: Wall clock.
         monotonic_ms: Monotonic clock.
     """
@@ -85,7 +85,7 @@ def snapshot_of(shard: Shard, former: ShardSnapshot | None, acknowledged: int, n
     head_since_ms = former.head_since_ms if former and head == former.head else monotonic_ms
     outbox = len(shard.outbox)
     if former is not None and (shard.last_seal is None or shard.last_seal is former.last_seal):
-        # Just claimed: the first seal will tell. Until then nothing says that the groups have gone.
+        # Just claimed: until the first seal, nothing shows that the groups have left.
         return replace(
             former, is_merging=is_merging, outbox=outbox, head=head, head_since_ms=head_since_ms, acknowledged=acknowledged,
             is_claimed=True,
@@ -103,25 +103,25 @@ def _due_clock_ms(shard: Shard, *, is_merging: bool) -> int | None:
     if shard.last_seal is None:
         return None
     hold_ms = shard.bounds.hold_ms + shard.clock.stored.late_ms
-    # While a backlog is merged only the hold closes a group.
+    # While a backlog is merged, only the hold closes a group.
     return shard.last_seal.next_due_ms(hold_ms if is_merging else shard.bounds.quiet_ms, hold_ms)
 
 
 class ShardSnapshots:
-    """Every shard of the partitions the group has given to this worker.
+    """The snapshots of all shards in the partitions that the consumer group assigned to this worker.
 
-    Written by the main loop; read from any thread, as each entry is replaced in one piece.
+    The main loop writes them; any thread may read them, because each entry is replaced as a whole.
     """
 
     def __init__(self) -> None:
         self._snapshots: dict[ShardKey, ShardSnapshot] = {}
 
     def update(self, claimed: Collection[tuple[Shard, int]], assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
-        """Notes what is snapshot now.
+        """Update the snapshots.
 
         Args:
-            claimed: Shards with the records acknowledged of each.
-            assigned: The partitions of the last assignment: others are somebody else's now.
+            claimed: Claimed shards, each with its number of acknowledged records.
+            assigned: The partitions of the last assignment; others belong to other workers now.
             now_ms: Wall clock.
             monotonic_ms: Monotonic clock.
         """
@@ -136,11 +136,11 @@ class ShardSnapshots:
                 del self._snapshots[key]
 
     def of(self, fold: str) -> Iterator[ShardSnapshot]:
-        """The shards of one fold."""
+        """Return the snapshots of one fold."""
         return (snapshot for (name, _), snapshot in self._snapshots.copy().items() if name == fold)
 
     def progress(self, key: ShardKey, monotonic_ms: int) -> Progress | None:
-        """How far the emission of a shard is that the worker has now; None until it was looked at."""
+        """Return the progress of emission of a shard that the worker owns; None if it is not claimed or has no snapshot yet."""
         snapshot = self._snapshots.get(key)
         if snapshot is None or not snapshot.is_claimed:
             return None
@@ -154,49 +154,48 @@ class ShardSnapshots:
 
 
 class ClaimedShards:
-    """The shards of this worker; written by the main loop, and read from any thread.
+    """The shards of this worker; the main loop writes them, any thread may read them.
 
     Attributes:
-        snapshots: What was last snapshots of each shard.
+        snapshots: The last known state of each shard.
     """
 
     def __init__(self) -> None:
-        """Has no shard yet."""
         self.snapshots = ShardSnapshots()
         self._emitters: dict[ShardKey, Emitter] = {}
         self._ever: set[ShardKey] = set()
 
     def add(self, emitter: Emitter) -> None:
-        """Adds a shard that has been claimed."""
+        """Add a shard that has been claimed."""
         self._emitters[emitter.shard.key] = emitter
         self._ever.add(emitter.shard.key)
 
     def remove(self, emitter: Emitter) -> None:
-        """Takes out a shard that is let go, unless it was claimed anew meanwhile."""
+        """Remove a released shard, unless it was claimed again meanwhile."""
         key = emitter.shard.key
         if self._emitters.get(key) is emitter:
             del self._emitters[key]
 
     def was_claimed(self, shard: Shard) -> bool:
-        """Whether this process has ever was_claimed the shard."""
+        """Return whether this process has ever claimed the shard."""
         return shard.key in self._ever
 
     def all(self) -> list[Shard]:
-        """Shards the worker has now."""
+        """Return the shards that the worker owns now."""
         return [emitter.shard for emitter in self._emitters.copy().values()]
 
     def fences(self) -> dict[ShardKey, int]:
-        """Highest offset folded, for each shard the worker has now."""
+        """Return the highest folded offset of each shard that the worker owns now."""
         return {shard.key: shard.fence for shard in self.all()}
 
     def update(self, assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
-        """Notes what is snapshots of every shard."""
+        """Update the snapshots of all shards."""
         claimed = [(emitter.shard, emitter.acknowledged) for emitter in self._emitters.values()]
         self.snapshots.update(claimed, assigned, now_ms, monotonic_ms)
 
 
 def set_gauges(snapshots: ShardSnapshots, settings: Settings, metrics: Metrics, monotonic_ms: int) -> None:
-    """Sets the gauges of every fold of this worker; none falls because Redis or Kafka is away."""
+    """Set the gauges of every fold of this worker; none falls because Redis or Kafka is down."""
     metrics.look(monotonic_ms)
     for fold in settings.folds:
         shards = list(snapshots.of(fold.name))

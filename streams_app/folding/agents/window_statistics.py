@@ -1,4 +1,4 @@
-"""What a running worker says about the window of a fold: a sample of its groups, told to the metrics."""
+"""What a running worker measures about the window of a fold: a sample of its groups, exported as metrics."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from streams_app.health.metrics import Metrics, observe_counts
 
 
 class WindowStatistics:
-    """The sample of one fold, shared by its partitions; nothing of it outlives the process, and nothing asks Redis."""
+    """The sample of one fold, shared by its partitions. It is lost with the process, and requires no Redis commands."""
 
     def __init__(self, fold: Fold, metrics: Metrics) -> None:
-        """Has seen nothing yet."""
         self._sample = GroupSample(Bounds.of(fold), [seconds * 1_000 for seconds in GAP_BUCKETS])
         self._source = fold.source
         name = fold.name
@@ -27,15 +26,15 @@ class WindowStatistics:
         self._share, self._error = metrics.sample_share.labels(fold=name), metrics.sample_error_ratio.labels(fold=name)
 
     def folded(self, partition: int, chunk: Chunk) -> None:
-        """A chunk is folded, to its end."""
+        """Count a chunk that has been folded completely."""
         self._tell(self._sample.folded(partition, chunk))
 
     def emitted(self, partition: int, records: Sequence[Sealed], now_ms: int) -> None:
-        """The broker has acknowledged records, and they have left the outbox."""
+        """Count records that the broker has acknowledged and that have left the outbox."""
         self._tell(self._sample.emitted(partition, records, now_ms))
 
     def keep(self, assigned: Collection[TP]) -> None:
-        """Forgets what others fold now; these partitions are given to this worker."""
+        """Drop the groups of partitions other than these, which are assigned to this worker."""
         self._sample.keep({tp.partition for tp in assigned if tp.topic == self._source})
 
     def _tell(self, seen: ObservedGroups) -> None:

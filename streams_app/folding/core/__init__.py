@@ -1,5 +1,5 @@
-"""What is decided about groups, without touching the world (pure).
+"""The decisions about groups, without I/O (pure).
 
-``event`` and ``chunks`` make runs of what was read, ``shard_clock`` gives them their time, ``closing`` says why a group closes,
-``record`` renders what leaves, ``names`` are the sets of changed names, ``pace`` sizes scripts, ``model`` is a shard in memory.
+``event`` and ``chunks`` aggregate the events of a range, ``shard_clock`` determines their time, ``closing`` defines when a group
+closes, ``record`` renders records, ``names`` stores sets of changed names, ``model`` is a shard in memory.
 """

@@ -1,8 +1,7 @@
-"""Makes runs of the events of a fetched range, group by group, before Redis sees them (pure).
+"""Aggregates the events of a fetched range by group, before they are sent to Redis (pure).
 
-A *run* is what neighbouring events of one group add to its open fold. Most groups of a range are one run; with ``sessions`` a gap
-longer than the quiet period begins a new one. How runs become the arguments of a script is in
-:mod:`streams_app.folding.store.arguments`.
+A *run* is what consecutive events of one group add to its open fold. Most groups of a range have one run. With ``sessions``, a gap
+longer than the quiet period begins a new run. :mod:`streams_app.folding.store.arguments` turns runs into arguments of a script.
 """
 
 from __future__ import annotations
@@ -21,32 +20,32 @@ from streams_app.folding.core.names import mask_of, names_of_mask, size_of, unma
 from streams_app.folding.core.shard_clock import RangeTime
 
 MOST_EVENTS: Final = 20_000
-"""Most events in one run, as one script does all that a chunk does to a group."""
+"""Maximum number of events in one run, because one script applies everything that a chunk does to a group."""
 
 MOST_NEAR_EVENTS: Final = 1_000
-"""Most events in one run where bounds may close the group very often: one script closes it so many times in some 10 ms."""
+"""Maximum number of events in one run if bounds may close the group very often: one script closes it that often in some 10 ms."""
 
 MOST_HOLDS: Final = 300
-"""Where a run lasts so many times as long as max hold, the group closes very often."""
+"""A group closes very often if its run lasts this many times the maximum hold."""
 
 MOST_RUNS: Final = 1_000
-"""Most runs of one group in a chunk, as one script folds them all."""
+"""Maximum number of runs of one group in a chunk, because one script folds all of them."""
 
 MOST_WIDE_RUNS: Final = 100
-"""After so many runs, and each time again, the names of all runs of the group are counted."""
+"""The names of all runs of a group are counted each time this many runs have been added."""
 
 MOST_NAMES_OF_RUNS: Final = 50_000
-"""Most names in all runs of one group together when they are counted."""
+"""Maximum number of names in all runs of one group together, checked when they are counted."""
 
 MOST_NAMES: Final = 5_000
-"""Most names in one run before its last event; names that all have a bit are few and not counted."""
+"""Maximum number of names in one run before its last event. Names that all have a bit are few, and are not counted."""
 
 PAUSE_MS: Final = 1_000
-"""A longer gap within a run is remembered, for the histogram of gaps; all shorter ones fall into its first bucket."""
+"""Longer gaps within a run are stored for the histogram of gaps; shorter ones all belong to its first bucket."""
 
 
 class GroupRun(msgspec.Struct, gc=False):
-    """What neighbouring events of one group add up to; times in ms."""
+    """The aggregate of consecutive events of one group; times in ms."""
 
     first_offset: int
     last_offset: int
@@ -59,24 +58,24 @@ class GroupRun(msgspec.Struct, gc=False):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Changed name → last value; of a mask each with an empty one."""
+        """Return the changed names with their last values; the values of a mask are empty."""
         return unmasked(self.names)
 
 
 @dataclass(slots=True)
 class Chunk:
-    """A range of offsets that is folded group by group; when the last one is done the fence moves to its end.
+    """A range of offsets that is folded group by group. After the last group, the fence moves to its end.
 
     Attributes:
         above: Offset before the chunk.
         to: Offset of the fence once the chunk is folded.
-        time: What its scores were made with.
+        time: The time from which its scores are computed.
         start_ms: Score before its first event.
         clock_ms: Score of its last event.
         events: Number of its events.
         groups: Member → its runs in offset order.
         pauses: The gaps within runs that are longer than :data:`PAUSE_MS`.
-        paused: For each of them the member whose run it is.
+        paused: For each of these gaps, the member whose run contains it.
     """
 
     above: int
@@ -91,17 +90,17 @@ class Chunk:
 
 
 class ChunkCutter:
-    """Makes chunks of the events of one fetched range: usually one."""
+    """Cuts the events of one fetched range into chunks, usually one."""
 
     def __init__(self, events: Iterable[Event], above: int, end: int, bounds: Bounds, *, keeps_values: bool) -> None:
-        """Nothing is read before the first chunk is wanted.
+        """Initialize the cutter; events are read when the first chunk is requested.
 
         Args:
-            events: Events of the range in offset order, all of them beyond ``above``; they are not changed.
+            events: Events of the range in offset order, all beyond ``above``; they are not modified.
             above: Offset before the range.
             end: Offset of the fence after the range.
             bounds: Bounds of the fold.
-            keeps_values: The last value of each name is wanted; else only the names are kept.
+            keeps_values: Whether the last value of each name is kept; otherwise only the names are.
         """
         self.above = above
         self.end = end
@@ -110,12 +109,12 @@ class ChunkCutter:
         self._own: Callable[[dict[str, Any]], dict[str, Any] | int] = dict if keeps_values else _masked
 
     def next(self, time: RangeTime, start_ms: int, *, is_whole: bool = False) -> Chunk:
-        """The next chunk; the last one ends at the end of the range.
+        """Return the next chunk; the last one ends at the end of the range.
 
         Args:
-            time: What scores are made with.
+            time: The time from which scores are computed.
             start_ms: Score before the first event.
-            is_whole: Whether the chunk takes all that is left, however much it is: the range was begun by another owner.
+            is_whole: Whether the chunk takes everything that is left, regardless of its size: another owner has begun the range.
         """
         clock, now, gap = start_ms, time.cap_ms, self._bounds.quiet_ms if self._bounds.sessions else math.inf
         own, pause = self._own, min(PAUSE_MS, gap)
@@ -126,7 +125,7 @@ class ChunkCutter:
         paused: list[bytes] = []
         count, to, is_wide = 0, self.end, False
         for offset, timestamp_ms, member, names in self._events:
-            # In one loop and without max and min: calls for each event would be dear.
+            # One loop without max() and min(), because a call per event would be expensive.
             clock = clock if clock >= timestamp_ms else timestamp_ms if timestamp_ms < now else max(now, clock)
             stamp = timestamp_ms if timestamp_ms >= 0 else clock
             count += 1
@@ -164,7 +163,7 @@ class ChunkCutter:
         return chunk
 
     def _more_events(self, run: GroupRun) -> int:
-        """How many events a run may have from now on; 0: the chunk ends. Asked now and then: for each event it would be dear."""
+        """Return how many events a run may have from now on, 0 to end the chunk. Not called per event, which would be expensive."""
         bounds, lasted_ms = self._bounds, run.last_score - run.first_score
         is_long = bounds.may_close_often or run.events >= MOST_EVENTS or lasted_ms >= MOST_HOLDS * bounds.hold_ms
         is_long |= bounds.exceeded_by(size_of(run.names)) is not None
@@ -172,17 +171,17 @@ class ChunkCutter:
 
 
 def _more_runs(runs: list[GroupRun]) -> int:
-    """How many runs a group may have from now on; 0: the chunk ends."""
+    """Return how many runs a group may have from now on, 0 to end the chunk."""
     is_long = len(runs) >= MOST_RUNS or sum(size_of(run.names) for run in runs) >= MOST_NAMES_OF_RUNS
     return 0 if is_long else len(runs) + MOST_WIDE_RUNS
 
 
 def digest_of(chunk: Chunk) -> bytes:
-    """Tells whether somebody else who reads the events of a chunk finds the same groups with the same events."""
+    """Return a digest of the groups of a chunk and their events, which differs if another reader finds other groups or events."""
     found = hashlib.blake2b(digest_size=12)
     for member in sorted(chunk.groups):
         runs = chunk.groups[member]
-        # Not run by run: with other settings the same events make other runs.
+        # Not run by run: with other settings, the same events form other runs.
         events = sum(run.events for run in runs)
         found.update(b"%d %s %d %d %d;" % (len(member), member, runs[0].first_offset, runs[-1].last_offset, events))
     return found.digest()
@@ -194,7 +193,7 @@ def _masked(names: dict[str, Any]) -> dict[str, Any] | int:
 
 
 def _join(run: GroupRun, names: dict[str, Any] | int) -> int:
-    """Adds names to a run, at least one of the two is a mapping; how many there are, 0 if all of them have a bit."""
+    """Add names to a run if at least one of the two is a mapping; return the number of names, 0 if all of them have a bit."""
     present = run.names
     mask = names if isinstance(names, int) else mask_of(names) if isinstance(present, int) else None
     if isinstance(present, int) and mask is not None:

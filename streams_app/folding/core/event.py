@@ -1,4 +1,4 @@
-"""One event as a fold sees it (pure)."""
+"""An event as a fold reads it (pure)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 from streams_app.folding.core.names import unmasked
 
 Event = tuple[int, int, bytes, dict[str, Any] | int]
-"""The fields of a :class:`FoldEvent`: a plain tuple is made in half the time, and there is one for each event."""
+"""The fields of a :class:`FoldEvent` as a plain tuple: it is created for each event, in half the time."""
 
 
 class FoldEvent(NamedTuple):
-    """One event as a fold sees it.
+    """An event as a fold reads it.
 
     Attributes:
         offset: Offset in the source partition.
-        timestamp_ms: Timestamp of the record; negative where the producer gave none.
+        timestamp_ms: Timestamp of the record; negative if the producer set none.
         group: Member bytes (see :func:`streams_app.codec.member_of`).
-        names: Changed name → value, as decoded; where values are not kept perhaps the mask of the names.
+        names: Changed name → value, as decoded; if values are not kept, possibly a mask of the names.
     """
 
     offset: int
@@ -28,5 +28,5 @@ class FoldEvent(NamedTuple):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Changed name → value; of a mask each with an empty one."""
+        """Return the changed names with their values; the values of a mask are empty."""
         return unmasked(self.names)

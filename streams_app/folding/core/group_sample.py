@@ -1,9 +1,9 @@
-"""What a sample of groups says about the window (pure): gaps between events, split folds, how long events waited.
+"""A sample of groups, from which a worker estimates the effect of the window: gaps between events, split folds, waits (pure).
 
-To know the gap between two folds of a group, or that a group was opened again, one has to remember groups that are closed. There
-may be any number of those, so a fixed number is remembered: the groups whose hash is below a limit, the same in every worker. When
-they become too many the limit is halved, and from then on each that is left counts for twice as many: sums estimate those of all
-groups, and are exact as long as no group had to be left out.
+The gap between two folds of a group, or a group that opens again, can only be detected if closed groups are remembered. Their
+number has no limit, so a fixed number is remembered: the groups whose hash is below a limit, which is the same in every worker.
+When there are too many, the limit is halved, and each remaining group counts for twice as many. Sums are estimates for all groups;
+they are exact as long as no group had to be dropped.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.record import Sealed
 
 MOST_GROUPS: Final = 1_024
-"""Groups remembered for one fold, 0.7 MB with keys of 20 bytes and 1.2 MB with the longest.
+"""Maximum number of groups remembered for one fold: 0.7 MB with keys of 20 bytes, 1.2 MB with the longest keys.
 
-Of a chunk the runs of so many groups are looked at, at most. A record that is emitted costs 2 to 8 us if its group is among them
-(the longer its fold was open, the more buckets its events are spread over), else less than 1 us.
+Of a chunk, the runs of at most this many groups are evaluated. A record that is emitted costs 2 to 8 us if its group is in the
+sample (the longer its fold was open, the more buckets its events are spread over), otherwise less than 1 us.
 """
 
 LEFT_OF_FULL: Final = 0.75
-"""So much of a full sample is kept at most, so that room is seldom made."""
+"""Share of a full sample that is kept when room is made, so that this happens rarely."""
 
 ALL: Final = 2**32
 """Above every hash."""
 
 NEVER: Final = -1
-"""Score and offset of a group of which only a record was found."""
+"""Score and offset of a group of which only a record was seen."""
 
 
 class SampledGroup(msgspec.Struct, gc=False):
@@ -46,10 +46,10 @@ class SampledGroup(msgspec.Struct, gc=False):
     Attributes:
         last_offset: Offset of its last event that was counted.
         last_score: Score of that event.
-        records: How many records it would have had if only silence closed groups.
-        closed_ms: When its last record was closed; None: it has none, or the fold after it is judged.
+        records: Number of records it would have had if only silence closed groups.
+        closed_ms: When its last record was closed; None if it has no record, or if the fold after it was counted.
         closed_offset: Last offset of that record.
-        is_open_again: Whether events behind that record were counted before the record was found.
+        is_open_again: Whether events after that record were counted before the record was.
     """
 
     last_offset: int = NEVER
@@ -62,13 +62,14 @@ class SampledGroup(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class GroupSample:
-    """The groups of one fold that are watched, in all partitions of a worker.
+    """The sampled groups of one fold, in all partitions of a worker.
 
     Attributes:
-        bounds: Of the fold.
-        bounds_ms: Upper bounds of the buckets, inclusive; the first is :data:`.PAUSE_MS`, as shorter gaps are not told apart.
-        most_groups: Groups remembered at most.
-        weight: For how many groups each that is watched stands.
+        bounds: Bounds of the fold.
+        bounds_ms: Upper bounds of the buckets, inclusive; the first is :data:`.PAUSE_MS`, because shorter gaps are not
+            distinguished.
+        most_groups: Maximum number of groups in the sample.
+        weight: Number of groups that each group of the sample stands for.
     """
 
     bounds: Bounds
@@ -86,25 +87,25 @@ class GroupSample:
 
     @property
     def share(self) -> float:
-        """The share of all groups that is watched."""
+        """Return the share of all groups that is in the sample."""
         return 1 / self.weight
 
     @property
     def error(self) -> float:
-        """Relative standard error of the number of records that silence alone would make; 0 while all groups are watched.
+        """Return the relative standard error of the number of records if only silence closed groups; 0 if all groups are sampled.
 
-        As of any sum over groups that are chosen with one probability (Horvitz and Thompson), by what the chosen ones had.
+        It is the error of a sum over groups that are chosen with equal probability (Horvitz and Thompson).
         """
         return math.sqrt(self._squares * (1 - self.share)) / self._records if self._records else 0.0
 
     # ---- events
 
     def folded(self, partition: int, chunk: Chunk) -> ObservedGroups:
-        """Takes note of a chunk that has been folded.
+        """Count a chunk that has been folded.
 
-        Where offsets were folded by somebody else since the last chunk, the groups of the partition are forgotten: the gaps that
-        lie across are unknown. What is folded again, as Redis has lost it, is not counted again; of a chunk that was counted in
-        part nothing is, and its partition begins anew behind it.
+        If other workers have folded offsets since the last chunk, the groups of the partition are dropped, because the gaps in
+        between are unknown. Offsets that are folded again, because Redis lost them, are not counted again. If a part of a chunk
+        was counted before, nothing of it is counted, and its partition starts afresh after it.
         """
         found = ObservedGroups.nothing(len(self.bounds_ms))
         fence = self._fences.get(partition, chunk.above)
@@ -125,7 +126,7 @@ class GroupSample:
         return found
 
     def _watched(self, groups: dict[bytes, SampledGroup], chunk: Chunk) -> Iterable[bytes]:
-        """The groups of a chunk that are in the sample; those that are new come in first, so that each counts for as many."""
+        """Return the groups of a chunk that are in the sample; new ones are added first, so that all have the same weight."""
         weight = self.weight
         watched = self._chosen(chunk.groups)
         self._admit(groups, [member for member in watched if member not in groups])
@@ -160,7 +161,7 @@ class GroupSample:
         found.gaps.total_ms += max(0, last - begin) * weight  # Redis may have gone back, and its clocks with it
 
     def _add_pauses(self, found: ObservedGroups, groups: dict[bytes, SampledGroup], chunk: Chunk) -> None:
-        """The gaps within runs were counted as short ones; those that are not go where they belong."""
+        """Move gaps within runs, which were counted as short ones, into the buckets to which they belong."""
         pauses, paused = chunk.pauses, chunk.paused
         if self.weight > 1:
             both = [(pause, member) for pause, member in zip(pauses, paused, strict=True) if member in groups]
@@ -183,7 +184,7 @@ class GroupSample:
     # ---- records
 
     def emitted(self, partition: int, records: Sequence[Sealed], now_ms: int) -> ObservedGroups:
-        """Takes note of records that the broker has acknowledged."""
+        """Count records that the broker has acknowledged."""
         found = ObservedGroups.nothing(len(self.bounds_ms))
         groups = self._groups.setdefault(partition, {})
         if self.weight > 1:
@@ -204,7 +205,7 @@ class GroupSample:
         return found
 
     def _opened(self, found: ObservedGroups, group: SampledGroup, runs: Sequence[GroupRun]) -> None:
-        """Judges a fold that follows the last record when its first event is found, not only with its own record."""
+        """Decide whether a fold after the last record is a split when its first event arrives, not only with its own record."""
         for run in runs:
             if run.first_offset > group.closed_offset:
                 self._judge(found, group, run.low_ms)
@@ -222,20 +223,20 @@ class GroupSample:
     # ---- size
 
     def keep(self, partitions: Collection[int]) -> None:
-        """Forgets the groups of all other partitions: somebody else folds them.
+        """Drop the groups of all other partitions, which other workers fold now.
 
-        How far such a partition was counted is kept: what is folded again should it come back is not counted again.
+        The offset up to which such a partition was counted is kept, so that nothing is counted twice if the partition returns.
         """
         for gone in self._groups.keys() - set(partitions):
             del self._groups[gone]
 
     def _admit(self, groups: dict[bytes, SampledGroup], members: Collection[bytes]) -> None:
-        """Takes groups into the sample; where they are too many, only those that are below a lower limit."""
+        """Add groups to the sample; if there are too many, halve the limit and keep only the groups below it."""
         if not members or len(self) + len(members) <= self.most_groups:
             groups.update((member, SampledGroup()) for member in members)
             return
         self._forget_silent()
-        # Room for more than these, so that it is seldom made.
+        # Make room for more groups than these, so that it is rarely necessary.
         most = LEFT_OF_FULL * self.most_groups
         while len(self) + len(members) > most:
             self.weight *= 2
@@ -246,9 +247,9 @@ class GroupSample:
         groups.update((member, SampledGroup()) for member in members)
 
     def _forget_silent(self) -> None:
-        """Forgets groups that have been silent for longer than the last bucket says: should they come back they count as begun.
+        """Drop groups that have been silent for longer than the last bucket; if one returns, it counts as a new group.
 
-        A longer window than that is not asked for, and for any shorter one a gap and a group that begins are both one more record.
+        No one asks for a longer window, and for a shorter one a gap and a new group both add one record.
         """
         for partition, watched in self._groups.items():
             oldest = self._clocks.get(partition, 0) - self.bounds_ms[-1]
@@ -262,7 +263,7 @@ def _retain(groups: dict[bytes, SampledGroup], members: Iterable[bytes]) -> None
 
 
 def _closed_ms(record: Sealed, bounds: Bounds) -> int:
-    """When a record was closed, in the time of its events; where that was on request, in the time of its partition."""
+    """Return when a record was closed, in the time of its events; if it was flushed, in the time of its partition."""
     if record.reason == "quiet":
         return record.last_event_ms + bounds.quiet_ms
     if record.reason == "max_hold":
@@ -272,10 +273,10 @@ def _closed_ms(record: Sealed, bounds: Bounds) -> int:
 
 @dataclass(slots=True)
 class Buckets:
-    """Observations as a histogram takes them.
+    """Observations for a histogram.
 
     Attributes:
-        counts: For each bucket, those that are above its predecessor's bound; one more for all that are above the last bound.
+        counts: Observations per bucket, above the bound of the bucket before; the last count is for those above the last bound.
         total_ms: Their sum.
     """
 
@@ -283,15 +284,15 @@ class Buckets:
     total_ms: int = 0
 
     def add_record(self, record: Sealed, now_ms: int, bounds_ms: Sequence[int], weight: int) -> None:
-        """Adds, for each event of a record, the time from the event until now.
+        """Add, for each event of a record, the time from the event until now.
 
-        Of the events of a record the first and the last time are known; those between are taken to be evenly spread.
+        The first and the last time of its events are known; the events between them are assumed to be evenly spread.
 
         Args:
             record: The record, emitted now.
             now_ms: The present time.
             bounds_ms: Upper bounds of the buckets, inclusive.
-            weight: For how many groups the group of the record stands.
+            weight: Number of groups that the group of the record stands for.
         """
         events = record.events
         last = max(0, now_ms - record.last_event_ms)
@@ -308,13 +309,13 @@ class Buckets:
 
 @dataclass(slots=True)
 class ObservedGroups:
-    """What is to be added to the figures; everything estimates what all groups would have said.
+    """What a chunk or a batch of records adds to the metrics; all values are estimates for all groups.
 
     Attributes:
-        gaps: Gaps between the scores of neighbouring events of a group.
+        gaps: Gaps between the scores of consecutive events of a group.
         waits: For each event of a record, the time from the event to the record.
-        begun: Groups of which an event was seen for the first time.
-        split: Folds that were opened within the quiet period after the fold before them was closed.
+        begun: Groups of which the first event was seen.
+        split: Folds that opened within the quiet period after the fold before them was closed.
     """
 
     gaps: Buckets
@@ -324,6 +325,6 @@ class ObservedGroups:
 
     @classmethod
     def nothing(cls, bounds: int) -> ObservedGroups:
-        """What is seen before anything is looked at; of a histogram with so many bounds."""
+        """Return an empty observation, for histograms with this many bounds."""
         empty = [0] * (bounds + 1)
         return cls(Buckets(empty), Buckets(empty.copy()))

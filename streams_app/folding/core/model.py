@@ -1,6 +1,6 @@
-"""A shard in memory (pure): the same decisions as the scripts, one event at a time.
+"""A shard in memory (pure): makes the same decisions as the scripts, one event at a time.
 
-For the test kit, for tuning, and as the model the scripts are compared with on a real server. It promises nothing to a crash.
+It serves the test kit and tuning, and the scripts are compared with it on a real server. It does not survive a crash.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streams_app.folding.core.record import Sealed
 
 @dataclass(slots=True)
 class OpenGroup:
-    """A group that is not yet emitted; offsets of the source, times in ms."""
+    """A group that is not sealed yet; offsets of the source, times in ms."""
 
     first_offset: int
     opened_ms: int
@@ -44,15 +44,15 @@ class MemoryShard:
     open: dict[bytes, OpenGroup] = field(default_factory=dict)
 
     def fold(self, event: FoldEvent, score_ms: int, silent_from_ms: int = 0) -> list[Sealed]:
-        """Adds one event.
+        """Fold one event.
 
         Args:
-            event: Above every offset folded before.
-            score_ms: Never below that of the one before.
-            silent_from_ms: The silence after the event is not counted from before.
+            event: Its offset is above every offset folded before.
+            score_ms: Not below the score of the event before.
+            silent_from_ms: Earliest time from which the silence after the event counts.
 
         Returns:
-            The folds of its group that it closed.
+            The sealed folds of its group that the event closed.
         """
         bounds, group, sealed = self.bounds, event.group, []
         stored = self.open.get(group)
@@ -77,13 +77,13 @@ class MemoryShard:
         return sealed
 
     def seal(self, clock_ms: int, *, quiet: bool = True, everything: bool = False, late_ms: int = 0) -> list[Sealed]:
-        """Closes what is due, in the order of first offsets.
+        """Close the groups that are due, in the order of first offsets.
 
         Args:
             clock_ms: Partition clock.
             quiet: Whether silence closes groups now.
-            everything: Close all of them, as ``flush``.
-            late_ms: By how much record time is behind that of the clock: holds are counted from record times.
+            everything: Whether to close all groups, with the reason ``flush``.
+            late_ms: How far record time is behind the clock: holds count from record times.
         """
         sealed = []
         for group, stored in sorted(self.open.items(), key=lambda item: item[1].first_offset):
@@ -96,7 +96,7 @@ class MemoryShard:
         return sealed
 
     def next_due_ms(self) -> int | None:
-        """When the next group is due by silence or hold at the earliest; None where no group is open."""
+        """Return the earliest time at which silence or hold makes a group due; None if no group is open."""
         bounds = self.bounds
         times = (
             min(stored.opened_ms + bounds.hold_ms, stored.silent_from_ms + bounds.quiet_ms + 1) for stored in self.open.values()

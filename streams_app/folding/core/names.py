@@ -1,7 +1,7 @@
-"""Sets of changed names without values: few of them differ, so thousands of groups in memory share them (pure).
+"""Sets of changed names without values, shared by thousands of groups in memory, because few sets differ (pure).
 
-While events are folded a set is a *mask*, a number with one bit for each name, so that two sets are joined by one instruction. The
-first names that this process sees have a bit; a set with any later name is a mapping, which is slower and means the same.
+While events are folded, a set is a *mask*: an integer with one bit per name, so that two sets are joined by one instruction. The
+first names that this process reads have a bit. A set with any later name is a mapping, which is slower and means the same.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import msgpack
 import orjson
 
 CACHED_NAMES: Final = 64
-"""Number of names in a set, at most, for the set to be remembered."""
+"""Maximum number of names in a set that is cached."""
 
 CACHED_TOTAL: Final = 1_500_000
-"""Weight of all the sets that one cache remembers, at most: their characters, and :data:`NAME_WEIGHT` for each name; some 8 MB."""
+"""Maximum weight of all sets in one cache, some 8 MB: their characters, and :data:`NAME_WEIGHT` for each name."""
 
 NAME_WEIGHT: Final = 20
 
@@ -30,11 +30,11 @@ _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
 
 class NameSet(dict[str, bytes]):
-    """Names, each with an empty value; shared, never to be changed.
+    """Names, each with an empty value; shared, so it must not be modified.
 
     Attributes:
-        packed: The names as a msgpack map, as the outbox holds them.
-        fields: Name, value, name … as a sidecar holds them.
+        packed: The names as a msgpack map, as in the outbox.
+        fields: Name, value, name … as in a sidecar.
         listed: The names as a sorted JSON array.
     """
 
@@ -52,12 +52,12 @@ class NameSet(dict[str, bytes]):
 
 
 class Cache(dict[_Key, _Value]):
-    """Answers that were given before; the cache empties itself where it grows beyond :data:`CACHED_TOTAL`."""
+    """A cache that empties itself when its weight exceeds :data:`CACHED_TOTAL`."""
 
     weight = 0
 
     def add(self, key: _Key, names: Collection[str], value: _Value) -> _Value:
-        """Remembers the value of a key, unless it has very many names; returns the value."""
+        """Store the value of a key, unless it has very many names; return the value."""
         if len(names) <= CACHED_NAMES:
             weight = sum(map(len, names)) + NAME_WEIGHT * (len(names) + 1)
             self.weight += weight
@@ -76,14 +76,14 @@ _bits: dict[str, int] = {}
 
 
 def shared_names(names: Collection[str]) -> NameSet:
-    """The shared set of these names."""
+    """Return the shared set of these names."""
     key = frozenset(names)
     found = _of_text.get(key)
     return _of_text.add(key, key, NameSet(names)) if found is None else found
 
 
 def shared_names_of_bytes(names: Collection[bytes]) -> NameSet:
-    """The shared set of these names, which are UTF-8."""
+    """Return the shared set of these names, which are UTF-8."""
     key = frozenset(names)
     found = _of_bytes.get(key)
     if found is None:
@@ -93,7 +93,7 @@ def shared_names_of_bytes(names: Collection[bytes]) -> NameSet:
 
 
 def names_of_mask(mask: int) -> NameSet:
-    """The shared set of the names whose bits a mask has."""
+    """Return the shared set of the names whose bits are set in a mask."""
     found = _of_mask.get(mask)
     if found is None:
         names = shared_names([name for name, bit in _bits.items() if mask & bit])
@@ -102,17 +102,17 @@ def names_of_mask(mask: int) -> NameSet:
 
 
 def unmasked(names: Mapping[str, Any] | int) -> Mapping[str, Any]:
-    """A mask or a mapping as a mapping."""
+    """Return a mask or a mapping as a mapping."""
     return names_of_mask(names) if isinstance(names, int) else names
 
 
 def size_of(names: Mapping[str, Any] | int) -> int:
-    """How many names there are in a mask or a mapping."""
+    """Return the number of names in a mask or a mapping."""
     return names.bit_count() if isinstance(names, int) else len(names)
 
 
 def mask_of(names: Mapping[str, Any]) -> int | None:
-    """The mask of these names; None where one has no bit."""
+    """Return the mask of these names; None if one of them has no bit."""
     key = tuple(names)
     found = _in_order.get(key)
     return _new_mask(key) if found is None else found

@@ -1,6 +1,6 @@
-"""The folded record: what is produced for one sealed group (pure).
+"""The folded record, which is produced for one sealed group (pure).
 
-The bytes are derived from the sealed entry alone, so a re-send after a crash carries the same id and the same content.
+Its bytes depend on the sealed entry alone, so a re-send after a crash has the same id and the same content.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ VERSION_SHIFT: Final = 2**40
 """Room for source offsets below the partition count: the version stays below 2^53 up to 8 191 partitions."""
 
 MAX_RECORD_BYTES: Final = 900_000
-"""A value larger than this is split: brokers refuse records over about 1 MB by default, for ever."""
+"""A larger value is split, because brokers by default reject records over about 1 MB, permanently."""
 
 FIELDS: Final = "fields"
 FUNCTION: Final = "function"
 UNKNOWN: Final = "unknown"
-"""Where groups or changed names are taken from; groups also from the record key."""
+"""Where groups or changed names come from; groups may also come from the record key."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordShape:
-    """How stored state becomes a record: the part of a fold's definition that decides what the state means.
+    """How stored state becomes a record: the part of a fold's definition that determines the meaning of its state.
 
     Attributes:
         fold: Name of the fold.
         group_fields: Names of the group fields, as they appear in the record.
         changed: Name of the changed field.
         keep: ``names`` or ``last``.
-        group_from: Where groups are taken from: a record key and a field ``key`` have one name in records, and are two things.
-        changed_from: Where changed names are taken from.
+        group_from: Where groups come from. It tells the record key from a field ``key``, which have the same name in records.
+        changed_from: Where changed names come from.
     """
 
     fold: str
@@ -50,25 +50,25 @@ class RecordShape:
 
     @classmethod
     def of(cls, fold: Fold) -> RecordShape:
-        """The shape of a declared fold. All functions have one shape, as nobody knows what they return."""
+        """Return the shape of a declared fold. All functions have the same shape, because their results are unknown."""
         group_from = RECORD_KEY if fold.group_key == RECORD_KEY else FUNCTION if callable(fold.group_key) else FIELDS
         changed_from = FUNCTION if callable(fold.changed) else FIELDS
         return cls(fold.name, fold.group_fields, fold.changed_field, fold.keep, group_from, changed_from)
 
     def to_text(self) -> str:
-        """The text stored beside the state, by which a worker with another definition notices: each shape has one of its own."""
+        """Return the text that is stored with the state. Each shape has its own, so a worker detects a changed definition."""
         return orjson.dumps([self.fold, self.group_fields, self.changed, self.keep, self.group_from, self.changed_from]).decode()
 
     @classmethod
     def from_text(cls, text: str) -> RecordShape:
-        """The inverse of :meth:`to_text`. A text of four items does not say where things come from: no declared fold has it."""
+        """Parse the text of :meth:`to_text`. A text of four items lacks the origins; no declared fold has such a shape."""
         fold, group_fields, changed, keep, *origins = orjson.loads(text)
         group_from, changed_from = origins or (UNKNOWN, UNKNOWN)
         return cls(fold, tuple(group_fields), changed, keep, group_from, changed_from)
 
 
 class Sealed(NamedTuple):
-    """A group that has left the open state.
+    """A group that has been sealed.
 
     Attributes:
         member: Member of the group in Redis.
@@ -77,9 +77,9 @@ class Sealed(NamedTuple):
         events: Number of its events.
         first_event_ms: Lowest record timestamp of its events.
         last_event_ms: Highest record timestamp of its events.
-        reason: Bound that closed it, or ``flush``.
+        reason: The bound that closed it, or ``flush``.
         due_ms: When that bound was reached, by the partition clock.
-        partitions: Partition count of the source when it was sealed.
+        partitions: Partition count of the source when the group was sealed.
         names: Changed name → last value as JSON bytes, or ``b""``.
     """
 
@@ -96,12 +96,12 @@ class Sealed(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: bytes) -> Sealed:
-        """An entry of the outbox as the scripts have packed it."""
+        """Unpack an entry of the outbox."""
         return cls._of(msgpack.unpackb(packed, raw=True, use_list=False))
 
     @classmethod
     def unpack_all(cls, packed: bytes) -> list[Sealed]:
-        """Several packed entries, one behind the other."""
+        """Unpack several concatenated entries."""
         unpacker = msgpack.Unpacker(raw=True, use_list=False, max_buffer_size=len(packed))
         unpacker.feed(packed)
         return [cls._of(fields) for fields in unpacker]
@@ -109,24 +109,24 @@ class Sealed(NamedTuple):
     @classmethod
     def _of(cls, fields: tuple[Any, ...]) -> Sealed:
         member, first, last, events, low, high, reason, due, partitions, packed = fields
-        # Names are a map, or name, value, name … in a row as seal.lua reads them; an empty map of Lua is packed as an array, too.
+        # Names are a map, or an array of name, value, name …, as seal.lua reads them; Lua also packs an empty map as an array.
         keys, values = (packed[::2], packed[1::2]) if isinstance(packed, tuple) else (packed, packed.values())
         names: dict[str, bytes]
         if any(values):
             names = {name.decode(): value for name, value in zip(keys, values, strict=True)}
         else:
             names = shared_names_of_bytes(keys)
-        # Beyond 2^63, where a record timestamp may be, Lua packs numbers as doubles. The constructor of a named tuple is slow.
+        # Lua packs numbers beyond 2^63, such as odd record timestamps, as doubles. The constructor of a named tuple is slow.
         return tuple.__new__(cls, (member, first, last, events, int(low), int(high), reason.decode(), int(due), partitions, names))
 
     @property
     def version(self) -> int:
-        """Orders the records of one group in one partition."""
+        """Return the version, which orders the records of one group in one partition."""
         return self.partitions * VERSION_SHIFT + self.last_offset
 
 
 class FoldedRecord(NamedTuple):
-    """One record for the output topic.
+    """A record for the output topic.
 
     Attributes:
         fold_id: Value of the header ``fold-id``.
@@ -140,15 +140,16 @@ class FoldedRecord(NamedTuple):
 
 
 def fold_id(fold: str, topic: str, partition: int, first_offset: int, last_offset: int, lost: int = 0) -> str:
-    """The id of a folded record, derived from the source alone: a record that is sent again has the same one.
+    """Return the id of a folded record. It depends on the source alone, so a re-sent record has the same id.
 
     Args:
         fold: Name of the fold.
         topic: Source topic.
         partition: Source partition.
-        first_offset: Of its first event.
-        last_offset: Of its last event.
-        lost: How many offsets the broker had lost: other events had these offsets before, and records with their ids may be out.
+        first_offset: Offset of its first event.
+        last_offset: Offset of its last event.
+        lost: Number of offsets that the broker has lost. Other events had these offsets before, and their ids may have been
+            produced.
     """
     return f"{fold}:{topic}:{partition}:{first_offset}-{last_offset}{_behind(lost)}"
 
@@ -158,14 +159,14 @@ def _behind(lost: int) -> str:
 
 
 class Renderer:
-    """Renders the records of one shard: what they have in common is written once.
+    """Renders the records of one shard; their common parts are rendered once.
 
-    Most groups have one text field and keep names only, and few of their sets of names differ: their records are put together from
-    text that is ready. All others go by way of :func:`render`, which makes the same bytes.
+    Most groups have one text field and keep names only, and few of their sets of names differ. Their records are assembled from
+    prepared text. All others are rendered by :func:`render`, which produces the same bytes.
 
     Attributes:
         shape: Definition under which the groups were folded.
-        lost: How many offsets the broker has lost so far.
+        lost: Number of offsets that the broker has lost so far.
     """
 
     def __init__(self, shape: RecordShape, topic: str, partition: int, lost: int = 0) -> None:
@@ -178,7 +179,7 @@ class Renderer:
         self._between = f"{{{group_field}:", f",{changed}:", f',"fold":{{"id":{_json(self._id)[:-1]}', f'","name":{name},"reason":"'
 
     def records(self, entries: Iterable[Sealed]) -> Iterator[tuple[int, bytes, bytes, bytes]]:
-        """The records of sealed groups; several of one group where one would be too large, see :func:`render`.
+        """Render sealed groups; a group that is too large becomes several records, see :func:`render`.
 
         Yields:
             The position of the group in ``entries``, and the fields of a :class:`FoldedRecord`.
@@ -204,14 +205,14 @@ class Renderer:
 
 
 def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int, lost: int = 0) -> list[FoldedRecord]:
-    """The record of a sealed group; several, with ``#1``, ``#2`` … behind the id, where one would be too large.
+    """Return the record of a sealed group; several, with ``#1``, ``#2`` … appended to the id, if one would be too large.
 
     Args:
         sealed: The group.
         shape: Definition under which it was folded.
         topic: Source topic.
         partition: Source partition.
-        lost: How many offsets the broker has lost so far.
+        lost: Number of offsets that the broker has lost so far.
     """
     base = fold_id(shape.fold, topic, partition, sealed.first_offset, sealed.last_offset, lost)
     names = sorted(sealed.names)
@@ -220,7 +221,7 @@ def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int, lost:
     if len(value) <= MAX_RECORD_BYTES or len(names) <= 1:
         return [FoldedRecord(base.encode(), key, value)]
     records = []
-    for number, part in enumerate(_context(sealed, names), start=1):
+    for number, part in enumerate(_parts(sealed, names), start=1):
         part_id = f"{base}#{number}"
         records.append(FoldedRecord(part_id.encode(), key, _value(sealed, shape, part_id, part, lost)))
     return records
@@ -230,8 +231,8 @@ def _json(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-def _context(sealed: Sealed, names: list[str]) -> list[list[str]]:
-    """The names in parts of neighbours, so that the record of each part stays below the limit."""
+def _parts(sealed: Sealed, names: list[str]) -> list[list[str]]:
+    """Split the names so that the record of each part stays below the limit."""
     room = MAX_RECORD_BYTES - 4_096
     parts: list[list[str]] = [[]]
     used = 0

@@ -1,7 +1,8 @@
-"""Takes runs apart where a bound falls inside them (pure).
+"""Splits runs if a bound falls inside them (pure).
 
-Only Redis knows what is open: it says so of the groups concerned, and folding their events once more in memory shows where they
-close. A run for each event would do as well, but a busy group has thousands of them, and one script takes all runs of a group.
+Only Redis knows which groups are open. It returns the state of the groups concerned; folding their events again in memory shows
+where they close. One run per event would also be correct, but a busy group has thousands of events, and one script takes all runs
+of a group.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from streams_app.folding.core.model import MemoryShard, OpenGroup
 
 
 def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tuple[FoldEvent, int]]]:
-    """The events of a chunk with their scores, group by group.
+    """Return the events of a chunk with their scores, by group.
 
     Args:
-        events: At least those the chunk was made of, in offset order.
-        chunk: Made of them.
+        events: At least the events of the chunk, in offset order.
+        chunk: The chunk.
     """
     clock = chunk.start_ms
     found = defaultdict(list)
@@ -34,12 +35,13 @@ def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tup
 
 
 def split_runs(events: Sequence[tuple[FoldEvent, int]], open_group: OpenGroup | None, bounds: Bounds) -> list[GroupRun]:
-    """The events of a group as runs with no bound inside.
+    """Return the events of a group as runs without a bound inside.
 
-    Names of a whole run do not tell which event they came with: one that closes its group by its names is a run of its own.
+    The names of a whole run do not show which event they came with: an event that closes its group by its names is a run of its
+    own.
 
     Args:
-        events: Of one group, with their scores.
+        events: Events of one group, with their scores.
         open_group: The open group before these events; it is modified. It may already contain some of them, because a script
             failed before it moved the cursor: these become a run of their own, which the next script skips.
         bounds: Bounds of the fold.
@@ -54,10 +56,10 @@ def split_runs(events: Sequence[tuple[FoldEvent, int]], open_group: OpenGroup | 
             goes_on = bool(runs)
         else:
             group = model.open.get(event.group)
-            # Which values the names have does not matter here, and JSON may not have them.
+            # The values of the names do not matter here, and may not be valid JSON.
             named = event if isinstance(event.names, int) else event._replace(names=dict.fromkeys(event.names))
             closed = model.fold(named, score)
-            # Of a group that closed before the event the last offset is another one.
+            # If the group closed before the event, its last offset is a different one.
             is_in_it = group is not None and group.last_offset == event.offset
             goes_on = is_in_it and not is_alone and bool(runs) and runs[-1].last_offset > behind
             is_alone = any(entry.reason in REASONS_BEFORE_AN_EVENT for entry in closed)

@@ -1,1 +1,1 @@
-"""From the bytes of a source record to what a fold takes from it (pure, but for what functions of the user do)."""
+"""Decodes records into the events of a fold, and rejects those that it cannot fold (pure)."""

@@ -1,8 +1,8 @@
-"""The usual fold, read fast (pure): a plain field to group by, a plain field of changed names, nothing kept but the names.
+"""Reads the usual fold fast (pure): one plain field as group key, one plain field of changed names, and only names are kept.
 
-Only the two fields are decoded; the rest of an event is checked to be JSON and skipped: a number in it may be of any size. Whatever
-is not quite usual goes the way of :class:`EventReader`, which says what is wrong with it: both accept and refuse the same events
-for the same reasons, or an event could be refused while a name in it is new and folded when it is read again.
+Only the two fields are decoded. The rest of an event is checked to be JSON and skipped; its numbers may have any size. Everything
+unusual is passed to :class:`EventReader`, which determines the error. Both must accept and reject the same events for the same
+reasons; otherwise an event could be rejected while one of its names is new, and folded when it is read again.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRec
 from streams_app.settings import Limits
 
 KNOWN_GROUPS_MAX: Final = 20_000
-"""Groups whose key is remembered: the few that have most of the events."""
+"""Number of groups whose key is cached: the few groups with most of the events."""
 
 SHALLOW_BYTES: Final = 2_000
-"""An event of so many bytes cannot be nested deeper than :data:`SHALLOW`."""
+"""An event of at most this many bytes cannot be nested more deeply than :data:`SHALLOW`."""
 
 SHALLOW: Final = 1_000
-"""Brackets an event may open without a closer look: orjson refuses what is nested deeper than 1 024."""
+"""Number of brackets that need no check of the nesting: orjson rejects values that are nested more than 1 024 levels deep."""
 
 _ESCAPED: Final = re.compile(r'[\x00-\x1f"\\]').search
-"""What JSON escapes in the name of a field: msgspec takes no such name."""
+"""Matches characters that JSON escapes in the name of a field; msgspec accepts no such name."""
 
 _Changed = dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
 
 
 def is_depth_guarded() -> bool:
-    """Whether Python stops msgspec before it goes deeper than orjson does; from 3.12 on C code has a higher limit of its own."""
+    """Return whether Python stops msgspec at a lower depth than orjson's; from 3.12 on, C code has a higher limit of its own."""
     return sys.version_info < (3, 12) and sys.getrecursionlimit() <= SHALLOW
 
 
 def is_plain_field(path: str) -> bool:
-    """Whether a path of a key is the name of one field that msgspec can decode alone."""
+    """Return whether a path of a key is the name of one field that msgspec can decode alone."""
     return "." not in path and path != RECORD_KEY and not _ESCAPED(path)
 
 
 def is_usual(fold: Fold) -> bool:
-    """Whether this reader can read for a fold."""
+    """Return whether this reader can read for a fold."""
     own = fold.decode, fold.source_filter
     if not isinstance(fold.group_key, str) or not isinstance(fold.changed, str) or fold.keep != "names" or any(own):
         return False
@@ -56,7 +56,7 @@ def is_usual(fold: Fold) -> bool:
 
 
 class FastReader(EventReader):
-    """Reads events of a usual fold."""
+    """Reads the events of a usual fold."""
 
     needs_decoded = False
 
@@ -73,7 +73,7 @@ class FastReader(EventReader):
         self._masks: Cache[tuple[str, ...], int] = Cache()
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
-        """Reads a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
+        """Iterate over the events of a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
         decode, members = self._decode, self._members
         member_of_known, mask_of_known = members.get, self._masks.get
         most_bytes, most_key_bytes = self._limits.value_bytes, self._limits.key_bytes
@@ -115,7 +115,7 @@ class FastReader(EventReader):
             yield offset, -1 if stamp is None else stamp, member, masked
 
     def _new_member(self, group: Any) -> tuple[bytes, bytes]:
-        """The name of a group in Redis, and the record key it should have."""
+        """Return the member of a group in Redis, and its expected record key."""
         member = TEXT_MARK + group.encode() if type(group) is str else member_of((group,))
         if len(member) > self._limits.key_bytes + 1:
             raise BadEventError("too-large", "said by the slow way")
@@ -125,10 +125,10 @@ class FastReader(EventReader):
         return cached
 
     def _without_values(self, names: Any) -> int | dict[str, None]:
-        """The mask of names that were all seen before; a mapping of them where one has no bit.
+        """Return the mask of names that were all seen before; a mapping of them if one has no bit.
 
         Raises:
-            BadEventError: Some are new, or there is something wrong with them.
+            BadEventError: Some names are new or invalid.
         """
         if type(names) is not dict or len(names) > self._limits.names_per_event or not self._known_names.issuperset(names):
             raise BadEventError("no-changed", "said by the slow way")
@@ -136,5 +136,5 @@ class FastReader(EventReader):
         return dict.fromkeys(names) if mask is None else self._masks.add(tuple(names), names, mask)
 
     def _read_slowly(self, record: RawRecord, reading: DecodedRange) -> Iterator[Event]:
-        """One event the exact way; a name seen for the first time comes here, too."""
+        """Read one event with the exact reader, also each event with a new name."""
         return super().events([record], decode_all([record], self._limits), reading)

@@ -1,6 +1,6 @@
-"""Raw records to fold events: what a fold takes from an event, and why it refuses one (pure).
+"""Reads the events of a fold from raw records, and rejects those that it cannot fold (pure).
 
-Limits are enforced before decoding. A refused record keeps its bytes: it goes to the dead-letter topic as it was received.
+Limits are enforced before decoding. A rejected record keeps its bytes: it goes to the dead-letter topic as it was received.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RawRecord(Protocol):
 
     @property
     def offset(self) -> int:
-        """In its partition."""
+        """Offset in its partition."""
 
     @property
     def timestamp(self) -> int | None:
@@ -34,21 +34,21 @@ class RawRecord(Protocol):
 
     @property
     def key(self) -> bytes | None:
-        """As produced."""
+        """Key as produced."""
 
     @property
     def value(self) -> bytes | None:
-        """As produced."""
+        """Value as produced."""
 
 
 @dataclass(slots=True)
 class DecodedRange:
-    """What a fold found in a range.
+    """The events of a range, as one fold reads them.
 
     Attributes:
-        events: In offset order; empty where they were taken one after the other.
-        refused: In offset order.
-        misrouted: Events whose record key is not their group key.
+        events: In offset order; empty if they are iterated over instead.
+        refused: Rejected events, in offset order.
+        misrouted: Number of events whose record key is not their group key.
         misrouted_example: Offset of one of them.
     """
 
@@ -59,10 +59,10 @@ class DecodedRange:
 
 
 def decode_all(records: Sequence[RawRecord], limits: Limits) -> list[dict[str, Any] | BadEventError | None]:
-    """Decodes each value once, for all folds of the source.
+    """Decode each value once, for all folds of the source.
 
     Returns:
-        One entry a record: the object, the fault, or None for an empty value.
+        One entry per record: the object, the error, or None for an empty value.
     """
     decoded: list[dict[str, Any] | BadEventError | None] = []
     append, most = decoded.append, limits.value_bytes
@@ -84,7 +84,7 @@ class EventReader:
     """Reads the events of one source for one fold.
 
     Attributes:
-        needs_decoded: Whether :meth:`read` wants the decoded events; the folds of a source share them.
+        needs_decoded: Whether :meth:`read` needs the decoded values, which the folds of a source share.
     """
 
     needs_decoded = True
@@ -103,18 +103,18 @@ class EventReader:
         self._known_names: set[str] = set()
 
     def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> DecodedRange:
-        """Reads a range at once; see :meth:`events`."""
+        """Read a range into a list; see :meth:`events`."""
         reading = DecodedRange()
         reading.events = [FoldEvent(*event) for event in self.events(records, decoded, reading)]
         return reading
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
-        """Reads a range, one event after the other.
+        """Iterate over the events of a range.
 
         Args:
             records: In offset order.
-            decoded: What :func:`decode_all` made of the same records; None: they are decoded here.
-            reading: Gets what is refused or misrouted; complete when the last event was taken.
+            decoded: Result of :func:`decode_all` for the same records; None: they are decoded here.
+            reading: Receives rejected and misrouted events; complete after the last event.
         """
         if decoded is None:
             decoded = decode_all(records, self._limits)
@@ -136,7 +136,7 @@ class EventReader:
             yield FoldEvent(record.offset, -1 if stamp is None else stamp, member, names)
 
     def _rest_of(self, fault: BadEventError | None) -> dict[str, Any]:
-        """What can be read of an event all the same: where nobody looks numbers may have any size, as the fast reader has it."""
+        """Return the readable part of an event with a fault: numbers that no fold reads may have any size, as in the fast one."""
         if fault is None:
             raise BadEventError("tombstone", "the value is empty")
         if isinstance(fault, BeyondDoubleError) and not self._keeps_values:
@@ -195,7 +195,7 @@ class EventReader:
             self._known_names.update(names)
 
     def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
-        """Refuses what is nested deeper than orjson writes: it reads more."""
+        """Reject values that are nested more deeply than orjson writes, because it reads deeper ones."""
         for name, value in names.items():
             if type(value) in (dict, list):
                 try:
@@ -206,7 +206,7 @@ class EventReader:
 
 
 def at_path(value: Any, path: list[str]) -> Any:
-    """What lies at the end of a path of field names; None where there is nothing."""
+    """Return the value at a path of field names; None if there is none."""
     found: Any = value
     for step in path:
         if type(found) is not dict:

@@ -1,6 +1,6 @@
-"""Which fold an event is meant for that was put back from the dead letters (pure).
+"""Routes replayed dead letters to the fold that rejected them (pure).
 
-The other folds of its source, and other applications that read it, have taken the event already when it was there first. Its header
+The other folds of its source, and other applications that read it, have folded the event when it arrived first. Its header
 ``streams-app-replay`` names the application and the fold, ``<app_id>/<fold>``.
 """
 
@@ -19,26 +19,26 @@ _HEADERS: Final = attrgetter("headers")
 
 
 def replay_target(app_id: str, fold: str) -> bytes:
-    """What the header of an event says that was put back for a fold; neither name holds a slash."""
+    """Return the header value of an event that is replayed for a fold; neither name contains a slash."""
     return f"{app_id}/{fold}".encode()
 
 
 def target_of(headers: Sequence[tuple[str, bytes]]) -> bytes | None:
-    """Whom an event is for; None: for everybody, as it comes from the producer."""
+    """Return the header value of an event; None: it comes from the producer, and every fold reads it."""
     return next((target or b"" for name, target in headers if name == REPLAY_HEADER), None)
 
 
 class RoutedRange:
-    """A range of records, and who reads what of it."""
+    """A range of records, with the folds that read each of them."""
 
     def __init__(self, app_id: str, folds: Sequence[str], records: list[Any], decoded: list[Any] | None) -> None:
-        """Looks for headers once.
+        """Check once whether any record has headers.
 
         Args:
-            app_id: Name of this application; an event put back for another one is left to that.
+            app_id: Name of this application; events that are replayed for another one are left to it.
             folds: Names of all its folds of the source.
             records: The range.
-            decoded: The same records decoded; None where no fold wants them so.
+            decoded: The same records decoded; None if no fold needs them.
         """
         self._app_id = app_id
         self._folds = folds
@@ -47,24 +47,24 @@ class RoutedRange:
         self._has_headers = any(map(_HEADERS, records))
 
     def records_for(self, fold: str, reading: DecodedRange) -> tuple[list[Any], list[Any] | None]:
-        """What one fold has to read, and the same of what was decoded.
+        """Return the records that one fold reads, and their decoded values.
 
         Args:
             fold: Its name.
-            reading: Gets what was put back for folds that are no longer there; the first fold of the source speaks for them.
+            reading: Receives, for the first fold of the source, events that are replayed for folds that no longer exist.
         """
         records, decoded = self._records, self._decoded
         if not self._has_headers:
             return records, decoded
         if fold == self._folds[0]:
             reading.refused += self._for_unknown_folds()
-        # A bare name is how an event was addressed before applications were told apart; it may still be read again.
+        # Earlier versions wrote the name of the fold only; such events may still be read.
         meant = None, replay_target(self._app_id, fold), fold.encode()
         mine = [i for i in range(len(records)) if target_of(records[i].headers) in meant]
         return [records[i] for i in mine], None if decoded is None else [decoded[i] for i in mine]
 
     def _for_unknown_folds(self) -> Iterator[RejectedEvent]:
-        """Events put back for a fold that was renamed or removed since: dead letters of that name, not skipped by everybody."""
+        """Reject events that are replayed for a fold that was renamed or removed, so that they become its dead letters again."""
         ours = replay_target(self._app_id, "")
         for record in self._records:
             target = target_of(record.headers)

@@ -1,1 +1,1 @@
-"""A shard in the hands of its owner: its marks and its lock, how a range is cut and sent part by part, the copy of the outbox."""
+"""A shard as its owner keeps it: fence and lock, the progress of a range, the copy of the outbox."""

@@ -1,4 +1,4 @@
-"""The outbox of a shard as its owner knows it: sealed records that are not yet acknowledged. Redis holds the original."""
+"""The owner's copy of the outbox of a shard: sealed records that are not acknowledged yet. The original is in Redis."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _FIRST_OFFSET = attrgetter("first_offset")
 
 
 class Outbox:
-    """Sealed entries in the order of sealing, or of their first offsets where they were read back from Redis.
+    """Sealed entries, in the order of sealing or, after they were read back from Redis, of first offsets.
 
     Attributes:
-        is_exact: Whether Redis holds these entries and no others; False while the reply of a script is missing, as that script may
-            have sealed something.
+        is_exact: Whether Redis contains exactly these entries; False while the reply of a script is missing, because that script
+            may have sealed more.
     """
 
     def __init__(self) -> None:
@@ -35,25 +35,25 @@ class Outbox:
         return iter(self._entries)
 
     def extend(self, sealed: Iterable[Sealed]) -> None:
-        """Adds entries that were sealed."""
+        """Add sealed entries."""
         self._entries.extend(sealed)
 
     def clear(self) -> None:
-        """Forgets all entries."""
+        """Remove all entries."""
         self._entries.clear()
 
     def first(self, most: int) -> list[Sealed]:
-        """The entries that are to be sent next."""
+        """Return the entries to send next."""
         return list(islice(self._entries, most))
 
     def ranges(self, sent: Sequence[Sealed]) -> list[tuple[int, int, int]]:
-        """The sent entries as ranges for ``finish.lua``; one by one where an unknown record may stand between two of them."""
+        """Return the sent entries as ranges for ``finish.lua``; one range each if an unknown record may be between two of them."""
         if not self.is_exact:
             return [(entry.first_offset, entry.first_offset, 1) for entry in sent]
         return ranges_of(sent, self._entries)
 
     def remove(self, sent: Sequence[Sealed]) -> None:
-        """Removes entries that have left the outbox, usually those that stand first."""
+        """Remove entries that have left the outbox, usually the first ones."""
         entries = self._entries
         for entry in sent:
             if not entries or entries[0] is not entry:
@@ -64,7 +64,7 @@ class Outbox:
         self._left.set()
 
     async def room(self, seconds: float) -> None:
-        """Returns when an entry has left, or after ``seconds``."""
+        """Wait until an entry has left, at most ``seconds``."""
         self._left.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -72,7 +72,7 @@ class Outbox:
 
 
 def ranges_of(sent: Sequence[Sealed], pending: Iterable[Sealed]) -> list[tuple[int, int, int]]:
-    """First offsets of what was sent, as ranges in which nothing else is pending: (lowest, highest, how many)."""
+    """Return the first offsets of sent entries as ranges without other pending entries: (lowest, highest, number of entries)."""
     gone = sorted(map(_FIRST_OFFSET, sent))
     others = sorted(set(map(_FIRST_OFFSET, pending)).difference(gone))
     ranges: list[tuple[int, int, int]] = []

@@ -1,4 +1,4 @@
-"""How far the owner of a shard has come with a chunk (pure)."""
+"""How the owner of a shard folds a range: cut into chunks, each chunk sent part by part (pure)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from streams_app.folding.store.replies import FoldOutcome, RangeInProgress
 
 
 class FoldStep(NamedTuple):
-    """What one step of folding did.
+    """The result of one step of folding.
 
     Attributes:
-        outcome: ``DONE``, ``MORE`` (to be called again), or ``FULL`` (to be called again once the outbox has been sent).
-        sealed: Records that went into the outbox.
+        outcome: ``DONE``, ``MORE`` (call again), or ``FULL`` (call again once the outbox has been sent).
+        sealed: Number of records that went into the outbox.
     """
 
     outcome: FoldOutcome
@@ -32,22 +32,22 @@ class FoldStep(NamedTuple):
 
 
 class ChunkProgress:
-    """A chunk that is folded part by part: its groups in the order of their bytes, those up to the cursor left out.
+    """A chunk that is folded part by part: its groups in the order of their bytes, without those up to the cursor.
 
     Attributes:
-        chunk: What is folded.
+        chunk: The chunk.
         cursor: Member of the last group that Redis has taken; empty before the first.
         digest: See :func:`.digest_of`.
     """
 
     def __init__(self, chunk: Chunk, cursor: bytes, events: Callable[[], Iterable[Event]], digest: bytes = b"") -> None:
-        """Nothing is sent yet.
+        """Initialize the progress of a chunk of which nothing has been sent yet.
 
         Args:
-            chunk: To be folded.
-            cursor: Where its range stands in Redis; empty: it has not begun.
-            events: Reads at least the events of its range again: where bounds fall inside a run it is taken apart.
-            digest: Which events its groups have; empty where nobody can say something else.
+            chunk: The chunk to fold.
+            cursor: Cursor of its range in Redis; empty if the range has not begun.
+            events: Reads at least the events of its range again, to split a run if a bound falls inside.
+            digest: Digest of the events of its groups; empty if every reader finds the same.
         """
         self.chunk = chunk
         self.digest = digest
@@ -59,11 +59,11 @@ class ChunkProgress:
         self._apart: dict[bytes, list[GroupRun]] = {}
 
     def next_groups(self, most: int, packing: GroupPacker, silent_from_ms: int) -> tuple[PackedGroups, bool]:
-        """The next groups, packed, and whether they are the last ones.
+        """Return the next groups, packed, and whether they are the last ones.
 
         Args:
-            most: Groups.
-            packing: Of the shard.
+            most: Maximum number of groups.
+            packing: Packer of the shard.
             silent_from_ms: See :meth:`.ShardClock.silent_from_ms`.
         """
         members = self._members[self._at : self._at + most]
@@ -71,17 +71,18 @@ class ChunkProgress:
         return groups, self._at + len(groups.values) // 3 == len(self._members)
 
     def detail(self, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:
-        """Takes the runs of these groups apart from now on.
+        """Split the runs of these groups from now on.
 
         Args:
-            groups: Each as Redis holds it; None: it is not open.
+            groups: Each group as Redis has it; None: it is not open.
             bounds: Bounds of the fold.
 
         Raises:
-            FencedError: Just so they were taken apart before. Else a seal may have closed some of them meanwhile.
+            FencedError: They were split in the same way before. A different split is possible if a seal closed some of them
+                meanwhile.
         """
         if not self._scored:
-            # Of all groups: the events are read once.
+            # Of all groups, because the events are read only once.
             self._scored = scored_events(self._events(), self.chunk)
         apart = {group: split_runs(self._scored[group], open_group, bounds) for group, open_group in groups.items()}
         if apart.items() <= self._apart.items():
@@ -89,14 +90,14 @@ class ChunkProgress:
         self._apart |= apart
 
     def restart(self) -> None:
-        """Goes back to the first group: the range is not under way in Redis."""
+        """Go back to the first group, because the range is not in progress in Redis."""
         self.cursor, self._at = b"", 0
 
     def advance_to(self, cursor: bytes) -> None:
-        """Goes on behind that group.
+        """Continue after this group.
 
         Raises:
-            FencedError: The cursor is behind what was known: Redis went back.
+            FencedError: The cursor is behind the expected one: Redis went back.
         """
         if cursor < self.cursor:
             raise FencedError("fold", "range")
@@ -108,18 +109,18 @@ def chunks_of(
     events: Iterable[Event], fence: int, end: int, begun: RangeInProgress | None, clock: ShardClock, bounds: Bounds,
     view: ReaderView, now_ms: int, *, keeps_values: bool,
 ) -> Iterator[Chunk]:  # fmt: skip
-    """Cuts the events of a range, each chunk as it is wanted: by then those before are folded, and the clock has moved.
+    """Cut the events of a range, each chunk when it is requested: by then the chunks before it are folded, and the clock has moved.
 
     Args:
         events: Events of the range in offset order, all above the fence.
         fence: Highest offset folded.
         end: Offset of the fence after the range; not below the end of ``begun``.
-        begun: What another owner has begun of the range. It is one chunk, with the time that its scores were made with.
+        begun: The part of the range that another owner has begun. It is one chunk, whose scores are computed from its stored time.
         clock: Clock of the shard.
         bounds: Bounds of the fold.
-        view: What the fetch that brought the events said.
+        view: State of the reader after the fetch that returned the events.
         now_ms: Wall clock.
-        keeps_values: The last value of each name is wanted.
+        keeps_values: Whether the last value of each name is kept.
     """
     cut = partial(ChunkCutter, bounds=bounds, keeps_values=keeps_values)
     if begun is not None:
@@ -134,24 +135,24 @@ def chunks_of(
 
 
 SCRIPT_WORK: Final = 4_000
-"""What a script does before it ends by itself, in microseconds of Redis as ``fold.lua`` reckons them."""
+"""Work after which a script ends by itself, in microseconds of Redis as estimated by ``fold.lua``."""
 
 FIRST_GROUPS: Final = 300
 MOST_GROUPS: Final = 2_500
-"""How many groups are sent at first, and at most: what a script does not take was sent in vain, and is sent again."""
+"""Number of groups that are sent to a script at first, and at most: groups that a script does not take are sent again."""
 
 
 class ScriptSizing:
-    """Learns from scripts how many groups the next one can take.
+    """Determines from earlier scripts how many groups the next one can take.
 
     Attributes:
-        groups: Number of groups to be sent to the next script.
+        groups: Number of groups to send to the next script.
     """
 
     def __init__(self) -> None:
         self.groups = FIRST_GROUPS
 
     def learn(self, taken: int, work: int) -> None:
-        """Learns from a script that took so many groups with so much work, in microseconds of Redis."""
+        """Adapt to a script that took this many groups with this much work, in microseconds of Redis."""
         if taken:
             self.groups = max(1, min(MOST_GROUPS, 2 * self.groups, taken * SCRIPT_WORK // max(work, 1) + 1))

@@ -1,7 +1,7 @@
-"""A shard as its owner holds it: the marks it expects in Redis, what is sealed and not yet sent, and one lock.
+"""A shard as its owner keeps it: the fence and range expected in Redis, the records to be sent, and one lock.
 
-Claim, fold, seal and finish of a shard never overlap within the process: each runs under :attr:`Shard.lock`, reply included.
-Whoever waits (for the broker, for Redis) lets go of it.
+Claim, fold, seal and finish of a shard never overlap within the process: each runs under :attr:`Shard.lock` until its reply. While
+the owner waits for the broker or retries, the lock is released.
 """
 
 from __future__ import annotations
@@ -36,25 +36,26 @@ from streams_app.folding.store.shard_store import ShardStore
 logger = logging.getLogger(__name__)
 
 OUTBOX_LIMIT: Final = 5_000
-"""Records sealed and not yet acknowledged; beyond it nothing more is folded or sealed."""
+"""Maximum number of sealed records that are not acknowledged; at the limit nothing is folded or sealed."""
 
 SEAL_LIMIT: Final = 150
-"""Most groups and early timers of one seal script: it may not hold Redis longer than 20 ms, also on a busy core."""
+"""Maximum number of groups and early timers of one seal script, which must not block Redis for more than 20 ms on a busy core."""
 
 
 class Shard:
-    """The state of one (fold, source topic, partition) in the hands of this process.
+    """The state of one (fold, source topic, partition), owned by this process.
 
     Attributes:
         definition: What its groups mean.
         fence: Highest offset folded.
-        in_progress: The range that is being folded, if a script has begun it and none has finished it.
-        clock: The time it lives by.
-        outbox: Sealed entries in the order of sealing, not yet acknowledged; mirrors the outbox in Redis.
+        in_progress: The range that a script has begun to fold and none has finished; None: there is none.
+        clock: Its clock.
+        outbox: Sealed entries in the order of sealing, not acknowledged yet; a copy of the outbox in Redis.
         lock: Held while a script of this shard runs.
-        log: Fingerprints of what is folded, see :mod:`streams_app.delivery.fingerprints`.
-        lost: How many offsets the broker has lost so far; ids and versions of records say so.
-        is_claimed: False before the claim, once the shard is released, and while nobody knows what a seal did.
+        log: Fingerprints of the folded records, see :mod:`streams_app.delivery.fingerprints`.
+        lost: Number of offsets that the broker has lost so far; part of the ids and versions of records.
+        is_claimed: False before the claim, after the release, and while the effect of a seal is unknown.
+        last_seal: Reply of the last seal since the claim; None: there was none.
     """
 
     def __init__(self, fold: Fold, tp: TP, store: ShardStore) -> None:
@@ -81,22 +82,22 @@ class Shard:
 
     @property
     def key(self) -> tuple[str, TP]:
-        """What tells it from all other shards of the application."""
+        """Return its key, unique among all shards of the application."""
         return self.fold.name, self.tp
 
     # ---- ownership
 
     async def claim(self, mark: int, partitions: int, topic_id: str = "", token: str = "") -> bool:
-        """Takes the shard over, from whoever had it; the caller has just committed under its own generation.
+        """Take the shard over from its former owner; the caller has just committed under its own generation.
 
         Args:
             mark: Where this fold begins if Redis has no state: its low watermark in Kafka.
             partitions: Partition count of the source.
-            topic_id: Id of the source; "": not known.
+            topic_id: Id of the source; "": unknown.
             token: Token of the claim; "": a new one is made.
 
         Returns:
-            Whether the state is new: Redis had none.
+            Whether the state is new, because Redis had none.
         """
         async with self.lock:
             self.is_claimed = False
@@ -105,7 +106,7 @@ class Shard:
             claimed = await self.store.claim(
                 self.token, mark - 1, secrets.token_bytes(4), self.definition.present.to_text(), owner_text(), topics, topic_id
             )
-            assert claimed is not None  # a mark was given, so the state exists now
+            assert claimed is not None  # with a mark, the state is created
             self.fence, self.in_progress = claimed.fence, claimed.in_progress
             self.log, self.lost = claimed.log, claimed.lost
             self.clock.take_over(claimed.clocks)
@@ -122,27 +123,27 @@ class Shard:
         return claimed.created
 
     def release(self) -> None:
-        """Forgets the shard; what is in Redis stays for the next owner."""
+        """Release the shard; the state in Redis stays for the next owner."""
         self.is_claimed = False
 
     def check_owned(self) -> None:
-        """Raises FencedError once the shard was released or refused."""
+        """Raise FencedError if the shard was released, or one of its scripts rejected."""
         if not self.is_claimed:
             raise FencedError("owner", "released")
 
     # ---- folding
 
     def waits_for(self, end: int) -> bool:
-        """Whether a range that ends here is too short: the one under way reaches further, and is folded as it was begun."""
+        """Return whether a range that ends here is too short, because the range in progress reaches further."""
         return self.in_progress is not None and end < self.in_progress.to
 
     def chunks(self, events: Iterable[Event], end: int, view: ReaderView, now_ms: int) -> Iterator[Chunk]:
-        """Cuts the events of a range for this shard, each chunk as it is wanted: by then those before are folded.
+        """Cut the events of a range for this shard, each chunk when it is requested: by then the chunks before it are folded.
 
         Args:
             events: In offset order, all above the fence.
             end: Offset of the fence afterwards; see :meth:`waits_for`.
-            view: What the fetch said that brought them.
+            view: State of the reader after the fetch that returned them.
             now_ms: Wall clock.
         """
         keeps_values = self.fold.keep == "last"
@@ -151,36 +152,36 @@ class Shard:
         )
 
     def read(self, record: Any) -> None:
-        """Remembers what the last record of the next chunk is; None: it has none."""
+        """Add the fingerprint of the last record of the next chunk; None: the chunk has no record."""
         if record is not None:
             self.log = followed_by(self.log, record)
 
     def begin(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> ChunkProgress:
-        """A chunk to be folded by :meth:`fold_once`.
+        """Return the progress of a chunk, which :meth:`fold_once` folds.
 
         Args:
             chunk: From :meth:`chunks`.
-            events: Reads the events of its range again: where bounds fall inside a run it is taken apart.
+            events: Reads the events of its range again, to split a run if a bound falls inside.
         """
         digest = digest_of(chunk) if self.fold.is_by_functions else b""
         begun = self.in_progress or RangeInProgress(chunk.to, b"", chunk.time, digest)
-        # Else what is left out, as it lies behind the cursor, might be in no record.
+        # Otherwise events of groups up to the cursor, which are left out, might be in no record.
         self.definition.functions_disagree |= begun.digest != digest
         return ChunkProgress(chunk, begun.cursor, events, digest)
 
     async def fold_once(self, progress: ChunkProgress) -> FoldStep:
-        """Folds the next groups of a chunk: one script, and one more each time Redis finds runs that are to be taken apart.
+        """Fold the next groups of a chunk: one script, and another one each time Redis finds runs that must be split.
 
         Raises:
-            FencedError: To be claimed again.
-            redis.exceptions.RedisError: Outcome unknown; to be called again.
+            FencedError: The shard must be claimed again.
+            redis.exceptions.RedisError: The outcome is unknown; call again.
         """
         async with self.lock:
             self.check_owned()
             if len(self.outbox) >= OUTBOX_LIMIT or self.definition.has_changed:
                 return FoldStep(FoldOutcome.FULL)
             if self.in_progress is None:
-                # It may have been dropped since the chunk was begun, with the former definition of the fold.
+                # The range may have been dropped since the chunk was begun, with the former definition of the fold.
                 progress.restart()
             chunk = progress.chunk
             after = self.clock.after(chunk.time, chunk.clock_ms, has_events=chunk.events > 0)
@@ -199,7 +200,7 @@ class Shard:
                     break
                 progress.detail(reply.detail, self.bounds)
             if reply.outcome is FoldOutcome.FULL:
-                # The copy of it in this process is shorter than the outbox in Redis.
+                # The copy in this process is shorter than the outbox in Redis.
                 await self._load_outbox()
                 return FoldStep(FoldOutcome.FULL)
             if reply.outcome is FoldOutcome.ALREADY:
@@ -217,26 +218,26 @@ class Shard:
     # ---- emission
 
     def is_caught_up_now(self, view: ReaderView, now_ms: int) -> bool:
-        """Whether the shard has caught up; remembers when it last had."""
+        """Return whether the shard has caught up, and if so, store the time."""
         return self.is_claimed and self.clock.is_caught_up_now(self.fence, view, now_ms)
 
     async def seal(
         self, now_ms: int, *, folded_until_ms: int | None, everything: bool = False, is_redis_full: bool = False
     ) -> SealedGroups | None:
-        """Puts due groups into the outbox; one script.
+        """Seal due groups, with one script.
 
         Args:
             now_ms: Wall clock.
-            folded_until_ms: Everything that had arrived by then is folded; None: nobody knows until when.
-            everything: Every open group, due or not.
-            is_redis_full: Redis is full.
+            folded_until_ms: Time until which everything that had arrived is folded; None: unknown.
+            everything: Whether to seal every open group, due or not.
+            is_redis_full: Whether Redis is full.
 
         Returns:
-            What it did; None while the outbox is too full to take more.
+            What was sealed; None while the outbox is full.
 
         Raises:
-            FencedError: To be claimed again.
-            redis.exceptions.RedisError: Outcome unknown; the outbox is read again before the next seal.
+            FencedError: The shard must be claimed again.
+            redis.exceptions.RedisError: The outcome is unknown; the outbox is read again before the next seal.
         """
         async with self.lock:
             self.check_owned()
@@ -253,7 +254,7 @@ class Shard:
                 )  # fmt: skip
             except FencedError:
                 raise
-            except BaseException:  # also where it was cancelled: what it sealed is not known
+            except BaseException:  # also if it was cancelled: what it sealed is unknown
                 # A claim reads the outbox again.
                 self.is_claimed = False
                 raise
@@ -264,11 +265,11 @@ class Shard:
             return done
 
     async def finish(self, sent: Sequence[Sealed]) -> None:
-        """Removes acknowledged records from the outbox.
+        """Remove acknowledged records from the outbox.
 
         Raises:
-            FencedError: To be claimed again.
-            redis.exceptions.RedisError: Outcome unknown; may be repeated.
+            FencedError: The shard must be claimed again.
+            redis.exceptions.RedisError: The outcome is unknown; may be repeated.
         """
         async with self.lock:
             self.check_owned()
@@ -283,7 +284,7 @@ class Shard:
                 await self._load_outbox()
 
     async def _compare_outbox(self, records: int) -> None:
-        """A roll-back of Redis may leave token and fence, and bring back a record that was acknowledged: it is sent again."""
+        """Read the outbox again if Redis was rolled back, which may restore an acknowledged record: it is sent again."""
         if records != len(self.outbox):
             await self._load_outbox()
 
@@ -296,7 +297,7 @@ class Shard:
     # ---- edges
 
     async def adopt_definition(self) -> None:
-        """Stores this worker's definition once nothing folded under the former one is left."""
+        """Store this worker's definition once nothing folded under the former one is left."""
         async with self.lock:
             self.check_owned()
             present = self.definition.present
@@ -304,12 +305,12 @@ class Shard:
             self.definition, self.in_progress = Definition(present, present), None
 
     async def rewind_to(self, fence: int, log: tuple[Fingerprint, ...], lost: int) -> None:
-        """Moves the fence back over offsets that the broker has lost; nothing may be left to be emitted.
+        """Move the fence back over offsets that the broker has lost; no group may be open, and the outbox must be empty.
 
         Args:
             fence: The new fence.
             log: Fingerprints of the records up to there.
-            lost: How many offsets the broker has lost so far.
+            lost: Number of offsets that the broker has lost so far.
         """
         async with self.lock:
             self.check_owned()
@@ -317,7 +318,7 @@ class Shard:
             self.fence, self.in_progress, self.log, self.lost = fence, None, log, lost
 
     async def skip_to(self, fence: int) -> None:
-        """Moves the fence over offsets the log no longer has; no group may be open."""
+        """Move the fence over offsets that the log no longer contains; no group may be open."""
         async with self.lock:
             self.check_owned()
             await self.store.skip(self.token, self.fence, fence)
@@ -328,12 +329,12 @@ class Shard:
 
 @dataclass(slots=True)
 class Definition:
-    """The definition of a fold, as this worker has it and as its groups are stored.
+    """The definition of a fold: this worker's, and the one under which its open groups were folded.
 
     Attributes:
-        present: As this worker has it.
-        stored: The one under which the groups were folded.
-        functions_disagree: Whether functions of the user now say something else of the range under way.
+        present: This worker's definition.
+        stored: The definition under which the groups were folded.
+        functions_disagree: Whether functions of the user return something else for the range in progress than for its first owner.
     """
 
     present: RecordShape
@@ -342,5 +343,5 @@ class Definition:
 
     @property
     def has_changed(self) -> bool:
-        """Whether what is stored leaves first: what is folded now means something else."""
+        """Return whether the stored groups must leave first, because events folded now have another meaning."""
         return self.stored != self.present or self.functions_disagree

@@ -1,1 +1,1 @@
-"""What a shard looks like in Redis: its keys, its scripts, what they are called with and what they say."""
+"""The state of shards in Redis: keys, scripts, and how groups are encoded."""

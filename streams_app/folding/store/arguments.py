@@ -1,7 +1,7 @@
-"""The groups of a chunk as ``fold.lua`` reads them (pure).
+"""Packs the groups of a chunk as arguments of ``fold.lua`` (pure).
 
-Sessions, the runs that begin and end within the chunk, are ready for the outbox already: the script only looks whether their group
-was open before. A run that is left open, and that no bound closes by itself, is written as the group that it opens.
+Sessions, the runs that begin and end within the chunk, are sent ready for the outbox; the script only checks whether their group
+was open before. A run that stays open, and that no bound closes by itself, is sent as the group that it opens.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from streams_app.folding.core.names import size_of
 from streams_app.folding.store.codec import Session, flatten_sessions, pack_run, pack_session
 
 MOST_PARTS: Final = 16_000
-"""Names and other parts of runs in one script: it takes no more, and unpacks all before it can tell that it has done enough."""
+"""Maximum number of names and other parts of runs in one script, which unpacks all of them before it can stop early."""
 
 BYTES_OF_A_PART: Final = 25
-"""So many bytes of values are as much work as a part."""
+"""Number of bytes of values that cost as much work as one part."""
 
 
 class PackedGroups:
     """Some groups of a chunk, packed.
 
     Attributes:
-        values: Three for each group, see ``fold.lua``.
+        values: Three values for each group, see ``fold.lua``.
         sessions: The sessions of the chunk, in the order of the groups.
     """
 
@@ -37,16 +37,16 @@ class PackedGroups:
 
 
 class GroupPacker:
-    """How the groups of a fold are packed; the same for all chunks between two claims."""
+    """Packs the groups of a fold; one packer serves all chunks between two claims."""
 
     def __init__(self, bounds: Bounds, epoch: bytes, partitions: int, *, keeps_values: bool) -> None:
-        """Nothing is packed yet.
+        """Initialize the packer.
 
         Args:
             bounds: Bounds of the fold.
             epoch: Epoch of the state in Redis.
             partitions: Partition count of the source, for the version of a record.
-            keeps_values: The last value of each name is carried.
+            keeps_values: Whether the last value of each name is kept.
         """
         self.bounds = bounds
         self.epoch = epoch
@@ -56,14 +56,14 @@ class GroupPacker:
     def groups(
         self, chunk: Chunk, members: Iterable[bytes], clock_ms: int, silent_from_ms: int, apart: Mapping[bytes, list[GroupRun]]
     ) -> PackedGroups:
-        """Packs groups of a chunk, as many as one script should unpack, at least one.
+        """Pack groups of a chunk: as many as one script should unpack, at least one.
 
         Args:
             chunk: The chunk.
             members: Members of the groups, in the order of their bytes.
             clock_ms: Score of the last event of the chunk.
-            silent_from_ms: The silence after its events is not counted from before.
-            apart: Runs of groups that were taken apart, see :mod:`streams_app.folding.core.run_splitting`.
+            silent_from_ms: Earliest time from which the silence after its events counts.
+            apart: Runs of groups that were split, see :mod:`streams_app.folding.core.run_splitting`.
         """
         packed = PackedGroups()
         epoch, keeps_values = self.epoch, self.keeps_values
@@ -93,16 +93,16 @@ class GroupPacker:
         return packed
 
     def _is_plain(self, run: GroupRun) -> bool:
-        """Whether no bound closes a group that opens with this run."""
+        """Return whether no bound closes a group that opens with this run."""
         return self.bounds.keeps_open(run.last_score - run.first_score, run.events, size_of(run.names))
 
     def _session_count(self, runs: Sequence[GroupRun], clock_ms: int) -> int:
-        """How many of the runs are sessions by the clock of the chunk; 0 where another bound than silence may close one of them."""
+        """Return how many runs are sessions by the clock of the chunk; 0 if a bound other than silence may close one."""
         count = len(runs) - (clock_ms - runs[-1].last_score <= self.bounds.quiet_ms)
         return count if all(map(self._is_plain, runs[:count])) else 0
 
 
 def _bytes_of(sessions: Any, rest: Any) -> int:
-    """The values of a group, as they are packed."""
+    """Return the number of bytes of the packed values of a group."""
     runs = rest if rest and isinstance(rest[0], list) else [rest or []]
     return sum(map(len, (sessions or [])[3::4])) + sum(len(value) for run in runs for value in run[5::2])

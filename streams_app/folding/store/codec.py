@@ -1,8 +1,8 @@
-"""How a group is written in Redis, in both directions (pure).
+"""The encoding of a group in Redis, in both directions (pure).
 
-An open group is a hash, its *sidecar*: one field a changed name, and one field, :data:`INFO_FIELD`, with its numbers. A group
-that has left is one entry of the outbox, see :class:`streams_app.folding.core.record.Sealed`. ``lua/shared/group.lua`` reads and
-writes both.
+An open group is a hash, its *sidecar*: one field per changed name, and one field, :data:`INFO_FIELD`, with its numbers. A sealed
+group is one entry of the outbox, see :class:`streams_app.folding.core.record.Sealed`. ``lua/shared/group.lua`` reads and writes
+both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streams_app.folding.core.names import NameSet, names_of_mask, shared_names
 from streams_app.folding.core.record import Sealed
 
 INFO_FIELD: Final = b"\xff"
-"""Beside the names of a group: no name, as it is not UTF-8."""
+"""The field with the numbers. It cannot be a name, because it is not UTF-8."""
 
 NUMBERS: Final = ("epoch", "first_offset", "offsets", "opened", "scores", "events", "low", "stamps", "names", "silence")
 """What is packed into :data:`INFO_FIELD`, in this order; offsets and times as differences, as small numbers take less room.
@@ -57,7 +57,7 @@ class StoredGroup(NamedTuple):
     silent_from_ms: int
 
     def pack(self) -> bytes:
-        """The numbers as Redis holds them."""
+        """Pack the numbers as Redis stores them."""
         opened = self.opened_ms
         numbers = (
             self.epoch, self.first_offset, self.last_offset - self.first_offset, opened, self.score_ms - opened, self.events,
@@ -68,14 +68,14 @@ class StoredGroup(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: bytes) -> StoredGroup:
-        """The numbers of a group, from what Redis holds."""
+        """Unpack the numbers of a group, as Redis stores them."""
         epoch, first, offsets, opened, scores, events, low, stamps, names, *silence = msgpack.unpackb(packed, raw=True)
         score, lowest = opened + scores, opened + low
         return cls(epoch, first, first + offsets, opened, score, events, lowest, lowest + stamps, names, score + sum(silence))
 
 
 def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
-    """An open group without the values of its names; None where there is none.
+    """Return an open group, without the values of its names; None if it is not open.
 
     Args:
         content: The fields of its sidecar, then the numbers; empty: the group is not open.
@@ -89,13 +89,13 @@ def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
 
 
 def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: bool) -> list[Any]:
-    """A run as ``fold.lua`` reads it: first offset, from when silence is counted, and the sidecar that it would open.
+    """Pack a run for ``fold.lua``: first offset, time from which silence counts, and the sidecar that it would open.
 
     Args:
         run: A run of one group.
         epoch: Epoch of the state in Redis.
-        silent_from_ms: The silence after the run is not counted from before.
-        keeps_values: The last value of each name is carried.
+        silent_from_ms: Earliest time from which the silence after the run counts.
+        keeps_values: Whether the last value of each name is kept.
     """
     opened, score, first, low = run.first_score, run.last_score, run.first_offset, run.low_ms
     silent = score if score > silent_from_ms else silent_from_ms
@@ -110,12 +110,12 @@ def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: 
 
 
 def run_values(run: GroupRun) -> dict[str, bytes]:
-    """Changed name → last value of a run, as JSON."""
+    """Return the changed names of a run with their last values as JSON."""
     return {name: orjson.dumps(value) for name, value in run.changed.items()}
 
 
 def run_names(run: GroupRun) -> NameSet:
-    """Changed names of a run, without values."""
+    """Return the changed names of a run, without values."""
     names = run.names
     return names_of_mask(names) if isinstance(names, int) else shared_names(names)
 
@@ -125,7 +125,7 @@ class Session(NamedTuple):
 
     Attributes:
         sealed: The session as it is in the outbox, unless its group was open before.
-        packed: The same, as Redis holds it.
+        packed: The same, packed.
         first_score: Score of its first event, ms.
         last_score: Score of its last event, ms.
     """
@@ -137,19 +137,19 @@ class Session(NamedTuple):
 
 
 def pack_session(member: bytes, run: GroupRun, bounds: Bounds, partitions: int, *, keeps_values: bool) -> Session:
-    """The session that a run is, if its group was not open before."""
+    """Return the session that a run forms if its group was not open before."""
     names: dict[str, bytes] = run_values(run) if keeps_values else run_names(run)
     reason, due_ms = bounds.closed_by(run.first_score, run.last_score)
     numbers = member, run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, reason, due_ms, partitions
-    # An array of ten, the last of which may be packed already.
+    # An array of ten values; the last one may be packed already.
     packed = b"\x9a" + pack(numbers)[1:] + (names.packed if type(names) is NameSet else pack(names))
-    # Thousands at a time: the constructors of named tuples are slow.
+    # Called thousands of times in a row; the constructors of named tuples are slow.
     sealed = tuple.__new__(Sealed, (*numbers, names))
     return tuple.__new__(Session, (sealed, packed, run.first_score, run.last_score))
 
 
 def flatten_sessions(sessions: Iterable[Session]) -> list[Any]:
-    """Sessions of one group as ``fold.lua`` reads them."""
+    """Return the sessions of one group as ``fold.lua`` reads them."""
     values: list[Any] = []
     for sealed, packed, first_score, last_score in sessions:
         values += (sealed.first_offset, first_score, last_score, packed)

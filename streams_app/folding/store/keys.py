@@ -40,10 +40,10 @@ from dataclasses import dataclass
 
 STATE_VERSION = "v2"
 EVERYTHING = "*"
-"""In ``flush``: every open group. No group is called so, as its type stands before its name."""
+"""In ``flush``: every open group. No member is called so, because it begins with its type."""
 
 APP_PATTERN = "{{{app_id}/*"
-"""``SCAN`` pattern of every key of an application; to be formatted."""
+"""``SCAN`` pattern of every key of an application; a format string."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,15 @@ class ShardKeys:
 
 
 def shard_tag(app_id: str, fold: str, topic: str, partition: int) -> str:
-    """The hash tag of a shard, braces included."""
+    """Return the hash tag of a shard, braces included."""
     return f"{{{app_id}/{fold}/{topic}/{partition}}}"
 
 
 def shard_keys(app_id: str, fold: str, topic: str, partition: int) -> ShardKeys:
-    """All keys of one (fold, source topic, partition).
+    """Return the keys of one (fold, source topic, partition).
 
     Args:
-        app_id: Validated by the settings, as are fold and topic: none can hold a brace or a slash.
+        app_id: Validated by the settings, like fold and topic: none of them contains a brace or a slash.
         fold: Name of the fold.
         topic: Source topic.
         partition: Source partition.
@@ -77,19 +77,19 @@ def shard_keys(app_id: str, fold: str, topic: str, partition: int) -> ShardKeys:
 
 
 def probe_key(app_id: str) -> str:
-    """The key that ``streams-app check`` writes; of no shard, as no fold has an empty name."""
+    """Return the key that ``streams-app check`` writes. It belongs to no shard, because no fold has an empty name."""
     return f"{{{app_id}/}}:probe"
 
 
 def replay_key(address: str) -> str:
-    """The key of the lease of a replay.
+    """Return the key of the lease of a replay.
 
     Args:
-        address: ``app/owner``, the owner a fold or a subscriber; their names are shared.
+        address: ``app/owner``; the owner is a fold or a subscriber, which share one namespace.
     """
     return f"{{{address}}}:v1:replay"
 
 
 def owner_text() -> str:
-    """This process, for the operator who asks who holds a group."""
+    """Return a text that tells operators which process owns a group."""
     return f"{socket.gethostname()} pid {os.getpid()}"

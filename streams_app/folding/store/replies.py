@@ -24,7 +24,7 @@ CAUSES: Final = {
     "lost-reply": "a reply of Redis was lost, so its effect has to be read again",
     "released": "a reply of Redis was lost, so its effect has to be read again",
 } | ranges.CAUSES
-"""Why a partition is claimed again, for people."""
+"""Why a partition is claimed again: cause → text for people."""
 
 
 @dataclass(slots=True)
@@ -33,10 +33,10 @@ class RangeInProgress:
 
     Attributes:
         to: Its end: the fence once it is folded.
-        cursor: Member of the last group taken; groups up to it in the order of bytes are done.
-        time: The time with which the scores of its events are made.
-        digest: Which events its groups have, where functions of the user say that: they may say something else to the next owner.
-            Empty: fields of the events say it.
+        cursor: Member of the last group taken; groups up to it, in the order of bytes, are done.
+        time: The time from which the scores of its events are computed.
+        digest: Digest of the events of its groups if functions of the user determine them, which may return something else for the
+            next owner. Empty if fields of the events determine them.
     """
 
     to: int
@@ -47,7 +47,7 @@ class RangeInProgress:
 
 @dataclass(frozen=True, slots=True)
 class ClaimReply:
-    """What a claim found or created."""
+    """The state that a claim found or created."""
 
     created: bool
     fence: int
@@ -62,32 +62,32 @@ class ClaimReply:
 
 
 class FoldOutcome(Enum):
-    """What became of a call of the script that folds."""
+    """The outcome of a call of the script that folds."""
 
     DONE = "done"
-    """The range is folded, the fence is at its end."""
+    """The range is folded; the fence is at its end."""
     MORE = "more"
     """The groups up to the cursor are folded."""
     ALREADY = "already"
-    """Nothing was done: the reply of a script was lost, which got as far as the cursor says; an empty one: to the end."""
+    """Nothing was done, because an earlier script, whose reply was lost, has reached the cursor; empty: the end of the range."""
     DETAIL = "detail"
-    """Nothing was done: bounds fall inside the runs of some groups, which are to be taken apart there."""
+    """Nothing was done, because bounds fall inside the runs of some groups, which must be split."""
     FULL = "full"
-    """Nothing was done: the outbox is to be sent first."""
+    """Nothing was done, because the outbox must be sent first."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoldReply:
-    """The reply of one script.
+    """The reply of one script that folds.
 
     Attributes:
-        outcome: What became of it.
+        outcome: Its outcome.
         cursor: Member of the last group taken; empty: the range is folded.
         clock_ms: Partition clock.
-        sealed: What went into the outbox, in the order of first offsets.
-        taken: Groups.
-        work: Microseconds of Redis, as the script reckons them.
-        detail: Groups whose runs are to be taken apart, each as it is stored; None: it is not open.
+        sealed: Records that went into the outbox, in the order of first offsets.
+        taken: Number of groups taken.
+        work: Microseconds of Redis, as estimated by the script.
+        detail: Groups whose runs must be split, each as it is stored; None: it is not open.
     """
 
     outcome: FoldOutcome
@@ -101,7 +101,7 @@ class FoldReply:
 
 @dataclass(frozen=True, slots=True)
 class SealedGroups:
-    """What a seal did; times in ms, None where no group is open."""
+    """The result of a seal; times in ms, None if no group is open."""
 
     clock_ms: int
     more: bool
@@ -112,7 +112,7 @@ class SealedGroups:
     sealed: list[Sealed]
 
     def next_due_ms(self, quiet_ms: int, hold_ms: int) -> int | None:
-        """When the first of the open groups is due, by what was folded until then; None where no group is open."""
+        """Return when the first open group is due, by what was folded until then; None if no group is open."""
         if self.oldest_score_ms is None or self.oldest_opened_ms is None:
             return None
         return min(self.oldest_score_ms + quiet_ms, self.oldest_opened_ms + hold_ms)

@@ -1,4 +1,4 @@
-"""The scripts of a shard as Redis gets them."""
+"""The scripts of a shard, as they are loaded into Redis."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ SCRIPTS: Final = ("claim", "define", "finish", "fold", "outbox", "rewind", "seal
 
 
 def script_text(name: str) -> str:
-    """A script as it is written."""
+    """Return the text of a script file."""
     return (files("streams_app.folding.store") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 def with_included(text: str) -> str:
-    """A script as it is run: with what it shares with others."""
+    """Return a script with the files that it includes."""
     return scripts.with_included(text, lambda name: script_text(f"shared/{name}"))
 
 
 class FoldScripts:
-    """The scripts, loaded once a process."""
+    """The scripts of shards, loaded once per process."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
-        """Loads nothing yet.
+        """Register the scripts; Redis loads each at its first call.
 
         Args:
             redis: Client of the application's Redis.

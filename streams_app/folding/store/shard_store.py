@@ -1,7 +1,7 @@
-"""The state of a shard in Redis: one method a script, nothing else touches the keys.
+"""The state of a shard in Redis: one method per script. No other module accesses the keys.
 
-Every script is atomic on one shard. A reply that says ``refused`` raises :class:`.FencedError`: this process is not the
-owner any more, or Redis is not in the state it was left in; the shard is claimed again.
+Each script is atomic on one shard. A reply ``refused`` raises :class:`.FencedError`: this process is no longer the owner, or the
+state in Redis is not the one it expects; the shard is claimed again.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from streams_app.folding.store.replies import ClaimReply, FoldOutcome, FoldReply
 from streams_app.folding.store.scripts import FoldScripts
 
 FINISHED_RANGES: Final = 500
-"""Most ranges that one script removes: some 3 ms."""
+"""Maximum number of ranges that one script removes, in some 3 ms."""
 
 _FIRST_OFFSET = attrgetter("first_offset")
 
 
 class ShardStore:
-    """One shard's scripts, bound to its keys."""
+    """The scripts of one shard, bound to its keys."""
 
     def __init__(self, scripts: FoldScripts, keys: ShardKeys) -> None:
         self.redis = scripts.redis
@@ -44,19 +44,19 @@ class ShardStore:
     async def claim(
         self, token: str, begin: int | None, epoch: bytes, definition: str, owner: str = "", topics: str = "", topic_id: str = ""
     ) -> ClaimReply | None:
-        """Makes whoever has ``token`` the owner.
+        """Make the holder of ``token`` the owner.
 
         Args:
-            token: Fresh and random.
-            begin: The fence the state begins with where there is none; None: create nothing.
+            token: New and random.
+            begin: Fence of the state that is created if there is none; None: create nothing.
             epoch: Four random bytes for a state that is created.
             definition: Definition of the fold, for a state that is created.
-            owner: The claimant, for people.
+            owner: The new owner, for people.
             topics: Topics of records and dead letters, see :mod:`streams_app.folding.agents.retired_folds`.
-            topic_id: Id of the source; "" where it is not known.
+            topic_id: Id of the source; "": unknown.
 
         Returns:
-            The state, or None where there is none and ``begin`` is None.
+            The state; None if there is none and ``begin`` is None.
         """
         reply = await self._call(
             "claim", token=token, begin="" if begin is None else str(begin), epoch=epoch, definition=definition, owner=owner,
@@ -80,24 +80,24 @@ class ShardStore:
         self, token: str, fence: int, after: RangeInProgress, cursor: bytes, groups: PackedGroups, clocks: Clocks,
         bounds: Bounds, *, is_last: bool, outbox_limit: int, most_work: int, partitions: int, log: Sequence[Fingerprint] = (),
     ) -> FoldReply:  # fmt: skip
-        """Folds groups of the range that follows the fence; the rest is as in ``fold.lua``.
+        """Fold groups of the range after the fence; further details are in ``fold.lua``.
 
         Args:
             token: Token of the owner.
             fence: The fence that is expected in Redis.
-            after: The range; its cursor is not looked at.
+            after: The range; its cursor is not used.
             cursor: The cursor that is expected in Redis; empty: the range has not begun.
             groups: Groups beyond the cursor, in the order of their bytes.
-            clocks: The clocks as they are once the range is folded.
+            clocks: The clocks after the range is folded.
             bounds: Bounds of the fold.
             is_last: Whether the groups reach the end of the range.
-            outbox_limit: With so many records sealed and not yet acknowledged nothing is folded.
-            most_work: See :data:`streams_app.folding.shard.range_progress.WORK`.
+            outbox_limit: If this many sealed records are not acknowledged, nothing is folded.
+            most_work: See :data:`streams_app.folding.shard.range_progress.SCRIPT_WORK`.
             partitions: Partition count of the source.
-            log: Fingerprints of what was folded, up to the end of the range.
+            log: Fingerprints of the folded records, up to the end of the range.
 
         Raises:
-            FencedError: Not the owner, another fence, another range.
+            FencedError: Another owner, another fence, or another range.
         """
         cap_ms, arrived_ms = after.time
         reply = await self._call(
@@ -120,21 +120,21 @@ class ShardStore:
         self, token: str, fence: int, clock_ms: int, bounds: Bounds, *, quiet: bool, limit: int, partitions: int,
         everything: bool = False, is_redis_full: bool = False,
     ) -> SealedGroups:  # fmt: skip
-        """Puts due groups into the outbox.
+        """Seal due groups.
 
         Args:
             token: Token of the owner.
-            fence: Expected.
-            clock_ms: Partition clock; kept if it is ahead of the stored one and no range is under way.
+            fence: The fence that is expected in Redis.
+            clock_ms: Partition clock; stored if it is ahead of the stored one and no range is in progress.
             bounds: Bounds of the fold.
             quiet: Whether silence closes groups now.
-            limit: Groups at most.
+            limit: Maximum number of groups.
             partitions: Partition count of the source.
-            everything: Seal every open group, as ``flush``.
-            is_redis_full: Redis is full: groups leave by ``clock_ms`` also while a range is under way.
+            everything: Whether to seal every open group, with the reason ``flush``.
+            is_redis_full: Whether Redis is full: groups are due by ``clock_ms`` even while a range is in progress.
 
         Raises:
-            FencedError: Not the owner, or another fence.
+            FencedError: Another owner, or another fence.
         """
         reply = await self._call(
             "seal", token=token, fence=str(fence), clock=clock_ms, is_redis_full=is_redis_full,
@@ -152,14 +152,14 @@ class ShardStore:
         )
 
     async def finish(self, token: str, ranges: Sequence[tuple[int, int, int]]) -> int:
-        """Removes acknowledged records from the outbox; returns how many are left.
+        """Remove acknowledged records from the outbox; return how many are left.
 
         Args:
             token: Token of the owner.
-            ranges: Lowest first offset, highest one, and how many records there are between them; all of them acknowledged.
+            ranges: Lowest first offset, highest one, and the number of records between them; all of them are acknowledged.
 
         Raises:
-            FencedError: Not the owner.
+            FencedError: Another owner.
         """
         left = 0
         for begin in range(0, max(1, len(ranges)), FINISHED_RANGES):
@@ -168,17 +168,17 @@ class ShardStore:
         return left
 
     async def watermark(self) -> int | None:
-        """The low watermark; None where there is no state. Needs no token: it is true for ever, whoever asks."""
+        """Return the low watermark; None without a state. It needs no token, because it stays correct for ever."""
         reply = await self._call("watermark")
         return None if reply is None else int(reply)
 
     async def topic_id(self) -> str:
-        """The id of the log that has been folded; "" where that is not known."""
+        """Return the id of the topic that was folded; "" if unknown."""
         found: Any = await self.redis.hget(self.keys.meta, "topic_id")
         return found.decode() if found else ""
 
     async def left_behind(self) -> tuple[str, str] | None:
-        """Definition and topics of a fold that has groups or records here; None where nothing of it waits to be emitted."""
+        """Return definition and topics of a fold that has open groups or records here; None if nothing is left to emit."""
         keys = self.keys
         stored: Any = await self.redis.hmget(keys.meta, ["definition", "topics", "fence"])
         if not all(stored) or not any([await self.redis.zcard(key) for key in (keys.first, keys.outbox)]):
@@ -186,45 +186,45 @@ class ShardStore:
         return stored[0].decode(), stored[1].decode()
 
     async def skip(self, token: str, fence: int, to: int) -> None:
-        """Moves the fence over offsets the log no longer has.
+        """Move the fence over offsets that the log no longer contains.
 
         Raises:
-            FencedError: Not the owner, another fence, or groups are open.
+            FencedError: Another owner, another fence, or groups are open.
         """
         await self._call("skip", token=token, fence=str(fence), to=str(to))
 
     async def rewind(self, token: str, fence: int, to: int, log: Sequence[Fingerprint], lost: int) -> None:
-        """Moves the fence back over offsets that the broker has lost.
+        """Move the fence back over offsets that the broker has lost.
 
         Args:
             token: Token of the owner.
             fence: The fence that is expected in Redis.
             to: The new fence.
             log: Fingerprints of the records up to there.
-            lost: How many offsets the broker has lost so far.
+            lost: Number of offsets that the broker has lost so far.
 
         Raises:
-            FencedError: Not the owner, another fence, or something is left to be emitted.
+            FencedError: Another owner, another fence, or something is left to emit.
         """
         await self._call("rewind", token=token, fence=str(fence), to=str(to), log=to_text(log), lost=str(lost))
 
     async def define(self, token: str, definition: str) -> None:
-        """Stores another definition of the fold; a range that is under way is folded again from its begin.
+        """Store another definition of the fold; a range in progress is folded again from its beginning.
 
         Raises:
-            FencedError: Not the owner, or something stored under the former definition is left.
+            FencedError: Another owner, or groups or records of the former definition are left.
         """
         await self._call("define", token=token, definition=definition)
 
     async def outbox(self, token: str, page: int) -> list[Sealed]:
-        """Sealed records in the order of their first offsets.
+        """Return the sealed records in the order of their first offsets.
 
         Args:
             token: Token of the owner.
-            page: Records that one script reads.
+            page: Number of records that one script reads.
 
         Raises:
-            FencedError: Not the owner.
+            FencedError: Another owner.
         """
         found: list[Sealed] = []
         above = -1
@@ -237,13 +237,13 @@ class ShardStore:
 
 
 def _sealed(groups: PackedGroups, packed: bytes, elsewhere: bytes, sessions: int) -> list[Sealed]:
-    """The records that a script that folds has put into the outbox, in the order of first offsets.
+    """Return the records that a script has put into the outbox, in the order of first offsets.
 
     Args:
-        groups: Groups with which the script was called.
+        groups: Groups that were sent to the script.
         packed: Records that the script made.
         elsewhere: Positions, counted from 1, of the sessions that are not in the outbox as they were sent; a packed array.
-        sessions: How many sessions belong to the groups that the script took.
+        sessions: Number of sessions of the groups that the script took.
     """
     left_out = set(msgpack.unpackb(elsewhere))
     found = [session.sealed for at, session in enumerate(groups.sessions[:sessions], 1) if at not in left_out]

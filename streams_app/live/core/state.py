@@ -87,7 +87,7 @@ class ViewState:
         view: Its name.
         kind: ``count``, ``list`` or ``presence``.
         state: ``ok``; ``behind``: it is that of ``since_ms``; ``incomplete``: what happened before ``since_ms`` may be missing;
-            ``reading``: nothing is present, whatever was shown before stays.
+            ``reading``: nothing is known, and the page keeps what it showed before.
         since_ms: See ``state``; None where it says nothing.
         expiry_ms: How long an item is shown.
         count: Number of items; None while reading, as for all below.
@@ -134,7 +134,7 @@ class ViewState:
 
 
 def reading(view: LiveView) -> ViewState:
-    """The state of a view of which nothing is present."""
+    """Return the state of a view of which nothing is known."""
     return ViewState(view.name, view.kind, "reading", view.expiry_ms)
 
 

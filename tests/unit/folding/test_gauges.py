@@ -1,4 +1,4 @@
-"""Gauges say what was last snapshots of each shard, and go on where nobody can say more."""
+"""Gauges show the last known state of each shard, and continue to grow while nothing new is known."""
 
 from __future__ import annotations
 
