@@ -1,0 +1,64 @@
+"""Names in the package: a public class name has one meaning, and words that the glossary has replaced do not come back."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import streams_app
+
+PACKAGE = Path(streams_app.__file__).parent
+
+SHARED_CLASS_NAMES = frozenset({"Chunk", "ScriptSet", "Scripts", "Selection", "Shard"})
+"""Public class names that more than one module defines; the set may only shrink."""
+
+BANNED = {
+    "again": 12, "carrier": 1, "culprit": 0, "culprits": 1, "drained": 1, "edges": 2, "elsewhere": 1, "held": 10, "hurry": 1,
+    "insist": 1, "insisting": 0, "known": 24, "leave": 6, "leaving": 3, "letter": 6, "letters": 15, "look": 12, "looked": 4,
+    "looks": 5, "lost": 11, "mark": 11, "marks": 6, "note": 9, "noted": 4, "notes": 2, "noting": 0, "pace": 3, "patience": 6,
+    "placed": 3, "placing": 0, "posts": 1, "refusal": 6, "refusals": 4, "refuse": 3, "riddle": 0, "starved": 0, "stumbling": 0,
+    "surroundings": 1, "tell": 10, "tells": 0, "told": 10, "unplaced": 1, "vanished": 1,
+}  # fmt: skip
+"""Replaced word → how many identifiers of the package may still contain it. A number may only shrink, to zero."""
+
+
+def modules() -> list[tuple[Path, ast.Module]]:
+    return [(path, ast.parse(path.read_text("utf-8"))) for path in sorted(PACKAGE.rglob("*.py"))]
+
+
+def defined(tree: ast.AST) -> Iterator[str]:
+    """Yield each name that a module defines: classes, functions, parameters, variables and attributes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.arg(arg=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+
+
+def words_of(identifier: str) -> list[str]:
+    """Split an identifier into lower-case words, with `dead_letters` as one."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", identifier)
+    joined = "_".join(word.lower() for word in words)
+    return [word for word in re.sub(r"dead_letters?", "", joined).split("_") if word]
+
+
+def test_public_class_names_are_unique() -> None:
+    found = Counter(
+        node.name
+        for _, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+
+    assert {name for name, times in found.items() if times > 1} <= SHARED_CLASS_NAMES
+
+
+def test_replaced_words_do_not_come_back() -> None:
+    identifiers = {name for _, tree in modules() for name in defined(tree)}
+    found = Counter(word for name in identifiers for word in set(words_of(name)) if word in BANNED)
+
+    assert {} == {word: number for word, number in found.items() if number > BANNED[word]}
