@@ -188,9 +188,10 @@ class Reader:
         return await self._worker.call(lambda: (log.start, log.stable), KafkaError)
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
-        """As the broker finds it."""
+        """As a broker finds it under ``read_committed``: never behind the last stable offset."""
         log = self._group.log
-        first = next((offset for offset, entry in enumerate(log.entries) if entry and entry.timestamp >= time_ms), log.end)
+        readable = enumerate(log.entries[: log.stable])
+        first = next((offset for offset, entry in readable if entry and entry.timestamp >= time_ms), log.stable)
         return await self._worker.call(lambda: first, KafkaError)
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
