@@ -22,7 +22,7 @@ from benchmarks.servers import SLOW_MS, Servers
 from streams_app.delivery.batch import TP
 from streams_app.journal.agents.keeper import Keeper, Keeping
 from streams_app.journal.agents.shard import Shard
-from streams_app.journal.core.block import MOST_CHUNK_EVENTS, decode
+from streams_app.journal.core.block import MOST_CHUNK_EVENTS, rows_of_key
 from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.journal.store.journal_store import (
@@ -320,7 +320,7 @@ class Bench:
                 reply = await reader.read(KEYS, key, at, 1)
                 if not isinstance(reply, Found):
                     break
-                count += sum(row.key == key and at < row.offset for block in reply.blocks for row in decode(block))
+                count += sum(at < row.offset for block in reply.blocks for row in rows_of_key(block, key))
                 at = reply.up_to
             took.append((time.perf_counter() - began) * 1000)
         if not count:

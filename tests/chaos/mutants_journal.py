@@ -220,7 +220,10 @@ JOURNALS: Final = (
         "a reader takes all that is in a block",
         "It has events once more, and those of other keys.",
         ANYTHING,
-        (Change(ROWS_IN, "row.key != key or not after < row.offset <= up_to", "False"),),
+        (
+            Change("journal.core.block:rows_of_key", " if row[0] == key", ""),
+            Change(ROWS_IN, "not after < row.offset <= up_to", "False"),
+        ),
     ),
     Mutant(
         "a reader takes what it has had",
@@ -235,3 +238,26 @@ JOURNALS: Final = (
         (Change("journal/read.lua", "if to > last then return true end", "local unchanged"),),
     ),
 )
+
+IN_PARTS: Final = (
+    Mutant(
+        "one partition is asked",
+        "Events of the key in other partitions are missing.",
+        (),
+        (Change("journal.reading.reading:Reading._begin", "*range(known)", "*range(min(known, 1))"),),
+    ),
+    Mutant(
+        "the form of a segment is picked before it is read",
+        "A swap in between has removed the blocks, and the reader is told that they are damaged.",
+        (),
+        (
+            Change(
+                "journal.store.journal_store:JournalShardReader.read",
+                '"read", keys, prefix',
+                '"read", keys, forms=vars(self).setdefault("forms", await self._redis.hgetall(keys.about)), prefix',
+            ),
+            Change("journal/read.lua", "first and segment_at(first)", "first and unpacked(arg.forms[first])"),
+        ),
+    ),
+)
+"""Broken variants that no schedule shows: there one reader asks one partition, and a named test shows each."""

@@ -111,9 +111,17 @@ class _NotPackedError(Exception):
 class Keeper:
     """Keeps one shard in order."""
 
-    def __init__(self, shard: KeptShard, keeping: Keeping) -> None:
+    def __init__(self, shard: KeptShard, keeping: Keeping, on_kept: Callable[[], None] = lambda: None) -> None:
+        """Keep nothing yet.
+
+        Args:
+            shard: The shard.
+            keeping: What the keepers of this worker share.
+            on_kept: Called after each turn, which may have ended :attr:`is_behind`.
+        """
         self._shard = shard
         self._keeping = keeping
+        self._on_kept = on_kept
         self._failed: set[int] = set()
         self._has_room = True
         self._is_woken = asyncio.Event()
@@ -144,6 +152,7 @@ class Keeper:
                 except REDIS_ERRORS as error:
                     self._failed_with(error)
                     is_packed = False
+                self._on_kept()
                 if is_packed:
                     await asyncio.sleep(0)
                     continue
@@ -354,10 +363,11 @@ class _Staged:
     async def write(self, blocks: Sequence[bytes], *, ends: bool = False) -> bool:
         """Takes the next blocks; False where the segment is removed or packed already."""
         for block in blocks:
+            is_full = self._size + len(block) > STAGED_BYTES or len(self._waiting) >= MOST_STAGED
+            if is_full and self._waiting and not await self._flush():
+                return False
             self._waiting.append(block)
             self._size += len(block)
-            if (self._size >= STAGED_BYTES or len(self._waiting) >= MOST_STAGED) and not await self._flush():
-                return False
         return await self._flush() if ends else True
 
     async def _flush(self) -> bool:

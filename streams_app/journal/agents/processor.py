@@ -152,7 +152,7 @@ class JournalProcessor(Processor):
         )  # fmt: skip
         await self._skip_lost(shard, claim)
         self.shard = shard
-        self._keeper = keeper = Keeper(shard, context.keeping)
+        self._keeper = keeper = Keeper(shard, context.keeping, self._wake.set)
         name = f"journal {context.journal.name} {self._tp}"
         self._tasks = {
             run(claim, self._work_forever(claim, shard, keeper), name, WORDS),

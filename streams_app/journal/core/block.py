@@ -70,6 +70,24 @@ def position(key: bytes, offset: int) -> bytes:
     return escaped(key) + _OFFSET.pack(offset)
 
 
+def scan_position(after: bytes) -> bytes:
+    """Return a short position that sorts right after a member, whose payload may have a megabyte.
+
+    Args:
+        after: A member, or a position, which is returned unchanged.
+    """
+    try:
+        _, _, at = _parsed(after)
+    except DamagedBlockError:
+        return after
+    head = after[: at + _REST.size]
+    if len(head) < at + _REST.size:
+        return after
+    # Members with the same head have the same payload: the next head follows them.
+    fields = int.from_bytes(head[at - _OFFSET.size :], "big") + 1
+    return head[: at - _OFFSET.size] + fields.to_bytes(_OFFSET.size + _REST.size, "big")
+
+
 def short_of(row: Row) -> ShortRow:
     """A row as the blocks of its key have it."""
     return row[1:] if row.headers else row[1:4]
@@ -122,6 +140,15 @@ def decode(member: bytes) -> list[Row]:
         DamagedBlockError: It is not what was written; what it claims to hold is not allocated before that is known.
     """
     return list(map(Row._make, tuples_of(member)))
+
+
+def rows_of_key(member: bytes, key: bytes) -> list[Row]:
+    """Return the rows of one key in a member, in the order of their offsets; the others cost hardly more than their decompression.
+
+    Raises:
+        DamagedBlockError: As :func:`decode`.
+    """
+    return [Row._make(row) for row in tuples_of(member) if row[0] == key]
 
 
 def tuples_of(member: bytes) -> list[tuple[Any, ...]]:

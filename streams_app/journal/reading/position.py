@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from heapq import merge
 from typing import Final, NamedTuple
 
-from streams_app.journal.core.block import DamagedBlockError, decode, last_of, raw_length
+from streams_app.journal.core.block import DamagedBlockError, last_of, raw_length, rows_of_key
 from streams_app.journal.core.entry import Row
 from streams_app.journal.store.journal_store import Found, GapReply, Gone, NoState, Nothing, Reply
 
@@ -151,7 +151,7 @@ def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iter
     is_damaged = False
     for block in blocks:
         try:
-            rows = decode(block)
+            rows = rows_of_key(block, key)
         except DamagedBlockError:
             last = _last_offset_in(block, key)
             if last is not None and after < last <= up_to:
@@ -161,7 +161,7 @@ def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iter
                 is_damaged = True
             continue
         for row in rows:
-            if row.key != key or not after < row.offset <= up_to:
+            if not after < row.offset <= up_to:
                 continue
             if is_damaged and row.offset > after + 1:
                 yield Lost(after + 1, row.offset - 1, "damaged")

@@ -16,15 +16,15 @@ from redis.asyncio import Redis
 
 from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text, up_to
 from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
-from streams_app.journal.core.block import escaped
+from streams_app.journal.core.block import escaped, scan_position
 from streams_app.journal.store.keys import JournalKeys
 
 SCRIPTS: Final = ("claim", "append", "read", "scan", "stage", "swap", "drop")
 
-REPLY_BYTES: Final = 1_000_000
+REPLY_BYTES: Final = 300_000
 """What one call of *read* or *scan* returns at most, and one block more."""
 
-STAGED_BYTES: Final = 1_000_000
+STAGED_BYTES: Final = 300_000
 """What one call of *stage* should write at most."""
 
 MOST_STAGED: Final = 1_000
@@ -212,7 +212,7 @@ class _ScriptCaller:
             position of the last row.
         """
         reply = await self._call(
-            "scan", keys, first=str(segment.first), generation=segment.generation, after=after,
+            "scan", keys, first=str(segment.first), generation=segment.generation, after=scan_position(after),
             max_bytes=min(max_bytes, REPLY_BYTES),
         )  # fmt: skip
         return None if reply[0] == b"none" else msgpack.unpackb(reply[1], raw=True) if reply[0] == b"packed" else reply[1]

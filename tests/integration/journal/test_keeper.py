@@ -271,18 +271,46 @@ async def test_filing_waits_while_two_segments_are_due_and_goes_on_where_redis_i
     assert ["packed", "raw", "raw"] == await shard.forms()
 
 
+async def test_keeper_stages_large_blocks_one_by_one(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams_app.journal.core.repack.BLOCK_BYTES", 1_000)
+    for _ in range(8):
+        await shard.add(50, size=600)
+    await shard.add()
+    largest = 0
+    stage = shard.store.stage
+
+    async def measured(segment: Segment, blocks: Sequence[bytes], *, begins: bool) -> bool:
+        nonlocal largest
+        largest = max(largest, *(len(block) for block in blocks))
+        sizes.append((len(blocks), sum(map(len, blocks))))
+        return await stage(segment, blocks, begins=begins)
+
+    sizes: list[tuple[int, int]] = []
+    monkeypatch.setattr(keeping_module, "STAGED_BYTES", 150)
+    monkeypatch.setattr(shard.store, "stage", measured)
+    while await shard.keeper.keep_once():
+        pass
+
+    assert largest > 75, "two of the largest blocks are beyond the bound"
+    assert [one for one in sizes if one[0] > 1 and one[1] > 150] == []
+    await shard.check()
+
+
 async def test_keeper_packs_at_once_what_filing_waits_for(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping_module, "IDLE_SECONDS", 3_600)
     shard.lag = keeping_module.MOST_LAG + 1
+    behind: list[bool] = []
+    shard.keeper = Keeper(shard, shard.keeping, lambda: behind.append(shard.keeper.is_behind))
     running = asyncio.create_task(shard.keeper.run())
-    await wait_until(lambda: shard.keeper in shard.keeping.running, 30, "it has found nothing to do")
+    await wait_until(lambda: behind == [False], 30, "it has found nothing to do")
     for _ in range(keeping_module.MOST_DUE + 1):
         await shard.add()
     assert shard.keeper.is_behind
 
     shard.keeper.wake()
     try:
-        await wait_until(lambda: not shard.keeper.is_behind, 30, "a segment is packed")
+        # Filing is told at once: it would wait for the next tick otherwise.
+        await wait_until(lambda: len(behind) > 1 and not behind[1], 30, "a segment is packed")
     finally:
         running.cancel()
 

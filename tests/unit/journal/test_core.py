@@ -35,6 +35,27 @@ def test_positions_are_in_the_order_of_key_and_offset(key: bytes, offset: int, o
     )
 
 
+@given(st.lists(ROWS, min_size=1, max_size=8))
+def test_scan_position_sorts_right_behind_its_member(blocks: list[list[Row]]) -> None:
+    members = sorted(set(map(block.encode, blocks)))
+    for number, member in enumerate(members):
+        position = block.scan_position(member)
+
+        assert members[number + 1 :] == [one for one in members if one > position]
+        assert len(position) <= len(block.position(*block.last_of(member))) + 9
+
+
+@given(KEYS, OFFSETS)
+def test_scan_position_of_a_position_is_the_same(key: bytes, offset: int) -> None:
+    assert block.position(key, offset) == block.scan_position(block.position(key, offset))
+
+
+@given(ROWS, ROWS)
+def test_rows_of_one_key_are_those_of_the_whole_block(rows: list[Row], others: list[Row]) -> None:
+    for key in {row.key for row in [*rows, *others]}:
+        assert [row for row in rows if row.key == key] == block.rows_of_key(block.encode(rows), key)
+
+
 @given(ROWS)
 def test_what_is_encoded_is_decoded_and_stands_at_its_last_row(rows: list[Row]) -> None:
     member = block.encode(rows)

@@ -10,7 +10,7 @@ import redis.asyncio
 from streams_app import JournalReader
 from streams_app.codec import member_of
 from streams_app.errors import CursorError, JournalGoneError
-from streams_app.journal.core.block import decode
+from streams_app.journal.core.block import rows_of_key
 from streams_app.journal.core.cursor import parse_start
 from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.entries import Entry
@@ -121,10 +121,10 @@ class Decoding:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.raw_bytes = 0
         self.on_loop_bytes = 0
-        monkeypatch.setattr("streams_app.journal.reading.position.decode", self)
+        monkeypatch.setattr("streams_app.journal.reading.position.rows_of_key", self)
 
-    def __call__(self, member: bytes) -> list[Row]:
-        rows = decode(member)
+    def __call__(self, member: bytes, key: bytes) -> list[Row]:
+        rows = rows_of_key(member, key)
         size = sum(len(one.value or b"") for one in rows)
         self.raw_bytes += size
         if threading.current_thread() is threading.main_thread():

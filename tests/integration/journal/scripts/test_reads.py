@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from streams_app.journal.core.block import encode, last_of
@@ -55,6 +57,19 @@ async def test_a_scan_returns_all_blocks_in_their_order_few_or_many(shard: Shard
 
     assert sorted(members) == scanned
     assert [] == await store.scan(segment(10, last=500), max(members))
+
+
+async def test_scan_returns_one_large_block_beyond_its_bound_also_after_small_ones(shard: Shard) -> None:
+    store = await shard.claimed()
+    values = [random.randbytes(20 if n < 6 else 900_000) for n in range(10)]
+    members = blocks_of(Row(b"k%04d" % n, 10 + n, 0, value) for n, value in enumerate(values))
+    await fill(store, 9, 500, segment(10, last=500), members)
+    scanned: list[list[bytes]] = []
+    while some := await store.scan(segment(10, last=500), scanned[-1][-1] if scanned else b""):
+        scanned.append(some)
+
+    assert sorted(members) == [block for some in scanned for block in some]
+    assert [7, 1, 1, 1] == [len(some) for some in scanned]
 
 
 async def test_a_gap_is_said_where_it_is_and_only_once(shard: Shard) -> None:
