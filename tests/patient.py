@@ -40,7 +40,7 @@ class PatientConsumer(FoldingConsumer):
     """Where the usual one waits for a second, it waits for an hour."""
 
     def getmany(self, timeout: float) -> AsyncIterator[tuple[Any, Any]]:
-        assert self._held() <= HELD + 2 * RECORDS, f"{self._held()} records are held"
+        assert self._in_flight() <= HELD + 2 * RECORDS, f"{self._in_flight()} records are held"
         return super().getmany(WAIT_SECONDS)
 
     async def sleep(self, n: float, **options: Any) -> None:

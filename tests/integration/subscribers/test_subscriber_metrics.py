@@ -150,11 +150,11 @@ async def test_a_reader_that_is_paused_is_told_until_it_goes_on(
             f"subscriber ship reads no more of {shop.topic}-0 (3 unfinished events) until some are finished"
         ] == status.remarks()
         # What is paused is not taken for stuck.
-        assert {} == agent.ownership.moves({}, 0)
+        assert {} == agent.ownership.progress({}, 0)
         may_end.set()
         await seen.until("waiting_for", 0, what="window")
         assert [] == status.remarks()
-        assert {} != agent.ownership.moves({}, 0)
+        assert {} != agent.ownership.progress({}, 0)
 
 
 async def test_slots_that_all_hang_end_the_process_to_be_started_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
