@@ -207,7 +207,7 @@ JOURNALS: Final = (
     Mutant(
         "changes that the fence does not tell may be lost",
         "Where Redis has lost a swap, nobody packs the segment; where it has lost a drop, nothing is removed any more.",
-        ("rollback:15 history", "rollback:25 history"),
+        ("rollback:12 history", "rollback:15 lossy history"),
         (Change("journal.agents.processor:JournalProcessor._check_state", " or int(change or 0) < changed", ""),),
     ),
     Mutant(
