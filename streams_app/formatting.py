@@ -96,8 +96,8 @@ def moment_ms(value: Any) -> int | None:
     return int(value) if value >= MILLISECONDS_FROM else floor(round(value * 1000, 3))
 
 
-def looks_like(value: Any) -> str | None:
-    """What a value that :func:`moment_ms` does not take looks like; None: like nothing that is known."""
+def guessed_format(value: Any) -> str | None:
+    """Guess the format of a value that :func:`moment_ms` does not accept, for an error message; None if there is no guess."""
     if isinstance(value, str):
         if _DATE.fullmatch(value):
             return "a date without a time"

@@ -1,5 +1,5 @@
-"""Who owns a partition, what of it is handed to whom, and what is committed: the same for everything that reads a topic here.
+"""The delivery protocol of everything that reads a topic: ownership of partitions, ranges of records, commits.
 
-To be read in this order: ``processor`` (what stands on this layer), ``host`` (what it stands on), ``ownership`` and ``claiming``,
-``batch`` and ``ranges`` (the chain rule), ``marks`` and ``committing``, ``partition_clock`` and ``trusted_clock``.
+Reading order: ``processor`` (what uses this layer), ``group_consumer`` (what it uses), ``ownership`` and ``claim``, ``batch`` and
+``ranges`` (the chain rule), ``offset_metadata`` and ``commits``, ``clocks``.
 """

@@ -97,7 +97,7 @@ class Commits:
                 partition.marks.committed = wanted[partition]
 
     async def commit_now(self, partition: Partition, name: str, mark: OffsetAndMetadata) -> None:
-        """See :meth:`streams_app.delivery.processor.Claim.commit_now`.
+        """Commit the offset of one processor together with those of the others of its partition; see :meth:`.Claim.commit_now`.
 
         Calls that arrive while another commit is in flight share one request. A partition that is being released is committed, too:
         its claim is valid until its processors have ended.

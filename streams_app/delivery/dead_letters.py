@@ -70,7 +70,7 @@ class DeadLetters:
             on_failed: Called with the topic of the letters and the error whenever some were not acknowledged.
         """
         backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
-        letters, failed = await self._send(self._letters(refused))
+        letters, failed = await self._send(self._encoded(refused))
         while failed is not None:
             if on_failed is not None:
                 on_failed(self.refuser.topic, failed)
@@ -84,10 +84,10 @@ class DeadLetters:
 
     async def send_once(self, refused: Sequence[RejectedEvent]) -> BaseException | None:
         """Sends letters; returns an error of the producer where one of them is not acknowledged."""
-        _, failed = await self._send(self._letters(refused))
+        _, failed = await self._send(self._encoded(refused))
         return failed
 
-    def _letters(self, refused: Sequence[RejectedEvent]) -> list[Letter]:
+    def _encoded(self, refused: Sequence[RejectedEvent]) -> list[Letter]:
         now_ms = self.clock.now_ms()
         return [(one.reason, letter_of(self.refuser, self.source, one, now_ms)) for one in refused]
 

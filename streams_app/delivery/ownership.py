@@ -102,7 +102,7 @@ class Ownership:
             self._is_stopping = False
 
     def _release_partition(self, tp: TP, seconds: float = 0.0, *, is_last: bool = False) -> None:
-        """Ends the claim of a partition, or a claimed partition; see :meth:`.Endings.begin`."""
+        """Cancel the claim of a partition, or start its release; see :meth:`.PartitionReleases.begin`."""
         claim = self._claims.pop(tp, None)
         if claim is not None and claim is not asyncio.current_task():
             claim.cancel()
@@ -200,7 +200,7 @@ class Ownership:
         return self._config.clock.now_ms()
 
     async def commit_now(self, partition: Partition, name: str, mark: OffsetAndMetadata) -> None:
-        """See :meth:`streams_app.delivery.processor.Claim.commit_now`."""
+        """Commit the offset of one processor together with those of the others of its partition."""
         await self._commits.commit_now(partition, name, mark)
 
     def went_back(self, partition: Partition, name: str, common: int, read_to: int) -> None:

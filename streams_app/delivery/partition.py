@@ -147,25 +147,25 @@ class Partition:
     # ---- reports of processors, through their claims
 
     def resync(self, cause: str, why: str, script: str) -> None:
-        """See :meth:`.Claim.resync`."""
+        """Claim the partition again, unless it is being released."""
         if not self.is_over:
             self._owner.resync(self, ResyncCause(cause, why or cause, script))
 
     def fatal(self, error: BaseException) -> None:
-        """See :meth:`.Claim.fatal`."""
+        """End the process with an error."""
         self._owner.fatal(error)
 
     def on_progress(self) -> None:
-        """See :meth:`.Claim.on_progress`."""
+        """Resume the reader of the partition if it may go on."""
         if not self.is_over:
             self._owner.on_progress(self)
 
     async def commit_now(self, name: str, mark: OffsetAndMetadata) -> None:
-        """See :meth:`.Claim.commit_now`."""
+        """Commit the offset of one processor together with those of the others, and wait for the answer."""
         await self._owner.commit_now(self, name, mark)
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
-        """See :meth:`.Claim.offsets_in_other_partitions`."""
+        """Read what is committed under a name for the other partitions of the topic."""
         found: dict[int, OffsetAndMetadata | None] = {}
         for number, committed in (await self._host.commits(self.tp.topic)).items():
             noted = offsets_in(committed)
@@ -174,12 +174,12 @@ class Partition:
         return found
 
     async def log_bounds_now(self) -> LogBounds:
-        """See :meth:`.Claim.log_bounds_now`."""
+        """Ask the broker for the current bounds of the log."""
         asked_ms = self._owner.now_ms()
         return LogBounds(*await self._host.log_range(self.tp), asked_ms)
 
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """See :meth:`.Claim.common_end`."""
+        """Compare the log with fingerprints; return the end of the common part if it was truncated, else None."""
         common = await fingerprints.common_end(kept, partial(self._host.checksum_at, self.tp))
         if common is None:
             self.read = max(self.read, tuple(kept), key=lambda one: one[-1].offset if one else -1)
@@ -191,14 +191,14 @@ class Partition:
         return common
 
     async def broker_keeps_metadata(self) -> bool:
-        """See :meth:`.Claim.broker_keeps_metadata`."""
+        """Ask whether the broker keeps commit metadata."""
         committed = await self._host.committed(self.tp)
         return committed is not None and committed.metadata != ""
 
     async def offset_at(self, time_ms: int) -> int:
-        """See :meth:`.Claim.offset_at`."""
+        """Return the offset of the first record that is not older than a time, or a lower one."""
         return await self._host.offset_at(self.tp, time_ms)
 
     def reader_view(self) -> ReaderView:
-        """See :meth:`.Claim.reader_view`."""
+        """Return the last fetch reply of the partition."""
         return self._host.reader_view(self.tp)[0]

@@ -49,37 +49,37 @@ class LogBounds(NamedTuple):
 
 
 class ClaimedPartition(Protocol):
-    """The partition behind a claim, as the layer keeps it."""
+    """The partition behind a claim; its methods are those of :class:`Claim`, with the name of the processor."""
 
     def resync(self, cause: str, why: str, script: str) -> None:
-        """See :meth:`Claim.resync`."""
+        """Claim the partition again, unless it is being released."""
 
     def fatal(self, error: BaseException) -> None:
-        """See :meth:`Claim.fatal`."""
+        """End the process with an error."""
 
     def on_progress(self) -> None:
-        """See :meth:`Claim.on_progress`."""
+        """Resume the reader of the partition if it may go on."""
 
     async def commit_now(self, name: str, mark: OffsetAndMetadata) -> None:
-        """See :meth:`Claim.commit_now`."""
+        """Commit the offset of one processor together with those of the others, and wait for the answer."""
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
-        """See :meth:`Claim.offsets_in_other_partitions`."""
+        """Read what is committed under a name for the other partitions of the topic."""
 
     async def log_bounds_now(self) -> LogBounds:
-        """See :meth:`Claim.log_bounds_now`."""
+        """Ask the broker for the current bounds of the log."""
 
     async def broker_keeps_metadata(self) -> bool:
-        """See :meth:`Claim.broker_keeps_metadata`."""
+        """Ask whether the broker keeps commit metadata."""
 
     async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """See :meth:`Claim.common_end`."""
+        """Compare the log with fingerprints; return the end of the common part if it was truncated, else None."""
 
     async def offset_at(self, time_ms: int) -> int:
-        """See :meth:`Claim.offset_at`."""
+        """Return the offset of the first record that is not older than a time, or a lower one."""
 
     def reader_view(self) -> ReaderView:
-        """See :meth:`Claim.reader_view`."""
+        """Return the last fetch reply of the partition."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

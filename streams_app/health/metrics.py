@@ -245,7 +245,6 @@ class LastHour:
     """Records, and the events folded into them, of the present minute and the 59 before it."""
 
     def __init__(self) -> None:
-        """Nothing has been counted yet."""
         self._minutes: dict[int, tuple[int, int]] = {}
 
     def add(self, monotonic_ms: int, records: int, events: int) -> None:

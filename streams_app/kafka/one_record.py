@@ -22,7 +22,7 @@ MAX_WAIT_MS: Final = 100
 
 
 async def checksum_at(consumer: AIOKafkaConsumer, tp: TP, offset: int) -> int:
-    """See :meth:`streams_app.delivery.group_consumer.GroupConsumer.checksum_at`; awaited on the loop that runs the consumer.
+    """Return the checksum of the record at an offset, as :meth:`.GroupConsumer.checksum_at`; call it on the loop of the consumer.
 
     Raises:
         KafkaError: The broker does not answer, or cannot tell now.

@@ -80,7 +80,7 @@ class FoldDestination(Destination):
         """Ignore it: no dead letter of a fold concerns another one."""
 
     def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
-        """See :meth:`Destination.obstacle`."""
+        """Return why a dead letter cannot, or should not, be replayed as the original event; empty if it can."""
         topic = dead_letter.headers.get("source-topic")
         if not dead_letter.is_event:
             return "a folded record that was too large for the broker: no event"
@@ -96,12 +96,12 @@ class FoldDestination(Destination):
         return ""
 
     def refusals(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
-        """See :meth:`Destination.refusals`."""
+        """Return the reasons for which the present declaration would reject the event again."""
         read = self._reader.read([_Event(dead_letter.offset, dead_letter.timestamp_ms, dead_letter.key, dead_letter.value)])
         return [one.reason for one in read.refused]
 
     def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
-        """See :meth:`Destination.event`."""
+        """Return the record to produce for a dead letter without an obstacle."""
         headers = [(REPLAY_HEADER, self.address)]
         return Outgoing(
             self.topic, dead_letter.key, dead_letter.value, headers, partition=dead_letter.position and dead_letter.position[0]
@@ -145,7 +145,7 @@ class SubscriberDestination(Destination):
             self._sources[event_id].add(dead_letter.event_source)
 
     def obstacle(self, dead_letter: ListedDeadLetter, partitions: int) -> str:
-        """See :meth:`Destination.obstacle`."""
+        """Return why a dead letter cannot, or should not, be replayed as the original event; empty if it can."""
         if why := self._unconfirmed(dead_letter):
             return why
         if dead_letter.dropped_part:
@@ -171,7 +171,7 @@ class SubscriberDestination(Destination):
         return ""
 
     def refusals(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
-        """See :meth:`Destination.refusals`."""
+        """Return the reasons for which the present declaration would reject the event again."""
         try:
             self._decoded(dead_letter)
         except BadEventError as error:
@@ -179,7 +179,7 @@ class SubscriberDestination(Destination):
         return []
 
     def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
-        """See :meth:`Destination.event`."""
+        """Return the record to produce for a dead letter without an obstacle."""
         found = self._origin(dead_letter)
         assert found is not None  # that would be an obstacle
         return Outgoing(self.topic, dead_letter.key, dead_letter.value, addressed(self._name, *found))

@@ -109,7 +109,7 @@ class SubscriberTester:
         """
         self._is_open = False
         self._workers.close()
-        unseen = [(name, letter) for name in self._subscriptions for letter in self._letters(name)[self._seen[name] :]]
+        unseen = [(name, letter) for name in self._subscriptions for letter in self._dead_letters_of(name)[self._seen[name] :]]
         if unseen and kind is None:
             raise UnseenLettersError(unseen)
 
@@ -185,7 +185,7 @@ class SubscriberTester:
     def dead_letters(self, subscriber: Declared) -> list[Letter]:
         """The dead letters of a subscriber, in order; they are looked at with this."""
         name = self._known(subscriber).subscriber.name
-        letters = self._letters(name)
+        letters = self._dead_letters_of(name)
         self._seen[name] = len(letters)
         return letters
 
@@ -303,7 +303,7 @@ class SubscriberTester:
             raise ValueError(f"{name or subscriber!r} is no subscriber of this kit, which has: {', '.join(self._subscriptions)}")
         return self._subscriptions[name]
 
-    def _letters(self, name: str) -> list[Letter]:
+    def _dead_letters_of(self, name: str) -> list[Letter]:
         return [Letter.of(record) for record in self._workers.broker.records(self._subscriptions[name].dead_letters)]
 
 

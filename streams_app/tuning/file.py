@@ -16,7 +16,7 @@ from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import DecodedRange, decode_all
-from streams_app.formatting import looks_like, moment_ms, time_text
+from streams_app.formatting import guessed_format, moment_ms, time_text
 from streams_app.settings import Limits
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.input_file import FAULTS, lines_of, opened
@@ -186,7 +186,7 @@ class LineReader:
         return at_ms
 
     def _bad_time(self, value: Any) -> str:
-        like = looks_like(value)
+        like = guessed_format(value)
         about = f", but looks like {like}" if like else ""
         return f"{str(value)[:40]!r} in {self._time!r} is no time since 1970{about}"
 

@@ -183,12 +183,12 @@ class Canvas:
     """A rectangle of characters; positions are shares of its width and height, (0, 0) is below on the left."""
 
     def __init__(self, width: int, height: int, *, is_fine: bool) -> None:
-        """Nothing is drawn yet.
+        """Create an empty canvas.
 
         Args:
-            width: Characters.
-            height: Lines.
-            is_fine: The terminal has the characters of braille.
+            width: Width in characters.
+            height: Height in lines.
+            is_fine: Whether the terminal has braille characters.
         """
         self.width = width
         self.height = height

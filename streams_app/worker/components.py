@@ -208,7 +208,10 @@ def assemble(
         is_folding: Whether the worker runs the folds, too.
     """
     clock = clock or SystemClock()
-    metrics, status, redis = Metrics(settings), Status(), connect(settings.redis)
+    # Read stores have nothing in Redis: without other components the client never connects, and its secrets need not exist.
+    uses_redis = is_folding or selection.uses_redis
+    access = settings.redis if uses_redis else settings.redis.model_copy(update={"password_file": None})
+    metrics, status, redis = Metrics(settings), Status(), connect(access)
     if is_folding:
         producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-output", tell=status.set_topic)
     else:
@@ -225,7 +228,7 @@ def assemble(
         producer,
         SkewWatch(TrustedClock(clock), status, redis.time),
         HttpServer(settings.http, status, metrics, clock),
-        Watchdog(watched, clock, metrics, status, asks_redis=is_folding or selection.uses_redis),
+        Watchdog(watched, clock, metrics, status, asks_redis=uses_redis),
         on_fatal,
         is_folding,
     )

@@ -1,6 +1,6 @@
 """A claim by one fold: detects a recreated topic and lost offsets, and determines where the fold begins.
 
-Kafka has been asked before whether it assigns the partition to this worker, see :mod:`streams_app.delivery.claiming`.
+Kafka has been asked before whether it assigns the partition to this worker, see :mod:`streams_app.delivery.claim`.
 """
 
 from __future__ import annotations

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
-from streams_app.errors import TryAgainError
+from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.health.status import Status
 from streams_app.settings import Settings
 from streams_app.worker import runtime
-from streams_app.worker.components import Components
-from streams_app.worker.selection import Selection
+from streams_app.worker.components import Components, assemble
+from streams_app.worker.selection import Selection, everything, select
 from tests.ownership import raising
 from tests.virtual_loop import LoopClock, in_no_time
 
@@ -81,6 +82,30 @@ def test_a_worker_that_waits_for_what_runs_to_end_is_alive() -> None:
         return status.is_live(clock.monotonic_ms())
 
     assert in_no_time(schedule())
+
+
+def settings_with_secret(folder: Path) -> Settings:
+    """Settings whose Redis password is in a file that does not exist."""
+    store = {"name": "cells", "url": f"sqlite:///{folder}/read.db", "table": "cells", "folds": ["f"], "source": "carried"}
+    fold = {"name": "f", "source": "s", "group_key": "id", "changed": "m", "keep": "last", "quiet_period": "1s"}
+    redis = {"password_file": folder / "redis.secret"}
+    return Settings.model_validate({"app_id": "t", "folds": [fold], "read_stores": [store], "redis": redis})
+
+
+async def test_worker_of_read_stores_needs_no_secret_of_redis(tmp_path: Path) -> None:
+    settings = settings_with_secret(tmp_path)
+
+    running = assemble(settings, select(settings, ["cells"]), raising)
+    await running.stop()
+
+    assert ["cells"] == running.selection.names
+
+
+def test_worker_with_folds_needs_the_secret_of_redis(tmp_path: Path) -> None:
+    settings = settings_with_secret(tmp_path)
+
+    with pytest.raises(ConfigurationError, match=r"redis\.password_file: cannot read"):
+        assemble(settings, everything(settings), raising, is_folding=True)
 
 
 async def test_worker_without_folds_limits_its_shutdown_by_its_grace(monkeypatch: pytest.MonkeyPatch) -> None:
