@@ -22,7 +22,7 @@ async def test_a_partition_whose_drain_lost_a_reply_is_claimed_again(redis_clien
     shard = await claimed_shard(redis_client, names, "merge")
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
     refused: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
-    partition: Any = SimpleNamespace(refused=lambda *said: refused.put_nowait(said))
+    partition: Any = SimpleNamespace(resync=lambda *said: refused.put_nowait(said))
     claim = Claim(TP("t", 0), "f", 1, "m", OffsetAndMetadata(0), LogBounds(0, 1, 0), 1, "", was_reset=False, _partition=partition)
     clock = SimpleNamespace(now_ms=lambda: 2_000)
     parts = SimpleNamespace(producer=None, clock=clock, metrics=None, dead_letters_of=lambda *_: None)

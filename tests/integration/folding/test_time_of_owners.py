@@ -205,7 +205,7 @@ async def test_a_claim_by_a_clock_that_is_ahead_knows_when_it_was_at_the_end(red
             log_range=_saying((0, 0)),
         commit=_saying(None), seek=_saying(0), partition_count=lambda _: 1, reader_view=lambda _: (ReaderView(None, None), None),
     )  # fmt: skip
-    owner: Any = SimpleNamespace(applied=lambda _: None, commit_now=_saying(None), now_ms=clock.now_ms)
+    owner: Any = SimpleNamespace(on_progress=lambda _: None, commit_now=_saying(None), now_ms=clock.now_ms)
     claimer = Claimer(reader, FoldProcessors(parts_of(redis_client, names, fold, clock)), clock, Commits(reader))
     partition = await claimer.claim_once(tp, 1, owner, was_reset=False)
     processor = cast("FoldProcessor", partition.ranges.served["f"].processor)
