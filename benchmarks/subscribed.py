@@ -14,7 +14,7 @@ import msgspec
 
 from benchmarks.ledger import Ledger
 from streams_app import Catalogue, Event, Received, subscriber
-from streams_app.subscribers.declaration import Subscriber
+from streams_app.subscribers.declaration.subscriber import Subscriber
 
 TOPIC: Final = "BENCH_TOPIC"
 LEDGER: Final = "BENCH_LEDGER"

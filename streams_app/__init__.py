@@ -25,10 +25,10 @@ from streams_app.settings import (
     Settings,
     SubscriberSettings,
 )
-from streams_app.subscribers.catalogue import Catalogue
-from streams_app.subscribers.declaration import records_of, subscriber
-from streams_app.subscribers.received import Received, Reject, Retry
-from streams_app.subscribers.retries import Retries
+from streams_app.subscribers.declaration.catalogue import Catalogue
+from streams_app.subscribers.declaration.received import Received, Reject, Retry
+from streams_app.subscribers.declaration.retries import Retries
+from streams_app.subscribers.declaration.subscriber import records_of, subscriber
 
 if TYPE_CHECKING:
     from streams_app.journal.reading.reader import JournalReader

@@ -14,7 +14,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.store import scripts
 from streams_app.journal.store import journal_store
 from streams_app.live.store import view_store
-from streams_app.subscribers import store as subscriber_store
+from streams_app.subscribers.state import store as subscriber_store
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "streams_app"
@@ -22,21 +22,21 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 LUA = sorted(PACKAGE.rglob("*.lua"))
 STORES = {
     "folding/store/lua": "folding/store/shard_store.py",
-    "subscribers/lua": "subscribers/store.py",
+    "subscribers/state/lua": "subscribers/state/store.py",
     "live/store/lua": "live/store/view_store.py",
     "journal/store/lua": "journal/store/journal_store.py",
 }
 """Folder of scripts → the file that calls them."""
 SOURCES = {
     "folding/store/lua": lambda name: scripts.with_included(scripts.script_text(name)),
-    "subscribers/lua": subscriber_store.script_source,
+    "subscribers/state/lua": subscriber_store.script_source,
     "live/store/lua": view_store.script_source,
     "journal/store/lua": journal_store.script_source,
 }
 """Folder of scripts → a script as it is run, by its name."""
 SCRIPTS = [path for folder in STORES for path in sorted((PACKAGE / folder).glob("*.lua"))]
 
-BY_REDIS_TIME = {"subscribers/lua/lease.lua"}
+BY_REDIS_TIME = {"subscribers/state/lua/lease.lua"}
 """A rate is kept by one clock for all workers, whatever theirs say, and what an event or a record says does not depend on it."""
 
 MOST_LINES = 450
@@ -111,7 +111,8 @@ FLOORS = [
     "settings", "redis_access", "health", "delivery", "kafka/patches", "kafka", "events", "folding", "folding/core",
     "folding/reading",
     "folding/store", "folding/shard", "folding/agents", "read_store", "read_store/core", "read_store/databases",
-    "read_store/sources", "read_store/targets", "read_store/agents", "subscribers", "live", "live/core", "live/store",
+    "read_store/sources", "read_store/targets", "read_store/agents", "subscribers", "subscribers/declaration", "subscribers/state",
+    "subscribers/execution", "subscribers/guarantees", "subscribers/running", "live", "live/core", "live/store",
     "live/agents", "live/hub", "journal", "journal/core", "journal/store", "journal/reading", "journal/agents", "local", "tuning",
     "operations", "checking", "worker", "embedded", "testing", "demo", "cli",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from streams_app.formatting import counted
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, partition_counts, retention_ms, topics_of
 from streams_app.kafka.rights import rights_on_topics
 from streams_app.settings import Settings
-from streams_app.subscribers.topics import declared_topics
+from streams_app.subscribers.running.requirements import declared_topics
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 

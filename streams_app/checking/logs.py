@@ -31,10 +31,10 @@ from streams_app.kafka.topic_ids import UNKNOWN, topic_ids
 from streams_app.live.store.keys import view_keys
 from streams_app.operations.groups import redis_of, stored_shards
 from streams_app.settings import Settings
-from streams_app.subscribers.initial_offsets import committed, how_to_place
-from streams_app.subscribers.loading import catalogue_of
-from streams_app.subscribers.offset_metadata import decoded
-from streams_app.subscribers.subscription import subscriptions_of
+from streams_app.subscribers.declaration.loading import catalogue_of
+from streams_app.subscribers.declaration.subscription import subscriptions_of
+from streams_app.subscribers.state.initial_offsets import committed, how_to_place
+from streams_app.subscribers.state.offset_metadata import decoded
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from streams_app.errors import StreamsAppError
 from streams_app.kafka.admin import admin_client
 from streams_app.kafka.rights import TOPIC, Needed, Right, missing_of
 from streams_app.settings import Settings
-from streams_app.subscribers.loading import catalogue_of
-from streams_app.subscribers.rights import enabled_of, needed_rights
+from streams_app.subscribers.declaration.loading import catalogue_of
+from streams_app.subscribers.running.requirements import enabled_of, needed_rights
 
 
 async def rights_findings(settings: Settings) -> AsyncGenerator[Finding, None]:

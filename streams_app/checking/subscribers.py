@@ -17,11 +17,11 @@ from streams_app.fold import RECORD_KEY, Fold
 from streams_app.formatting import duration_text
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, retention_ms
 from streams_app.settings import Settings
-from streams_app.subscribers.declaration import Records
-from streams_app.subscribers.initial_offsets import NO_METADATA, committed, how_to_place
-from streams_app.subscribers.loading import catalogue_of
-from streams_app.subscribers.original_position import again_topic
-from streams_app.subscribers.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.declaration.loading import catalogue_of
+from streams_app.subscribers.declaration.original_position import again_topic
+from streams_app.subscribers.declaration.subscriber import Records
+from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.state.initial_offsets import NO_METADATA, committed, how_to_place
 
 KEEPS: Final = {"names": "an array of names, list[str]", "last": "an object, name to last value, such as dict[str, Any]"}
 """``keep`` of a fold → what the changed field of its records is."""

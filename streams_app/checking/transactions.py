@@ -15,8 +15,8 @@ from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.open_transactions import ADVICE, hidden_text
 from streams_app.kafka.source_ends import SourceEnds
 from streams_app.settings import Settings
-from streams_app.subscribers.loading import catalogue_of
-from streams_app.subscribers.subscription import subscriptions_of
+from streams_app.subscribers.declaration.loading import catalogue_of
+from streams_app.subscribers.declaration.subscription import subscriptions_of
 
 STANDS_SECONDS: Final = 3.0
 """A transaction whose begin has not moved for so long is told: others come and go."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streams_app.operations.dead_letters import DeadLetterListing, ShownDeadLetter
     from streams_app.operations.replay import DeadLetterReplay, ReplayProgress
     from streams_app.operations.store_replay import StoreReplay
-    from streams_app.subscribers.subscription import Subscription
+    from streams_app.subscribers.declaration.subscription import Subscription
 _POSITION: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
 WORDS: Final = {"fold": "fold", "store": "read store", "subscriber": "subscriber", "view": "live view"}
 EXIT_SIGNALLED: Final = 128
@@ -96,8 +96,8 @@ def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
 
 def _subscription(settings: Settings, chosen: dict[str, Any]) -> Subscription:
     """The subscriber, with the dead-letter topic that it had under its former name."""
-    from streams_app.subscribers.loading import subscription_named
-    from streams_app.subscribers.subscription import letters_topic
+    from streams_app.subscribers.declaration.loading import subscription_named
+    from streams_app.subscribers.declaration.subscription import letters_topic
 
     found = subscription_named(settings, chosen["subscriber"])
     former = chosen["refused_by"]
@@ -106,7 +106,7 @@ def _subscription(settings: Settings, chosen: dict[str, Any]) -> Subscription:
 
 def _fold(settings: Settings, name: str | None) -> Fold:
     """The fold that was named, or the only one; where there is none somebody who knows only subscribers is asked for one."""
-    from streams_app.subscribers.loading import catalogue_of
+    from streams_app.subscribers.declaration.loading import catalogue_of
 
     if name is None and not settings.folds:
         names = ", ".join(one.name for one in catalogue_of(settings).subscribers)

@@ -18,8 +18,8 @@ from streams_app.settings import Settings
 
 if TYPE_CHECKING:
     from streams_app.cli.tables import Column
-    from streams_app.subscribers.catalogue import Catalogue
-    from streams_app.subscribers.subscription import Subscription
+    from streams_app.subscribers.declaration.catalogue import Catalogue
+    from streams_app.subscribers.declaration.subscription import Subscription
 
 MOST_OFFSETS: Final = 1_000_000
 """A search by id looks at so many offsets, unless it is told otherwise: some seconds."""
@@ -62,7 +62,7 @@ def asyncapi(settings: Settings, against: Path | None) -> int:
     format that has changed.
     """
     from streams_app.events.compatibility import breaking_changes
-    from streams_app.subscribers.described import asyncapi_of
+    from streams_app.subscribers.running.description import asyncapi_of
 
     document = asyncapi_of(settings.app_id, *_declared(settings))
     if against is None:
@@ -109,7 +109,7 @@ def explain(
 
     How the subscriber stands is asked of the worker on this machine, if it runs; everything else of Kafka and Redis.
     """
-    from streams_app.subscribers.loading import subscription_named
+    from streams_app.subscribers.declaration.loading import subscription_named
 
     one = subscription_named(settings, subscriber)
     now_ms = SystemClock().now_ms()
@@ -128,8 +128,8 @@ async def _explained(settings: Settings, one: Subscription, event: str, since_ms
 
 
 def _declared(settings: Settings) -> tuple[Catalogue, tuple[Subscription, ...]]:
-    from streams_app.subscribers.loading import catalogue_of
-    from streams_app.subscribers.subscription import subscriptions_of
+    from streams_app.subscribers.declaration.loading import catalogue_of
+    from streams_app.subscribers.declaration.subscription import subscriptions_of
 
     catalogue = catalogue_of(settings)
     return catalogue, subscriptions_of(catalogue, settings)

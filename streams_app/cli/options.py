@@ -75,7 +75,7 @@ def _loaded(config: Path | None) -> Settings:
     try:
         return Settings.load(config, os.environ)
     except ConfigurationError as error:
-        from streams_app.subscribers.loading import faults_beside
+        from streams_app.subscribers.declaration.loading import faults_beside
 
         raise ConfigurationError([*error.faults, *faults_beside(config, os.environ)]) from error
 

@@ -16,8 +16,8 @@ from streams_app.settings import Settings
 if TYPE_CHECKING:
     from streams_app.operations.reset_fold import ResetPlan
     from streams_app.operations.reset_subscriber import SubscriberPlan
-    from streams_app.subscribers.initial_offsets import At
-    from streams_app.subscribers.subscription import Subscription
+    from streams_app.subscribers.declaration.subscription import Subscription
+    from streams_app.subscribers.state.initial_offsets import At
 
 
 @click.command(name="reset", short_help="Remove a state, or move a subscriber.")
@@ -122,7 +122,7 @@ def _at(text: str) -> At:
 def _reset_subscriber(settings: Settings, name: str, at: At, *, yes: bool) -> None:
     from streams_app.operations.audit import audit
     from streams_app.operations.reset_subscriber import plan_subscriber, reset_subscriber
-    from streams_app.subscribers.loading import subscription_named
+    from streams_app.subscribers.declaration.loading import subscription_named
 
     one = subscription_named(settings, name)
     planned = asyncio.run(plan_subscriber(settings, one, at))

@@ -56,8 +56,8 @@ def command(config: Path | None, app: str | None, log_level: str, log_format: st
     set_up_logging(log_level, log_format)
     try:
         if settings.events.catalogue is not None:
-            from streams_app.subscribers.loading import catalogue_of
-            from streams_app.subscribers.subscription import subscriptions_of
+            from streams_app.subscribers.declaration.loading import catalogue_of
+            from streams_app.subscribers.declaration.subscription import subscriptions_of
 
             # What is wrong with it is told before any server is asked: no waiting mends it.
             subscriptions_of(catalogue_of(settings), settings)

@@ -13,11 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from aiokafka.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
+
 from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.producer import TOO_LARGE, Outgoing, Producer
 from streams_app.delivery.rejected_event import NOT_KEPT, RejectedEvent
+from streams_app.errors import text_of
 from streams_app.reasons import Reason
 
 logger = logging.getLogger(__name__)
@@ -149,3 +152,12 @@ def without_content(letter: Outgoing) -> Outgoing:
     headers = [(name, value + told if name == "detail" else value) for name, value in letter.headers]
     headers.append((NOT_KEPT[what], str(len(lost)).encode()))
     return letter._replace(key=letter.key if letter.value else None, value=None, headers=headers)
+
+
+def unacknowledged_text(topic: str, error: BaseException) -> str:
+    """Say why a topic does not acknowledge dead letters, and what to do about it if that is known."""
+    if isinstance(error, UnknownTopicOrPartitionError):
+        return f"its dead-letter topic {topic!r} does not exist: create it with `streams-app topics create`"
+    if isinstance(error, TopicAuthorizationFailedError):
+        return f"its dead-letter topic {topic!r} must not be written to: this worker needs the right WRITE on it"
+    return f"its dead-letter topic {topic!r} does not acknowledge dead letters: {text_of(error)}"

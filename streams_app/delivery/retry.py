@@ -6,6 +6,7 @@ import logging
 from typing import Final
 
 from aiokafka.errors import KafkaError
+from redis.exceptions import OutOfMemoryError
 
 from streams_app.backoff import Backoff
 from streams_app.clock import Clock
@@ -17,6 +18,13 @@ from streams_app.redis_access.client import REDIS_ERRORS
 logger = logging.getLogger(__name__)
 
 DEPENDENCY_ERRORS: Final = (KafkaError, *REDIS_ERRORS, TimeoutError)
+
+
+def waiting_for_label(error: BaseException) -> str:
+    """Map an error of a dependency to the `waiting_for` label of the metrics: broker, redis or redis-memory."""
+    if isinstance(error, KafkaError):
+        return "broker"
+    return "redis-memory" if isinstance(error, OutOfMemoryError) else "redis"
 
 
 MANY: Final = 5

@@ -15,8 +15,8 @@ from streams_app.folding.store.keys import APP_PATTERN
 from streams_app.kafka.admin import admin_client, topics_of
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly
 from streams_app.settings import Settings
-from streams_app.subscribers.loading import catalogue_of
-from streams_app.subscribers.topics import declared_topics
+from streams_app.subscribers.declaration.loading import catalogue_of
+from streams_app.subscribers.running.requirements import declared_topics
 
 logger = logging.getLogger(__name__)
 

@@ -37,7 +37,7 @@ ATTRIBUTES: Final = frozenset(
 SOURCE_BYTES: Final = 12
 """Of the digest of a source in an identity: sources may be long, and stand beside each id that is remembered."""
 SOURCE_CHARACTERS: Final = SOURCE_BYTES * 4 // 3
-"""Those with which an identity begins; ``subscribers/lua/shared/identities.lua`` knows their number, too."""
+"""Those with which an identity begins; ``subscribers/state/lua/shared/identities.lua`` knows their number, too."""
 
 CONTEXT_NAME: Final = re.compile(r"^[a-z0-9]{1,20}$")
 """As CloudEvents wants the names of extensions."""

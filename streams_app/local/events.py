@@ -18,12 +18,12 @@ from streams_app.local.process import LocalProcess
 from streams_app.local.scripts import MemoryScripts
 from streams_app.local.settings import settings_of
 from streams_app.settings import Settings
-from streams_app.subscribers.agent import OnEnded, stop_seconds
-from streams_app.subscribers.catalogue import Catalogue
-from streams_app.subscribers.coroutines import AsyncExecutor, UserLoop
-from streams_app.subscribers.executor import Executor
-from streams_app.subscribers.subscription import Subscription, subscriptions_of
-from streams_app.subscribers.threads import ThreadExecutor
+from streams_app.subscribers.declaration.catalogue import Catalogue
+from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.execution.async_executor import AsyncExecutor, UserLoop
+from streams_app.subscribers.execution.executor import Executor
+from streams_app.subscribers.execution.thread_executor import ThreadExecutor
+from streams_app.subscribers.running.agent import OnEnded, stop_seconds
 
 logger = logging.getLogger(__name__)
 

@@ -14,16 +14,16 @@ from streams_app.events.publishing import Events
 from streams_app.local.broker import LocalBroker
 from streams_app.local.member import LocalMember
 from streams_app.settings import Settings
-from streams_app.subscribers.agent import OnEnded, Serving, serving
-from streams_app.subscribers.catalogue import Lifespan
-from streams_app.subscribers.crash_isolation import CrashIsolation
-from streams_app.subscribers.decoding import decode_of
-from streams_app.subscribers.executor import Executor
-from streams_app.subscribers.initial_offsets import mark_at
-from streams_app.subscribers.lifespan_host import LifespanHost
-from streams_app.subscribers.original_position import again_topic
-from streams_app.subscribers.store import Scripts
-from streams_app.subscribers.subscription import Subscription
+from streams_app.subscribers.declaration.catalogue import Lifespan
+from streams_app.subscribers.declaration.original_position import again_topic
+from streams_app.subscribers.declaration.subscription import Subscription
+from streams_app.subscribers.execution.crash_isolation import CrashIsolation
+from streams_app.subscribers.execution.decoding import decode_of
+from streams_app.subscribers.execution.executor import Executor
+from streams_app.subscribers.running.agent import OnEnded, Serving, serving
+from streams_app.subscribers.running.lifespan_host import LifespanHost
+from streams_app.subscribers.state.initial_offsets import mark_at
+from streams_app.subscribers.state.store import Scripts
 
 MakeSlots: TypeAlias = Callable[[Subscription, OnEnded], Executor]
 """Makes the slots of a subscriber; called on the loop of the process."""

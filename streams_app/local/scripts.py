@@ -1,6 +1,6 @@
 """What Redis keeps of subscribers, in memory: each script as a function that replies as the script does.
 
-``tests/integration/subscribers/test_scripts.py`` compares them with the scripts on a real server.
+``tests/integration/subscribers/state/test_scripts.py`` compares them with the scripts on a real server.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from math import ceil
 from typing import Any
 
 from streams_app.delivery.scripts import FencedError
-from streams_app.subscribers.store import SCRIPTS
-from streams_app.subscribers.token_bucket import TokenBucket, leased
+from streams_app.subscribers.state.store import SCRIPTS
+from streams_app.subscribers.state.token_bucket import TokenBucket, leased
 
 Hash = dict[str, str]
 
 
 class MemoryScripts:
-    """In the place of :class:`streams_app.subscribers.store.ScriptSet`, for all subscribers of a process or of several."""
+    """In the place of :class:`streams_app.subscribers.state.store.ScriptSet`, for all subscribers of a process or of several."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         """Keeps nothing yet.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from streams_app.fold import Fold
 from streams_app.settings import Settings
-from streams_app.subscribers.catalogue import Catalogue
-from streams_app.subscribers.declaration import Records
+from streams_app.subscribers.declaration.catalogue import Catalogue
+from streams_app.subscribers.declaration.subscriber import Records
 
 
 def settings_of(app_id: str, catalogue: Catalogue, folds: Sequence[Fold] = ()) -> Settings:

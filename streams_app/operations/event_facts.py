@@ -13,15 +13,15 @@ from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.formatting import counted, escaped, shown, span, time_text
 from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.operations.group_facts import lay_out
-from streams_app.subscribers.crash_isolation import WATCHED_MS
-from streams_app.subscribers.offset_metadata import Note
-from streams_app.subscribers.status import WAITS, words_of
-from streams_app.subscribers.subscription import Subscription
+from streams_app.subscribers.declaration.subscription import Subscription
+from streams_app.subscribers.execution.crash_isolation import WATCHED_MS
+from streams_app.subscribers.execution.status import WAITS, words_of
+from streams_app.subscribers.state.offset_metadata import Note
 
 if TYPE_CHECKING:
     from streams_app.operations.worker_pages import Page
-    from streams_app.subscribers.declaration import Idempotent
-    from streams_app.subscribers.store import AttemptEntry
+    from streams_app.subscribers.declaration.subscriber import Idempotent
+    from streams_app.subscribers.state.store import AttemptEntry
 
 _SUSPENDED: Final = (
     "and it is suspended: its last attempts have all failed. One event at a time is tried until one succeeds, all others wait for "

@@ -28,12 +28,12 @@ from streams_app.operations.event_facts import EventFacts, SearchedOffsets, desc
 from streams_app.operations.groups import redis_of
 from streams_app.operations.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
-from streams_app.subscribers.initial_offsets import committed
-from streams_app.subscribers.keys import SubscriberKeys
-from streams_app.subscribers.offset_metadata import decoded
-from streams_app.subscribers.original_position import again_topic, is_for, taken_apart
-from streams_app.subscribers.store import AttemptEntry
-from streams_app.subscribers.subscription import Subscription
+from streams_app.subscribers.declaration.original_position import again_topic, is_for, taken_apart
+from streams_app.subscribers.declaration.subscription import Subscription
+from streams_app.subscribers.state.initial_offsets import committed
+from streams_app.subscribers.state.keys import SubscriberKeys
+from streams_app.subscribers.state.offset_metadata import decoded
+from streams_app.subscribers.state.store import AttemptEntry
 
 Ranges: TypeAlias = Mapping[TP, tuple[int, int]]
 """Partition → what of it: [begin, end)."""

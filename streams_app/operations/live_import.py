@@ -22,8 +22,8 @@ from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, req
 from streams_app.kafka.producer import AckedProducer
 from streams_app.live.core.decide import Removal, ViewRule
 from streams_app.settings import LiveView, Settings
-from streams_app.subscribers.loading import catalogue_of
-from streams_app.subscribers.subscription import subscriptions_of
+from streams_app.subscribers.declaration.loading import catalogue_of
+from streams_app.subscribers.declaration.subscription import subscriptions_of
 
 SHOWN_FAULTS: Final = 20
 PARALLEL: Final = 500

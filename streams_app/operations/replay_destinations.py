@@ -2,7 +2,7 @@
 
 An event of a fold is replayed into the partition it came from. A header tells the other folds of the source to skip it, see
 :mod:`streams_app.folding.reading.replay_routing`. An event of a subscriber is replayed into a topic of its application, see
-:mod:`streams_app.subscribers.original_position`: other consumers of the original topic would not know the header.
+:mod:`streams_app.subscribers.declaration.original_position`: other consumers of the original topic would not know the header.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from streams_app.folding.reading.replay_routing import REPLAY_HEADER, replay_tar
 from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.reasons import FOLLOWED, INTERRUPTED, Reason
 from streams_app.settings import Limits, Settings
-from streams_app.subscribers.decoding import decode_of
-from streams_app.subscribers.original_position import OriginalPosition, addressed, again_topic, taken_apart
-from streams_app.subscribers.subscription import Subscription
+from streams_app.subscribers.declaration.original_position import OriginalPosition, addressed, again_topic, taken_apart
+from streams_app.subscribers.declaration.subscription import Subscription
+from streams_app.subscribers.execution.decoding import decode_of
 
 
 class Destination(Protocol):

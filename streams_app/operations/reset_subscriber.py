@@ -13,9 +13,9 @@ from streams_app.kafka.admin import admin_client
 from streams_app.kafka.group_offsets import member_count
 from streams_app.operations.groups import redis_of
 from streams_app.settings import Settings
-from streams_app.subscribers.initial_offsets import At, committed, place, places
-from streams_app.subscribers.keys import scan_pattern
-from streams_app.subscribers.subscription import Subscription
+from streams_app.subscribers.declaration.subscription import Subscription
+from streams_app.subscribers.state.initial_offsets import At, committed, place, places
+from streams_app.subscribers.state.keys import scan_pattern
 
 SCAN_COUNT = 1_000
 

@@ -12,11 +12,11 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.admin import Topic, admin_client, create_topics, partition_counts, topics_of
 from streams_app.operations.groups import redis_of
 from streams_app.settings import Settings
-from streams_app.subscribers.initial_offsets import committed, place, place_new, places, were_added
-from streams_app.subscribers.keys import SubscriberKeys
-from streams_app.subscribers.loading import catalogue_of
-from streams_app.subscribers.subscription import Subscription, subscriptions_of
-from streams_app.subscribers.topics import declared_topics
+from streams_app.subscribers.declaration.loading import catalogue_of
+from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.running.requirements import declared_topics
+from streams_app.subscribers.state.initial_offsets import committed, place, place_new, places, were_added
+from streams_app.subscribers.state.keys import SubscriberKeys
 
 
 @dataclass(slots=True)

@@ -1,6 +1,10 @@
-"""Functions that consume events: each has progress, retries, dead letters and metrics of its own.
+"""Functions that are called for each event of a topic, each with progress, retries, dead letters and metrics of its own.
 
-`declaration`, `retries`, `received` and `catalogue` are what users write. `window`, `note`, `retrying`, `order` and `work` decide
-and touch nothing. `store` keeps in Redis what was begun, and which ids were seen; `runner`, `coroutines` and `threads` call the
-functions; `processor` and `dispatcher` say which event is next, and `agent` is a subscriber as it runs in a worker.
+The rooms, each of which imports only from those before it:
+
+* ``declaration``: what users write, and what the settings make of it (pure, but for importing the catalogue).
+* ``state``: what outlives a process: finished offsets, commit metadata, and the keys and scripts in Redis.
+* ``execution``: executor slots, queues, retries, dead letters and metrics; which event is next.
+* ``guarantees``: at least once, deduplicated, at most once: what is written down before and after an attempt.
+* ``running``: the processor of one partition, the consumer of one subscriber, all subscribers of a worker.
 """

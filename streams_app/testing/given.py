@@ -7,8 +7,8 @@ from typing import Any
 
 from streams_app.events.declaration import Event
 from streams_app.settings import Settings
-from streams_app.subscribers.catalogue import Catalogue
-from streams_app.subscribers.declaration import Subscriber
+from streams_app.subscribers.declaration.catalogue import Catalogue
+from streams_app.subscribers.declaration.subscriber import Subscriber
 
 
 def given_faults(declared: Sequence[object], settings: object) -> list[str]:

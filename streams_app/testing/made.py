@@ -16,9 +16,9 @@ from streams_app.events.parent import Publisher
 from streams_app.folding.core.record import FoldedRecord
 from streams_app.local.broker import LocalRecord
 from streams_app.settings import Limits
-from streams_app.subscribers.declaration import Records, Subscriber
-from streams_app.subscribers.decoding import decode_of
-from streams_app.subscribers.received import Received
+from streams_app.subscribers.declaration.received import Received
+from streams_app.subscribers.declaration.subscriber import Records, Subscriber
+from streams_app.subscribers.execution.decoding import decode_of
 
 
 def record_of(source: Records[Any], data: Any, number: int, now_ms: int, fold_id: str | None, group: str | None) -> FoldedRecord:

@@ -15,19 +15,19 @@ from streams_app.local.broker import LocalBroker, MemoryProducer
 from streams_app.local.member import IN_TIMER, LocalMember
 from streams_app.local.process import LocalProcess
 from streams_app.settings import Settings
-from streams_app.subscribers.agent import OnEnded
-from streams_app.subscribers.catalogue import Catalogue
-from streams_app.subscribers.coroutines import AsyncExecutor
-from streams_app.subscribers.executor import Attempt, Executor
-from streams_app.subscribers.store import Scripts
-from streams_app.subscribers.subscriber_metrics import attempted
-from streams_app.subscribers.subscription import Subscription
-from streams_app.subscribers.threads import call_inline
+from streams_app.subscribers.declaration.catalogue import Catalogue
+from streams_app.subscribers.declaration.subscription import Subscription
+from streams_app.subscribers.execution.async_executor import AsyncExecutor
+from streams_app.subscribers.execution.executor import Attempt, Executor
+from streams_app.subscribers.execution.subscriber_metrics import attempted
+from streams_app.subscribers.execution.thread_executor import call_inline
+from streams_app.subscribers.running.agent import OnEnded
+from streams_app.subscribers.state.store import Scripts
 from streams_app.testing.seen import Run
 from streams_app.testing.virtual_time import VirtualLoop, VirtualTime
 
 if TYPE_CHECKING:
-    from streams_app.subscribers.received import Received
+    from streams_app.subscribers.declaration.received import Received
 
 R = TypeVar("R")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from streams_app.local.broker import LocalRecord
-from streams_app.subscribers.subscriber_metrics import Attempted
+from streams_app.subscribers.execution.subscriber_metrics import Attempted
 
 
 @dataclass(slots=True, eq=False)

@@ -24,11 +24,11 @@ from streams_app.folding.core.record import FoldedRecord
 from streams_app.formatting import milliseconds, parse_duration
 from streams_app.local.settings import settings_of
 from streams_app.settings import Settings
-from streams_app.subscribers.catalogue import Catalogue
-from streams_app.subscribers.declaration import Records, Subscriber, subscriber
-from streams_app.subscribers.decoding import decode_of
-from streams_app.subscribers.received import Received
-from streams_app.subscribers.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.declaration.catalogue import Catalogue
+from streams_app.subscribers.declaration.received import Received
+from streams_app.subscribers.declaration.subscriber import Records, Subscriber, subscriber
+from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.execution.decoding import decode_of
 from streams_app.testing.folds import FoldTester
 from streams_app.testing.given import catalogue_of_given, given_faults
 from streams_app.testing.idempotence import assert_idempotent

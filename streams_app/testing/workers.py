@@ -11,8 +11,8 @@ from streams_app.delivery.batch import TP
 from streams_app.local.broker import LocalBroker, MemoryProducer
 from streams_app.local.scripts import MemoryScripts
 from streams_app.settings import Settings
-from streams_app.subscribers.catalogue import Catalogue
-from streams_app.subscribers.subscription import Subscription
+from streams_app.subscribers.declaration.catalogue import Catalogue
+from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.testing.processes import Process, VirtualEvents
 from streams_app.testing.seen import Run
 from streams_app.testing.stage import Stage

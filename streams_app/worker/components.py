@@ -35,7 +35,7 @@ from streams_app.read_store.agents.access import require_store_access
 from streams_app.read_store.agents.agent import ReadStoreAgent
 from streams_app.redis_access.client import REDIS_ERRORS, connect, require_access, require_rights, why_unreachable
 from streams_app.settings import Settings
-from streams_app.subscribers.running import Subscribers
+from streams_app.subscribers.running.subscribers import Subscribers
 from streams_app.worker.selection import Selection
 from streams_app.worker.watchdog import Folding, Watchdog
 

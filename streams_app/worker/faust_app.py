@@ -32,7 +32,7 @@ from streams_app.kafka.tables import NoTables
 from streams_app.logs import hold_back_libraries
 from streams_app.process import leave
 from streams_app.settings import Settings
-from streams_app.subscribers.starting import require_topics
+from streams_app.subscribers.running.requirements import require_topics
 from streams_app.worker.components import Components, assemble
 from streams_app.worker.selection import everything
 from streams_app.worker.watchdog import Folding

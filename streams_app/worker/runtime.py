@@ -17,8 +17,7 @@ from streams_app.errors import InternalError, StreamsAppError
 from streams_app.kafka.member import wait
 from streams_app.process import leave_in_time, search_cycles_rarely
 from streams_app.settings import Settings
-from streams_app.subscribers.rights import enabled_of, needed_apart
-from streams_app.subscribers.starting import require_rights, require_topics
+from streams_app.subscribers.running.requirements import enabled_of, needed_apart, require_rights, require_topics
 from streams_app.worker.components import BEAT_SECONDS, assemble
 from streams_app.worker.faust_app import FoldingApp, create_app
 from streams_app.worker.selection import Selection, select

@@ -24,8 +24,8 @@ from streams_app.journal.store import journal_store as journal_store_module
 from streams_app.journal.store.journal_store import script_text as journal_script_text
 from streams_app.live.store import view_store as view_store_module
 from streams_app.live.store.view_store import script_text as view_script_text
-from streams_app.subscribers import store as store_module
-from streams_app.subscribers.store import text_of
+from streams_app.subscribers.state import store as store_module
+from streams_app.subscribers.state.store import text_of
 
 SUBSCRIBERS = "subscribers/"
 VIEWS = "live/"

@@ -6,13 +6,15 @@ from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
 
-PROCESSOR = "subscribers.processor:SubscriberProcessor"
-ONCE = "subscribers.deduplicated:DeduplicatedProcessor"
-NOTING = "subscribers.begin_log:BeginLog"
+PROCESSOR = "subscribers.guarantees.processor:SubscriberProcessor"
+ONCE = "subscribers.guarantees.deduplicated:DeduplicatedProcessor"
+NOTING = "subscribers.guarantees.begin_log:BeginLog"
 CRASHES = ("lossy crash:4 rebalance:4", "lossy crash zombie rebalance drops history")
 
 FINISHED_WITHOUT_ITS_LETTER: Final = Change(
-    "subscribers.letters:DeadLetterWriter.put", "self._has_some.set()", "self._on_acknowledged([work])\nself._has_some.set()"
+    "subscribers.execution.dead_letter_writer:DeadLetterWriter.put",
+    "self._has_some.set()",
+    "self._on_acknowledged([work])\nself._has_some.set()",
 )
 
 UNKNOWN: Final = (
@@ -87,7 +89,7 @@ UNKNOWN: Final = (
     ),
 )
 
-NO = "subscribers.at_most_once:AtMostOnceProcessor"
+NO = "subscribers.guarantees.at_most_once:AtMostOnceProcessor"
 LOSSES = ("history wipe:2 rollback:2", "lossy wipe rollback crash zombie rebalance drops")
 
 AT_MOST_ONCE: Final = (
@@ -99,7 +101,7 @@ AT_MOST_ONCE: Final = (
             Change(
                 f"{NO}._note",
                 "return encoded(low, self._noted(window.must_be_noted()))",
-                "from streams_app.subscribers.offset_metadata import fitted\nreturn fitted(low, whole, MOST_NOTE_BYTES)",
+                "from streams_app.subscribers.state.offset_metadata import fitted\nreturn fitted(low, whole, MOST_NOTE_BYTES)",
             ),
             Change(f"{NO}._fits", "return fits(window.low, self._noted(window.must_be_noted()), most_bytes)", "return True"),
         ),

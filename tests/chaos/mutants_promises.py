@@ -13,7 +13,7 @@ BY_HAND: Final = (
         ("", "history crash:4"),
         (
             Change(
-                "subscribers.beginning:found",
+                "subscribers.guarantees.restored_position:found",
                 "window = OffsetTracker(next(CLAIMS), mark.offset, NOTHING",
                 "window = OffsetTracker(next(CLAIMS), mark.offset + (note is None), NOTHING",
             ),
@@ -28,7 +28,7 @@ IN_ORDER: Final = (
         ("", "history"),
         (
             Change(
-                "subscribers.processor:SubscriberProcessor._put_off",
+                "subscribers.guarantees.processor:SubscriberProcessor._put_off",
                 "self._waiting.push(work, due_ms)",
                 "self._waiting.push(work, due_ms)\n"
                 "if self._order is not None and (behind := self._order._behind.get(work.record.key)):\n"
@@ -44,7 +44,7 @@ KEPT_PLACE: Final = Mutant(
     ("drops:9 rebalance:9", "drops:9 rebalance:2", "rebalance:9 history"),
     (
         Change(
-            "subscribers.agent:SubscriberProcessors.of",
+            "subscribers.running.agent:SubscriberProcessors.of",
             "kind(tp, self._context)",
             'vars(self).setdefault("kept", {}).setdefault(tp, kind(tp, self._context))',
         ),
@@ -58,13 +58,13 @@ IN_PARTS: Final = {
             "a note is believed beyond the end of the log",
             "It is that of another log (astubbs/parallel-consumer #480).",
             (),
-            (Change("subscribers.offset_metadata:decoded", "if parts and parts[-1].end > log_end:", "if False:"),),
+            (Change("subscribers.state.offset_metadata:decoded", "if parts and parts[-1].end > log_end:", "if False:"),),
         ),
         Mutant(
             "the result of an old claim is taken",
             "The record is the new claim's to finish.",
             (),
-            (Change("subscribers.offset_tracker:OffsetTracker.finish_all", "if claim != self.claim:", "if False:"),),
+            (Change("subscribers.state.offset_tracker:OffsetTracker.finish_all", "if claim != self.claim:", "if False:"),),
         ),
         Mutant(
             "a suspension counts attempts",
@@ -72,7 +72,7 @@ IN_PARTS: Final = {
             (),
             (
                 Change(
-                    "subscribers.retrying:CircuitBreaker.counts",
+                    "subscribers.execution.circuit_breaker:CircuitBreaker.counts",
                     "return not self.is_suspended or now_ms - self._since_ms >= self._patience_ms",
                     "return True",
                 ),
@@ -84,7 +84,7 @@ IN_PARTS: Final = {
             (),
             (
                 Change(
-                    "subscribers.processor:SubscriberProcessor.in_flight",
+                    "subscribers.guarantees.processor:SubscriberProcessor.in_flight",
                     "unfinished >= MOST_UNFINISHED",
                     "unfinished >= MOST_UNFINISHED or len(self._waiting)",
                 ),
@@ -96,7 +96,7 @@ IN_PARTS: Final = {
             (),
             (
                 Change(
-                    "subscribers.original_position:is_for",
+                    "subscribers.declaration.original_position:is_for",
                     "return bool(headers) and headers[0] == (REPLAY_HEADER, subscriber.encode())",
                     "return True",
                 ),
@@ -120,9 +120,10 @@ IN_PARTS: Final = {
             (),
             (
                 Change(
-                    "subscribers.at_most_once:AtMostOnceProcessor._begin_of",
+                    "subscribers.guarantees.at_most_once:AtMostOnceProcessor._begin_of",
                     'raise self._not_placed("has no commit")',
-                    "from streams_app.subscribers.beginning import begin_of\nreturn begin_of(self._context, claim)",
+                    "from streams_app.subscribers.guarantees.restored_position import begin_of\n"
+                    "return begin_of(self._context, claim)",
                 ),
             ),
         ),
@@ -132,7 +133,7 @@ IN_PARTS: Final = {
             (),
             (
                 Change(
-                    "subscribers.threads:ThreadExecutor._serve",
+                    "subscribers.execution.thread_executor:ThreadExecutor._serve",
                     "call_inline(self._function, call.event)",
                     'with vars(threading).setdefault("pool", threading.Semaphore(2)):\n    call_inline(self._function, call.event)',
                 ),

@@ -6,9 +6,9 @@ from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
 
-PROCESSOR = "subscribers.processor:SubscriberProcessor"
-AGAIN_PROCESSOR = "subscribers.at_least_once:AtLeastOnceProcessor"
-WINDOW = "subscribers.offset_tracker:OffsetTracker"
+PROCESSOR = "subscribers.guarantees.processor:SubscriberProcessor"
+AGAIN_PROCESSOR = "subscribers.guarantees.at_least_once:AtLeastOnceProcessor"
+WINDOW = "subscribers.state.offset_tracker:OffsetTracker"
 
 AGAIN: Final = (
     Mutant(
@@ -47,7 +47,7 @@ AGAIN: Final = (
         ("history lossy:6 zombie:4", "fragile:letter lossy:4 crash:4 rebalance:4", "lossy:6 crash:8 history rebalance:6"),
         (
             Change(
-                "subscribers.letters:DeadLetterWriter.put",
+                "subscribers.execution.dead_letter_writer:DeadLetterWriter.put",
                 "self._has_some.set()",
                 "self._on_acknowledged([work])\nself._has_some.set()",
             ),
@@ -59,7 +59,7 @@ AGAIN: Final = (
         ("history", "lossy drops:3 rebalance:2"),
         (
             Change(
-                "subscribers.retrying:RetryQueue.pop_due",
+                "subscribers.execution.queues:RetryQueue.pop_due",
                 "if self._heap and self._heap[0][0] <= now_ms:",
                 "while len(self._heap) > 1 and self._heap[1][0] <= now_ms:\n    heapq.heappop(self._heap)\n"
                 "if self._heap and self._heap[0][0] <= now_ms:",
@@ -82,7 +82,7 @@ AGAIN: Final = (
         "what retention took is passed over in silence",
         "Events are lost, and nobody is told.",
         ("retention:3", "retention lossy crash"),
-        (Change("subscribers.beginning:found", "logger.error(", "logger.debug("),),
+        (Change("subscribers.guarantees.restored_position:found", "logger.error(", "logger.debug("),),
     ),
     Mutant(
         "attempts are counted afterwards",
@@ -95,7 +95,7 @@ AGAIN: Final = (
                 "pass",
             ),
             Change(
-                "subscribers.attempt_log:AttemptLog._see_begun",
+                "subscribers.guarantees.attempt_log:AttemptLog._see_begun",
                 "elif call.outcome is None and not call.whose.deaths:",
                 "elif False:",
             ),
@@ -129,7 +129,13 @@ AS_OFTEN: Final = (
         "twice the attempts",
         "What always fails is tried more often than it is declared.",
         ("",),
-        (Change("subscribers.work:_after_failure", "work.attempts >= rule.attempts", "work.attempts >= 2 * rule.attempts"),),
+        (
+            Change(
+                "subscribers.execution.in_flight_event:_after_failure",
+                "work.attempts >= rule.attempts",
+                "work.attempts >= 2 * rule.attempts",
+            ),
+        ),
     ),
     Mutant(
         "what has ended well runs once more",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from streams_app.delivery.group_consumer import Committed
 from streams_app.delivery.offset_metadata import offsets_in
 from streams_app.delivery.producer import Outgoing
-from streams_app.subscribers.offset_metadata import decoded
-from streams_app.subscribers.offset_tracker import NOTHING
+from streams_app.subscribers.state.offset_metadata import decoded
+from streams_app.subscribers.state.offset_tracker import NOTHING
 from tests.chaos.simulation_claims import ClaimOf, DoneUnder
 from tests.chaos.simulation_kafka import Log
 from tests.chaos.simulation_ledger import marks_in

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from streams_app.subscribers.intervals import Interval
+from streams_app.subscribers.state.intervals import Interval
 
 ClaimOf: TypeAlias = tuple[str, float]
 """Name of the worker, and when it asked for the commit."""

@@ -11,10 +11,10 @@ from unittest.mock import patch
 from streams_app.delivery.batch import TP
 from streams_app.delivery.offset_metadata import commit_of
 from streams_app.delivery.processor import OffsetAndMetadata, Processors
-from streams_app.subscribers.context import DecodedRecord
-from streams_app.subscribers.offset_metadata import Note, decoded, encoded
-from streams_app.subscribers.offset_tracker import NOTHING
-from streams_app.subscribers.received import Received, Retry
+from streams_app.subscribers.declaration.received import Received, Retry
+from streams_app.subscribers.execution.decoding import DecodedRecord
+from streams_app.subscribers.state.offset_metadata import Note, decoded, encoded
+from streams_app.subscribers.state.offset_tracker import NOTHING
 from tests.chaos.simulation_calls import NAME, CallLedger, fate_of, note_in
 from tests.chaos.simulation_kafka import Log, Record
 from tests.chaos.simulation_redis import named
@@ -186,7 +186,7 @@ class AtMostOnce(Once):
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
         """Notes have room for a few runs."""
-        with super().limits(seed), patch("streams_app.subscribers.at_most_once.MOST_NOTE_BYTES", 35 + seed % 20):
+        with super().limits(seed), patch("streams_app.subscribers.guarantees.at_most_once.MOST_NOTE_BYTES", 35 + seed % 20):
             yield
 
     def processors(self, worker: Worker) -> Processors:

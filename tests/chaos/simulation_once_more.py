@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from streams_app.delivery.group_consumer import Committed
 from streams_app.delivery.processor import Processors
-from streams_app.subscribers.received import Retry
+from streams_app.subscribers.declaration.received import Retry
 from tests.chaos.simulation_calls import FATES
 from tests.chaos.simulation_once import AtMostOnce, Once
 from tests.chaos.simulation_subscribing import Subscribing
@@ -36,7 +36,7 @@ class ByKeyWithRoom(ByKey):
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
         """As of its kind, but for the notes."""
-        with super().limits(seed), patch("streams_app.subscribers.at_most_once.MOST_NOTE_BYTES", ROOM_BYTES):
+        with super().limits(seed), patch("streams_app.subscribers.guarantees.at_most_once.MOST_NOTE_BYTES", ROOM_BYTES):
             yield
 
 

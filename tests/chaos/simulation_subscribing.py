@@ -18,17 +18,18 @@ from streams_app.events.declaration import Event
 from streams_app.fold import Fold
 from streams_app.health.metrics import Metrics
 from streams_app.settings import Settings
-from streams_app.subscribers.agent import AHEAD, SubscriberProcessors
-from streams_app.subscribers.context import DecodedRecord, SubscriberContext
-from streams_app.subscribers.coroutines import AsyncExecutor
-from streams_app.subscribers.declaration import Subscriber, subscriber
-from streams_app.subscribers.dispatcher import Dispatcher
-from streams_app.subscribers.keys import SubscriberKeys
-from streams_app.subscribers.processor import LEAVE_SECONDS
-from streams_app.subscribers.received import Received, Reject
-from streams_app.subscribers.retries import Retries
-from streams_app.subscribers.store import ScriptSet, SubscriberStore
-from streams_app.subscribers.subscriber_metrics import SubscriberMetrics
+from streams_app.subscribers.declaration.received import Received, Reject
+from streams_app.subscribers.declaration.retries import Retries
+from streams_app.subscribers.declaration.subscriber import Subscriber, subscriber
+from streams_app.subscribers.execution.async_executor import AsyncExecutor
+from streams_app.subscribers.execution.context import SubscriberContext
+from streams_app.subscribers.execution.decoding import DecodedRecord
+from streams_app.subscribers.execution.dispatcher import Dispatcher
+from streams_app.subscribers.execution.subscriber_metrics import SubscriberMetrics
+from streams_app.subscribers.guarantees.processor import LEAVE_SECONDS
+from streams_app.subscribers.running.agent import AHEAD, SubscriberProcessors
+from streams_app.subscribers.state.keys import SubscriberKeys
+from streams_app.subscribers.state.store import ScriptSet, SubscriberStore
 from tests.chaos.simulation_calls import ATTEMPTS, NAME, CallLedger, fate_of
 from tests.chaos.simulation_kafka import Sender
 from tests.chaos.simulation_redis import Link, named
@@ -78,8 +79,8 @@ class Subscribing:
     def limits(self, seed: int) -> Iterator[None]:
         """Few calls ahead, small windows and notes."""
         with (
-            patch("streams_app.subscribers.dispatcher.FEWEST_AHEAD", 1 + seed % 4),
-            patch("streams_app.subscribers.processor.MOST_UNFINISHED", 5 + seed % 30),
+            patch("streams_app.subscribers.execution.dispatcher.FEWEST_AHEAD", 1 + seed % 4),
+            patch("streams_app.subscribers.guarantees.processor.MOST_UNFINISHED", 5 + seed % 30),
         ):
             yield
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from streams_app.errors import TryAgainError
-from streams_app.subscribers.declaration import Idempotent
-from streams_app.subscribers.executor import HUNG_MS
+from streams_app.subscribers.declaration.subscriber import Idempotent
+from streams_app.subscribers.execution.executor import HUNG_MS
 from tests.chaos import subscribed
 from tests.chaos.stage import Stage
 from tests.chaos.subscribers_judge import Place

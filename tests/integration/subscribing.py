@@ -22,13 +22,13 @@ from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.kafka.producer import AckedProducer
 from streams_app.settings import Settings
-from streams_app.subscribers.agent import SubscriberAgent
-from streams_app.subscribers.context import DecodedRecord
-from streams_app.subscribers.coroutines import UserLoop
-from streams_app.subscribers.crash_isolation import CrashIsolation
-from streams_app.subscribers.declaration import subscriber
-from streams_app.subscribers.loop_monitor import LoopMonitor
-from streams_app.subscribers.received import Received
+from streams_app.subscribers.declaration.received import Received
+from streams_app.subscribers.declaration.subscriber import subscriber
+from streams_app.subscribers.execution.async_executor import UserLoop
+from streams_app.subscribers.execution.crash_isolation import CrashIsolation
+from streams_app.subscribers.execution.decoding import DecodedRecord
+from streams_app.subscribers.execution.loop_monitor import LoopMonitor
+from streams_app.subscribers.running.agent import SubscriberAgent
 from tests.conftest import Names
 from tests.helpers import create_topics, produce, read_topic, wait_until
 from tests.integration.site import SESSION

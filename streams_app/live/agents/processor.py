@@ -17,7 +17,7 @@ from redis.exceptions import OutOfMemoryError
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.clocks import AcknowledgedUntil, TrustedClock, advanced, is_caught_up
-from streams_app.delivery.dead_letters import DeadLetters
+from streams_app.delivery.dead_letters import DeadLetters, unacknowledged_text
 from streams_app.delivery.fingerprints import followed_by
 from streams_app.delivery.processor import Claim, LogBounds, OffsetAndMetadata, Processor, Processors
 from streams_app.delivery.tasks import ended, run
@@ -30,7 +30,6 @@ from streams_app.live.store.keys import view_keys
 from streams_app.live.store.view_store import ApplyReply, ExpireReply, LiveClaim, LiveScripts, ViewMetadata, ViewStart, ViewStore
 from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.settings.live import LiveView
-from streams_app.subscribers.faults import fault_of_letters
 
 logger = logging.getLogger(__name__)
 
@@ -267,7 +266,7 @@ class ViewProcessor(Processor):
 
     def _on_unsent(self, topic: str, error: BaseException) -> None:
         """Says which topic stands in the way; the worker is not stuck while it waits for it."""
-        self._context.outages.failed(TryAgainError(fault_of_letters(topic, error)), self)
+        self._context.outages.failed(TryAgainError(unacknowledged_text(topic, error)), self)
 
     async def _expire_once(self, claim: Claim, *, moves_clock: bool) -> None:
         """Removes some of what is due by the clock of the partition.

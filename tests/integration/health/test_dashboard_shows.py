@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from streams_app.subscribers.status import WAITS
+from streams_app.subscribers.execution.status import WAITS
 from tests.helpers import wait_until
 from tests.integration.commands import run
 from tests.integration.site import LIMIT_SECONDS, Site

@@ -23,7 +23,7 @@ from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processors
 from streams_app.health.status import Status
 from streams_app.kafka.member import GroupMember
 from streams_app.settings import Settings
-from streams_app.subscribers.offset_metadata import MOST_NOTE_BYTES
+from streams_app.subscribers.state.offset_metadata import MOST_NOTE_BYTES
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, wait_until
 from tests.integration.site import SESSION

@@ -17,9 +17,9 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka import group_offsets
 from streams_app.operations.explain_event import SearchScope, explain_event
 from streams_app.settings import RedisSettings
-from streams_app.subscribers.declaration import subscriber
-from streams_app.subscribers.received import Received, Reject
-from streams_app.subscribers.subscription import Subscription
+from streams_app.subscribers.declaration.received import Received, Reject
+from streams_app.subscribers.declaration.subscriber import subscriber
+from streams_app.subscribers.declaration.subscription import Subscription
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import create_topics, produce, wait_until
 from tests.integration import subscribing

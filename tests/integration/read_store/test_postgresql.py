@@ -223,7 +223,7 @@ def settings_of(url: str, **given: Any) -> ReadStoreSettings:
     return ReadStoreSettings.model_validate({"name": "dashboard", "url": url, "folds": ["f"], "source": "carried", **given})
 
 
-async def fault_of(settings: ReadStoreSettings) -> str:
+async def waiting_for_label(settings: ReadStoreSettings) -> str:
     store = PostgresStore(settings)
     with pytest.raises(TryAgainError) as caught:
         await store.progress()
@@ -245,12 +245,15 @@ async def test_a_password_is_read_from_its_file_for_each_connection(guarded_url:
 
     assert ["created table folded_values", "created table folded_values_progress"] == done
     assert "wrong-1" not in str(caught.value)
-    assert "password" in await fault_of(settings_of(guarded_url))
+    assert "password" in await waiting_for_label(settings_of(guarded_url))
 
 
 async def test_a_password_in_the_url_is_in_no_message(guarded_url: str) -> None:
-    assert "reader" not in (await fault_of(settings_of(guarded_url.replace("reader@", "reader:s3cret-8@")))).partition(": ")[0]
-    assert "s3cret" not in await fault_of(settings_of(guarded_url.replace("reader@", "reader:s3cret-8@")))
+    assert (
+        "reader"
+        not in (await waiting_for_label(settings_of(guarded_url.replace("reader@", "reader:s3cret-8@")))).partition(": ")[0]
+    )
+    assert "s3cret" not in await waiting_for_label(settings_of(guarded_url.replace("reader@", "reader:s3cret-8@")))
 
 
 async def test_only_a_server_with_a_certificate_of_the_authority_is_spoken_to(postgresql: PostgreSQL, tmp_path: Path) -> None:
@@ -260,8 +263,8 @@ async def test_only_a_server_with_a_certificate_of_the_authority_is_spoken_to(po
         store = PostgresStore(settings_of(url, ssl_cafile=ours.certificate))
         missing = await store.missing()
         await store.close()
-        distrusted = await fault_of(settings_of(url, ssl_cafile=other.certificate))
-    without = await fault_of(settings_of(postgresql.url, ssl_cafile=ours.certificate))
+        distrusted = await waiting_for_label(settings_of(url, ssl_cafile=other.certificate))
+    without = await waiting_for_label(settings_of(postgresql.url, ssl_cafile=ours.certificate))
 
     assert ["table folded_values", "table folded_values_progress"] == missing
     assert "certificate verify failed" in distrusted

@@ -26,7 +26,7 @@ from streams_app.events.folded import FoldInfo
 from streams_app.fold import Fold
 from streams_app.folding.core.record import RecordShape, Sealed, render
 from streams_app.settings import EventsSettings, Limits, Settings
-from streams_app.subscribers.subscription import subscriptions_of
+from streams_app.subscribers.declaration.subscription import subscriptions_of
 
 ID, FIRST = str(uuid.UUID(int=1)), "2024-01-01T00:00:00Z"
 TEXTS = ("a", "1", "1.5", "true", "likes", ID, FIRST)

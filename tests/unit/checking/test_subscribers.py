@@ -17,8 +17,8 @@ from streams_app.delivery.offset_metadata import commit_of
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.fold import Fold
 from streams_app.settings import EventsSettings, Settings
-from streams_app.subscribers.initial_offsets import mark_at
-from streams_app.subscribers.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.state.initial_offsets import mark_at
 from tests.shop import OrderPaid, catalogue, order_paid, recompute, ship
 
 HOUR_MS = 3_600_000

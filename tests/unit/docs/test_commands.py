@@ -41,7 +41,7 @@ def calls(page: Path) -> Iterator[str]:
     yield from re.findall(r"`((?:streams-app|make) [^`]+)`", prose)
 
 
-def fault_of(words: list[str], command: click.Command) -> str | None:
+def waiting_for_label(words: list[str], command: click.Command) -> str | None:
     """What is wrong with a call; None: it is one that the command understands."""
     while isinstance(command, click.Group) and words:
         inner = command.get_command(click.Context(command), words[0])
@@ -58,12 +58,12 @@ def fault_in(call: str) -> str | None:
     """The same for a call as it is typed: of ``streams-app`` or of ``make``."""
     program, *words = shlex.split(call)
     if program == "streams-app":
-        return fault_of(words, group)
+        return waiting_for_label(words, group)
     target, *settings = words
     if not re.search(rf"^{re.escape(target)}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE):
         return f"no target {target!r}"
     given = [word.removeprefix("ARGS=") for word in settings if word.startswith("ARGS=")]
-    return fault_of(shlex.split(given[0]), TARGETS[target]) if given else None
+    return waiting_for_label(shlex.split(given[0]), TARGETS[target]) if given else None
 
 
 def anchors(page: Path) -> set[str]:

@@ -18,10 +18,10 @@ from streams_app.health.metric_table import METRICS
 from streams_app.live.hub.tokens import COOKIE
 from streams_app.operations.dead_letter import RECEIPT_HEADER
 from streams_app.settings import Settings
-from streams_app.subscribers.declaration import subscriber
-from streams_app.subscribers.letters import DeadLetterWriter
-from streams_app.subscribers.received import Received
-from streams_app.subscribers.work import InFlightEvent, letter
+from streams_app.subscribers.declaration.received import Received
+from streams_app.subscribers.declaration.subscriber import subscriber
+from streams_app.subscribers.execution.dead_letter_writer import DeadLetterWriter
+from streams_app.subscribers.execution.in_flight_event import InFlightEvent, letter
 from tests.pages import PAGES, ROOT, name_of
 from tests.reference import REFERENCE, settings, written
 from tests.test_house import FLOORS

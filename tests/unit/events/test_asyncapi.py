@@ -17,8 +17,8 @@ from streams_app import Catalogue, Event, Settings
 from streams_app.cli import run
 from streams_app.events.codec import encode
 from streams_app.events.compatibility import breaking_changes
-from streams_app.subscribers.described import asyncapi_of
-from streams_app.subscribers.subscription import subscriptions_of
+from streams_app.subscribers.declaration.subscription import subscriptions_of
+from streams_app.subscribers.running.description import asyncapi_of
 from tests.shop import SETTINGS, OrderPaid, PaidBy, catalogue, order_paid
 
 

@@ -13,12 +13,12 @@ from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.operations.event_facts import EventFacts, SearchedOffsets, describe, describe_none, worker_text
 from streams_app.operations.worker_pages import Page
 from streams_app.settings import Settings
-from streams_app.subscribers.crash_isolation import WATCHED_MS
-from streams_app.subscribers.intervals import Interval
-from streams_app.subscribers.offset_metadata import Note
-from streams_app.subscribers.offset_tracker import Above
-from streams_app.subscribers.store import AttemptEntry
-from streams_app.subscribers.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.execution.crash_isolation import WATCHED_MS
+from streams_app.subscribers.state.intervals import Interval
+from streams_app.subscribers.state.offset_metadata import Note
+from streams_app.subscribers.state.offset_tracker import Above
+from streams_app.subscribers.state.store import AttemptEntry
 from tests import shop
 
 NOW_MS = 1_700_000_000_000

@@ -12,8 +12,8 @@ from streams_app.operations.dead_letter import ListedDeadLetter, Selection, spli
 from streams_app.operations.replay import ReplayFilter, ReplayProgress
 from streams_app.operations.replay_destinations import ReplayOverride, SubscriberDestination
 from streams_app.settings import EventsSettings, Settings
-from streams_app.subscribers.loading import subscription_named
-from streams_app.subscribers.original_position import OriginalPosition, addressed
+from streams_app.subscribers.declaration.loading import subscription_named
+from streams_app.subscribers.declaration.original_position import OriginalPosition, addressed
 
 GOOD = b'{"order_id": "o1", "cents": 5}'
 EVENT = (("ce_id", b"e1"), ("ce_type", b"order.paid"))

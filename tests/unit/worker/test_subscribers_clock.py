@@ -19,7 +19,7 @@ from streams_app.health.status import Status
 from streams_app.local import LocalEvents
 from streams_app.local.scripts import MemoryScripts
 from streams_app.settings import Settings
-from streams_app.subscribers.keys import HOUR_MS
+from streams_app.subscribers.state.keys import HOUR_MS
 from streams_app.worker import components
 from streams_app.worker.components import Components
 from streams_app.worker.runtime import serve

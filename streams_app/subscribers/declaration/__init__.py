@@ -1,0 +1,1 @@
+"""Declarations of subscribers: functions, retries, the catalogue, and what the settings override."""

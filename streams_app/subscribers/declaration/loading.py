@@ -1,0 +1,63 @@
+"""The catalogue that ``events.catalogue`` names, imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from streams_app.errors import ConfigurationError
+from streams_app.importing import attribute_of
+from streams_app.settings import EventsSettings, Settings
+from streams_app.settings.base import suggestion
+from streams_app.settings.loading import legible
+from streams_app.subscribers.declaration.catalogue import Catalogue
+from streams_app.subscribers.declaration.subscription import Subscription, overridden, subscriptions_of
+
+LABEL = "events.catalogue"
+
+
+def catalogue_of(settings: Settings) -> Catalogue:
+    """The catalogue of an application.
+
+    Raises:
+        ConfigurationError: The settings name none, it cannot be imported, or it is something else.
+    """
+    return _named(settings.events)
+
+
+def faults_beside(path: Path | None, environ: Mapping[str, str]) -> list[str]:
+    """What is wrong with ``[subscribers.NAME]`` where the settings have other faults, so that all are told at once.
+
+    Args:
+        path: The file of the settings, as :meth:`Settings.load` takes it.
+        environ: Variables, likewise.
+    """
+    events, overrides = legible(path, environ)
+    if events is None or events.catalogue is None or not overrides:
+        return []
+    try:
+        return overridden(_named(events), overrides)[1]
+    except ConfigurationError as error:
+        return error.faults
+
+
+def _named(events: EventsSettings) -> Catalogue:
+    if events.catalogue is None:
+        raise ConfigurationError([f'{LABEL} is not set: name the catalogue, as in catalogue = "shop.events:catalogue"'])
+    found = attribute_of(LABEL, *events.place)
+    if not isinstance(found, Catalogue):
+        raise ConfigurationError([f"{LABEL}: {events.catalogue} is of type {type(found).__name__}, not Catalogue"])
+    return found
+
+
+def subscription_named(settings: Settings, name: str) -> Subscription:
+    """The subscriber of that name.
+
+    Raises:
+        ConfigurationError: There is none; or as :func:`catalogue_of`.
+    """
+    found = {one.subscriber.name: one for one in subscriptions_of(catalogue_of(settings), settings)}
+    if name not in found:
+        names = list(found)
+        raise ConfigurationError([f"there is no subscriber {name!r}{suggestion(name, names)} (there are: {', '.join(names)})"])
+    return found[name]

@@ -1,0 +1,157 @@
+"""How often and how soon an event is tried again, as its subscriber declares it (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any, Final
+
+from streams_app.errors import ConfigurationError
+from streams_app.formatting import milliseconds, parse_duration, span
+from streams_app.subscribers.declaration.received import Retry
+
+MOST_ATTEMPTS: Final = 1_000
+LARGEST_FACTOR: Final = 100.0
+LONGEST_IN_ALL: Final = timedelta(hours=1)
+"""The low watermark stays at the oldest event that waits: the source has to keep what is above it."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Retries:
+    """A rule for retries: by default 8 attempts, 1 s, 3 s, 9 s … 5 m apart, about 11 minutes in all.
+
+    Attributes:
+        attempts: Maximum number of attempts for one event.
+        first: Maximum delay after the first attempt.
+        factor: Ratio of each delay to the one before it.
+        longest: Maximum delay between attempts; shorter if all delays together would exceed an hour, see :attr:`longest_ms`.
+        never: Errors after which the event becomes a dead letter at once.
+        by: Other rules for some errors.
+    """
+
+    attempts: int
+    first: timedelta
+    factor: float
+    longest: timedelta
+    never: tuple[type[BaseException], ...]
+    by: Mapping[type[BaseException], Retries] = field(hash=False)
+    longest_ms: int = field(init=False, repr=False, compare=False)
+    """The longest delay that is waited: all together are an hour at most."""
+
+    def __init__(
+        self,
+        attempts: int = 8,
+        first: str | timedelta = "1s",
+        factor: float = 3.0,
+        longest: str | timedelta = "5m",
+        never: tuple[type[BaseException], ...] = (),
+        by: Mapping[type[BaseException], Retries] = MappingProxyType({}),
+    ) -> None:
+        """Declares a rule.
+
+        Raises:
+            ConfigurationError: It cannot be so; all faults at once.
+        """
+        faults: list[str] = []
+        rules: Any = by  # no type checker keeps everybody from giving something else
+        given = {
+            "attempts": attempts,
+            "first": duration("first", first, faults),
+            "factor": factor,
+            "longest": duration("longest", longest, faults),
+            "never": tuple(never) if isinstance(never, (tuple, list)) else (never,),
+            "by": MappingProxyType(dict(rules) if isinstance(rules, Mapping) else {}),
+        }
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "longest_ms", milliseconds(self.longest))
+        faults += _faults(self, are_spans=not faults)
+        if not isinstance(rules, Mapping):
+            faults.append(f"by: {rules!r} is no mapping of classes of errors to Retries")
+        if faults:
+            raise ConfigurationError([f"retries: {fault}" for fault in faults])
+        object.__setattr__(self, "longest_ms", _longest_ms(self))
+
+    @property
+    def first_ms(self) -> int:
+        """Delay after the first attempt, at most."""
+        return milliseconds(self.first)
+
+    @property
+    def total_ms(self) -> int:
+        """How long an event waits between its attempts in all, at most."""
+        return round(sum(self.most_ms(attempt) for attempt in range(1, self.attempts)))
+
+    def most_ms(self, attempt: int) -> float:
+        """How long the next attempt follows after this one, at most; the first has number 1."""
+        # The exponent is bounded: the power of a thousand attempts would be beyond a double.
+        return min(self.longest_ms, self.first_ms * self.factor ** min(attempt - 1, 64))
+
+    def rule_for(self, error: BaseException) -> Retries | None:
+        """The rule after an error: that of its nearest class in ``by`` or ``never``; None: never again.
+
+        What is said there of all exceptions is not said of ``Retry``, the word of the function that nothing was done.
+        """
+        for kind in type(error).__mro__:
+            if kind in self.never:
+                return None
+            if kind in self.by:
+                return self.by[kind]
+            if kind is Retry:
+                break
+        return self
+
+
+def duration(label: str, value: Any, faults: list[str]) -> timedelta:
+    """A duration as it was given, or none of any length and one fault more."""
+    try:
+        parsed = parse_duration(value)
+    except ValueError as error:
+        faults.append(f"{label}: {error}")
+        return timedelta(0)
+    return parsed if isinstance(parsed, timedelta) else timedelta(0)
+
+
+def _faults(rule: Any, *, are_spans: bool) -> list[str]:
+    """What is wrong with a rule; of its durations only where they are some."""
+    faults = []
+    if type(rule.attempts) is not int or not 1 <= rule.attempts <= MOST_ATTEMPTS:
+        faults.append(f"attempts = {rule.attempts!r} must be a whole number between 1 and {MOST_ATTEMPTS}")
+    if not isinstance(rule.factor, (int, float)) or not 1 <= rule.factor <= LARGEST_FACTOR:
+        faults.append(f"factor = {rule.factor!r} must be between 1 and {LARGEST_FACTOR:g}")
+    if are_spans and not timedelta(milliseconds=1) <= rule.first <= rule.longest:
+        faults.append("first must be at least 1ms and not longer than longest")
+    if are_spans and not faults and (least_ms := (rule.attempts - 1) * rule.first_ms) > milliseconds(LONGEST_IN_ALL):
+        faults.append(f"all {rule.attempts} attempts take {span(least_ms)} and more, and 1 h is the most: fewer, or sooner")
+    return faults + _error_faults(rule)
+
+
+def _longest_ms(rule: Retries) -> int:
+    """The longest delay with which all are an hour at most: those before it stay as they are."""
+    left_ms: float = milliseconds(LONGEST_IN_ALL)
+    for attempt in range(1, rule.attempts):
+        share_ms = left_ms / (rule.attempts - attempt)
+        delay_ms = rule.most_ms(attempt)
+        if delay_ms > share_ms:
+            return max(rule.first_ms, int(share_ms) // 1000 * 1000)
+        left_ms -= delay_ms
+    return rule.longest_ms
+
+
+def _error_faults(rule: Any) -> list[str]:
+    faults = []
+    for label, kinds in (("never", rule.never), ("by", tuple(rule.by))):
+        faults += [
+            f"{label}: {kind!r} is no class of errors"
+            for kind in kinds
+            if not (isinstance(kind, type) and issubclass(kind, BaseException))
+        ]
+    faults += [f"{kind.__name__} is in never and in by" for kind in rule.never if kind in rule.by]
+    for kind, other in rule.by.items():
+        if not isinstance(other, Retries):
+            faults.append(f"by: {kind!r} has no Retries")
+        elif other.by or other.never:
+            faults.append(f"by: the Retries of {kind!r} cannot have never or by of their own")
+    return faults

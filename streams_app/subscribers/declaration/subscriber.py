@@ -1,0 +1,342 @@
+"""The declaration of a subscriber: its function, what it is called with, and what is promised for each event (pure).
+
+Frozen and checked when it is made; every fault is reported at once. Nothing registers itself: a subscriber runs where a catalogue
+names it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Generic, Literal, get_args, get_origin, get_type_hints
+
+from typing_extensions import TypeVar
+
+from streams_app.errors import ConfigurationError
+from streams_app.events.declaration import Event, M, T, description_faults
+from streams_app.events.payloads import payload_faults
+from streams_app.fold import FOLD_NAME
+from streams_app.formatting import duration_text, milliseconds
+from streams_app.subscribers.declaration.received import Received
+from streams_app.subscribers.declaration.retries import Retries, duration
+
+Idempotent = Literal["yes", "no", "unknown"]
+Start = Literal["earliest", "latest"]
+Tombstones = Literal["dead-letter", "ignore"]
+R_co = TypeVar("R_co", bound=Awaitable[None] | None, default=Awaitable[None] | None, covariant=True)
+"""What a function returns: None, or what is awaited for it."""
+
+MOST_CONCURRENCY: Final = 1_000
+MOST_EACH_PERIOD: Final = 1_000_000
+RATE: Final = re.compile(r"^(\d{1,7})\s*/\s*(s|m|h)$")
+PERIODS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000}
+BOUNDS: Final = {
+    "timeout": (timedelta(milliseconds=10), timedelta(hours=1)),
+    "remember": (timedelta(minutes=1), timedelta(days=7)),
+    "patience": (timedelta(0), timedelta(days=1)),
+}
+LONGEST_UNREPEATABLE: Final = timedelta(minutes=5)
+"""A rebalance waits so long for what runs and cannot be run again."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records(Generic[T]):
+    """The records of one fold, as a subscriber takes them.
+
+    Attributes:
+        fold: Name of the fold; its records stand in its output topic.
+        payload: The type of their value; of ``fold`` in it :class:`Received` speaks by itself.
+    """
+
+    fold: str
+    payload: type[T]
+
+    def __post_init__(self) -> None:
+        """Checks it.
+
+        Raises:
+            ConfigurationError: It cannot be so; all faults at once.
+        """
+        faults = payload_faults("the payload", self.payload)
+        if not isinstance(self.fold, str) or not FOLD_NAME.fullmatch(self.fold):
+            faults.append("the name of a fold has a-z, 0-9, _ and -, at most 63")
+        if faults:
+            raise ConfigurationError([f"records of {self.fold!r}: {fault}" for fault in faults])
+
+
+def records_of(fold: str, payload: type[T]) -> Records[T]:
+    """What a fold emits, as events: ``@subscriber(records_of("account-metrics", AccountChanged), …)``.
+
+    Raises:
+        ConfigurationError: The name or the type cannot be so.
+    """
+    return Records(fold, payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many attempts in each period begin at most, in the whole application."""
+
+    count: int
+    period_ms: int
+
+    def __str__(self) -> str:
+        return f"{self.count}/{next(unit for unit, period_ms in PERIODS_MS.items() if period_ms == self.period_ms)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Subscriber(Generic[T, M, R_co]):
+    """A function and how it is called; calling it calls the function.
+
+    Attributes:
+        name: That of the function: part of its consumer group ``<app_id>.<name>``, of metrics and of settings.
+        function: Called with each event: awaited if it is ``async``, else in a thread.
+        source: The event, or the records of a fold.
+        description: What it does, for people and for the AsyncAPI document.
+        idempotent: Whether it may be called twice for one event: what is promised depends on it.
+        ordered: ``key``: events of one record key one after the other, in the order of the log.
+        concurrency: So many attempts run at the same time in each process, at most.
+        timeout: How long an attempt may take.
+        rate: How many attempts begin, at most, in the whole application.
+        retry: How often and how soon an event is tried again.
+        remember: For so long an event id is known, where ``idempotent`` is not ``yes``.
+        patience: While all attempts fail, for so long failures do not count against an event.
+        start: Where it begins when it first starts.
+        is_enabled: Whether it runs at all.
+        tombstones: What becomes of records without a value: a dead letter, or nothing.
+    """
+
+    name: str
+    function: Callable[[Received[T, M]], R_co]
+    source: Event[T, M] | Records[T]
+    description: str
+    idempotent: Idempotent
+    ordered: Literal["key"] | None
+    concurrency: int
+    timeout: timedelta
+    rate: Rate | None
+    retry: Retries
+    remember: timedelta
+    patience: timedelta
+    start: Start
+    is_enabled: bool
+    tombstones: Tombstones = "dead-letter"
+
+    def __post_init__(self) -> None:
+        """Checks it.
+
+        Raises:
+            ConfigurationError: It cannot be so; all faults at once.
+        """
+        if faults := faults_of(self):
+            raise ConfigurationError([f"subscriber {self.name!r}: {fault}" for fault in faults])
+
+    def __repr__(self) -> str:
+        return f"<Subscriber {self.name}>"
+
+    def __call__(self, event: Received[T, M]) -> R_co:
+        """Calls the function."""
+        return self.function(event)
+
+    @property
+    def event_key(self) -> str:
+        """Key of its event, or the name of the fold."""
+        return self.source.fold if isinstance(self.source, Records) else self.source.key
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the function is awaited; otherwise it runs in a thread."""
+        return inspect.iscoroutinefunction(self.function)
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long an attempt may take."""
+        return milliseconds(self.timeout)
+
+    @property
+    def remember_ms(self) -> int:
+        """For so long an event id is known."""
+        return milliseconds(self.remember)
+
+    @property
+    def patience_ms(self) -> int:
+        """For so long failures do not count while all attempts fail."""
+        return milliseconds(self.patience)
+
+
+def subscriber(
+    source: Event[T, M] | Records[T],
+    *,
+    idempotent: Idempotent,
+    description: str,
+    ordered: Literal["key"] | None = None,
+    concurrency: int = 16,
+    timeout: str | timedelta = "30s",
+    rate: str | None = None,
+    retry: Retries = Retries(),  # noqa: B008  # it is frozen
+    remember: str | timedelta = "1h",
+    patience: str | timedelta = "1h",
+    start: Start = "earliest",
+    enabled: bool = True,
+    tombstones: Tombstones = "dead-letter",
+) -> Callable[[Callable[[Received[T, M]], R_co]], Subscriber[T, M, R_co]]:
+    """Makes a subscriber of a function with one argument.
+
+    Args:
+        source: The event, or the records of a fold.
+        idempotent: ``yes``: it may be called twice for one event, and an event that fails is retried. ``no``: never twice.
+            ``unknown``: once while Redis keeps its data.
+        description: What it does.
+        ordered: ``key``: events of one record key run one after another.
+        concurrency: Maximum number of attempts that run at the same time in each process.
+        timeout: How long an attempt may take.
+        rate: ``50/s``, ``100/m`` or ``1000/h`` of the whole application; None: no limit.
+        retry: How often and how soon an event is retried.
+        remember: How long an event id is remembered.
+        patience: How long failures do not count against an event while all attempts fail.
+        start: ``earliest`` or ``latest``: where the subscriber begins at its first start.
+        enabled: Whether it runs at all.
+        tombstones: ``ignore``: records without a value are skipped; otherwise they become dead letters.
+
+    Returns:
+        A decorator; what it makes can be called like the function.
+
+    Raises:
+        ConfigurationError: From the decorator: it cannot be so; all faults at once.
+    """
+    faults: list[str] = []
+    spans = {
+        label: duration(label, value, faults)
+        for label, value in (("timeout", timeout), ("remember", remember), ("patience", patience))
+    }
+    parsed_rate = None if rate is None else rate_of(rate, faults)
+
+    def declare(function: Callable[[Received[T, M]], R_co]) -> Subscriber[T, M, R_co]:
+        name = getattr(function, "__name__", repr(function))
+        # A span that is no duration has its fault already; in its place stands one that is within bounds.
+        checked = {label: span if span or not faults else BOUNDS[label][0] for label, span in spans.items()}
+        try:
+            declared = Subscriber(
+                name, function, source, description, idempotent, ordered, concurrency, checked["timeout"], parsed_rate, retry,
+                checked["remember"], checked["patience"], start, enabled, tombstones,
+            )  # fmt: skip
+        except ConfigurationError as error:
+            raise ConfigurationError([*(f"subscriber {name!r}: {fault}" for fault in faults), *error.faults]) from None
+        if faults:
+            raise ConfigurationError([f"subscriber {name!r}: {fault}" for fault in faults])
+        return declared
+
+    return declare
+
+
+def rate_of(text: Any, faults: list[str]) -> Rate | None:
+    """``50/s`` → a rate; None and one fault more for what is none."""
+    match = RATE.match(text.strip()) if isinstance(text, str) else None
+    if match is None or not 1 <= int(match[1]) <= MOST_EACH_PERIOD:
+        faults.append(f"rate = {text!r} is not a number of 1 to {MOST_EACH_PERIOD} and a unit, as in 50/s, 100/m, 1000/h")
+        return None
+    return Rate(int(match[1]), PERIODS_MS[match[2]])
+
+
+def faults_of(declared: Any) -> list[str]:
+    """What is wrong with a subscriber, a sentence each."""
+    faults = [*_function_faults(declared), *description_faults(declared.description)]
+    if not isinstance(declared.source, (Event, Records)):
+        faults.append(f"{declared.source!r} is neither an Event nor records_of(…)")
+    for label, value, known in (
+        ("idempotent", declared.idempotent, get_args(Idempotent)),
+        ("ordered", declared.ordered, (None, "key")),
+        ("start", declared.start, get_args(Start)),
+        ("tombstones", declared.tombstones, get_args(Tombstones)),
+    ):
+        if value not in known:
+            faults.append(f"{label} = {value!r} must be {' or '.join(repr(one) for one in known)}")
+    if type(declared.concurrency) is not int or not 1 <= declared.concurrency <= MOST_CONCURRENCY:
+        faults.append(f"concurrency = {declared.concurrency!r} must be a whole number between 1 and {MOST_CONCURRENCY}")
+    if not isinstance(declared.retry, Retries):
+        faults.append(f"retry = {declared.retry!r} is no Retries")
+    return faults + _span_faults(declared) + _promise_faults(declared)
+
+
+def _function_faults(declared: Any) -> list[str]:
+    function = declared.function
+    if not callable(function) or isinstance(function, (type, Subscriber)):
+        return ["it is no function"]
+    faults = []
+    if not FOLD_NAME.fullmatch(declared.name):
+        faults.append(
+            "the name of the function is that of the subscriber: a-z, 0-9 and _, beginning with a letter or digit, at most 63"
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        faults.append("the function yields: nobody takes what it would give")
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return [*faults, "the function does not take exactly one argument, the event"]
+    return faults + (annotation_faults(function, declared.source.payload) if isinstance(declared.source, (Event, Records)) else [])
+
+
+def _span_faults(declared: Any) -> list[str]:
+    faults = []
+    for label, (least, most) in BOUNDS.items():
+        if not least <= getattr(declared, label) <= most:
+            faults.append(f"{label} must be between {duration_text(milliseconds(least))} and {duration_text(milliseconds(most))}")
+    if declared.idempotent != "yes" and LONGEST_UNREPEATABLE < declared.timeout <= BOUNDS["timeout"][1]:
+        faults.append(
+            f"timeout must not be longer than 5m with idempotent = {declared.idempotent!r}: a rebalance waits for what runs"
+        )
+    return faults
+
+
+def _promise_faults(declared: Any) -> list[str]:
+    if declared.idempotent == "yes" or not isinstance(declared.retry, Retries) or not (declared.retry.never or declared.retry.by):
+        return []
+    return [
+        f"never and by have no effect with idempotent = {declared.idempotent!r}: every error but Retry makes a dead letter, as "
+        "nobody knows what was done"
+    ]
+
+
+def annotation_faults(function: Callable[..., Any], payload: Any) -> list[str]:
+    """What is certainly wrong with the annotation of the argument, a sentence; nothing where nobody can tell.
+
+    Args:
+        function: Takes one argument.
+        payload: The payload of its event.
+    """
+    hint = _hint_of(function)
+    called = getattr(payload, "__name__", repr(payload))
+    if get_origin(hint) is Received:
+        taken = get_args(hint)[0]
+        if _takes(taken, payload):
+            return []
+        return [f"the function takes Received[{getattr(taken, '__name__', taken)}], and is given Received[{called}]"]
+    if _takes(hint, Received):
+        return []
+    beside = ", whose .data that is" if hint is payload else ""
+    return [f"the function takes {getattr(hint, '__name__', hint)}, and is given Received[{called}]{beside}"]
+
+
+def _hint_of(function: Callable[..., Any]) -> Any:
+    """The type that its argument has; ``Any`` where there is none, or it cannot be told."""
+    if hasattr(function, "__wrapped__"):
+        return Any  # the annotations are those of another function, which may be given something else
+    try:
+        hints = get_type_hints(function)
+        (parameter,) = (name for name, one in inspect.signature(function).parameters.items() if one.default is one.empty)
+    except Exception:  # noqa: BLE001  # names that only type checkers know, and whatever annotations of the user's raise
+        return Any
+    return hints.get(parameter, Any)
+
+
+def _takes(hint: Any, given: Any) -> bool:
+    """Whether an argument of this type may be given that type; True unless both are plain classes that have nothing in common."""
+    if not (isinstance(hint, type) and isinstance(given, type)) or hint is Any:
+        return True
+    try:
+        return issubclass(given, hint)
+    except TypeError:  # of protocols and typed dicts only a type checker knows
+        return True

@@ -1,0 +1,140 @@
+"""What is declared in the catalogue and what the settings say of it, put together: the subscribers of one application (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from streams_app.errors import ConfigurationError
+from streams_app.fold import TOPIC_NAME
+from streams_app.settings import Settings, SubscriberSettings
+from streams_app.settings.base import suggestion
+from streams_app.subscribers.declaration.catalogue import Catalogue
+from streams_app.subscribers.declaration.original_position import again_topic
+from streams_app.subscribers.declaration.subscriber import Records, Subscriber, rate_of
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A subscriber where it runs.
+
+    Attributes:
+        subscriber: As it was declared, with what the settings override.
+        topic: Where its events stand.
+        group: Its consumer group.
+        dead_letters: Where what it could not handle goes; a topic of its own, so that its place in the log is one, too.
+    """
+
+    subscriber: Subscriber[Any, Any, Any]
+    topic: str
+    group: str
+    dead_letters: str
+
+
+def subscriptions_of(catalogue: Catalogue, settings: Settings) -> tuple[Subscription, ...]:
+    """The subscribers of an application, in the order of the catalogue; those that are not enabled, too.
+
+    Raises:
+        ConfigurationError: The catalogue and the settings do not fit together; all faults at once.
+    """
+    all_chosen, faults = overridden(catalogue, settings.subscribers)
+    found = []
+    for chosen in all_chosen:
+        topic, fault = _topic(chosen, settings)
+        faults += fault
+        found.append(Subscription(chosen, topic, f"{settings.app_id}.{chosen.name}", letters_topic(topic, chosen.name)))
+    faults += _clashes(catalogue, settings, found)
+    if faults:
+        raise ConfigurationError(faults)
+    return tuple(found)
+
+
+def overridden(catalogue: Catalogue, settings: Iterable[SubscriberSettings]) -> tuple[list[Subscriber[Any, Any, Any]], list[str]]:
+    """The subscribers of a catalogue with what ``[subscribers.NAME]`` says of them, and what is wrong with that."""
+    overrides = {one.name: one for one in settings}
+    names = [one.name for one in catalogue.subscribers]
+    faults = [
+        f"subscribers.{name}: there is no subscriber {name!r}{suggestion(name, names)}" for name in overrides if name not in names
+    ]
+    found = []
+    for declared in catalogue.subscribers:
+        try:
+            found.append(_overridden(declared, overrides.get(declared.name)))
+        except ConfigurationError as error:
+            faults += [f"subscribers.{declared.name}: {fault}" for fault in error.faults]
+            found.append(declared)
+    return found, faults
+
+
+def letters_topic(topic: str, subscriber: str) -> str:
+    """The dead-letter topic of a subscriber.
+
+    Args:
+        topic: Where its events stand.
+        subscriber: Its name.
+    """
+    return f"{topic}.{subscriber}.dead"
+
+
+def _overridden(declared: Subscriber[Any, Any, Any], settings: SubscriberSettings | None) -> Subscriber[Any, Any, Any]:
+    if settings is None:
+        return declared
+    given = settings.model_dump(exclude_none=True, exclude={"name"})
+    faults: list[str] = []
+    if "rate" in given:
+        given["rate"] = rate_of(given["rate"], faults)
+    if "enabled" in given:
+        given["is_enabled"] = given.pop("enabled")
+    rule = {key: given.pop(key) for key in ("attempts", "first", "longest") if key in given}
+    retry, chosen = declared.retry, declared
+    try:
+        retry = replace(retry, **rule)
+    except ConfigurationError as error:
+        faults += error.faults
+    try:
+        chosen = replace(declared, retry=retry, **given)
+    except ConfigurationError as error:
+        # Where it stands is said by the caller, in the words of the settings.
+        faults += [fault.removeprefix(f"subscriber {declared.name!r}: ") for fault in error.faults]
+    if faults:
+        raise ConfigurationError(faults)
+    return chosen
+
+
+def _topic(declared: Subscriber[Any, Any, Any], settings: Settings) -> tuple[str, list[str]]:
+    if not isinstance(declared.source, Records):
+        return declared.source.topic, []
+    names = [fold.name for fold in settings.folds]
+    for fold in settings.folds:
+        if fold.name == declared.source.fold:
+            return fold.output, []
+    wanted = declared.source.fold
+    return wanted, [f"subscriber {declared.name!r}: there is no fold {wanted!r}{suggestion(wanted, names)}"]
+
+
+def _clashes(catalogue: Catalogue, settings: Settings, found: list[Subscription]) -> list[str]:
+    folds = {fold.name for fold in settings.folds}
+    faults = [f"{name!r} is both a fold and a subscriber" for one in found if (name := one.subscriber.name) in folds]
+    written = {topic for fold in settings.folds for topic in (fold.output, fold.dead_letters)}
+    # What stands in these topics is no event: a fold would read it back, or a subscriber take a dead letter for one.
+    faults += [
+        f"event {event.key!r}: the topic {event.topic!r} holds what a fold writes"
+        for event in catalogue.events
+        if event.topic in written
+    ]
+    letters = {store.dead_letters for store in settings.read_stores}
+    faults += [
+        f"event {event.key!r}: the topic {event.topic!r} holds the dead letters of a read store"
+        for event in catalogue.events
+        if event.topic in letters
+    ]
+    read = {*written, *letters, *settings.sources, *(event.topic for event in catalogue.events)}
+    if (again := again_topic(settings.app_id)) in read:
+        faults.append(f"the topic {again!r} holds what was put back for subscribers: it has another use")
+    for one in found:
+        if one.dead_letters in read:
+            faults.append(f"subscriber {one.subscriber.name!r}: its dead-letter topic {one.dead_letters!r} has another use")
+        elif not TOPIC_NAME.fullmatch(one.dead_letters):
+            faults.append(f"subscriber {one.subscriber.name!r}: {one.dead_letters!r} is too long for a topic")
+    return faults

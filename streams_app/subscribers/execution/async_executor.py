@@ -1,0 +1,224 @@
+"""Slots for functions that are ``async``: tasks on one event loop of all users' functions, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import traceback
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final
+
+import uvloop
+
+from streams_app.errors import text_of
+from streams_app.subscribers.execution.executor import SWEEP_SECONDS, Attempt, AttemptOutcome, Executor
+
+logger = logging.getLogger(__name__)
+
+TURN_MS: Final = 5
+"""So long a slot may go from call to call, where none of them waits for anything, before other tasks have their turn."""
+
+_DONE: Final = AttemptOutcome.DONE
+
+
+class UserLoop:
+    """The event loop of all users' functions, in a thread of its own.
+
+    Of uvloop: asyncio's own loop rounds each wait up to the next whole millisecond, and lets go of Python's lock whenever another
+    thread wakes it.
+    """
+
+    def __init__(self) -> None:
+        """Starts the thread."""
+        self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, name="users-loop", daemon=True)
+        self._thread.start()
+
+    @property
+    def thread_id(self) -> int:
+        """Of its thread."""
+        return self._thread.ident or 0
+
+    def stop(self, seconds: float) -> None:
+        """Ends the loop; a function that blocks it for longer than ``seconds`` is left behind."""
+        self._is_stopped = True
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        while not self._is_stopped:
+            # A task that a function has started ends the loop with SystemExit or KeyboardInterrupt, and any function can stop it.
+            # The others have nothing to do with that, and what they wait for is still on the loop.
+            try:
+                self.loop.run_forever()
+            except BaseException as error:  # noqa: BLE001  # no user's function ends the loop of all of them
+                logger.critical("a task of a function would have ended the loop of all async functions error=%s", text_of(error))
+        left = asyncio.all_tasks(self.loop)
+        for task in left:
+            task.cancel()
+        if left:
+            self.loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+        self.loop.close()
+
+
+class AsyncExecutor(Executor):
+    """Slots that are tasks on the loop of the users.
+
+    A function that does not end when it is cancelled holds its slot until it does.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *given: Any, **options: Any) -> None:
+        """Takes the loop of the users and what every runner takes."""
+        super().__init__(*given, **options)
+        self._loop = loop
+        self._is_finished = False
+        self._left: dict[Any, Attempt] = {}
+        self._queue: deque[Attempt] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._begun_last: Attempt | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        loop.call_soon_threadsafe(self._start)
+
+    @property
+    def hanging(self) -> int:
+        """Overdue attempts whose task ignores its cancellation."""
+        return len(self._left)
+
+    def put(self, calls: Iterable[Attempt]) -> None:
+        """Queue attempts for the next free slot."""
+        self._queue.extend(calls)
+        if self._idle:
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def cancel(self, calls: Iterable[Attempt]) -> None:
+        """Take attempts back: one that runs is cancelled."""
+        taken = list(calls)
+        for call in taken:
+            call.is_dropped = True
+        self._loop.call_soon_threadsafe(self._stop_all, taken, AttemptOutcome.CANCELLED)
+        self._loop.call_soon_threadsafe(self._wake)
+
+    def has(self, task: asyncio.Task[Any]) -> bool:
+        """Whether a task is one of the slots; called from any thread."""
+        return task in self._tasks
+
+    async def stop(self) -> None:
+        """End the slots; a task that cannot be cancelled is left behind."""
+        ended = self._home.create_future()
+        self._loop.call_soon_threadsafe(self._finish, ended)
+        await ended
+
+    def _start(self) -> None:
+        self._tasks = [self._loop.create_task(self._serve(), name=f"slot {number}") for number in range(self._slots)]
+        self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def _revive(self, task: asyncio.Task[None]) -> None:
+        """A function has cancelled the task of its slot, and has not caught that; or has done so after its own end."""
+        for call in [call for call, slot in self.running.items() if slot is task]:
+            if self._took_outcome(call):
+                self._end(call, AttemptOutcome.ERROR, self._clock.monotonic_ms(), asyncio.CancelledError("cancelled by itself"))
+        self._replace(task)
+
+    def _replace(self, task: asyncio.Task[None]) -> None:
+        if self._left.pop(task, None) is not None:
+            self._tell_freed()
+        if not self._is_finished:
+            self._tasks[self._tasks.index(task)] = self._loop.create_task(self._serve(), name=task.get_name())
+
+    def _finish(self, ended: asyncio.Future[None]) -> None:
+        self._is_finished = True
+        self._sweeping.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._home.call_soon_threadsafe(ended.set_result, None)
+
+    def _wake(self) -> None:
+        wanted = len(self._queue)
+        while wanted and self._idle:
+            idle = self._idle.popleft()
+            if not idle.done():
+                idle.set_result(None)
+                wanted -= 1
+
+    def _sweep(self) -> None:
+        self._stop_all(self._overdue(), AttemptOutcome.TIMEOUT)
+        for task in [task for task in self._tasks if task.done()]:
+            self._revive(task)
+        self._look_hung(self._left, stack_of)
+        self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def _stop_all(self, calls: Iterable[Attempt], outcome: AttemptOutcome) -> None:
+        for call in calls:
+            task = self.running.get(call)
+            if task is not None and self._took_outcome(call):
+                self._end(call, outcome, self._clock.monotonic_ms())
+                self._left[task] = call
+                task.cancel()
+
+    async def _serve(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        # In one function, with names of its own: a call of another one would cost as much as all that is done here.
+        queue, running, function, monotonic_ms = self._queue, self.running, self._function, self._clock.monotonic_ms
+        while True:
+            await self._has_calls()
+            since_ms = now_ms = monotonic_ms()
+            while queue and now_ms - since_ms < TURN_MS:
+                call = queue.popleft()
+                if call.is_dropped:
+                    self._end(call, AttemptOutcome.CANCELLED, now_ms)
+                    continue
+                self._begin(call, task, now_ms)
+                self._begun_last = call
+                error: BaseException | None = None
+                try:
+                    await function(call.event)
+                except (asyncio.CancelledError, GeneratorExit) as cancelled:
+                    if isinstance(cancelled, GeneratorExit) or (call in running and task.cancelling()):
+                        # The slot itself is ended, or thrown away with its loop. Where a function has done that, the next sweep
+                        # sees it.
+                        raise
+                    error = cancelled
+                except BaseException as raised:  # noqa: BLE001  # whatever a user's function raises is the outcome of this event alone
+                    error = raised
+                # The end of a call is the begin of the next one.
+                now_ms = monotonic_ms()
+                if self._begun_last is not call:
+                    # It has waited for something: the others have had their turn.
+                    since_ms = now_ms
+                if running.pop(call, None) is not None:
+                    self._end(call, _DONE if error is None else AttemptOutcome.ERROR, now_ms, error)
+                else:
+                    self._left.pop(task, None)
+                    self._end_late(call, error)
+                if task.cancelling():
+                    # What is left of a cancellation would strike the next call: another task goes on in this slot.
+                    self._replace(task)
+                    return
+
+    async def _has_calls(self) -> None:
+        """Returns when there are some; a slot whose calls were all short lets others have their turn in any case."""
+        if self._queue:
+            await asyncio.sleep(0)
+        while not self._queue:
+            idle = self._loop.create_future()
+            # First: what comes from now on is told.
+            self._idle.append(idle)
+            if self._queue:
+                idle.cancel()
+                return
+            await idle
+
+
+def stack_of(task: asyncio.Task[Any]) -> str:
+    """Where a task waits; it knows only the outermost of its frames itself."""
+    frames = []
+    waits: Any = task.get_coro()
+    while (frame := getattr(waits, "cr_frame", None)) is not None:
+        frames.append((frame, frame.f_lineno))
+        waits = waits.cr_await
+    return "".join(traceback.StackSummary.extract(iter(frames)).format())

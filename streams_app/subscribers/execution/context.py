@@ -1,0 +1,56 @@
+"""What the processors of one subscriber share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.clocks import TrustedClock
+from streams_app.delivery.dead_letters import DeadLetters
+from streams_app.settings import Limits
+from streams_app.subscribers.declaration.subscriber import Subscriber
+from streams_app.subscribers.execution.crash_isolation import CrashIsolation
+from streams_app.subscribers.execution.dead_letter_writer import DeadLetterWriter
+from streams_app.subscribers.execution.decoding import Decode
+from streams_app.subscribers.execution.dispatcher import Dispatcher
+from streams_app.subscribers.execution.in_flight_event import InFlightEvent
+from streams_app.subscribers.execution.subscriber_metrics import SubscriberMetrics
+from streams_app.subscribers.state.store import SubscriberStore
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberContext:
+    """What the processors of one subscriber share.
+
+    Attributes:
+        subscriber: As it is declared.
+        dispatcher: Brings events to the slots.
+        decode: Makes events of records.
+        store: Partition and token → what Redis keeps of it.
+        letters: Partition → where its dead letters go.
+        clock: The wall clock as far as it is trusted.
+        figures: Counts.
+        again: The topic of what was put back; "": there is none.
+        trials: Of all subscribers of the process.
+        limits: Those of the settings.
+    """
+
+    subscriber: Subscriber[Any, Any, Any]
+    dispatcher: Dispatcher
+    decode: Decode
+    store: Callable[[TP, str], SubscriberStore]
+    letters: Callable[[TP], DeadLetters]
+    clock: TrustedClock
+    figures: SubscriberMetrics
+    again: str = ""
+    trials: CrashIsolation = field(default_factory=CrashIsolation)
+    limits: Limits = field(default_factory=Limits)
+
+    def letters_of(self, tp: TP, on_acknowledged: Callable[[Sequence[InFlightEvent]], None]) -> DeadLetterWriter:
+        """The dead letters of one partition; calls ``on_acknowledged`` with the events whose letters the broker has."""
+        is_ordered = self.subscriber.ordered is not None
+        return DeadLetterWriter(
+            tp, self.subscriber.name, self.letters(tp), on_acknowledged, self.figures.kept, self.limits, is_ordered=is_ordered
+        )

@@ -1,0 +1,160 @@
+"""The dead letters of a subscriber in one partition: an event is finished when the broker has its letter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.dead_letters import DeadLetters, unacknowledged_text
+from streams_app.delivery.rejected_event import RejectedEvent
+from streams_app.errors import BadEventError
+from streams_app.events.codec import event_id
+from streams_app.reasons import FINISHED_LATE
+from streams_app.settings import Limits
+from streams_app.subscribers.declaration.original_position import REPLAY_HEADER, OriginalPosition, kept, taken_apart
+from streams_app.subscribers.execution.in_flight_event import DeadLettering, InFlightEvent, letter
+
+_UNNAMED: Final = ("event-id", b"")
+
+AFTER_TIMEOUT: Final = "its function ended well after its time-out"
+GOES_ON: Final = "; the next events of its key go on"
+WHY_CHARACTERS: Final = 400
+"""A longer detail is cut before that is said: it would be cut at its end otherwise."""
+
+
+def received_id(tp: TP, record: Any, limits: Limits) -> str:
+    """The id of an event that was not decoded: by its headers where they can be read, else its place.
+
+    Args:
+        tp: Where the record stands.
+        record: One that was put back stands for the one that it was.
+        limits: An id that is longer is none, as where the event is decoded.
+    """
+    headers, origin = record.headers, OriginalPosition(tp, record.offset, record.timestamp)
+    if headers and headers[0][0] == REPLAY_HEADER:
+        origin, headers = taken_apart(headers) or (origin, headers)
+    place = (origin.tp.topic, origin.tp.partition, origin.offset)
+    try:
+        return event_id(headers, limits, *place)
+    except BadEventError:
+        return ":".join(map(str, place))
+
+
+class DeadLetterWriter:
+    """Sends letters one request after the other; whoever has one to send does not wait.
+
+    Attributes:
+        fault: Why the broker has not acknowledged those that are being sent, in words; "" where it has not refused any.
+    """
+
+    def __init__(
+        self,
+        tp: TP,
+        subscriber: str,
+        sender: DeadLetters,
+        on_acknowledged: Callable[[Sequence[InFlightEvent]], None],
+        count: Callable[[Sequence[tuple[InFlightEvent, str]]], None] = lambda letters: None,
+        limits: Limits | None = None,
+        *,
+        is_ordered: bool = False,
+    ) -> None:
+        """Has nothing to send.
+
+        Args:
+            tp: The partition.
+            subscriber: Its name, for the ids of letters.
+            sender: Sends them until the broker has them.
+            on_acknowledged: Called with the events whose letters it has.
+            count: Called with the same events, each with the reason of its letter.
+            limits: Those of the settings; None: the usual ones.
+            is_ordered: Whether events of one key wait for each other: a letter says that those behind it go on.
+        """
+        self.fault = ""
+        self._tp = tp
+        self._subscriber = subscriber
+        self._sender = sender
+        self._on_acknowledged = on_acknowledged
+        self._count = count
+        self._limits = limits or Limits()
+        self._is_ordered = is_ordered
+        self._unsent: list[tuple[InFlightEvent, DeadLettering]] = []
+        self._sending: list[tuple[InFlightEvent, DeadLettering]] = []
+        self._seen: list[tuple[InFlightEvent, DeadLettering]] = []
+        self._has_some = asyncio.Event()
+        self._sending_now = asyncio.Lock()
+        self._late: set[asyncio.Task[None]] = set()
+
+    def put(self, work: InFlightEvent, letter: DeadLettering) -> None:
+        """Sends a letter soon."""
+        self._unsent.append((work, letter))
+        self._has_some.set()
+
+    def is_waiting(self) -> bool:
+        """Whether the broker has left the same letters unacknowledged since this was asked last."""
+        before, self._seen = self._seen, self._sending
+        return bool(self._sending) and self._sending is before
+
+    def _failed(self, topic: str, error: BaseException) -> None:
+        self.fault = unacknowledged_text(topic, error)
+
+    async def forever(self) -> None:
+        """Sends what there is."""
+        while True:
+            await self._has_some.wait()
+            self._has_some.clear()
+            async with self._sending_now:
+                self._sending = sending = self._unsent
+                self._unsent = []
+                await self._sender.send([self._refused(work, letter) for work, letter in sending], self._failed)
+                self.fault = ""
+                # Only now: a letter that is not acknowledged may be lost, its event must not be.
+                self._sending = []
+                self._count([(work, letter.reason) for work, letter in sending])
+                self._on_acknowledged([work for work, _ in sending])
+
+    async def sent(self, seconds: float) -> None:
+        """Returns when nothing is left to send, or after ``seconds``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._unsent or self._sending:
+                    async with self._sending_now:
+                        await asyncio.sleep(0)  # :meth:`forever` has its turn
+
+    def say_late(self, work: InFlightEvent, detail: str = AFTER_TIMEOUT) -> None:
+        """Sends a second letter of an event whose function has ended well: it may do so long after the end of this claim."""
+        saying = asyncio.create_task(self._say_late(work, letter(work, FINISHED_LATE, detail)), name=f"late {self._tp}")
+        self._late.add(saying)
+        saying.add_done_callback(self._late.discard)
+
+    async def _say_late(self, work: InFlightEvent, second: DeadLettering) -> None:
+        # After the first one, which may be on its way.
+        async with self._sending_now:
+            await self._sender.send([self._refused(work, second)])
+            self._count([(work, second.reason)])
+
+    async def send_last(self, letters: Sequence[tuple[InFlightEvent, DeadLettering]], seconds: float) -> None:
+        """Sends letters of events that are no longer this claim's to finish, if that is possible within ``seconds``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._sender.send([self._refused(work, letter) for work, letter in letters])
+                self._count([(work, letter.reason) for work, letter in letters])
+
+    def _refused(self, work: InFlightEvent, letter: DeadLettering) -> RejectedEvent:
+        # The same in each sending of the same attempt: who reads letters can tell a repetition.
+        letter_id = f"{self._subscriber}:{self._tp.topic}:{self._tp.partition}:{work.offset}:{work.attempts}"
+        if letter.reason == FINISHED_LATE:
+            letter_id += ":late"  # there is another one of the same attempt
+        at_ms = str(work.record.timestamp).encode()
+        # What was refused before it was decoded, or was never called, has to be found by its id, too.
+        named = [pair if pair != _UNNAMED else ("event-id", self._received_id(work).encode()) for pair in letter.headers]
+        own = (("letter-id", letter_id.encode()), *named, ("source-timestamp-ms", at_ms))
+        detail = letter.detail
+        if self._is_ordered and work.record.key is not None and letter.reason != FINISHED_LATE:
+            detail = detail[:WHY_CHARACTERS] + GOES_ON
+        return RejectedEvent(work.record, letter.reason, detail, headers=(*own, *kept(work.record.headers)))
+
+    def _received_id(self, work: InFlightEvent) -> str:
+        return received_id(self._tp, work.record, self._limits)

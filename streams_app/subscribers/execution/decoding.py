@@ -1,0 +1,160 @@
+"""From a record of Kafka to what a subscriber's function is called with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from streams_app.delivery.batch import TP
+from streams_app.errors import BadEventError, NotDecodedError
+from streams_app.events.codec import Decoder, decoder_of, event_id, names, runs_users_code
+from streams_app.events.declaration import Event
+from streams_app.events.headers import identity_of
+from streams_app.events.parent import Publisher
+from streams_app.settings import Limits
+from streams_app.subscribers.declaration.original_position import is_for, taken_apart
+from streams_app.subscribers.declaration.received import Received
+from streams_app.subscribers.declaration.subscriber import Subscriber
+
+
+class DecodedRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record as an event; nothing that it holds holds it.
+
+    Attributes:
+        event_id: Id of the event.
+        event: What the function is called with.
+        own_id: By which another record is known to be the same event, see :func:`.identity_of`; "" where it has no id of its own,
+            or where the record was put back by a person, who wants it to run.
+    """
+
+    event_id: str
+    event: Any
+    own_id: str = ""
+
+
+Decode = Callable[[TP, Any, int], DecodedRecord | None]
+"""Partition, record and number of the attempt → the event; None for a record that is not this subscriber's. Raises
+:class:`streams_app.errors.BadEventError` for one that is no event."""
+
+
+class Undecoded(msgspec.Struct, frozen=True, gc=False):
+    """Stands in ``data`` of an event until its function is called: code of users decodes it, and that may take long or hang."""
+
+    key: bytes | None
+    value: bytes
+    names_type: bool
+
+
+def decode_of(
+    subscriber: Subscriber[Any, Any, Any],
+    limits: Limits,
+    publisher: Publisher | None,
+    again: str = "",
+    *,
+    is_late: bool = False,
+) -> Decode:
+    """What makes events of the records that a subscriber reads.
+
+    Args:
+        subscriber: As it is declared.
+        limits: What is too large is refused before it is decoded.
+        publisher: Publishes what its function wants published.
+        again: The topic of what was put back: its records stand for those that they were.
+        is_late: Whether code of users that decodes is left to :func:`function_of`, away from the loop of the worker.
+    """
+    source, name = subscriber.source, subscriber.name
+    is_repeatable = subscriber.idempotent == "yes"
+    ignores_tombstones = subscriber.tombstones == "ignore"
+    event = source if isinstance(source, Event) else None
+    read = _decoder(subscriber, limits)
+    parts = _left_for_later(read) if is_late and runs_users_code(read) else read.parts
+
+    last, before_offset = TP("", 0), ""
+    """The partition of the last record, and what the places of its records begin with: most records are of the same one."""
+
+    def decode(tp: TP, record: Any, attempt: int) -> DecodedRecord | None:
+        nonlocal last, before_offset
+        headers, offset, timestamp_ms = record.headers, record.offset, record.timestamp
+        is_put_back = tp.topic == again
+        if is_put_back:
+            if not is_for(name, headers):
+                return None
+            found_origin = taken_apart(headers)
+            if found_origin is None:
+                raise BadEventError("not-valid", "it was put back, and its headers do not say where it was")
+            (tp, offset, timestamp_ms), headers = found_origin
+        is_named = names(event, headers) if headers and event is not None else None
+        if is_named is False or (ignores_tombstones and record.value is None):
+            return None
+        topic, partition = tp
+        if tp is not last:
+            last, before_offset = tp, f"{topic}:{partition}:"
+        place = f"{before_offset}{offset}"
+        found_id = event_id(headers, limits, topic, partition, offset) if headers else place
+        key = record.key
+        data, before, metadata, fold = parts(key, record.value, names_type=is_named is True)
+        version = offset if fold is None else fold.version
+        # By position, which takes a quarter of the time that names take.
+        received: Received[Any, Any] = Received(
+            data, found_id, before, metadata, key, headers, timestamp_ms, topic, partition, offset,
+            version, fold, attempt, None, name, publisher,
+        )  # fmt: skip
+        if is_repeatable or is_put_back or found_id == place:
+            return DecodedRecord(found_id, received)
+        return DecodedRecord(found_id, received, identity_of(found_id, headers))
+
+    return decode
+
+
+def function_of(subscriber: Subscriber[Any, Any, Any], limits: Limits) -> Callable[[Any], Any]:
+    """The function of a subscriber, for events that :func:`decode_of` made with ``is_late``.
+
+    Where code of users decodes, that is done at the beginning of the call: its time-out, its slot and its thread are those of the
+    function, and one that blocks or hangs does not hold up the loop of the worker.
+
+    Raises:
+        NotDecodedError: By what is returned: the event cannot be decoded.
+    """
+    function = subscriber.function
+    read = _decoder(subscriber, limits)
+    if not runs_users_code(read):
+        return function
+    parts = read.parts
+
+    def decode_in_place(event: Received[Any, Any]) -> None:
+        raw = event.data
+        assert isinstance(raw, Undecoded)
+        try:
+            data, before, metadata, fold = parts(raw.key, raw.value, names_type=raw.names_type)
+        except BadEventError as error:
+            raise NotDecodedError(error) from error
+        found = {"data": data, "before": before, "metadata": metadata, "fold": fold}
+        for name, part in found.items():
+            force_setattr(event, name, part)
+        if fold is not None:
+            force_setattr(event, "version", fold.version)
+
+    async def decode_and_await(event: Received[Any, Any]) -> None:
+        decode_in_place(event)
+        await function(event)
+
+    def decode_and_call(event: Received[Any, Any]) -> Any:
+        decode_in_place(event)
+        return function(event)
+
+    return decode_and_await if subscriber.is_async else decode_and_call
+
+
+def _decoder(subscriber: Subscriber[Any, Any, Any], limits: Limits) -> Decoder[Any, Any]:
+    source = subscriber.source
+    return decoder_of(source, limits) if isinstance(source, Event) else Decoder(source.payload, limits, is_folded=True)
+
+
+def _left_for_later(read: Decoder[Any, Any]) -> Callable[..., Any]:
+    def parts(key: bytes | None, value: bytes | None, *, names_type: bool) -> Any:
+        return Undecoded(key, read.require_size(key, value), names_type), None, None, None
+
+    return parts

@@ -1,0 +1,117 @@
+"""Slots for functions that are not ``async``: threads of their subscriber alone."""
+
+from __future__ import annotations
+
+import inspect
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from streams_app.subscribers.execution.executor import SWEEP_SECONDS, Attempt, AttemptOutcome, Executor
+
+
+class ThreadExecutor(Executor):
+    """Slots that are threads. A function in a thread cannot be stopped: an overdue one holds its slot until it returns."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        """Takes what every runner takes."""
+        super().__init__(*given, **options)
+        self._held: dict[int, Attempt] = {}
+        self._queue: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
+        self._queued: dict[Attempt, None] = {}
+        self._threads = [threading.Thread(target=self._serve, name=f"slot-{number}", daemon=True) for number in range(self._slots)]
+        for thread in self._threads:
+            thread.start()
+        self._sweeping = self._home.call_later(SWEEP_SECONDS, self._sweep)
+
+    @property
+    def hanging(self) -> int:
+        """Threads that an overdue attempt still holds."""
+        return max(0, len(self._held) - len(self.running))
+
+    def put(self, calls: Iterable[Attempt]) -> None:
+        """Queue attempts for the next free thread."""
+        for call in calls:
+            if call.is_dropped:
+                # Taken back while its begin was being noted.
+                self._end(call, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
+                continue
+            self._queued[call] = None
+            self._queue.put(call)
+
+    def cancel(self, calls: Iterable[Attempt]) -> None:
+        """Take attempts back; the function of one that runs goes on in its thread."""
+        taken = list(calls)
+        self.recall(taken)
+        for call in taken:
+            self._give_up(call, AttemptOutcome.CANCELLED)
+
+    def recall(self, calls: Iterable[Attempt]) -> None:
+        """Drop attempts that have not begun, at once: hanging threads would never reach them."""
+        for call in calls:
+            call.is_dropped = True
+            if self._is_next(call):
+                self._end(call, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
+
+    async def stop(self) -> None:
+        """End the idle threads; a busy one ends with the process."""
+        self._sweeping.cancel()
+        for _ in self._threads:
+            self._queue.put(None)
+
+    def _sweep(self) -> None:
+        for call in self._overdue():
+            self._give_up(call, AttemptOutcome.TIMEOUT)
+        self._look_hung(dict(self._held), stack_of)
+        self._sweeping = self._home.call_later(SWEEP_SECONDS, self._sweep)
+
+    def _is_next(self, call: Attempt) -> bool:
+        """Whether what becomes of a call that has not begun is the caller's to say: the first one who asks."""
+        return self._queued.pop(call, self) is not self
+
+    def _give_up(self, call: Attempt, outcome: AttemptOutcome) -> None:
+        if self._took_outcome(call):
+            self._end(call, outcome, self._clock.monotonic_ms())
+
+    def _serve(self) -> None:
+        slot = threading.get_ident()
+        while (call := self._queue.get()) is not None:
+            if not self._is_next(call):
+                continue
+            self._begin(call, True, self._clock.monotonic_ms())
+            self._held[slot] = call
+            error: BaseException | None = None
+            try:
+                call_inline(self._function, call.event)
+            except BaseException as raised:  # noqa: BLE001  # whatever a user's function raises is the outcome of this event alone
+                error = raised
+            del self._held[slot]
+            if self._took_outcome(call):
+                self._end(
+                    call, AttemptOutcome.ERROR if error is not None else AttemptOutcome.DONE, self._clock.monotonic_ms(), error
+                )
+            else:
+                self._end_late(call, error)
+
+
+def stack_of(slot: int) -> str:
+    """Where a thread stands."""
+    frame = sys._current_frames().get(slot)
+    return "" if frame is None else "".join(traceback.format_stack(frame))
+
+
+def call_inline(function: Callable[[Any], Any], event: Any) -> None:
+    """Calls a function that is not ``async``.
+
+    Raises:
+        TypeError: It returned what nobody awaits.
+    """
+    returned = function(event)
+    if not inspect.isawaitable(returned):
+        return
+    if inspect.iscoroutine(returned):
+        returned.close()
+    raise TypeError("the function is not async and returned an awaitable: nothing of it has run")

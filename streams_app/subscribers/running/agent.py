@@ -1,0 +1,299 @@
+"""The agent of one subscriber: its member of a consumer group, and the processors of its partitions.
+
+The group is ``<app_id>.<name>``. A rebalance of it, a client that fails or a function that hangs delays nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from redis.asyncio import Redis
+
+from streams_app.clock import Clock
+from streams_app.delivery.batch import TP
+from streams_app.delivery.clocks import TrustedClock
+from streams_app.delivery.dead_letters import DeadLetters, Refuser
+from streams_app.delivery.group_consumer import GroupConsumer
+from streams_app.delivery.ownership import LAST_COMMIT_SECONDS, Ownership, OwnershipConfig
+from streams_app.delivery.processor import Processors
+from streams_app.delivery.producer import Producer
+from streams_app.errors import TryAgainError
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
+from streams_app.kafka.member import GroupMember
+from streams_app.settings import Settings
+from streams_app.subscribers.declaration.subscriber import Idempotent, Subscriber
+from streams_app.subscribers.execution.async_executor import AsyncExecutor, UserLoop
+from streams_app.subscribers.execution.context import SubscriberContext
+from streams_app.subscribers.execution.crash_isolation import CrashIsolation
+from streams_app.subscribers.execution.decoding import Decode, function_of
+from streams_app.subscribers.execution.dispatcher import Ahead, Dispatcher
+from streams_app.subscribers.execution.executor import Attempt, Executor
+from streams_app.subscribers.execution.loop_monitor import LoopMonitor
+from streams_app.subscribers.execution.rate_limiter import RateLimiter
+from streams_app.subscribers.execution.subscriber_metrics import SubscriberMetrics
+from streams_app.subscribers.execution.thread_executor import ThreadExecutor
+from streams_app.subscribers.guarantees.at_least_once import AtLeastOnceProcessor
+from streams_app.subscribers.guarantees.at_most_once import AtMostOnceProcessor
+from streams_app.subscribers.guarantees.deduplicated import DeduplicatedProcessor
+from streams_app.subscribers.guarantees.processor import LEAVE_SECONDS, SubscriberProcessor
+from streams_app.subscribers.running.subscriber_gauges import SubscriberGauges
+from streams_app.subscribers.state.keys import SubscriberKeys, rate_key
+from streams_app.subscribers.state.store import RateStore, Scripts, ScriptSet, SubscriberStore
+from streams_app.subscribers.state.token_bucket import pace_of
+
+logger = logging.getLogger(__name__)
+
+AGAIN_SECONDS: Final = 5.0
+"""A rebalance waits so long for what runs and can be run again; else as long as it may run."""
+
+KINDS: Final[dict[Idempotent, type[SubscriberProcessor]]] = {
+    "yes": AtLeastOnceProcessor,
+    "unknown": DeduplicatedProcessor,
+    "no": AtMostOnceProcessor,
+}
+"""What is promised → what keeps it."""
+
+AHEAD: Final[dict[Idempotent, Ahead]] = {"yes": Ahead.MANY, "unknown": Ahead.SOON, "no": Ahead.NONE}
+
+OnEnded: TypeAlias = Callable[[list[Attempt]], None]
+MakeRunner: TypeAlias = Callable[[OnEnded], Executor]
+
+
+def release_seconds(subscriber: Subscriber[Any, Any, Any]) -> float:
+    """So long a rebalance waits at most: for what runs, for what is cancelled, for the last marks and the last commit."""
+    running_seconds = AGAIN_SECONDS if subscriber.idempotent == "yes" else subscriber.timeout.total_seconds()
+    return running_seconds + LEAVE_SECONDS + LAST_COMMIT_SECONDS
+
+
+def stop_seconds(settings: Settings) -> float:
+    """So long the end of a worker waits at most, for the same: what runs has its grace."""
+    return settings.worker.grace_seconds + LEAVE_SECONDS + LAST_COMMIT_SECONDS
+
+
+class SubscriberProcessors(Processors):
+    """Makes the processors of the partitions of one subscriber."""
+
+    def __init__(self, topics: Collection[str], around: SubscriberContext) -> None:
+        """Reads the topic of the event, and that of what was put back."""
+        self._topics = topics
+        self._context = around
+
+    @property
+    def topics(self) -> Collection[str]:
+        """Those that are read."""
+        return self._topics
+
+    def is_paused(self, topic: str) -> bool:
+        """A reader that is paused goes on when events are finished, and how long that takes is the function's affair."""
+        return self._context.dispatcher.is_full()
+
+    def of(self, tp: TP, committed: Collection[str]) -> dict[str, SubscriberProcessor]:
+        """One processor for each partition, by the name of the subscriber."""
+        kind = KINDS[self._context.subscriber.idempotent]
+        return {self._context.subscriber.name: kind(tp, self._context)}
+
+
+class Serving(NamedTuple):
+    """What calls one subscriber in one process.
+
+    Attributes:
+        dispatcher: Has the slots.
+        figures: Counts.
+        ownership: Claims partitions for the host.
+    """
+
+    dispatcher: Dispatcher
+    figures: SubscriberMetrics
+    ownership: Ownership
+
+
+def serving(
+    settings: Settings,
+    subscriber: Subscriber[Any, Any, Any],
+    host: GroupConsumer,
+    *,
+    topic: str,
+    dead_letters: str,
+    decode: Decode,
+    scripts: Scripts,
+    producer: Producer,
+    clock: Clock,
+    runner: MakeRunner,
+    on_fatal: Callable[[BaseException], None],
+    trials: CrashIsolation,
+    again: str = "",
+    metrics: Metrics | None = None,
+) -> Serving:
+    """Puts together what calls one subscriber, whatever its host, its store and its slots are.
+
+    Args:
+        settings: Of the application.
+        subscriber: As it is declared.
+        host: The member of its consumer group.
+        topic: Where its events are.
+        dead_letters: Where its dead letters go.
+        decode: Makes events of records.
+        scripts: Those of the application's Redis.
+        producer: Sends dead letters.
+        clock: Of the worker.
+        runner: Makes the slots; called with what is to be told of calls that ended.
+        on_fatal: Called with an error after which the member cannot go on.
+        trials: Of all subscribers of the process.
+        again: The topic of what was put back; "": there is none.
+        metrics: Where it counts; None: nobody reads them.
+    """
+    # One that is compared with Redis, where somebody compares it: ids are kept by the hour, and waits by the wall clock.
+    trusted = clock if isinstance(clock, TrustedClock) else TrustedClock(clock)
+    remember_ms = 0 if subscriber.idempotent == "yes" else subscriber.remember_ms
+    refuser = Refuser("subscriber", subscriber.name, settings.app_id, dead_letters)
+
+    def store(tp: TP, token: str) -> SubscriberStore:
+        return SubscriberStore(scripts, SubscriberKeys(settings.app_id, subscriber.name, *tp), token, remember_ms=remember_ms)
+
+    def letters(tp: TP) -> DeadLetters:
+        return DeadLetters(refuser, tp, producer, trusted, on_kept=lambda name, reason: None)
+
+    leases = None
+    if (rate := subscriber.rate) is not None:
+        key = rate_key(settings.app_id, subscriber.name)
+        leases = RateLimiter(subscriber.name, rate, RateStore(scripts, key, secrets.token_hex(8), pace_of(rate)), trusted, on_fatal)
+    metrics = metrics or Metrics(settings)
+    metrics.log_went_back_events.labels(name=subscriber.name)
+    figures = SubscriberMetrics(metrics, subscriber.name, subscriber.event_key, clock)
+    dispatcher = Dispatcher(
+        subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner, figures.ended,
+        ahead=AHEAD[subscriber.idempotent], leases=leases, on_fatal=on_fatal,
+    )  # fmt: skip
+    around = SubscriberContext(subscriber, dispatcher, decode, store, letters, trusted, figures, again, trials, settings.limits)
+    topics = [topic, again] if again else [topic]
+    surroundings = OwnershipConfig(
+        trusted,
+        Status(),  # a worker one of whose subscribers waits is ready: the others go on
+        on_fatal=on_fatal,
+        on_resync=lambda name, cause: figures.resynced(cause),
+        on_went_back=metrics.went_back,
+        session_ms=settings.kafka.session_timeout_ms,
+        tick_seconds=settings.worker.tick_ms / 1000,
+        release_seconds=release_seconds(subscriber),
+        again_seconds=release_seconds(subscriber) - LAST_COMMIT_SECONDS,
+        # What is begun is in its commits alone: none may be overwritten by an older one.
+        on_doubt=on_fatal if subscriber.idempotent == "no" else None,
+    )
+    return Serving(dispatcher, figures, Ownership(host, SubscriberProcessors(topics, around), surroundings))
+
+
+def remark_with(fault: str | None, name: str, text: str | None) -> str | None:
+    """What people want to know of a subscriber, with why its member cannot work."""
+    waits = None if fault is None else f"subscriber {name} waits: {fault}"
+    return "; ".join(filter(None, [waits, text])) or None
+
+
+class SubscriberAgent:
+    """Calls one subscriber; several workers share the partitions.
+
+    Attributes:
+        ownership: Of its partitions.
+        figures: What it counts.
+        gauges: How it stands.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        subscriber: Subscriber[Any, Any, Any],
+        *,
+        topic: str,
+        dead_letters: str,
+        decode: Decode,
+        redis: Redis,
+        producer: Producer,
+        clock: Clock,
+        users: UserLoop,
+        metrics: Metrics,
+        status: Status,
+        on_fatal: Callable[[BaseException], None],
+        trials: CrashIsolation,
+        loop_watch: LoopMonitor | None = None,
+        again: str = "",
+    ) -> None:
+        """Connects nothing yet; made on the loop of the worker.
+
+        Args:
+            settings: Of the application.
+            subscriber: As it is declared.
+            topic: Where its events are.
+            dead_letters: Where its dead letters go.
+            decode: Makes events of records; code of users that decodes is left to the call.
+            redis: The application's Redis.
+            producer: Sends dead letters.
+            clock: Of the worker.
+            users: Runs functions that are ``async``.
+            metrics: Where it counts.
+            status: Where it tells which readers are paused.
+            on_fatal: Ends the process: what hangs in threads can be ended with it alone.
+            trials: Of all subscribers of the process.
+            loop_watch: Watches the loop of functions that are ``async``; None: nobody does.
+            again: The topic of what was put back; "": there is none.
+        """
+
+        def runner(on_ended: OnEnded) -> Executor:
+            given = (function_of(subscriber, settings.limits), subscriber.concurrency, subscriber.timeout_ms, clock, on_ended)
+            if not subscriber.is_async:
+                return ThreadExecutor(*given, on_hung=hung)
+            made = AsyncExecutor(users.loop, *given, on_hung=hung)
+            if loop_watch is not None:
+                loop_watch.add(subscriber.name, made)
+            return made
+
+        def hung(stacks: str) -> None:
+            logger.critical("all slots of a subscriber hang, ending subscriber=%s stacks:\n%s", subscriber.name, stacks)
+            on_fatal(TryAgainError(f"all slots of subscriber {subscriber.name!r} hang, their stacks are in the log"))
+
+        topics = [topic, again] if again else [topic]
+        self._member = GroupMember(
+            settings, subscriber.name, topics, release_seconds=release_seconds(subscriber), stop_seconds=stop_seconds(settings)
+        )
+        self._dispatcher, figures, self.ownership = serving(
+            settings, subscriber, self._member, topic=topic, dead_letters=dead_letters, decode=decode, scripts=ScriptSet(redis),
+            producer=producer, clock=clock, runner=runner, on_fatal=self._member.fail, trials=trials,
+            again=again, metrics=metrics,
+        )  # fmt: skip
+        self.figures = figures
+        about = f"subscriber:{subscriber.name}"
+
+        def said(text: str | None) -> None:
+            patience = self._member.patience
+            if patience.waits_for_operator:
+                status.set_not_ready(about, f"subscriber {subscriber.name} does not run: {patience.fault}")
+            else:
+                status.clear(about)
+            status.remark(about, remark_with(patience.fault, subscriber.name, text))
+
+        self.gauges = SubscriberGauges(
+            metrics, subscriber.name, self._dispatcher, figures, self._places, clock,
+            remark=said,
+            lag_ms=lambda: 0 if loop_watch is None else loop_watch.lag_ms(subscriber.name),
+            waits_for_operator=lambda: self._member.patience.waits_for_operator,
+            idempotent=subscriber.idempotent,
+        )  # fmt: skip
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Calls the function until told to stop, then commits and leaves the group; raises nothing.
+
+        Args:
+            stop: Set by the application.
+        """
+        looking = asyncio.create_task(self.gauges.forever(), name="gauges")
+        try:
+            await self._member.run(self.ownership, stop)
+        finally:
+            looking.cancel()
+            await self._dispatcher.runner.stop()
+
+    async def _places(self) -> Mapping[TP, tuple[int, int]]:
+        return await self._member.places(self.ownership.positions())

@@ -1,0 +1,88 @@
+"""What the functions of a process share: the lifespan of the catalogue and a publisher."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
+
+from streams_app.errors import InternalError, text_of
+from streams_app.events.publishing import Events
+from streams_app.subscribers.declaration.catalogue import Lifespan
+
+logger = logging.getLogger(__name__)
+
+
+class LifespanHost:
+    """What functions share, entered and left by one task on their own loop: a context manager may insist on that."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan | None, events: Events) -> None:
+        """Opens nothing yet.
+
+        Args:
+            loop: Where functions that are ``async`` run.
+            lifespan: Of the catalogue.
+            events: Publishes what functions want published.
+        """
+        self._loop = loop
+        self._lifespan = lifespan
+        self._events = events
+        self._opened: Future[None] = Future()
+        self._ended = asyncio.Event()
+
+    async def __aenter__(self) -> None:
+        self._living = asyncio.run_coroutine_threadsafe(self._live(), self._loop)
+        await asyncio.wrap_future(self._opened)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        await asyncio.wrap_future(self._living)
+
+    async def enter_unless(self, stop: asyncio.Event) -> bool:
+        """Enters, which may take as long as a database is away; returns False where it was told to stop meanwhile.
+
+        What is cancelled by that is not waited for: it may block its loop.
+        """
+        entering, stopping = asyncio.ensure_future(self.__aenter__()), asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((entering, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if entering.done():
+                await entering
+                return True
+            return False
+        finally:
+            stopping.cancel()
+            if not entering.done():
+                self._living.cancel()
+                entering.cancel()
+
+    async def _live(self) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                if self._lifespan is not None:
+                    await stack.enter_async_context(self._lifespan())
+                await stack.enter_async_context(self._events)
+                if not self._opened.set_running_or_notify_cancel():
+                    return  # told to stop, while it blocked its loop: what was entered is left
+                self._opened.set_result(None)
+                await self._ended.wait()
+        except BaseException as raised:
+            error = _told(raised, "end" if self._opened.done() else "begin")
+            if not self._opened.done():
+                self._opened.set_exception(error)
+            elif error is raised:
+                raise
+            else:
+                raise error from raised
+
+
+def _told(raised: BaseException, when: str) -> BaseException:
+    """Logs what a lifespan has raised; returns what the worker is to raise for it."""
+    if isinstance(raised, asyncio.CancelledError):
+        return raised
+    logger.error("the lifespan of the catalogue has failed at its %s error=%s", when, text_of(raised))
+    if isinstance(raised, SystemExit | KeyboardInterrupt):
+        # On the loop of the worker it would end the process with an exit code of its own, and nothing would be closed.
+        return InternalError(f"the lifespan of the catalogue has raised {text_of(raised)}")
+    return raised

@@ -1,0 +1,158 @@
+"""Looks at one subscriber once a second: its gauges, and what others are told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
+from typing import Final
+
+from streams_app.clock import Clock
+from streams_app.delivery.batch import TP
+from streams_app.errors import text_of
+from streams_app.formatting import counted
+from streams_app.health.metrics import Metrics
+from streams_app.read_store.agents.waiting import ObservedEnds
+from streams_app.reasons import FINISHED_LATE
+from streams_app.subscribers.declaration.subscriber import Idempotent
+from streams_app.subscribers.execution.dispatcher import Dispatcher
+from streams_app.subscribers.execution.status import WAITS, SubscriberStatus, present, remark_of, unread_from
+from streams_app.subscribers.execution.subscriber_metrics import SubscriberMetrics
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_SECONDS: Final = 1.0
+LETTERS_EVERY_LOOKS: Final = 60
+
+Places = Callable[[], Awaitable[Mapping[TP, tuple[int, int]]]]
+"""Partition that is assigned → where its group is, and the end of its log; raises anything where nobody can tell now."""
+
+
+class SubscriberGauges:
+    """The gauges of one subscriber.
+
+    Attributes:
+        present: What was seen last.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        name: str,
+        dispatcher: Dispatcher,
+        figures: SubscriberMetrics,
+        places: Places,
+        clock: Clock,
+        remark: Callable[[str | None], None] = lambda text: None,
+        lag_ms: Callable[[], int] = lambda: 0,
+        waits_for_operator: Callable[[], bool] = lambda: False,
+        idempotent: Idempotent = "yes",
+    ) -> None:
+        """Has looked at nothing yet.
+
+        Args:
+            metrics: Of the worker.
+            name: Of the subscriber.
+            dispatcher: Of its partitions.
+            figures: Handed to the metrics at each look.
+            places: Asked for the ends of the logs.
+            clock: Of the worker.
+            remark: Told which readers are paused, and of a suspension; None: there is neither.
+            lag_ms: For how long, at most, the function has blocked its loop lately.
+            waits_for_operator: Whether its member cannot go on until somebody has run a command.
+            idempotent: What it declares: one with ``"yes"`` goes on without room in Redis.
+        """
+        self._idempotent = idempotent
+        self._name = name
+        self._remark = remark
+        self._lag_ms = lag_ms
+        self._waits_for_operator = waits_for_operator
+        self._lag = metrics.subscriber_loop_lag_seconds.labels(name)
+        self.present = SubscriberStatus()
+        self._dispatcher = dispatcher
+        self._figures = figures
+        self._places = places
+        self._clock = clock
+        self._known: Mapping[TP, tuple[int, int]] = {}
+        self._ends: dict[TP, ObservedEnds] = defaultdict(ObservedEnds)
+        self._gauges = {
+            "waiting": metrics.subscriber_waiting_events.labels(name),
+            "running": metrics.subscriber_running_events.labels(name),
+            "retrying": metrics.subscriber_retrying_events.labels(name),
+            "note_bytes": metrics.subscriber_note_bytes.labels(name),
+            "is_suspended": metrics.subscriber_suspended.labels(name),
+        }
+        self._oldest = metrics.subscriber_oldest_waiting_seconds.labels(name)
+        self._waits_for = {what: metrics.waiting_for.labels(name, what) for what in WAITS}
+
+    async def forever(self) -> None:
+        """Looks again and again."""
+        told = ""
+        try:
+            for looks in count(1):
+                try:
+                    await self.look_once()
+                except Exception as error:
+                    # Whatever it is: gauges that stand still in silence are worse than one line.
+                    if told != (told := text_of(error)):
+                        logger.exception("gauges of a subscriber failed, looking again")
+                if looks % LETTERS_EVERY_LOOKS == 0:
+                    self._tell_of_letters()
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+        finally:
+            self._tell_of_letters()
+
+    def _tell_of_letters(self) -> None:
+        reasons = self._figures.letters_since()
+        # The second letter of an event that has one.
+        late = reasons.pop(FINISHED_LATE, 0)
+        if reasons:
+            told = ", ".join(f"{letters} {reason}" for reason, letters in reasons.most_common())
+            events = counted(reasons.total(), "event")
+            logger.warning("%s dead-lettered in the last minute (%s) subscriber=%s", events, told, self._name)
+        if late:
+            events = counted(late, "event")
+            logger.warning("%s finished late in the last minute, after a dead letter subscriber=%s", events, self._name)
+
+    async def look_once(self) -> None:
+        """Asks for the ends of the logs, and sets every gauge.
+
+        While the broker does not answer what was read last counts, and ages rise.
+        """
+        is_away = False
+        try:
+            self._known = await self._places()
+        except Exception as error:  # noqa: BLE001  # whatever it is: it is asked again, and the gauges go on
+            logger.debug("lag of a subscriber is not known now error=%s", text_of(error))
+            is_away = bool(self._known)
+        self._look(is_away=is_away)
+        self._figures.tell()
+
+    def _look(self, *, is_away: bool) -> None:
+        now_ms = self._clock.now_ms()
+        looks = self._dispatcher.looks()
+        begins = unread_from(looks, self._known)
+        for gone in self._ends.keys() - self._known.keys():
+            del self._ends[gone]
+        for tp, (_, end) in self._known.items():
+            self._ends[tp].saw(end, now_ms)
+        since = [self._ends[tp].since(begins[tp]) for tp in self._known]
+        now = present(
+            looks, self._known, [*since, self._dispatcher.oldest_queued_ms()],
+            running=self._dispatcher.running, hanging=self._dispatcher.runner.hanging,
+            is_suspended=self._dispatcher.suspension.is_suspended, now_ms=now_ms,
+        )  # fmt: skip
+        # A member that is made anew has no client to ask with: then the broker is not to blame.
+        blamed = {"operator"} if self._waits_for_operator() else {"broker"} if is_away else set()
+        # No topic is to blame for a broker that does not answer.
+        waits_for = now.waits_for - {"dead-letters"} if is_away else now.waits_for
+        self.present = now._replace(waits_for=waits_for | blamed)
+        for name, gauge in self._gauges.items():
+            gauge.set(getattr(now, name))
+        self._oldest.set(now.oldest_waiting_ms / 1000)
+        self._lag.set(self._lag_ms() / 1000)
+        self._remark(remark_of(self._name, self.present, self._idempotent))
+        for what, gauge in self._waits_for.items():
+            gauge.set(what in self.present.waits_for)

@@ -1,0 +1,161 @@
+"""All subscribers of a worker, with what their functions share: one event loop, the lifespan of the catalogue, a publisher."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from redis.asyncio import Redis
+
+from streams_app.clock import Clock
+from streams_app.delivery.ownership import Ownership
+from streams_app.delivery.producer import Producer
+from streams_app.errors import ConfigurationError
+from streams_app.events.publishing import Events
+from streams_app.health.metrics import Metrics
+from streams_app.health.status import Status
+from streams_app.kafka.admin import require
+from streams_app.settings import Settings
+from streams_app.subscribers.declaration.catalogue import Catalogue
+from streams_app.subscribers.declaration.loading import catalogue_of
+from streams_app.subscribers.declaration.original_position import again_topic
+from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.execution.async_executor import UserLoop
+from streams_app.subscribers.execution.crash_isolation import CrashIsolation
+from streams_app.subscribers.execution.decoding import decode_of
+from streams_app.subscribers.execution.loop_monitor import LoopMonitor
+from streams_app.subscribers.running.agent import SubscriberAgent
+from streams_app.subscribers.running.description import asyncapi_of, events_page, standing
+from streams_app.subscribers.running.lifespan_host import LifespanHost
+from streams_app.subscribers.running.requirements import declared_topics
+from streams_app.subscribers.state.initial_offsets import unplaced
+
+logger = logging.getLogger(__name__)
+
+LOOP_SECONDS: Final = 2.0
+"""So long a function may block the loop of all functions when the worker ends."""
+
+NOT_ENTERED: Final = "no subscriber is called before the lifespan of the catalogue has begun, and it has not yet"
+LATE_SECONDS: Final = 5.0
+"""A lifespan that takes longer to end is told in the log: the process ends itself without it in the end."""
+
+
+class Subscribers:
+    """The subscribers that a worker runs; each is a member of a consumer group of its own."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        redis: Redis,
+        producer: Producer,
+        clock: Clock,
+        metrics: Metrics,
+        status: Status,
+        on_fatal: Callable[[BaseException], None],
+        watch: Callable[[str, Ownership], None],
+        only: Collection[str] | None = None,
+    ) -> None:
+        """Connects nothing yet.
+
+        Args:
+            settings: Of the application; they name a catalogue.
+            redis: The application's Redis.
+            producer: Sends dead letters.
+            clock: Of the worker.
+            metrics: Where subscribers and publications are counted.
+            status: Where they tell which readers are paused.
+            on_fatal: Ends the process.
+            watch: Called with the group and the ownership of each subscriber whose progress is to be watched.
+            only: Names of those that run; None: all that are enabled.
+
+        Raises:
+            ConfigurationError: The catalogue cannot be imported, or does not fit the settings.
+        """
+        self._catalogue: Catalogue = catalogue_of(settings)
+        self._settings = settings
+        self._redis = redis
+        self._producer = producer
+        self._clock = clock
+        self._metrics = metrics
+        self._status = status
+        self._on_fatal = on_fatal
+        self._watch = watch
+        self._agents: dict[str, SubscriberAgent] = {}
+        self._trials = CrashIsolation()
+        self._events = Events(settings, self._catalogue, metrics=metrics, clock=clock)
+        self._declared = subscriptions_of(self._catalogue, settings)
+        enabled = [one for one in self._declared if one.subscriber.is_enabled]
+        self._subscriptions = [one for one in enabled if only is None or one.subscriber.name in only]
+
+    async def require_topics(self) -> None:
+        """Refuses to start where a topic is missing, or where nobody knows what must not be begun again.
+
+        A broker that makes a topic on demand gives it its own partition count.
+
+        Raises:
+            ConfigurationError: Topics or commits are missing; all are named.
+            TryAgainError: The broker cannot be reached.
+        """
+        await require(self._settings.kafka, declared_topics(self._settings))
+        unrepeatable = [one for one in self._subscriptions if one.subscriber.idempotent == "no"]
+        if faults := await unplaced(self._settings, unrepeatable):
+            raise ConfigurationError(faults)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Calls functions until told to stop, then commits and leaves the groups.
+
+        Args:
+            stop: Set by the application.
+        """
+        logger.info("subscribers start subscribers=%s", ",".join(one.subscriber.name for one in self._subscriptions))
+        users = UserLoop()
+        watch = LoopMonitor(users, self._clock)
+        shared = LifespanHost(users.loop, self._catalogue.lifespan, self._events)
+        try:
+            self._status.set_not_ready("lifespan", NOT_ENTERED)
+            if not await shared.enter_unless(stop):
+                return
+            self._status.clear("lifespan")
+            try:
+                await self._call(users, watch, stop)
+            finally:
+                late = asyncio.get_running_loop().call_later(LATE_SECONDS, _tell_not_left)
+                try:
+                    await shared.__aexit__()
+                finally:
+                    late.cancel()
+        finally:
+            watch.stop()
+            users.stop(LOOP_SECONDS)
+
+    async def _call(self, users: UserLoop, watch: LoopMonitor, stop: asyncio.Event) -> None:
+        self._agents = {one.subscriber.name: self._agent(one, users, watch) for one in self._subscriptions}
+        for name, agent in self._agents.items():
+            self._watch(name, agent.ownership)
+        await asyncio.gather(*(agent.run(stop) for agent in self._agents.values()))
+
+    def page(self) -> dict[str, Any]:
+        """What is declared, and how each subscriber stands in this worker; called from any thread."""
+        agents = self._agents
+        here = {name: standing(agent.gauges.present, agent.figures.done) for name, agent in agents.items()}
+        return events_page(self._settings.app_id, self._catalogue, self._declared, here)
+
+    def asyncapi(self) -> dict[str, Any]:
+        """The AsyncAPI document; called from any thread."""
+        return asyncapi_of(self._settings.app_id, self._catalogue, self._declared)
+
+    def _agent(self, one: Subscription, users: UserLoop, watch: LoopMonitor) -> SubscriberAgent:
+        again = again_topic(self._settings.app_id)
+        decode = decode_of(one.subscriber, self._settings.limits, self._events, again, is_late=True)
+        return SubscriberAgent(
+            self._settings, one.subscriber, topic=one.topic, dead_letters=one.dead_letters, decode=decode, redis=self._redis,
+            producer=self._producer, clock=self._clock, users=users, again=again,
+            metrics=self._metrics, status=self._status, on_fatal=self._on_fatal, trials=self._trials,
+            loop_watch=watch,
+        )  # fmt: skip
+
+
+def _tell_not_left() -> None:
+    logger.warning("the lifespan of the catalogue has not ended yet seconds=%s", LATE_SECONDS)

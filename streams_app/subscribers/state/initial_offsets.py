@@ -1,0 +1,173 @@
+"""Where a subscriber begins, committed by a command in the name of nobody: by ``topics create`` and ``reset``.
+
+A worker never chooses where a subscriber with ``idempotent = "no"`` begins: a commit that is gone would be taken for one that never
+was, and everything would run again. So that commit is made once, before its dead-letter topic, which says that it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal, TypeAlias
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.group_consumer import Committed
+from streams_app.delivery.offset_metadata import commit_of, offsets_in
+from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.errors import ConfigurationError
+from streams_app.kafka.admin import admin_client, partition_counts
+from streams_app.kafka.group_offsets import held_in, in_group, move
+from streams_app.kafka.log_reader import log_reader, stable_ends
+from streams_app.kafka.topic_ids import topic_ids
+from streams_app.settings import KafkaSettings, Settings
+from streams_app.subscribers.declaration.original_position import again_topic
+from streams_app.subscribers.declaration.subscription import Subscription
+from streams_app.subscribers.state.offset_metadata import Note, encoded
+from streams_app.subscribers.state.offset_tracker import NOTHING
+
+At: TypeAlias = Literal["earliest", "latest"] | int
+"""Where to begin: with the first record that is there, after the last one, or at a moment, in ms since 1970."""
+
+NO_METADATA: Final = "the broker keeps no metadata with commits, as the embedded one: idempotent = 'no' cannot be promised there"
+
+
+def mark_at(subscriber: str, offset: int, topic_id: str) -> Committed:
+    """The commit of a subscriber that has finished what is below an offset, and nothing from there on (pure).
+
+    Args:
+        subscriber: Its name.
+        offset: Where it goes on.
+        topic_id: Id of the topic, "" where the broker gives none.
+    """
+    return commit_of({subscriber: OffsetAndMetadata(offset, encoded(offset, Note(topic_id, NOTHING)))})
+
+
+def how_to_place(subscriber: str) -> str:
+    """What to do where its group has no commit that says what was begun."""
+    return (
+        "streams-app topics create where it is new or its topic has new partitions, else streams-app reset --subscriber "
+        f"{subscriber} --at ...; while no worker runs it"
+    )
+
+
+async def unplaced(settings: Settings, subscriptions: Iterable[Subscription]) -> list[str]:
+    """Why a worker refuses to run subscribers that must not be called twice: nobody knows what they have begun.
+
+    Returns:
+        A sentence for each of them; none for those whose commits say so.
+
+    Raises:
+        TryAgainError: Kafka does not answer.
+    """
+    faults = []
+    for one in subscriptions:
+        name, topics = one.subscriber.name, [one.topic, again_topic(settings.app_id)]
+        async with admin_client(settings.kafka) as client:
+            counts = await partition_counts(client, topics)
+        tps = [TP(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
+        held = await committed(settings, one, tps)
+        if missing := len(tps) - len(held):
+            faults.append(f"subscriber {name!r} has no commit in {missing} of {len(tps)} partitions: {how_to_place(name)}")
+        elif not any(commit.metadata for commit in held.values()):
+            faults.append(f"subscriber {name!r}: {NO_METADATA}")
+        elif not all((marks := offsets_in(commit)) and name in marks and marks[name].metadata for commit in held.values()):
+            faults.append(f"subscriber {name!r} has a commit that does not say what was begun: {how_to_place(name)}")
+    return faults
+
+
+def were_added(missing: Iterable[TP], held: Iterable[TP]) -> bool:
+    """Whether partitions can be new: in each of their topics all that are committed have lower numbers, and there are some (pure).
+
+    Kafka loses the commits of a topic, or of a group, together, and not those of its last partitions alone.
+
+    Args:
+        missing: Partitions without a commit.
+        held: Those with one.
+    """
+    last: dict[str, int] = {}
+    for topic, number in held:
+        last[topic] = max(number, last.get(topic, number))
+    return all(topic in last and number > last[topic] for topic, number in missing)
+
+
+async def places(settings: Settings, one: Subscription, at: At, again: At = "latest") -> dict[TP, Committed]:
+    """What is to be committed for a subscriber, so that it begins somewhere else.
+
+    Args:
+        settings: Of the application.
+        one: The subscriber.
+        at: Where it begins.
+        again: The same of what was put back. It is left behind where nothing else is said: the topic of the event has the same
+            events.
+
+    Raises:
+        ConfigurationError: A topic does not exist.
+        TryAgainError: Kafka does not answer.
+    """
+    begins: dict[str, At] = {one.topic: at, again_topic(settings.app_id): again}
+    async with admin_client(settings.kafka) as client:
+        counts = await partition_counts(client, list(begins))
+        if missing := begins.keys() - counts.keys():
+            raise ConfigurationError(
+                [f"topic {topic!r} does not exist; create it with `streams-app topics create`" for topic in missing]
+            )
+        ids = await topic_ids(client._client, list(begins))
+    found: dict[TP, Committed] = {}
+    for topic, begin in begins.items():
+        for tp, offset in (await _offsets(settings.kafka, topic, counts[topic], begin)).items():
+            found[tp] = mark_at(one.subscriber.name, offset, ids[topic])
+    return found
+
+
+async def committed(settings: Settings, one: Subscription, tps: Iterable[TP]) -> dict[TP, Committed]:
+    """What a subscriber's group has committed; partitions without a commit are left out.
+
+    Raises:
+        TryAgainError: Kafka does not answer, or does not tell it.
+        ConfigurationError: It does not allow us to ask.
+    """
+    async with in_group(settings.kafka, one.group) as consumer:
+        return await held_in(settings.kafka, consumer, one.group, tps)
+
+
+async def place(settings: Settings, one: Subscription, offsets: Mapping[TP, Committed]) -> None:
+    """Commits, and looks whether the broker has kept what was committed.
+
+    Raises:
+        ConfigurationError: A worker that runs it is there; or the broker keeps no metadata with commits, and the subscriber must
+            not be called twice: then the offsets are committed all the same.
+        TryAgainError: Kafka does not answer.
+    """
+    async with in_group(settings.kafka, one.group) as consumer:
+        await move(settings.kafka, consumer, one.group, offsets)
+        held = await held_in(settings.kafka, consumer, one.group, offsets)
+    if one.subscriber.idempotent == "no" and held != offsets:
+        raise ConfigurationError([f"subscriber {one.subscriber.name!r}: {NO_METADATA}"])
+
+
+async def place_new(settings: Settings, one: Subscription) -> int:
+    """Places a subscriber that is new by its ``start``, in the partitions for which nothing is committed.
+
+    Returns:
+        In how many partitions.
+
+    Raises:
+        ConfigurationError, TryAgainError: As :func:`place`.
+    """
+    wanted = await places(settings, one, one.subscriber.start)
+    held = await committed(settings, one, wanted)
+    missing = {tp: mark for tp, mark in wanted.items() if tp not in held}
+    if missing:
+        await place(settings, one, missing)
+    return len(missing)
+
+
+async def _offsets(kafka: KafkaSettings, topic: str, partitions: int, at: At) -> dict[TP, int]:
+    async with log_reader(kafka, topic, range(partitions)) as reader:
+        tps = sorted(reader.assignment())
+        if at == "earliest":
+            return {TP(*tp): begin for tp, begin in (await reader.beginning_offsets(tps)).items()}
+        ends = await stable_ends(reader, tps)
+        if at == "latest":
+            return {TP(*tp): end for tp, end in ends.items()}
+        first = await reader.offsets_for_times(dict.fromkeys(tps, at))
+        return {TP(*tp): ends[tp] if first[tp] is None else first[tp].offset for tp in tps}

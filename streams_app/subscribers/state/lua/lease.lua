@@ -1,0 +1,32 @@
+#!lua flags=allow-oom
+-- Leases a worker some of the attempts that may begin now, by the rate of the whole subscriber and the clock of this server.
+--
+-- KEYS      of the shard, which is a whole subscriber here, see keys.py
+-- token     text: of the worker, random
+-- wanted    number: so many at most; 0: the worker only says that it is there
+-- every_us  number: time that brings one lease
+-- full_us   number: time after which no more are added
+-- gone_ms   number: a worker that has not asked for so long has no share any more
+--
+-- streams_app/subscribers/state/token_bucket.py does the same sums. Nothing is given back: a lease whose reply was lost is lost with it.
+--
+-- Returns {"ok", leases, us until there is another one, number of workers that ask}. Repeating it leases more.
+-- Cost    O(workers): about 10 us.
+
+local arg = cmsgpack.unpack(ARGV[1])
+local call, key = redis.call, KEYS[1]
+local time = call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local held, empty, workers = call('HGETALL', key), now - arg.full_us, 1
+for i = 1, #held, 2 do
+  if held[i] == 'empty' then
+    empty = math.min(math.max(tonumber(held[i + 1]), empty), now)
+  elseif held[i] ~= arg.token then
+    if now - tonumber(held[i + 1]) > arg.gone_ms * 1000 then call('HDEL', key, held[i]) else workers = workers + 1 end
+  end
+end
+local granted = math.min(arg.wanted, math.floor((now - empty) / arg.every_us + 1e-6))
+empty = empty + granted * arg.every_us
+call('HSET', key, 'empty', string.format('%.0f', empty), arg.token, string.format('%.0f', now))
+call('PEXPIRE', key, math.ceil(math.max(arg.full_us / 1000, arg.gone_ms)))
+return {'ok', granted, math.max(0, math.floor(empty + arg.every_us - now)), workers}

@@ -1,0 +1,169 @@
+"""The note of a commit: what is finished, and what is begun, above the offset that is committed (pure).
+
+``1.<topic id>~<fingerprints>.<body>.<checksum>``. The fingerprints say which records were read; a note of a former version has
+none, and no ``~``. The body names the finished runs and the begun offsets in ascending order, each by the distance
+from the end of the one before it and then by its length, as numbers of seven bits a byte, in base 64. The checksum covers the
+committed offset, too: a note beside another offset than its own says nothing.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text
+from streams_app.subscribers.state.intervals import Interval
+from streams_app.subscribers.state.offset_tracker import Above
+
+MOST_NOTE_BYTES: Final = 3_000
+"""A broker takes 4 096 bytes of metadata, in which names and marks stand, too."""
+
+_VERSION: Final = "1"
+_SHAPE: Final = re.compile(r"1\.([^.]*)\.([A-Za-z0-9_-]*)\.([0-9a-f]{8})", re.ASCII)
+_SEVEN_BITS: Final = 0x7F
+_MORE: Final = 0x80
+_MOST_NUMBER_BYTES: Final = 9
+
+
+class Note(NamedTuple):
+    """What a claim finds beside the committed offset.
+
+    Attributes:
+        topic_id: Id of the topic of whose log it speaks; "" where the broker gave none.
+        above: What is finished, and begun, from the committed offset on.
+        read: Fingerprints of records that were read.
+    """
+
+    topic_id: str
+    above: Above
+    read: tuple[Fingerprint, ...] = ()
+
+    @property
+    def log(self) -> str:
+        """How it says of which log it speaks."""
+        return f"{self.topic_id}~{to_text(self.read)}" if self.read else self.topic_id
+
+
+class _Part(NamedTuple):
+    """A finished run, or one begun offset."""
+
+    begin: int
+    end: int
+    is_begun: bool
+
+
+def encoded(low: int, note: Note) -> str:
+    """A note as it is written, however long.
+
+    Args:
+        low: The offset beside which it is committed.
+        note: Names nothing below ``low``, and no finished run at ``low``.
+    """
+    return _text(low, note.log, b"".join(data for _, data in _written(low, note.above)))
+
+
+def fits(low: int, note: Note, most_bytes: int = MOST_NOTE_BYTES) -> bool:
+    """Whether a note can be committed whole."""
+    return len(encoded(low, note)) <= most_bytes
+
+
+def fitted(low: int, note: Note, most_bytes: int = MOST_NOTE_BYTES) -> str:
+    """A note without the highest of what it names, as far as it has no room; what is left out is done again after a crash."""
+    room_bytes = (most_bytes - len(_text(low, note.log, b""))) * 3 // 4
+    body = b""
+    for _, data in _written(low, note.above):
+        if len(body) + len(data) > room_bytes:
+            break
+        body += data
+    return _text(low, note.log, body)
+
+
+def decoded(text: str, low: int, log_end: int) -> Note | None:
+    """What a note says.
+
+    Args:
+        text: As it was found.
+        low: The committed offset beside which it was found.
+        log_end: End of the log: a note that knows more than the log is that of another one.
+
+    Returns:
+        None for what cannot be believed: then nothing from ``low`` on is finished.
+    """
+    shape = _SHAPE.fullmatch(text)
+    if shape is None or _checksum(low, shape[1], shape[2]) != shape[3]:
+        return None
+    try:
+        parts = list(_read(low, urlsafe_b64decode(shape[2] + "=" * (-len(shape[2]) % 4))))
+    except (ValueError, binascii.Error):
+        return None
+    if parts and parts[-1].end > log_end:
+        return None
+    finished = tuple(Interval(part.begin, part.end) for part in parts if not part.is_begun)
+    topic_id, _, read = shape[1].partition("~")
+    return Note(topic_id, Above(finished, tuple(part.begin for part in parts if part.is_begun)), of_text(read))
+
+
+def _written(low: int, above: Above) -> Iterator[tuple[_Part, bytes]]:
+    """The parts in order, each with its bytes."""
+    parts = [_Part(*run, is_begun=False) for run in above.finished]
+    parts += [_Part(offset, offset + 1, is_begun=True) for offset in above.begun]
+    before = low
+    for part in sorted(parts):
+        length = part.end - part.begin
+        yield part, _number(part.begin - before) + _number(length << 1 | part.is_begun)
+        before = part.end
+
+
+def _read(low: int, body: bytes) -> Iterator[_Part]:
+    """The parts in the bytes of a body.
+
+    Raises:
+        ValueError: They are not what :func:`_written` writes.
+    """
+    numbers = list(_numbers(body))
+    if len(numbers) % 2:
+        raise ValueError("a distance without a length")
+    before, was_finished = low, True
+    for distance, told in zip(numbers[::2], numbers[1::2], strict=True):
+        length, is_begun = told >> 1, bool(told & 1)
+        # The committed offset is never finished, and two finished runs that touch would be one.
+        if length < 1 or (is_begun and length > 1) or (not is_begun and was_finished and distance == 0):
+            raise ValueError("a part that is none")
+        yield _Part(before + distance, before + distance + length, is_begun)
+        before, was_finished = before + distance + length, not is_begun
+
+
+def _number(value: int) -> bytes:
+    data = bytearray()
+    while value > _SEVEN_BITS:
+        data.append(_MORE | value & _SEVEN_BITS)
+        value >>= 7
+    data.append(value)
+    return bytes(data)
+
+
+def _numbers(data: bytes) -> Iterator[int]:
+    value = shift = 0
+    for byte in data:
+        value |= (byte & _SEVEN_BITS) << shift
+        shift += 7
+        if not byte & _MORE:
+            yield value
+            value = shift = 0
+        elif shift >= 7 * _MOST_NUMBER_BYTES:
+            raise ValueError("a number beyond all offsets")
+    if shift:
+        raise ValueError("a number is cut off")
+
+
+def _text(low: int, log: str, body: bytes) -> str:
+    shown = urlsafe_b64encode(body).decode().rstrip("=")
+    return f"{_VERSION}.{log}.{shown}.{_checksum(low, log, shown)}"
+
+
+def _checksum(low: int, log: str, body: str) -> str:
+    return f"{crc32(f'{low}.{log}.{body}'.encode()):08x}"

@@ -1,0 +1,273 @@
+"""A subscriber that may be called again for one event: called until it is done, or the event is a dead letter."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from streams_app.health.metrics import Metrics
+from streams_app.subscribers.declaration.received import Received, Reject, Retry
+from streams_app.subscribers.declaration.retries import Retries
+from tests.conftest import KafkaServer, Names, RedisServer
+from tests.helpers import produce, wait_until
+from tests.integration.subscribing import LIMIT_SECONDS, PARTITIONS, Paid, Shop
+
+pytestmark = pytest.mark.timeout(200)
+
+SOON = Retries(attempts=3, first="20ms", factor=1, longest="20ms")
+ORDERS = [f"o{number}" for number in range(40)]
+
+KILLED = """
+import asyncio, os, sys
+import redis.asyncio
+from streams_app.subscribers.state.keys import SubscriberKeys
+from tests.integration.subscribing import member_of, settings_of
+
+app_id, bootstrap, topic, redis_url, ledger_path, offset = sys.argv[1:]
+known = SubscriberKeys(app_id, "ship", topic, 0).marks[1]
+
+async def ship(event):
+    with open(ledger_path, "a") as ledger:
+        ledger.write(event.data.order_id + "\\n")
+    if event.data.order_id == "poison":
+        async with redis.asyncio.Redis.from_url(redis_url) as client:
+            while offset and event.attempt == 1 and not await client.hexists(known, offset):
+                await asyncio.sleep(0.02)
+        os.kill(os.getpid(), 9)
+
+async def main():
+    async with member_of(settings_of(app_id, bootstrap, topic), topic, redis_url, ship):
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+async def shop(kafka: KafkaServer, redis_server: RedisServer, names: Names) -> Shop:
+    made = Shop(names, kafka.bootstrap_servers, redis_server.url)
+    await made.open()
+    return made
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "in a thread"])
+async def test_each_event_is_handled_and_committed(shop: Shop, is_async: bool) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        shop.called(event)
+
+    def post(event: Received[Paid]) -> None:
+        shop.called(event)
+
+    await shop.send(*ORDERS[:30])
+    await shop.send(*ORDERS[30:], partition=1)
+    async with shop.member(ship if is_async else post):
+        await shop.until_called(*ORDERS)
+
+    assert {order: [1] for order in ORDERS} == shop.calls
+    assert len(ORDERS) == await shop.committed("ship" if is_async else "post")
+
+
+async def test_a_function_runs_on_no_thread_of_the_worker(shop: Shop) -> None:
+    threads: dict[str, str] = {}
+
+    async def ship(event: Received[Paid]) -> None:
+        threads["async"] = threading.current_thread().name
+
+    def post(event: Received[Paid]) -> None:
+        threads["sync"] = threading.current_thread().name.rstrip("0123456789")
+
+    await shop.send("o1")
+    async with shop.member(ship), shop.member(post):
+        await wait_until(lambda: len(threads) == 2, LIMIT_SECONDS, "both were called")
+
+    assert {"async": "users-loop", "sync": "slot-"} == threads
+
+
+async def test_an_event_that_fails_is_tried_again_while_others_go_on(shop: Shop) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        shop.called(event)
+        if event.data.order_id == "o0" and (event.attempt < 3 or len(shop.calls) < len(ORDERS)):
+            raise ConnectionError("the carrier is away")
+
+    await shop.send(*ORDERS)
+    async with shop.member(ship, retry=Retries(attempts=200, first="20ms", factor=1, longest="20ms")):
+        await shop.until_called(*ORDERS)
+        await wait_until(lambda: len(shop.calls["o0"]) >= 3, LIMIT_SECONDS, "it was tried again")
+
+    assert {order: [1] for order in ORDERS[1:]} == {order: shop.calls[order] for order in ORDERS[1:]}
+    assert list(range(1, len(shop.calls["o0"]) + 1)) == shop.calls["o0"]
+
+
+async def test_an_event_that_always_fails_is_a_dead_letter_after_its_attempts(shop: Shop) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        shop.called(event)
+        if event.data.order_id == "poison":
+            raise ValueError("no such article")
+
+    await shop.send("o1", "poison", "o2")
+    async with shop.member(ship, retry=SOON):
+        (letter,) = await shop.letters(1)
+        await shop.until_called("o1", "o2")
+
+    assert {"o1": [1], "o2": [1], "poison": [1, 2, 3]} == shop.calls
+    assert 3 == await shop.committed("ship")
+    assert ("failed", "ship", "poison", "3", "ValueError", "ValueError: no such article", "1") == tuple(
+        letter[name] for name in ("reason", "subscriber", "order", "attempts", "exception", "detail", "source-offset")
+    )
+    assert f"ship:{shop.topic}:0:1:3" == letter["letter-id"]
+    assert letter["trace"].rstrip().endswith("ValueError: no such article")
+    assert int(letter["first-failed-at-ms"]) <= int(letter["failed-at-ms"])
+
+
+async def test_what_a_function_does_decides_over_the_letter(shop: Shop) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        match event.data.order_id:
+            case "hangs":
+                await asyncio.Event().wait()
+            case "rejects":
+                raise Reject("nobody lives there")
+            case "never":
+                raise KeyError("o1")
+            case "waits":
+                raise Retry(after="10ms")
+            case "exits":
+                raise SystemExit(3)
+            case "is cancelled":
+                raise asyncio.CancelledError
+
+    expected = {
+        "hangs": ("timed-out", "2"), "rejects": ("rejected", "1"), "never": ("failed", "1"), "waits": ("failed", "2"),
+        "exits": ("failed", "2"), "is cancelled": ("failed", "2"),
+    }  # fmt: skip
+    await shop.send(*expected)
+    async with shop.member(ship, timeout="200ms", retry=Retries(attempts=2, first="20ms", longest="20ms", never=(KeyError,))):
+        letters = await shop.letters(len(expected))
+
+    assert expected == {letter["order"]: (letter["reason"], letter["attempts"]) for letter in letters}
+
+
+async def test_a_function_in_a_thread_that_hangs_keeps_no_other_event_waiting(shop: Shop) -> None:
+    is_over = threading.Event()
+
+    def ship(event: Received[Paid]) -> None:
+        shop.called(event)
+        if event.data.order_id == "o0":
+            is_over.wait(LIMIT_SECONDS)
+
+    await shop.send(*ORDERS[:10])
+    try:
+        async with shop.member(ship, timeout="200ms", concurrency=2, retry=Retries(attempts=1)):
+            letters = await shop.letters(1)
+            await shop.until_called(*ORDERS[:10])
+    finally:
+        is_over.set()
+
+    # A machine that stands still may time out another one, too.
+    assert ("timed-out", "o0") in [(letter["reason"], letter["order"]) for letter in letters]
+
+
+async def test_what_is_no_event_is_a_dead_letter_and_what_is_another_one_is_skipped(shop: Shop) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        shop.called(event)
+
+    await shop.send("other", headers=[("ce_type", b"order.sent")])
+    await produce(shop.bootstrap, shop.topic, [(b"k", b'{"order_id": 5}')], partition=0)
+    await shop.send("o1")
+    async with shop.member(ship):
+        (letter,) = await shop.letters(1)
+        await shop.until_called("o1")
+
+    assert {"o1": [1]} == shop.calls
+    assert ("not-valid", "Expected `str`, got `int` - at `$.order_id`") == (letter["reason"], letter["detail"])
+    assert 3 == await shop.committed("ship")
+
+
+async def test_events_of_one_key_follow_each_other_also_through_retries(shop: Shop) -> None:
+    begun: list[str] = []
+
+    async def ship(event: Received[Paid]) -> None:
+        begun.append(event.data.order_id)
+        await asyncio.sleep(0)
+        if event.data.order_id.endswith("-1") and event.attempt < 3:
+            raise ConnectionError("the carrier is away")
+        if event.data.order_id.endswith("-2"):
+            raise Reject("nobody lives there")
+
+    orders = [f"{key}-{number}" for number in range(4) for key in "abc"]
+    await shop.send(*orders)
+    async with shop.member(ship, ordered="key", retry=SOON):
+        await wait_until(lambda: {"a-3", "b-3", "c-3"} <= set(begun), LIMIT_SECONDS, "the last of each key was called")
+
+    for key in "abc":
+        of_key = [order for order in begun if order.startswith(key)]
+        assert [f"{key}-{number}" for number in (0, 1, 1, 1, 2, 3)] == of_key
+
+
+async def test_the_next_member_goes_on_behind_events_that_were_produced_together(shop: Shop) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        shop.called(event)
+
+    await shop.send(*ORDERS[:10])
+    async with shop.member(ship):
+        await shop.until_called(*ORDERS[:10])
+    async with shop.member(ship) as next_one:
+        await wait_until(lambda: len(next_one.ownership.partitions) == PARTITIONS, LIMIT_SECONDS, "all are claimed")
+        await shop.send("o10")
+        await shop.until_called("o10")
+
+    assert {order: [1] for order in ORDERS[:11]} == shop.calls
+
+
+@pytest.mark.long
+async def test_two_members_share_the_partitions_and_what_one_leaves_is_done_by_the_other(shop: Shop) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        shop.called(event)
+
+    async with shop.member(ship) as first:
+        await wait_until(lambda: len(first.ownership.partitions) == PARTITIONS, LIMIT_SECONDS, "the first has all")
+        async with shop.member(ship) as other:
+            members = (first, other)
+            await wait_until(lambda: [len(one.ownership.partitions) for one in members] == [1, 1], LIMIT_SECONDS, "each has one")
+            await shop.send(*ORDERS[:20])
+            await shop.send(*ORDERS[20:30], partition=1)
+            await shop.until_called(*ORDERS[:30])
+        await shop.send(*ORDERS[30:])
+        await shop.until_called(*ORDERS)
+
+    assert {order: [1] for order in ORDERS} == shop.calls
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("before", "until_known"), [(1, True), (300, False)], ids=["Redis knows of it", "at once, far behind"])
+async def test_an_event_that_kills_its_process_is_a_dead_letter_after_three_deaths(
+    shop: Shop, tmp_path: Any, before: int, until_known: bool
+) -> None:
+    ledger = tmp_path / "ledger"
+    given = (shop.names.app_id, shop.bootstrap, shop.topic, shop.redis_url, str(ledger), str(before) if until_known else "")
+    others = {f"o{number}" for number in range(before + 1)}
+    await shop.send(*sorted(others)[:-1], "poison", *sorted(others)[-1:])
+    for _ in range(3):
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, *given)
+        async with asyncio.timeout(LIMIT_SECONDS):
+            assert -9 == await process.wait()
+
+    async def ship(event: Received[Paid]) -> None:
+        shop.called(event)
+
+    def crashes() -> float | None:
+        labels = {"subscriber": "ship", "event": "order.paid", "outcome": "crash"}
+        return metrics.registry.get_sample_value("streams_app_subscriber_attempts_total", labels)
+
+    metrics = Metrics(shop.settings)
+    async with shop.member(ship, metrics=metrics):
+        (letter,) = await shop.letters(1)
+        await wait_until(lambda: crashes() == 1, LIMIT_SECONDS, "the last of the deaths is counted by who finds it")
+        await wait_until(lambda: others <= {*shop.calls, *ledger.read_text().split()}, LIMIT_SECONDS, "the others are done")
+
+    assert ("crashed", "poison") == (letter["reason"], letter["order"])
+    assert 3 == ledger.read_text().split().count("poison")
+    assert "poison" not in shop.calls

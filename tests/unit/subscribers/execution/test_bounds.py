@@ -1,0 +1,57 @@
+"""What of the headers of events counts as held, and is too large."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from streams_app import Received
+from streams_app.events.headers import Headers
+from streams_app.settings import EventsSettings, Limits, Settings
+from streams_app.subscribers.execution.in_flight_event import HEADER_BYTES, sizes_of
+from streams_app.testing import SubscriberTester
+from tests.kit import paid, seen_by, subscribed
+
+
+def test_a_record_takes_its_key_its_value_and_its_headers_however_empty_they_are() -> None:
+    headers = [("a", b"12"), ("", b""), ("left-out", None)]
+    records = [
+        SimpleNamespace(key=b"k", value=b"1234", headers=headers),
+        SimpleNamespace(key=None, value=None, headers=()),
+    ]
+
+    assert [5 + 11 + 3 * HEADER_BYTES, 0] == sizes_of(records)
+
+
+def test_a_reader_that_holds_many_bytes_of_headers_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams_app.subscribers.guarantees.processor.MOST_UNFINISHED_BYTES", 3_000)
+
+    async def ship(event: Received[object]) -> None:
+        raise ConnectionError
+
+    one = subscribed(ship)
+    with SubscriberTester(one) as kit:
+        for _ in range(20):
+            kit.produce(paid, b'{"order_id": "o1"}', headers=[("trace", b"x" * 1_000)])
+
+        assert 3 == len(seen_by(kit, one))
+        kit.advance("1h")
+        kit.dead_letters(one)
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [([("ce_x", b"y" * 96)], []), ([("ce_x", b"y" * 97)], ["too-large"]), ([("ce_type", b"another"), ("ce_x", b"y" * 97)], [])],
+    ids=["at the limit", "beyond it", "of another event"],
+)
+def test_headers_that_are_larger_than_a_value_may_be_make_their_event_too_large(headers: Headers, expected: list[str]) -> None:
+    async def ship(event: Received[object]) -> None:
+        """Does nothing."""
+
+    one = subscribed(ship)
+    settings = Settings(app_id="shop", events=EventsSettings(catalogue="shop:catalogue"), limits=Limits(value_bytes=100))
+    with SubscriberTester(one, settings=settings) as kit:
+        kit.produce(paid, b'{"order_id": "o1"}', headers=headers)
+
+        assert expected == [letter.reason for letter in kit.dead_letters(one)]

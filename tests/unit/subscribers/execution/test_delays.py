@@ -1,0 +1,161 @@
+"""A function that ends well after its event was given up says so in a second letter, also after the end of its claim."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, cast
+
+import msgspec
+import pytest
+
+from streams_app import Catalogue, Event, Received, Retries, subscriber
+from streams_app.delivery.batch import TP
+from streams_app.local import LocalEvents
+from streams_app.local.member import LocalMember
+from streams_app.subscribers.declaration.subscriber import Subscriber
+from streams_app.subscribers.guarantees.processor import SubscriberProcessor
+from tests.helpers import wait_until
+
+LIMIT_SECONDS = 60
+
+
+class Paid(msgspec.Struct, frozen=True):
+    order_id: str
+
+
+paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
+
+
+def letters(events: LocalEvents) -> list[str]:
+    return [dict(record.headers)["reason"].decode() for record in events._broker.records("order.paid.ship.dead")]
+
+
+async def there(events: LocalEvents, act: Callable[[LocalMember], Awaitable[None] | None]) -> None:
+    """Does something with the member of the only subscriber, on its loop."""
+    worker = events._worker
+    assert worker is not None and worker._process is not None
+    ((member, _),) = worker._process._served
+
+    async def acted() -> None:
+        if (awaited := act(member)) is not None:
+            await awaited
+
+    await worker._there(acted())
+
+
+@pytest.mark.parametrize("idempotent", ["yes", "unknown", "no"])
+async def test_a_thread_that_was_timed_out_and_ends_well_under_another_claim_is_told(
+    idempotent: Literal["yes", "unknown", "no"],
+) -> None:
+    may_end = threading.Event()
+
+    @subscriber(paid, idempotent=idempotent, description="Hangs.", timeout="200ms", retry=Retries(attempts=1))
+    def ship(event: Received[Paid]) -> None:
+        may_end.wait(LIMIT_SECONDS)
+
+    async with LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))) as events:
+        try:
+            await events.publish(paid, Paid("o1"))
+            await wait_until(lambda: is_committed(events), LIMIT_SECONDS, "it is finished with its letter")
+            await there(events, lambda member: member.assign())
+            await wait_until(lambda: claimed(events), LIMIT_SECONDS, "it is claimed again")
+            may_end.set()
+            await wait_until(lambda: len(letters(events)) == 2, LIMIT_SECONDS, "its late end is told")
+        finally:
+            may_end.set()
+
+        assert ["timed-out", "finished-late"] == letters(events)
+
+
+@pytest.mark.parametrize("idempotent", ["unknown", "no"])
+async def test_a_thread_that_was_cut_off_and_ends_well_under_another_claim_is_told(idempotent: Literal["unknown", "no"]) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    @subscriber(paid, idempotent=idempotent, description="Hangs.")
+    def ship(event: Received[Paid]) -> None:
+        begun.set()
+        may_end.wait(LIMIT_SECONDS)
+
+    assert ["interrupted", "finished-late"] == await letters_of_what_is_cut_off(ship, begun, may_end)
+
+
+@pytest.mark.parametrize("idempotent", ["unknown", "no"])
+async def test_a_function_that_blocks_the_loop_beyond_the_end_of_its_claim_and_ends_well_is_told(
+    idempotent: Literal["unknown", "no"],
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    @subscriber(paid, idempotent=idempotent, description="Blocks.")
+    async def ship(event: Received[Paid]) -> None:
+        begun.set()
+        may_end.wait(LIMIT_SECONDS)
+
+    assert ["interrupted", "finished-late"] == await letters_of_what_is_cut_off(ship, begun, may_end)
+
+
+async def test_the_letter_of_what_was_interrupted_waits_for_no_outage() -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    @subscriber(paid, idempotent="no", description="Hangs.")
+    def ship(event: Received[Paid]) -> None:
+        begun.set()
+        may_end.wait(LIMIT_SECONDS)
+
+    async with LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))) as events:
+        try:
+            await events.publish(paid, Paid("o1"))
+            await asyncio.to_thread(begun.wait, LIMIT_SECONDS)
+            await there(events, suspend)
+            await there(events, cut_off)
+            await wait_until(lambda: letters(events), LIMIT_SECONDS, "it is claimed again")
+        finally:
+            may_end.set()
+
+        assert ["interrupted"] == letters(events)[:1]
+
+
+async def letters_of_what_is_cut_off(
+    ship: Subscriber[Any, Any, Any], begun: threading.Event, may_end: threading.Event
+) -> list[str]:
+    """Cuts a function off that has begun, and lets it end when its event has a letter."""
+    async with LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))) as events:
+        try:
+            await events.publish(paid, Paid("o1"))
+            await asyncio.to_thread(begun.wait, LIMIT_SECONDS)
+            await there(events, cut_off)
+            await wait_until(lambda: letters(events), LIMIT_SECONDS, "it is claimed again")
+            may_end.set()
+            await wait_until(lambda: len(letters(events)) == 2, LIMIT_SECONDS, "its late end is told")
+        finally:
+            may_end.set()
+        return letters(events)
+
+
+async def cut_off(member: LocalMember) -> None:
+    """The partitions of the member are taken away without patience, and given to it again."""
+    assert member._ownership is not None
+    await member._ownership.stop(1.5)
+    member.assign()
+
+
+def suspend(member: LocalMember) -> None:
+    """What the subscriber calls is away, and the next attempt is not due for long."""
+    assert member._ownership is not None
+    for partition in member._ownership.partitions.values():
+        for served in partition.ranges.served.values():
+            suspension = cast("SubscriberProcessor", served.processor)._context.dispatcher.suspension
+            suspension.is_suspended, suspension._next_ms = True, 2**62
+
+
+def is_committed(events: LocalEvents) -> bool:
+    committed = events._broker.groups["local.ship"].committed.get(TP("order.paid", 0))
+    return committed is not None and committed.offset == 1
+
+
+def claimed(events: LocalEvents) -> Any:
+    assert events._worker is not None and events._worker._process is not None
+    ((member, _),) = events._worker._process._served
+    assert member._ownership is not None
+    return member._ownership.partitions and not member._ownership._claims

@@ -1,0 +1,124 @@
+"""Errors of functions whose classes do what errors do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from streams_app import Received, Retries, Retry
+from streams_app.testing import SubscriberTester
+from tests.kit import Paid, paid, seen_by, subscribed
+
+
+class Speechless(Exception):
+    """Has no text, and is hidden from those who ask for it."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("nothing to say")
+
+
+class NothingWrong(Exception):
+    """Is taken for false."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+class Later(Retry):
+    """Has a constructor of its own."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+class AfterText(Retry):
+    """Says when as nobody expects it."""
+
+    def __init__(self, after: str) -> None:
+        self.after_ms = after  # type: ignore[assignment]  # the fault under test
+
+
+@pytest.mark.parametrize("idempotent", ["yes", "unknown", "no"])
+def test_an_error_whose_text_cannot_be_had_is_a_letter_of_its_event_alone(idempotent: str) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        if event.data.order_id == "o1":
+            raise Speechless
+
+    one = subscribed(ship, idempotent=idempotent, concurrency=1, retry=Retries(attempts=2))
+    with SubscriberTester(one) as kit:
+        for number in range(1, 4):
+            kit.publish(paid, Paid(f"o{number}"))
+        kit.advance("1m")
+        (letter,) = kit.dead_letters(one)
+
+        assert ("failed", 2 if idempotent == "yes" else 1) == (letter.reason, letter.attempts)
+        assert "Speechless, of which nothing can be told: RuntimeError('nothing to say')" == letter.detail
+        assert 2 == [outcome for _, outcome in seen_by(kit, one)].count("done")
+
+
+@pytest.mark.parametrize("kind", [Later, AfterText])
+def test_a_retry_of_a_class_with_a_constructor_of_its_own_is_one(kind: Callable[[str], Retry]) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        if event.attempt == 1:
+            raise kind("30s")
+
+    one = subscribed(ship, idempotent="no")
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.advance("1m")
+
+        assert [(1, "retry"), (2, "done")] == seen_by(kit, one)
+
+
+def test_an_error_that_is_taken_for_false_is_told_as_itself() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        raise NothingWrong("at all")
+
+    one = subscribed(ship, idempotent="no")
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        (letter,) = kit.dead_letters(one)
+
+        assert ("failed", "NothingWrong: at all") == (letter.reason, letter.detail)
+
+
+def test_what_nobody_expects_of_the_end_of_a_call_is_told_and_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: object, **__: object) -> None:
+        raise RuntimeError("unexpected")
+
+    async def ship(event: Received[Paid]) -> None:
+        raise ValueError
+
+    monkeypatch.setattr("streams_app.subscribers.guarantees.processor.after_failure", breaks)
+    with pytest.raises(RuntimeError, match="unexpected"), SubscriberTester(subscribed(ship)) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.advance("1s")
+
+
+def test_what_its_function_puts_off_for_more_than_an_hour_in_all_is_a_letter() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        raise Retry(after="25m")
+
+    one = subscribed(ship, retry=Retries(attempts=8))
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.advance("3h")
+        (letter,) = kit.dead_letters(one)
+
+        assert ("failed", 3) == (letter.reason, letter.attempts)
+        assert "Retry: again after 25m, and it would have waited for more than 1 h in all" == letter.detail
+
+
+def test_what_two_rules_together_would_put_off_for_more_than_an_hour_is_a_letter_whatever_each_allows() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        raise Retry(after="59m") if event.attempt == 1 else ValueError("no such article")
+
+    one = subscribed(ship, retry=Retries(attempts=7, first="10m", factor=1, longest="10m"))
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.advance("61m")
+        (letter,) = kit.dead_letters(one)
+
+        assert ("failed", 2) == (letter.reason, letter.attempts)
+        assert "ValueError: no such article, and it would have waited for more than 1 h in all" == letter.detail

@@ -1,0 +1,366 @@
+"""Slots that call functions, on a loop whose time jumps or in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pytest
+
+from streams_app.clock import SystemClock
+from streams_app.subscribers.execution.async_executor import AsyncExecutor, UserLoop
+from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
+from streams_app.subscribers.execution.thread_executor import ThreadExecutor
+from tests.helpers import wait_until
+from tests.manual_clock import ManualClock
+from tests.virtual_loop import LoopClock, in_no_time
+
+PATIENCE_MS = 60_000
+LIMIT_SECONDS = 60
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+def test_an_overdue_call_times_out_and_its_slot_goes_on_when_the_function_has_ended(swallows: bool) -> None:
+    async def schedule() -> None:
+        async def ship(event: str) -> None:
+            if event == "hangs":
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    if not swallows:
+                        raise
+                    await asyncio.sleep(3)  # virtual time
+            elif event == "cancels itself":
+                raise asyncio.CancelledError
+
+        ended: list[Attempt] = []
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 1_000, LoopClock(), ended.extend)
+        runner.put([Attempt(event, None) for event in ("hangs", "cancels itself", "next")])
+        await asyncio.sleep(1.5)  # virtual time
+        assert [("hangs", AttemptOutcome.TIMEOUT)] == [(call.event, call.outcome) for call in ended][:1]
+        assert (1 if swallows else 3) == len(ended)
+        await asyncio.sleep(3)  # virtual time
+
+        assert [AttemptOutcome.TIMEOUT, AttemptOutcome.ERROR, AttemptOutcome.DONE] == [call.outcome for call in ended]
+
+    in_no_time(schedule())
+
+
+def test_a_slot_whose_calls_are_all_short_lets_others_have_their_turn() -> None:
+    class Passing(LoopClock):
+        """A millisecond passes with each look."""
+
+        passed_ms = 0
+
+        def monotonic_ms(self) -> int:
+            self.passed_ms += 1
+            return self.passed_ms
+
+    async def schedule() -> None:
+        async def ship(event: int) -> None:
+            called.append(event)
+
+        called: list[int] = []
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 60_000, Passing(), lambda calls: None)
+        runner.put([Attempt(event, None) for event in range(100)])
+        while not called:
+            await asyncio.sleep(0)
+
+        assert len(called) < 100
+
+    in_no_time(schedule())
+
+
+def test_what_another_function_has_blocked_is_not_overdue_for_that() -> None:
+    class Jumping(LoopClock):
+        """Time passes while the loop stands still, too."""
+
+        passed_ms = 0
+
+        def monotonic_ms(self) -> int:
+            return super().monotonic_ms() + self.passed_ms
+
+    async def schedule() -> None:
+        clock = Jumping()
+
+        async def ship(event: str) -> None:
+            await asyncio.sleep({"blocks": 0.05, "ends": 0.5, "hangs": 60}[event])  # virtual time
+            if event == "blocks":
+                clock.passed_ms += 8_000
+
+        ended: list[Attempt] = []
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 3, 1_000, clock, ended.extend)
+        runner.put([Attempt(event, None) for event in ("blocks", "ends", "hangs")])
+        await asyncio.sleep(2)  # virtual time
+
+        expected = [("blocks", AttemptOutcome.DONE), ("ends", AttemptOutcome.DONE), ("hangs", AttemptOutcome.TIMEOUT)]
+        assert expected == [(call.event, call.outcome) for call in ended]
+
+    in_no_time(schedule())
+
+
+def test_a_call_that_is_taken_back_does_not_begin_and_one_that_runs_is_cancelled() -> None:
+    async def schedule() -> None:
+        begun: list[str] = []
+
+        async def ship(event: str) -> None:
+            begun.append(event)
+            await asyncio.Event().wait()
+
+        ended: list[Attempt] = []
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 60_000, LoopClock(), ended.extend)
+        calls = [Attempt("runs", None), Attempt("waits", None)]
+        runner.put(calls)
+        await asyncio.sleep(0.5)  # virtual time
+        runner.cancel(calls)
+        await asyncio.sleep(0.5)  # virtual time
+
+        assert ["runs"] == begun
+        assert [AttemptOutcome.CANCELLED] * 2 == [call.outcome for call in ended]
+
+    in_no_time(schedule())
+
+
+@pytest.mark.parametrize("error", [None, ValueError("too late")])
+async def test_a_thread_that_is_overdue_tells_its_end_to_nobody_but_who_has_asked_whether_it_ended_well(
+    error: Exception | None,
+) -> None:
+    may_end = threading.Event()
+    ended: list[Attempt] = []
+    clock = ManualClock()
+    late: list[str] = []
+
+    def hangs(event: str) -> None:
+        may_end.wait(60)
+        if error is not None and event == "hangs":
+            raise error
+
+    runner = ThreadExecutor(hangs, 1, 100, clock, ended.extend)
+    calls = [Attempt("hangs", None), Attempt("next", None)]
+    for call in calls:
+        call.on_late = partial(late.append, call.event)
+    try:
+        runner.put(calls)
+        await wait_until(lambda: runner.running, LIMIT_SECONDS, "it has begun")
+        clock.advance_ms(100)
+        await wait_until(lambda: len(ended) == 1, LIMIT_SECONDS, "it is overdue")
+        may_end.set()
+        await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "its slot goes on")
+    finally:
+        may_end.set()
+        await runner.stop()
+
+    assert [("hangs", AttemptOutcome.TIMEOUT), ("next", AttemptOutcome.DONE)] == [(call.event, call.outcome) for call in ended]
+    assert ["hangs"] * (error is None) == late
+
+
+async def test_a_thread_that_was_stopped_with_its_process_is_not_overdue_for_that() -> None:
+    may_end = threading.Event()
+    ended: list[Attempt] = []
+    clock = ManualClock()
+    runner = ThreadExecutor(lambda event: may_end.wait(60) and None, 1, 400, clock, ended.extend)
+    try:
+        runner.put([Attempt("o1", None)])
+        await wait_until(lambda: runner.running, LIMIT_SECONDS, "it has begun")
+        (call,) = runner.running
+        clock.advance_ms(300_000)
+        await wait_until(lambda: call.excused_ms or ended, LIMIT_SECONDS, "a sweep has come late")
+        overdue = [*ended]
+        clock.advance_ms(400)
+        await wait_until(lambda: ended, LIMIT_SECONDS, "it is overdue by the time in which it could go on")
+    finally:
+        may_end.set()
+        await runner.stop()
+
+    assert ([], [AttemptOutcome.TIMEOUT]) == (overdue, [call.outcome for call in ended])
+
+
+def test_a_thread_that_outlives_the_loop_of_its_worker_ends_in_silence() -> None:
+    may_end = threading.Event()
+    clock = ManualClock()
+    runners: list[ThreadExecutor] = []
+
+    async def schedule() -> None:
+        ended: list[Attempt] = []
+        runners.append(ThreadExecutor(lambda event: may_end.wait(60) and None, 1, 100, clock, ended.extend))
+        runners[0].put([Attempt("hangs", None)])
+        await wait_until(lambda: runners[0].running, LIMIT_SECONDS, "it has begun")
+        clock.advance_ms(100)
+        await wait_until(lambda: ended, LIMIT_SECONDS, "it is overdue")
+        await runners[0].stop()
+
+    asyncio.run(schedule())
+    may_end.set()
+    runners[0]._threads[0].join(LIMIT_SECONDS)
+
+    # An error in a thread fails a test.
+    assert not runners[0]._threads[0].is_alive()
+
+
+async def test_a_function_without_async_that_returns_something_to_await_has_failed() -> None:
+    async def nothing() -> None:
+        raise AssertionError("it never runs")
+
+    ended: list[Attempt] = []
+    runner = ThreadExecutor(lambda event: nothing(), 1, 10_000, SystemClock(), ended.extend)
+    runner.put([Attempt("o1", None)])
+    await wait_until(lambda: len(ended) == 1, LIMIT_SECONDS, "it has ended")
+    await runner.stop()
+
+    assert isinstance(ended[0].error, TypeError)
+
+
+@pytest.mark.parametrize("is_struck", [True, False])
+def test_a_slot_whose_function_has_cancelled_it_begins_the_next_event_all_the_same(is_struck: bool) -> None:
+    async def schedule() -> None:
+        async def ship(event: str) -> None:
+            if event == "cancels":
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                if is_struck:
+                    await asyncio.sleep(1)  # virtual time
+            else:
+                await asyncio.sleep(1)  # virtual time
+
+        ended: list[Attempt] = []
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 10_000, LoopClock(), ended.extend)
+        runner.put([Attempt(event, None) for event in ("cancels", "next")])
+        await asyncio.sleep(2)  # virtual time
+        runner.put([Attempt("later", None)])
+        await asyncio.sleep(2)  # virtual time
+        await runner.stop()
+
+        told = [(call.event, call.outcome) for call in ended]
+
+        assert [
+            ("cancels", AttemptOutcome.ERROR if is_struck else AttemptOutcome.DONE),
+            ("next", AttemptOutcome.DONE),
+            ("later", AttemptOutcome.DONE),
+        ] == told
+
+    in_no_time(schedule())
+
+
+def test_a_slot_that_a_function_cancels_after_its_end_is_there_again_soon() -> None:
+    async def schedule() -> None:
+        async def ship(event: str) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            if event == "cancels":
+                asyncio.get_running_loop().call_later(1, task.cancel)
+
+        ended: list[Attempt] = []
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 10_000, LoopClock(), ended.extend)
+        for event in ("cancels", "next"):
+            runner.put([Attempt(event, None)])
+            await asyncio.sleep(2)  # virtual time
+
+        assert ["cancels", "next"] == [call.event for call in ended]
+
+    in_no_time(schedule())
+
+
+def test_slots_whose_functions_do_not_end_when_they_are_cancelled_hang_and_are_told_once_with_where_they_wait() -> None:
+    async def schedule() -> None:
+        async def ship(event: str) -> None:
+            while not may_end:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.Event().wait()
+
+        told: list[str] = []
+        may_end: list[bool] = []
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 2, 1_000, LoopClock(), lambda calls: None, on_hung=told.append)
+        runner.put([Attempt("one", None)])
+        await asyncio.sleep(100)  # virtual time
+        assert (1, []) == (runner.hanging, told)
+        runner.put([Attempt("two", None)])
+        await asyncio.sleep(100)  # virtual time
+        hanging = runner.hanging
+        may_end.append(True)
+        await runner.stop()
+
+        assert 2 == hanging
+        assert [True] == ["2 slots:" in one and "await asyncio.Event().wait()" in one for one in told]
+
+    in_no_time(schedule())
+
+
+def test_slots_that_were_stopped_with_their_process_for_long_do_not_hang_when_they_are_timed_out() -> None:
+    class Jumping(LoopClock):
+        """Time passes while the process is stopped, too."""
+
+        passed_ms = 0
+
+        def monotonic_ms(self) -> int:
+            return super().monotonic_ms() + self.passed_ms
+
+    async def schedule() -> None:
+        async def ship(event: str) -> None:
+            await asyncio.Event().wait()
+
+        told: list[str] = []
+        ended: list[Attempt] = []
+        clock = Jumping()
+        runner = AsyncExecutor(asyncio.get_running_loop(), ship, 1, 1_000, clock, ended.extend, on_hung=told.append)
+        runner.put([Attempt("one", None)])
+        await asyncio.sleep(0.5)  # virtual time
+        clock.passed_ms = 300_000
+        await asyncio.sleep(5)  # virtual time
+        await runner.stop()
+
+        assert ([AttemptOutcome.TIMEOUT], [], 0) == ([call.outcome for call in ended], told, runner.hanging)
+
+    in_no_time(schedule())
+
+
+@pytest.mark.parametrize("ends", [sys.exit, lambda: asyncio.get_running_loop().stop()], ids=["exit", "stop"])
+async def test_the_loop_of_all_functions_goes_on_when_one_of_them_would_end_it(
+    ends: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ship(event: str) -> None:
+        if event == "ends":
+
+            async def end() -> None:
+                ends()
+
+            await asyncio.create_task(end())
+
+    ended: list[Attempt] = []
+    users = UserLoop()
+    runner = AsyncExecutor(users.loop, ship, 1, 60_000, SystemClock(), ended.extend)
+    try:
+        runner.put([Attempt(event, None) for event in ("ends", "next")])
+        await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "both have ended")
+    finally:
+        await runner.stop()
+        users.stop(2.0)
+
+    assert AttemptOutcome.DONE == ended[1].outcome
+
+
+def test_a_slot_that_is_thrown_away_with_its_loop_ends_in_the_midst_of_its_function() -> None:
+    loop = asyncio.new_event_loop()
+
+    async def hang(event: str) -> None:
+        await asyncio.Event().wait()
+
+    async def begin() -> Any:
+        runner = AsyncExecutor(loop, hang, 1, 60_000, SystemClock(), lambda ended: None)
+        runner.put([Attempt("hangs", None)])
+        while not runner.running:
+            await asyncio.sleep(0)
+        (slot,) = runner._tasks
+        return slot.get_coro()
+
+    slot = loop.run_until_complete(begin())
+    loop.close()
+    slot.close()
+
+    assert inspect.CORO_CLOSED == inspect.getcoroutinestate(slot)

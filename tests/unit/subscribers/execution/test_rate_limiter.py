@@ -1,0 +1,331 @@
+"""The rate of a subscriber: what its bucket gives, and that all workers together stay within it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+
+from streams_app import Event, Received, Retries, Retry, subscriber
+from streams_app.local.scripts import MemoryScripts
+from streams_app.subscribers.declaration.subscriber import Rate, rate_of
+from streams_app.subscribers.execution.async_executor import AsyncExecutor
+from streams_app.subscribers.execution.dispatcher import Dispatcher
+from streams_app.subscribers.execution.rate_limiter import RateLimiter
+from streams_app.subscribers.state.keys import rate_key
+from streams_app.subscribers.state.store import RateStore
+from streams_app.subscribers.state.token_bucket import TokenBucket, leased, pace_of
+from streams_app.testing import SubscriberTester
+from tests.unit.subscribers.execution.test_dispatcher import Partition
+from tests.virtual_loop import LoopClock, in_no_time
+
+SECOND_US = 1_000_000
+RATE = Rate(50, 1_000)
+
+
+class Paid(msgspec.Struct, frozen=True):
+    order_id: str
+
+
+paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
+
+
+# The bucket
+
+
+@pytest.mark.parametrize("text", ["50/s", "100/m", "1000/h"])
+def test_a_rate_is_shown_as_it_was_declared(text: str) -> None:
+    assert text == str(rate_of(text, []))
+
+
+@pytest.mark.parametrize(
+    ("rate", "most"), [(Rate(50, 1_000), 50), (Rate(49, 1_000), 49), (Rate(100, 60_000), 1), (Rate(3, 3_600_000), 1)], ids=str
+)
+def test_a_full_bucket_holds_what_a_second_brings_and_one_at_least(rate: Rate, most: int) -> None:
+    assert most == leased(pace_of(rate), None, 1_000, SECOND_US).granted
+
+
+def test_an_empty_bucket_says_when_there_is_another_lease() -> None:
+    empty_us = leased(pace_of(RATE), None, 50, SECOND_US).empty_us
+
+    assert (0, 15_000) == leased(pace_of(RATE), empty_us, 9, SECOND_US + 5_000)[:2]
+    assert (1, 20_000) == leased(pace_of(RATE), empty_us, 9, SECOND_US + 20_000)[:2]
+
+
+def test_what_time_has_brought_in_part_is_not_lost() -> None:
+    pace, empty_us, given = TokenBucket(SECOND_US / 7, SECOND_US), 0.0, 0
+    for now_us in range(0, 10 * SECOND_US, 33_333):
+        got = leased(pace, empty_us, 9, now_us)
+        empty_us, given = got.empty_us, given + got.granted
+
+    assert 69 == given
+
+
+def test_a_clock_that_went_back_brings_nothing() -> None:
+    assert 0 == leased(pace_of(RATE), 9.0 * SECOND_US, 10, SECOND_US).granted
+
+
+# Workers
+
+
+class Server:
+    """The scripts in memory, which can be away."""
+
+    def __init__(self, clock: LoopClock) -> None:
+        self.is_away = False
+        self.asked = 0
+        self._lease = MemoryScripts(clock.now_ms).by_name["lease"]
+        self.by_name: Mapping[str, Callable[..., Any]] = {"lease": self._answer}
+
+    async def _answer(self, keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
+        self.asked += 1
+        if self.is_away:
+            raise ConnectionError("redis is away")
+        return await self._lease(keys, arguments)
+
+
+class Application:
+    """Workers of one subscriber with a rate, on one loop whose time jumps."""
+
+    def __init__(self, rate: Rate = RATE) -> None:
+        self.begun: list[float] = []
+        self.clock = LoopClock()
+        self.server = Server(self.clock)
+        self.fatal: list[BaseException] = []
+        self._rate = rate
+        self._workers: list[tuple[Dispatcher, Partition]] = []
+
+    def worker(self, events: int, fails: bool = False) -> Dispatcher:
+        async def ship(event: Any) -> None:
+            self.begun.append(asyncio.get_running_loop().time())
+            if fails:
+                raise ConnectionError("the carrier is away")
+
+        token = f"w{len(self._workers)}"
+        store = RateStore(self.server, rate_key("a", "ship"), token, pace_of(self._rate))
+        leases = RateLimiter("ship", self._rate, store, self.clock, self.fatal.append)
+        made = Dispatcher(
+            "ship", 4, 60_000, Retries(), self.clock,
+            lambda on_ended: AsyncExecutor(asyncio.get_running_loop(), ship, 4, 5_000, self.clock, on_ended), leases=leases,
+        )  # fmt: skip
+        partition = Partition(events)
+        self._workers.append((made, partition))
+        made.join(partition)
+        return made
+
+    async def stop(self) -> None:
+        for made, partition in self._workers:
+            made.leave(partition)
+            await made.runner.stop()
+
+        assert [] == self.fatal
+
+    def between(self, begin: float, end: float) -> int:
+        return sum(begin <= at < end for at in self.begun)
+
+    async def run(self, seconds: float) -> None:
+        """Lets time pass, with a tick each second."""
+        for _ in range(round(seconds)):
+            await asyncio.sleep(1)  # virtual time
+            for made, _partition in self._workers:
+                made.kick()
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["events", "attempts that fail"])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_workers_together_begin_as_many_as_the_rate_says_and_no_more(workers: int, fails: bool) -> None:
+    async def schedule() -> None:
+        application = Application(Rate(10, 1_000))
+        for _ in range(workers):
+            application.worker(2_000 if not fails else 15, fails)
+        await application.run(10)
+        await application.stop()
+
+        assert len(application.begun) <= 110
+        assert fails or len(application.begun) >= 100
+
+    in_no_time(schedule())
+
+
+def test_attempts_are_spread_over_the_second_while_more_wait() -> None:
+    async def schedule() -> None:
+        application = Application(Rate(4, 1_000))
+        application.worker(2_000)
+        application.worker(2_000)
+        await application.run(10)
+        await application.stop()
+
+        assert max(later - one for one, later in pairwise(application.begun)) < 0.6
+
+    in_no_time(schedule())
+
+
+def test_a_high_rate_is_used_up_with_few_slots() -> None:
+    async def schedule() -> None:
+        application = Application(Rate(1_000, 1_000))
+        application.worker(20_000)
+        await application.run(10)
+        await application.stop()
+
+        assert 10_500 <= len(application.begun) <= 11_000
+        assert application.server.asked < 250
+
+    in_no_time(schedule())
+
+
+def test_an_attempt_each_so_often_is_made_of_a_rate_below_one_a_second() -> None:
+    async def schedule() -> None:
+        application = Application(Rate(6, 60_000))
+        application.worker(100)
+        application.worker(100)
+        await application.run(60)
+        await application.stop()
+
+        assert 6 <= len(application.begun) <= 7
+
+    in_no_time(schedule())
+
+
+def test_while_redis_is_away_each_worker_goes_on_with_its_share() -> None:
+    async def schedule() -> None:
+        application = Application(Rate(10, 1_000))
+        application.worker(2_000)
+        application.worker(0)
+        await application.run(5)
+        application.server.is_away = True
+        await application.run(10)
+        during = application.between(6, 15)
+        application.server.is_away = False
+        await application.run(10)
+        await application.stop()
+
+        assert 44 <= during <= 46
+        assert 90 <= application.between(16, 25) <= 101
+
+    in_no_time(schedule())
+
+
+def test_a_worker_that_is_gone_has_no_share_any_more() -> None:
+    async def schedule() -> None:
+        application = Application(Rate(10, 1_000))
+        application.worker(2_000)
+        gone = application.worker(0)
+        await application.run(2)
+        gone.leave(application._workers[1][1])
+        await application.run(5)
+        application.server.is_away = True
+        await application.run(10)
+        await application.stop()
+
+        assert 88 <= application.between(8, 17) <= 91
+
+    in_no_time(schedule())
+
+
+def test_nothing_begins_before_redis_has_answered_once() -> None:
+    async def schedule() -> None:
+        application = Application()
+        application.server.is_away = True
+        made = application.worker(100)
+        await application.run(3)
+        assert [] == application.begun
+        assert [{"redis"}] == [look.waits_for for look in made.looks()]
+        application.server.is_away = False
+        await application.run(3)
+        assert [set()] == [look.waits_for for look in made.looks()]
+        await application.stop()
+
+        assert 100 == len(application.begun)
+
+    in_no_time(schedule())
+
+
+# With everything else, at a virtual clock
+
+
+@pytest.mark.parametrize("idempotent", ["yes", "unknown", "no"])
+@pytest.mark.parametrize("ordered", [None, "key"])
+def test_a_rate_is_kept_whatever_is_promised(idempotent: Any, ordered: Any) -> None:
+    @subscriber(paid, idempotent=idempotent, description="Ships.", rate="5/s", ordered=ordered)
+    async def ship(event: Received[Paid]) -> None:
+        """Does nothing."""
+
+    with SubscriberTester(ship) as kit:
+        for number in range(20):
+            kit.publish(paid, Paid(f"o{number}"))
+        begun = [len(kit.runs(ship))]
+        for _ in range(4):
+            kit.advance("1s")
+            begun.append(len(kit.runs(ship)))
+
+    assert [5, 10, 15, 20, 20] == begun
+
+
+def test_a_retry_counts_as_an_attempt() -> None:
+    @subscriber(paid, idempotent="yes", description="Ships.", rate="3/m", retry=Retries(attempts=9, first="1s", factor=1))
+    def ship(event: Received[Paid]) -> None:
+        if event.attempt < 4:
+            raise Retry(after="100ms")
+
+    with SubscriberTester(ship) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.advance("50s")
+        assert 3 == len(kit.runs(ship))
+        kit.advance("20s")
+
+        assert ["retry", "retry", "retry", "done"] == [run.outcome for run in kit.runs(ship)]
+
+
+def test_a_process_that_takes_over_keeps_the_rate() -> None:
+    @subscriber(paid, idempotent="yes", description="Ships.", rate="2/m")
+    async def ship(event: Received[Paid]) -> None:
+        """Does nothing."""
+
+    with SubscriberTester(ship) as kit:
+        for number in range(4):
+            kit.publish(paid, Paid(f"o{number}"))
+        kit.rebalance()
+        kit.advance("20s")
+        assert 1 == len(kit.runs(ship))
+        kit.advance("11s")
+
+        assert 2 == len(kit.runs(ship))
+        kit.advance("2m")
+
+
+@pytest.mark.parametrize("idempotent", ["unknown", "no"])
+def test_the_letter_of_what_was_interrupted_waits_for_no_lease_and_lets_its_key_go_on(idempotent: Any) -> None:
+    @subscriber(paid, idempotent=idempotent, description="Ships.", rate="1/h", ordered="key")
+    async def ship(event: Received[Paid]) -> None:
+        """Does nothing."""
+
+    with SubscriberTester(ship) as kit:
+        kit.crash(at="begun")
+        for _ in range(2):
+            kit.publish(paid, Paid("o1"))
+        kit.rebalance()
+        kit.advance("5s")
+        assert ["interrupted"] == [letter.reason for letter in kit.dead_letters(ship)]
+        kit.advance("1h")
+
+        assert ["crash", "done"] == [run.outcome for run in kit.runs(ship)]
+
+
+def test_an_event_that_is_not_valid_takes_no_lease() -> None:
+    @subscriber(paid, idempotent="yes", description="Ships.", rate="1/h")
+    async def ship(event: Received[Paid]) -> None:
+        """Does nothing."""
+
+    with SubscriberTester(ship) as kit:
+        kit.produce(paid, b"nonsense")
+        kit.publish(paid, Paid("o1"))
+        kit.advance("5s")
+
+        assert (["not-valid"], ["done"]) == (
+            [letter.reason for letter in kit.dead_letters(ship)],
+            [run.outcome for run in kit.runs(ship)],
+        )

@@ -1,0 +1,104 @@
+"""An event that was put back for a subscriber is decoded as the event it was, and by that subscriber alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streams_app.delivery.batch import TP
+from streams_app.errors import BadEventError
+from streams_app.settings import Limits
+from streams_app.subscribers.declaration.original_position import RECEIVED_BYTES, OriginalPosition, addressed, again_topic, kept
+from streams_app.subscribers.execution.decoding import DecodedRecord, decode_of
+from tests.shop import ship
+
+AGAIN = again_topic("social")
+ORIGIN = OriginalPosition(TP("orders", 3), 1041, 1_700_000_000_000)
+VALUE = b'{"order_id": "o1", "cents": 5}'
+EVENT = [("ce_type", b"order.paid"), ("ce_userid", b"u7")]
+
+
+def decoded(headers: Sequence[tuple[str, bytes | None]], topic: str = AGAIN) -> DecodedRecord | None:
+    decode = decode_of(ship, Limits(), None, AGAIN)
+    return decode(TP(topic, 0), SimpleNamespace(key=b"o1", value=VALUE, headers=headers, offset=7, timestamp=5), 1)
+
+
+def event_of(found: DecodedRecord | None) -> Any:
+    assert found is not None
+    return found.event
+
+
+def test_it_has_the_place_the_time_and_the_id_that_it_had() -> None:
+    event = event_of(decoded(addressed("ship", ORIGIN, EVENT)))
+
+    assert ("orders", 3, 1041, 1041) == (event.topic, event.partition, event.offset, event.version)
+    assert ("orders:3:1041", datetime.fromtimestamp(1_700_000_000, UTC)) == (event.id, event.timestamp)
+    assert {"userid": "u7"} == event.context
+
+
+def test_it_keeps_the_id_that_its_publisher_gave_it() -> None:
+    assert "e1" == event_of(decoded(addressed("ship", ORIGIN, [*EVENT, ("ce_id", b"e1")]))).id
+
+
+def test_what_was_put_back_has_no_id_by_which_it_could_be_taken_for_a_duplicate() -> None:
+    named = [*EVENT, ("ce_id", b"e1")]
+    found = [decoded(addressed("ship", ORIGIN, named)), decoded(named, topic="orders"), decoded(EVENT, topic="orders")]
+
+    assert ["", "e1", ""] == [one.own_id and one.event_id for one in found if one]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ([("ce_id", b"1"), ("ce_source", b"/eu")], [("ce_id", b"1"), ("ce_source", b"/eu")], True),
+        ([("ce_id", b"1"), ("ce_source", b"/eu")], [("ce_source", b"/eu"), ("ce_time", b"now"), ("ce_id", b"1")], True),
+        ([("ce_id", b"1")], [("ce_id", b"1"), ("ce_source", b"")], True),
+        ([("ce_id", b"1"), ("ce_source", b"/eu")], [("ce_id", b"1"), ("ce_source", b"/us")], False),
+        ([("ce_id", b"1"), ("ce_source", b"/eu")], [("ce_id", b"1")], False),
+        ([("ce_id", b"bc"), ("ce_source", b"a")], [("ce_id", b"c"), ("ce_source", b"ab")], False),
+        ([("ce_id", b"1"), ("ce_source", b"\xff")], [("ce_id", b"1"), ("ce_source", b"\xfe")], False),
+        # A fold id names its fold and the offsets it was made of; it needs no source.
+        ([("fold-id", b"f:s:0:1-2"), ("ce_source", b"/eu")], [("fold-id", b"f:s:0:1-2")], True),
+    ],
+)  # fmt: skip
+def test_an_event_is_known_by_its_source_and_its_id(one: Any, other: Any, is_same: bool) -> None:
+    first, second = (decoded([*EVENT, *headers], topic="orders") for headers in (one, other))
+    assert first and second and first.own_id
+
+    assert is_same == (first.own_id == second.own_id)
+
+
+def test_an_identity_has_a_bounded_size_whatever_its_source() -> None:
+    found = decoded([*EVENT, ("ce_id", b"1"), ("ce_source", b"s" * 5_000)], topic="orders")
+
+    assert found is not None
+    assert 17 == len(found.own_id)
+
+
+@pytest.mark.parametrize("headers", [addressed("recompute", ORIGIN, EVENT), EVENT, []], ids=["another", "nobody", "none at all"])
+def test_what_is_addressed_to_another_subscriber_or_to_nobody_is_not_its_event(headers: Any) -> None:
+    assert decoded(headers) is None
+
+
+@pytest.mark.parametrize("origin", [None, b"", b"orders:3:x:5", b"a/b:3:1:5"])
+def test_what_does_not_say_where_it_was_is_not_valid(origin: bytes | None) -> None:
+    headers: Any = addressed("ship", ORIGIN, EVENT)
+    headers[1] = (headers[1][0], origin)
+    with pytest.raises(BadEventError, match="do not say where it was"):
+        decoded(headers)
+
+
+def test_such_headers_in_the_topic_of_the_event_are_those_of_a_stranger() -> None:
+    assert "orders:0:7" == event_of(decoded(addressed("recompute", ORIGIN, EVENT), topic="orders")).id
+
+
+def test_headers_of_an_event_are_kept_with_their_number() -> None:
+    assert [("received-headers", b"2"), *EVENT] == kept(EVENT)
+
+
+def test_headers_that_are_too_large_are_not_kept_and_their_size_is() -> None:
+    assert [("header-bytes-not-kept", b"16385")] == kept([("a", bytes(RECEIVED_BYTES))])

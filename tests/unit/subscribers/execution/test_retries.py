@@ -1,0 +1,174 @@
+"""When what failed is tried again, and when everything waits."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app.subscribers.declaration.retries import Retries
+from streams_app.subscribers.execution.circuit_breaker import CircuitBreaker
+from streams_app.subscribers.execution.in_flight_event import delay_ms
+from streams_app.subscribers.execution.queues import KeyQueue, RetryQueue
+
+PATIENCE_MS = 3_600_000
+
+
+# Delays
+
+
+@given(st.text(), st.integers(1, 10_000))
+def test_a_delay_is_between_half_and_the_whole_of_what_the_rule_says(event_id: str, attempt: int) -> None:
+    whole_ms = min(300_000, 1_000 * 3 ** min(attempt - 1, 20))
+
+    assert whole_ms // 2 <= delay_ms(Retries(), event_id, attempt) <= whole_ms
+
+
+def test_a_delay_is_the_same_each_time_it_is_asked_for() -> None:
+    assert delay_ms(Retries(), "o1", 2) == delay_ms(Retries(), "o1", 2) == 2_559
+
+
+def test_delays_of_events_that_failed_together_are_spread() -> None:
+    delays = sorted(delay_ms(Retries(), f"o{number}", 4) for number in range(1_000))
+
+    assert max(later - one for one, later in pairwise(delays)) < 27_000 / 2 / 50
+
+
+def test_the_delays_of_one_event_are_not_alike() -> None:
+    rule = Retries(first="7m", factor=1, longest="7m")
+
+    assert 8 == len({delay_ms(rule, "o1", attempt) for attempt in range(1, 9)})
+
+
+# What waits
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 3))))
+def test_each_event_that_waits_is_due_once_and_in_order(pushed: list[tuple[int, int]]) -> None:
+    waiting: RetryQueue[object] = RetryQueue()
+    events = []
+    for due_ms, _ in pushed:
+        events.append((due_ms, object()))
+        waiting.push(events[-1][1], due_ms)
+    taken = []
+    for now_ms in range(21):
+        while (event := waiting.pop_due(now_ms)) is not None:
+            taken.append((now_ms, event))
+
+    assert sorted(events, key=lambda pair: pair[0]) == taken
+    assert None is waiting.pop_due(21)
+
+
+def test_an_event_is_not_due_a_millisecond_early() -> None:
+    waiting: RetryQueue[str] = RetryQueue()
+    waiting.push("o1", 10)
+
+    assert [None, "o1", None] == [waiting.pop_due(9), waiting.pop_due(10), waiting.pop_due(11)]
+
+
+# An outage
+
+
+def suspended(events: int = 3) -> CircuitBreaker:
+    suspension = CircuitBreaker(PATIENCE_MS)
+    for number in range(20):
+        suspension.failed(f"o{number % events}", 0, 100)
+    return suspension
+
+
+@pytest.mark.parametrize(("attempts", "events", "is_outage"), [(20, 3, True), (19, 3, False), (20, 2, False), (60, 2, False)])
+def test_an_outage_is_twenty_attempts_of_three_events(attempts: int, events: int, is_outage: bool) -> None:
+    suspension = CircuitBreaker(PATIENCE_MS)
+    for number in range(attempts):
+        suspension.failed(f"o{number % events}", 0, 100)
+
+    assert is_outage == suspension.is_suspended
+
+
+def test_one_success_among_the_last_twenty_is_no_outage() -> None:
+    suspension = CircuitBreaker(PATIENCE_MS)
+    for number in range(19):
+        suspension.failed(f"o{number}", 0, 100)
+    suspension.succeeded()
+    suspension.failed("o19", 0, 100)
+
+    assert not suspension.is_suspended
+
+
+def test_during_an_outage_one_attempt_at_a_time_is_made_later_each_time() -> None:
+    suspension = suspended()
+    now_ms, begins = 100, []
+    for _ in range(9):
+        now_ms = suspension.next_ms() or 0
+        assert not suspension.may_begin(now_ms - 1, running=0)
+        assert not suspension.may_begin(now_ms, running=1)
+        assert suspension.may_begin(now_ms, running=0)
+        begins.append(now_ms)
+        suspension.failed("o1", now_ms, now_ms)
+
+    assert [2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000] == [later - one for one, later in pairwise(begins)]
+    assert 1_100 == begins[0]
+
+
+def test_what_was_under_way_when_the_outage_was_noticed_does_not_delay_the_next_attempt() -> None:
+    suspension = suspended()
+    for number in range(50):
+        suspension.failed(f"o{number}", 50, 120)
+
+    assert 1_100 == suspension.next_ms()
+
+
+def test_the_first_success_ends_the_outage() -> None:
+    suspension = suspended()
+    suspension.failed("o1", 5_000, 5_000)
+
+    assert suspension.succeeded()
+    assert suspension.may_begin(5_001, running=99)
+    assert not suspension.succeeded()
+
+
+def test_failures_during_an_outage_count_only_after_patience() -> None:
+    suspension = suspended()
+
+    assert [False, False, True] == [suspension.counts(now_ms) for now_ms in (100, 99 + PATIENCE_MS, 100 + PATIENCE_MS)]
+    assert CircuitBreaker(PATIENCE_MS).counts(0)
+
+
+def test_fresh_and_waiting_events_have_their_turns() -> None:
+    suspension = suspended()
+
+    assert [True, False, True, False] == [suspension.takes_fresh() for _ in range(4)]
+
+
+# Order
+
+
+@given(st.lists(st.sampled_from([b"a", b"b", b"c", None])), st.data())
+def test_of_one_key_one_event_after_the_other_in_the_order_of_the_log(keys: list[bytes | None], data: st.DataObject) -> None:
+    order: KeyQueue[int] = KeyQueue()
+    running = [number for number, key in enumerate(keys) if order.arrived(key, number)]
+    assert running == [number for number, key in enumerate(keys) if key is None or key not in keys[:number]]
+    begun = list(running)
+    while running:
+        number = running.pop(data.draw(st.integers(0, len(running) - 1)))
+        following = order.finished(keys[number])
+        if following is not None:
+            assert keys[following] == keys[number]
+            assert keys[number] not in [keys[other] for other in running]
+            running.append(following)
+            begun.append(following)
+
+    assert list(range(len(keys))) == sorted(begun)
+    for key in (b"a", b"b", b"c"):
+        of_key = [number for number in begun if keys[number] == key]
+        assert sorted(of_key) == of_key
+
+
+def test_a_key_without_events_is_forgotten() -> None:
+    order: KeyQueue[int] = KeyQueue()
+    order.arrived(b"a", 1)
+
+    assert None is order.finished(b"a")
+    assert {} == order._behind

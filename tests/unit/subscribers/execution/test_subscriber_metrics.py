@@ -1,0 +1,427 @@
+"""What is counted of a subscriber, and how it stands by what its partitions say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from aiokafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.dead_letters import unacknowledged_text
+from streams_app.fold import Fold
+from streams_app.health.metrics import Metrics
+from streams_app.reasons import OF_SUBSCRIBERS, Reason
+from streams_app.settings import Settings
+from streams_app.subscribers.declaration.received import Reject, Retry
+from streams_app.subscribers.declaration.retries import Retries
+from streams_app.subscribers.execution.dead_letter_writer import DeadLetterWriter
+from streams_app.subscribers.execution.dispatcher import Dispatcher
+from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
+from streams_app.subscribers.execution.in_flight_event import DeadLettering, InFlightEvent
+from streams_app.subscribers.execution.queues import KeyQueue
+from streams_app.subscribers.execution.status import PartitionStatus, SubscriberStatus, present, remark_of, unread_from
+from streams_app.subscribers.execution.subscriber_metrics import (
+    ATTEMPTED,
+    FINISHED,
+    Attempted,
+    Observed,
+    SubscriberMetrics,
+    attempted,
+)
+from streams_app.subscribers.running.subscriber_gauges import SubscriberGauges
+from tests.helpers import wait_until
+from tests.manual_clock import ManualClock
+
+NOW_MS = 1_700_000_000_000
+FOLD = Fold(name="f", source="s", group_key="id", changed="names", quiet_period="1s")
+ONE, TWO = TP("orders", 0), TP("orders", 1)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics(Settings(app_id="shop", folds=(FOLD,)))
+
+
+@pytest.fixture
+def figures(metrics: Metrics) -> SubscriberMetrics:
+    clock = ManualClock(NOW_MS)
+    clock.advance_ms(10_000)
+    return SubscriberMetrics(metrics, "ship", "order.paid", clock)
+
+
+def test_the_first_dead_letter_of_a_subscriber_is_an_increase_whatever_its_reason(
+    metrics: Metrics, figures: SubscriberMetrics
+) -> None:
+    registry, name = metrics.registry, "streams_app_subscriber_dead_letters_total"
+
+    assert {0.0} == {registry.get_sample_value(name, {"subscriber": "ship", "reason": one}) for one in OF_SUBSCRIBERS}
+
+
+def work_of(*, attempts: int = 1, timestamp_ms: int = NOW_MS) -> InFlightEvent:
+    return InFlightEvent(SimpleNamespace(offset=0, timestamp=timestamp_ms, headers=()), 0, attempts)
+
+
+def call_of(
+    outcome: AttemptOutcome, error: BaseException | None = None, work: InFlightEvent | None = None, begun_ms: int = 2_000
+) -> Attempt:
+    return Attempt(None, work or work_of(), begun_ms, 2_500, outcome, error)
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"streams_app_subscriber_{name}", {"subscriber": "ship", **labels})
+
+
+# Counting
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (call_of(AttemptOutcome.DONE), "done"),
+        (call_of(AttemptOutcome.ERROR, ValueError()), "error"),
+        (call_of(AttemptOutcome.ERROR, Reject("no")), "error"),
+        (call_of(AttemptOutcome.ERROR, Retry()), "retry"),
+        (call_of(AttemptOutcome.TIMEOUT), "timeout"),
+        (call_of(AttemptOutcome.CANCELLED), "interrupted"),
+        (call_of(AttemptOutcome.CANCELLED, begun_ms=0), None),
+    ],
+)
+def test_an_attempt_is_counted_by_what_became_of_it(call: Attempt, expected: Attempted | None) -> None:
+    assert expected == attempted(call)
+
+
+def test_every_series_is_there_before_anything_happens(metrics: Metrics, figures: SubscriberMetrics) -> None:
+    assert [0.0] * len(ATTEMPTED) == [value(metrics, "attempts_total", event="order.paid", outcome=one) for one in ATTEMPTED]
+    assert [0.0] * len(FINISHED) == [value(metrics, "finished_total", event="order.paid", result=one) for one in FINISHED]
+    assert 0 == value(metrics, "wait_seconds_count")
+
+
+def test_an_event_whose_function_returned_is_finished(metrics: Metrics, figures: SubscriberMetrics) -> None:
+    figures.ended(
+        [call_of(AttemptOutcome.ERROR, ValueError(), work_of(attempts=1)), call_of(AttemptOutcome.DONE, None, work_of(attempts=2))]
+    )
+    figures.tell()
+
+    assert 1 == value(metrics, "finished_total", event="order.paid", result="done")
+    assert 1 == value(metrics, "attempts_total", event="order.paid", outcome="done")
+    assert 1 == value(metrics, "attempts_total", event="order.paid", outcome="error")
+    assert (1, 2.0) == (value(metrics, "attempts_per_event_count"), value(metrics, "attempts_per_event_sum"))
+    assert 0.5 == value(metrics, "handler_seconds_sum", outcome="done")
+
+
+def test_an_event_waits_from_its_record_to_its_first_attempt(metrics: Metrics, figures: SubscriberMetrics) -> None:
+    late = work_of(attempts=2, timestamp_ms=NOW_MS)
+    figures.ended(
+        [call_of(AttemptOutcome.DONE, None, work_of(timestamp_ms=NOW_MS - 1_000)), call_of(AttemptOutcome.DONE, None, late)]
+    )
+    figures.tell()
+
+    assert (1, 3.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
+
+
+def test_an_event_that_fails_during_an_outage_has_waited_for_its_first_attempt_alone(
+    metrics: Metrics, figures: SubscriberMetrics
+) -> None:
+    work = work_of(timestamp_ms=NOW_MS - 1_000)
+    figures.ended([call_of(AttemptOutcome.ERROR, ConnectionError(), work)])
+    work.first_failed_ms = NOW_MS
+    figures.ended([call_of(AttemptOutcome.ERROR, ConnectionError(), work)])
+    figures.ended([call_of(AttemptOutcome.DONE, None, work)])
+    figures.tell()
+
+    assert (1, 3.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
+
+
+def test_a_duplicate_has_had_no_attempt(metrics: Metrics, figures: SubscriberMetrics) -> None:
+    figures.finished(work_of(), "duplicate")
+    figures.tell()
+
+    assert (1, 0) == (
+        value(metrics, "finished_total", event="order.paid", result="duplicate"),
+        value(metrics, "attempts_per_event_count"),
+    )
+
+
+def test_a_record_whose_producer_is_ahead_of_our_clock_has_not_waited(metrics: Metrics, figures: SubscriberMetrics) -> None:
+    figures.ended([call_of(AttemptOutcome.DONE, None, work_of(timestamp_ms=NOW_MS + 60_000))])
+    figures.tell()
+
+    assert (1, 0.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
+
+
+def test_a_letter_finishes_its_event_unless_its_attempt_ended_late(metrics: Metrics, figures: SubscriberMetrics) -> None:
+    figures.kept([(work_of(attempts=8), "failed"), (work_of(), "finished-late")])
+    figures.tell()
+
+    assert 1 == value(metrics, "dead_letters_total", reason="failed")
+    assert 1 == value(metrics, "dead_letters_total", reason="finished-late")
+    assert 1 == value(metrics, "finished_total", event="order.paid", result="dead-letter")
+    assert 8.0 == value(metrics, "attempts_per_event_sum")
+
+
+def test_an_attempt_whose_process_died_is_counted_by_the_next_owner(metrics: Metrics, figures: SubscriberMetrics) -> None:
+    figures.lost("crash")
+    figures.tell()
+
+    assert 1 == value(metrics, "attempts_total", event="order.paid", outcome="crash")
+
+
+def test_a_partition_that_is_claimed_again_is_counted_by_the_cause(metrics: Metrics, figures: SubscriberMetrics) -> None:
+    figures.resynced("token")
+
+    assert 1 == value(metrics, "resyncs_total", cause="token")
+
+
+def test_what_was_told_is_not_told_again(metrics: Metrics, figures: SubscriberMetrics) -> None:
+    figures.ended([call_of(AttemptOutcome.DONE)])
+    figures.tell()
+    figures.tell()
+
+    assert 1 == value(metrics, "finished_total", event="order.paid", result="done")
+    assert 1 == value(metrics, "handler_seconds_count", outcome="done")
+
+
+@given(st.lists(st.sampled_from([0, 500, 1_000, 1_500, 2_000, 2_500, 100_000])))
+def test_observations_are_told_as_the_histogram_would_have_taken_them(values_ms: list[int]) -> None:
+    registries = CollectorRegistry(), CollectorRegistry()
+    expected, told = (Histogram("h", "Under test.", registry=one, buckets=(1, 2)) for one in registries)
+    observed = Observed(told, 1_000)
+    for one_ms in values_ms:
+        expected.observe(one_ms / 1000)
+    observed.add_all(values_ms)
+    observed.tell()
+
+    def samples(registry: CollectorRegistry) -> list[Any]:
+        found = [sample for family in registry.collect() for sample in family.samples]
+        return [(sample.name, sample.labels, sample.value) for sample in found if not sample.name.endswith("_created")]
+
+    assert samples(registries[0]) == samples(registries[1])
+
+
+def gauges_of(
+    metrics: Metrics, figures: SubscriberMetrics, remark: Callable[[str | None], None], *, suspended: bool, hanging: int
+) -> SubscriberGauges:
+    clock = ManualClock(NOW_MS)
+
+    async def places() -> dict[TP, tuple[int, int]]:
+        return {}
+
+    def make_runner(_: Any) -> Any:
+        return SimpleNamespace(running={}, hanging=hanging)
+
+    dispatcher = Dispatcher("ship", 1, 0, Retries(), clock, make_runner)
+    dispatcher.suspension.is_suspended = suspended
+    return SubscriberGauges(metrics, "ship", dispatcher, figures, places, clock, remark)
+
+
+async def test_slots_that_hang_count_as_running(metrics: Metrics, figures: SubscriberMetrics) -> None:
+    gauges = gauges_of(metrics, figures, lambda text: None, suspended=False, hanging=2)
+    await gauges.look_once()
+
+    assert 2 == value(metrics, "running_events")
+    assert 2 == gauges.present.running
+
+
+@pytest.mark.parametrize(
+    ("waits_for", "expected"),
+    [
+        ({"redis-memory"}, "subscriber ship: Redis is full"),
+        ({"dead-letters"}, "subscriber ship: its dead-letter topic does not acknowledge dead letters, see /health/ready"),
+        (
+            {"redis", "broker"},
+            "subscriber ship: the broker does not answer; subscriber ship: Redis does not answer, or refuses what it is asked",
+        ),
+        (set(), None),
+        # Of a paused reader more is said, and so is of a command that is to be run.
+        ({"operator"}, None),
+    ],
+)
+def test_what_a_subscriber_waits_for_is_remarked_of(waits_for: set[str], expected: str | None) -> None:
+    assert expected == remark_of("ship", SubscriberStatus(waits_for=frozenset(waits_for)), "unknown")
+
+
+def test_a_subscriber_that_goes_on_without_room_in_redis_says_so() -> None:
+    told = remark_of("ship", SubscriberStatus(waits_for=frozenset({"redis-memory"})), "yes")
+
+    assert "subscriber ship: Redis is full: it goes on, and its attempts are counted in this worker alone" == told
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            UnknownTopicOrPartitionError("topic 'paid.ship.dead' does not exist"),
+            "its dead-letter topic 'paid.ship.dead' does not exist: create it with `streams-app topics create`",
+        ),
+        (
+            TopicAuthorizationFailedError("paid.ship.dead"),
+            "its dead-letter topic 'paid.ship.dead' must not be written to: this worker needs the right WRITE on it",
+        ),
+        (
+            KafkaTimeoutError("nothing for 5 s"),
+            "its dead-letter topic 'paid.ship.dead' does not acknowledge dead letters: KafkaTimeoutError('KafkaTimeoutError: "
+            "nothing for 5 s')",
+        ),
+    ],
+)
+def test_a_topic_that_takes_no_dead_letters_is_named(error: Exception, expected: str) -> None:
+    now = SubscriberStatus(waits_for=frozenset({"dead-letters"}), letters_fault=unacknowledged_text("paid.ship.dead", error))
+
+    assert f"subscriber ship: {expected}" == remark_of("ship", now, "yes")
+
+
+async def test_a_suspended_subscriber_is_remarked_of(metrics: Metrics, figures: SubscriberMetrics) -> None:
+    remarks: list[str | None] = []
+    for suspended in (True, False):
+        await gauges_of(metrics, figures, remarks.append, suspended=suspended, hanging=0).look_once()
+
+    assert ["subscriber ship is suspended: its last attempts have all failed, one at a time is made", None] == remarks
+
+
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [
+        (["failed", "rejected", "failed"], ["3 events dead-lettered in the last minute (2 failed, 1 rejected) subscriber=ship"]),
+        (
+            ["failed", "finished-late"],
+            [
+                "1 event dead-lettered in the last minute (1 failed) subscriber=ship",
+                "1 event finished late in the last minute, after a dead letter subscriber=ship",
+            ],
+        ),
+        (["finished-late"] * 2, ["2 events finished late in the last minute, after a dead letter subscriber=ship"]),
+    ],
+    ids=["by their reasons", "a second letter of an event is no event", "nothing but second letters"],
+)
+async def test_dead_letters_are_told_once(
+    metrics: Metrics, figures: SubscriberMetrics, caplog: pytest.LogCaptureFixture, reasons: list[Reason], said: list[str]
+) -> None:
+    gauges = gauges_of(metrics, figures, lambda text: None, suspended=False, hanging=0)
+    figures.kept([(work_of(), reason) for reason in reasons])
+    for _ in range(2):
+        looking = asyncio.create_task(gauges.forever())
+        await asyncio.sleep(0)
+        looking.cancel()
+        await asyncio.wait([looking])
+
+    assert said == caplog.messages
+
+
+# What it waits for
+
+
+async def test_a_broker_that_does_not_say_where_the_log_ends_is_waited_for_while_ages_grow(
+    metrics: Metrics, figures: SubscriberMetrics
+) -> None:
+    clock = ManualClock(NOW_MS)
+    known: list[dict[TP, tuple[int, int]]] = [{ONE: (0, 5)}]
+
+    async def places() -> dict[TP, tuple[int, int]]:
+        return known.pop()
+
+    def make_runner(_: Any) -> Any:
+        return SimpleNamespace(running={}, hanging=0)
+
+    for_operator = [True, False, False]
+    gauges = SubscriberGauges(
+        metrics, "ship", Dispatcher("ship", 1, 0, Retries(), clock, make_runner), figures, places, clock,
+        waits_for_operator=for_operator.pop,
+    )  # fmt: skip
+    told = []
+    while for_operator:
+        await gauges.look_once()
+        clock.advance_ms(2_000)
+        told.append((sorted(gauges.present.waits_for), value(metrics, "oldest_waiting_seconds")))
+
+    assert [([], 0), (["broker"], 2), (["operator"], 4)] == told
+    assert [0, 1] == [
+        metrics.registry.get_sample_value("streams_app_waiting_for", {"subscriber": "ship", "what": what})
+        for what in ("broker", "operator")
+    ]
+    assert 5 == value(metrics, "waiting_events")
+
+
+async def test_letters_that_the_broker_leaves_unacknowledged_are_waited_for() -> None:
+    has_them = asyncio.Event()
+
+    async def send(_: Any, on_failed: Any) -> None:
+        await has_them.wait()
+
+    kept: list[tuple[InFlightEvent, str]] = []
+    letters = DeadLetterWriter(ONE, "ship", cast("Any", SimpleNamespace(send=send)), lambda works: None, kept.extend)
+    sending = asyncio.create_task(letters.forever())
+    letters.put(work := work_of(), DeadLettering("failed", "why"))
+    await asyncio.sleep(0)
+    told = [letters.is_waiting(), letters.is_waiting()]
+    has_them.set()
+    await wait_until(lambda: kept, 60, "the broker has them")
+    told.append(letters.is_waiting())
+    sending.cancel()
+
+    assert [False, True, False] == told
+    assert [(work, "failed")] == kept
+
+
+# How it stands
+
+
+def test_what_is_not_read_yet_waits_with_what_is() -> None:
+    looks = [PartitionStatus(ONE, 100, unfinished=30, retrying=4)]
+    now = present(looks, {ONE: (60, 150), TWO: (7, 9)}, [], running=6, is_suspended=False, now_ms=NOW_MS)
+
+    assert (50 + 2 + 30 - 4 - 6, 6, 4) == (now.waiting, now.running, now.retrying)
+
+
+def test_of_a_claimed_partition_that_is_not_assigned_any_more_nothing_is_unread() -> None:
+    assert 3 == present([PartitionStatus(ONE, 100, unfinished=3)], {}, [], running=0, is_suspended=False, now_ms=NOW_MS).waiting
+
+
+def test_the_oldest_that_waits_is_the_oldest_of_all_places_where_events_wait() -> None:
+    looks = [PartitionStatus(ONE, 0, oldest_ms=NOW_MS - 3_000), PartitionStatus(TWO, 0)]
+
+    def oldest(*since_ms: int | None) -> int:
+        return present(looks, {}, since_ms, running=0, is_suspended=False, now_ms=NOW_MS).oldest_waiting_ms
+
+    assert 3_000 == oldest(None, NOW_MS - 10)
+    assert 9_000 == oldest(NOW_MS - 9_000, None)
+
+
+def test_the_oldest_grows_with_the_clock_and_is_never_from_the_future() -> None:
+    looks = [PartitionStatus(ONE, 0, oldest_ms=NOW_MS)]
+    ages = [
+        present(looks, {}, [], running=0, is_suspended=False, now_ms=NOW_MS + passed_ms).oldest_waiting_ms
+        for passed_ms in (-5, 0, 5)
+    ]
+
+    assert [0, 0, 5] == ages
+    assert 0 == present([], {}, [], running=0, is_suspended=False, now_ms=NOW_MS).oldest_waiting_ms
+
+
+def test_a_reader_that_is_paused_is_named_with_its_unfinished_events() -> None:
+    looks = [
+        PartitionStatus(ONE, 0, unfinished=10_000, waits_for=frozenset({"window"})),
+        PartitionStatus(TWO, 0, waits_for=frozenset({"redis"})),
+    ]
+    now = present(looks, {}, [], running=0, is_suspended=True, now_ms=NOW_MS)
+
+    assert ((ONE, 10_000),) == now.full
+    assert {"window", "redis"} == now.waits_for
+
+
+def test_unread_is_what_lies_beyond_the_reader_or_where_nobody_reads_beyond_the_group() -> None:
+    assert {ONE: 100, TWO: 7} == unread_from([PartitionStatus(ONE, 100)], {ONE: (60, 150), TWO: (7, 9)})
+
+
+def test_of_each_key_the_first_event_behind_the_one_in_front_is_known() -> None:
+    order: KeyQueue[str] = KeyQueue()
+    for key, event in ((b"a", "a1"), (b"a", "a2"), (b"a", "a3"), (b"b", "b1")):
+        order.arrived(key, event)
+
+    assert ["a2"] == list(order.next_behind())

@@ -1,0 +1,108 @@
+"""What Redis is told of a partition whose events may not run twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from streams_app.clock import SystemClock
+from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.local.scripts import MemoryScripts
+from streams_app.subscribers.execution.executor import Attempt
+from streams_app.subscribers.guarantees.attempt_log import AttemptLog
+from streams_app.subscribers.guarantees.begin_log import BeginLog, EndLog
+from streams_app.subscribers.state.keys import SubscriberKeys
+from streams_app.subscribers.state.store import AttemptEntry, SubscriberStore
+
+LIMIT_SECONDS = 60
+
+
+class NoSlots:
+    """Nothing begins here."""
+
+    def noted(self, calls: Sequence[Attempt]) -> None:
+        assert not calls
+
+    def withdrawn(self, calls: list[Attempt]) -> None:
+        assert not calls
+
+
+async def none_begins(calls: Sequence[Attempt]) -> Sequence[Attempt]:
+    return ()
+
+
+def store_of(scripts: MemoryScripts, token: str) -> SubscriberStore:
+    return SubscriberStore(scripts, SubscriberKeys("shop", "ship", "orders", 0), token, remember_ms=3_600_000)
+
+
+@pytest.mark.parametrize(("is_learned", "fence"), [(True, 7), (False, 0)])
+async def test_the_fence_is_not_told_while_redis_has_not_been_told_all_ids_below_it(is_learned: bool, fence: int) -> None:
+    now_ms = SystemClock().now_ms
+    scripts = MemoryScripts(now_ms)
+
+    async def lost(keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
+        raise ConnectionError("Redis is away")
+
+    noting = BeginLog(store_of(scripts, "one"), lambda: EndLog(7, ""), now_ms, NoSlots(), none_begins, lambda: None)
+    await noting.claim(0)
+    noting.learn(5, "e5")
+    if is_learned:
+        await noting.once()
+    else:
+        with patch.dict(scripts.by_name, {"learn": lost}), pytest.raises(ConnectionError):
+            await noting.once()
+    await noting.write_last(1.0)
+    kept = await store_of(scripts, "two").claim(0)
+
+    assert kept is not None
+    assert fence == kept.fence
+
+
+async def test_a_redis_that_answers_nothing_is_waited_for_before_any_time_out() -> None:
+    now_ms = SystemClock().now_ms
+    scripts = MemoryScripts(now_ms)
+    is_asked, may_answer = asyncio.Event(), asyncio.Event()
+    answer = scripts.by_name["learn"]
+
+    async def late(keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
+        is_asked.set()
+        await may_answer.wait()
+        return await answer(keys, arguments)
+
+    noting = BeginLog(store_of(scripts, "one"), lambda: EndLog(0, ""), now_ms, NoSlots(), none_begins, lambda: None)
+    await noting.claim(0)
+    told = [noting.waits_for()]
+    with patch.dict(scripts.by_name, {"learn": late}):
+        noting.learn(5, "e5")
+        noted = asyncio.create_task(noting.once())
+        await is_asked.wait()
+        told += [noting.waits_for(), noting.waits_for()]
+        may_answer.set()
+        await noted
+    told.append(noting.waits_for())
+
+    assert [None, None, "redis", None] == told
+
+
+async def test_a_redis_that_takes_no_marks_in_time_is_told_before_any_time_out() -> None:
+    scripts = MemoryScripts(SystemClock().now_ms)
+    is_asked = asyncio.Event()
+
+    async def never(keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
+        is_asked.set()
+        await asyncio.Event().wait()
+
+    marking = AttemptLog(store_of(scripts, "one"), OffsetAndMetadata(0), SystemClock().now_ms)
+    await marking.claim(LIMIT_SECONDS)
+    marking.keep(5, AttemptEntry(1))
+    with patch.dict(scripts.by_name, {"begin": never}):
+        writing = asyncio.create_task(marking.write_once())
+        await is_asked.wait()
+        told = [marking.waits_for(), marking.waits_for()]
+        writing.cancel()
+
+    assert [None, "redis"] == told

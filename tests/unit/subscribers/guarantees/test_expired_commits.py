@@ -1,0 +1,131 @@
+"""Kafka removes the commits of a group that was away for long; ``start`` of a subscriber is for its first start alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from streams_app import Received, Retry
+from streams_app.errors import ConfigurationError
+from streams_app.subscribers.state.keys import SubscriberKeys
+from streams_app.subscribers.state.offset_metadata import Note, encoded
+from streams_app.subscribers.state.offset_tracker import NOTHING
+from streams_app.testing import SubscriberTester
+from tests.kit import Paid, paid, subscribed
+
+BEFORE = ["o1", "o2", "o3"]
+AWAY = ["o4", "o5"]
+GOES_ON = pytest.mark.parametrize("idempotent", ["yes", "unknown"])
+STARTS = pytest.mark.parametrize("start", ["latest", "earliest"])
+
+
+@contextmanager
+def away(calls: list[str], **options: Any) -> Iterator[tuple[SubscriberTester, Any]]:
+    """A subscriber that has handled three events and whose process is gone; what is published then waits for the next one."""
+
+    def ship(event: Received[Paid]) -> None:
+        calls.append(event.data.order_id)
+
+    one = subscribed(ship, **options)
+    with SubscriberTester(one) as kit:
+        for order in BEFORE:
+            kit.publish(paid, Paid(order))
+        kit.advance("10s")  # so that it is committed
+        kit.crash()
+        for order in AWAY:
+            kit.publish(paid, Paid(order))
+        yield kit, one
+
+
+def expire(kit: SubscriberTester) -> None:
+    (group,) = kit._workers.broker.groups.values()
+    group.committed.clear()
+
+
+@GOES_ON
+@STARTS
+def test_a_group_without_commits_goes_on_where_redis_says(idempotent: Any, start: Any) -> None:
+    calls: list[str] = []
+    with away(calls, idempotent=idempotent, start=start) as (kit, _):
+        expire(kit)
+        kit.rebalance()
+        kit.advance("10s")
+
+    assert BEFORE + AWAY == calls
+
+
+@GOES_ON
+def test_what_is_finished_above_what_waits_is_not_called_again(idempotent: Any) -> None:
+    calls: list[str] = []
+    release: list[bool] = []
+
+    def ship(event: Received[Paid]) -> None:
+        if event.data.order_id == "o2" and not release:
+            raise Retry(after="5m")
+        calls.append(event.data.order_id)
+
+    one = subscribed(ship, idempotent=idempotent, start="latest")
+    with SubscriberTester(one) as kit:
+        for order in BEFORE:
+            kit.publish(paid, Paid(order))
+        kit.advance("10s")
+        kit.crash()
+        expire(kit)
+        release.append(True)
+        kit.rebalance()
+        kit.advance("10m")
+
+    assert ["o1", "o3", "o2"] == calls
+
+
+@GOES_ON
+@pytest.mark.parametrize(("start", "expected"), [("latest", BEFORE), ("earliest", [*BEFORE, *BEFORE, *AWAY])])
+def test_without_commits_and_without_redis_it_is_a_first_start(idempotent: Any, start: Any, expected: list[str]) -> None:
+    calls: list[str] = []
+    with away(calls, idempotent=idempotent, start=start) as (kit, _):
+        expire(kit)
+        kit.wipe_redis()
+        kit.rebalance()
+        kit.advance("10s")
+
+    assert expected == calls
+
+
+@pytest.mark.parametrize(
+    ("idempotent", "start", "expected"),
+    [
+        ("yes", "latest", BEFORE + AWAY),
+        ("yes", "earliest", [*BEFORE, *BEFORE, *AWAY]),
+        ("unknown", "latest", BEFORE + AWAY),
+        ("unknown", "earliest", BEFORE + AWAY),
+    ],
+)
+def test_of_a_state_that_does_not_name_its_log_a_yes_leaves_nothing_out_and_an_unknown_runs_nothing_twice(
+    idempotent: Any, start: Any, expected: list[str]
+) -> None:
+    calls: list[str] = []
+    with away(calls, idempotent=idempotent, start=start) as (kit, one):
+        expire(kit)
+        # As an earlier version has left it.
+        keys = SubscriberKeys(kit._workers._settings.app_id, one.name, paid.key, 0)
+        kit._workers.scripts._hashes[keys.marks[0]]["note"] = ""
+        kit.rebalance()
+        kit.advance("10s")
+
+    assert expected == calls
+
+
+@GOES_ON
+def test_the_state_of_another_log_is_not_gone_on_with(idempotent: Any) -> None:
+    calls: list[str] = []
+    with away(calls, idempotent=idempotent, start="latest") as (kit, one):
+        expire(kit)
+        keys = SubscriberKeys(kit._workers._settings.app_id, one.name, paid.key, 0)
+        kit._workers.scripts._hashes[keys.marks[0]]["note"] = encoded(3, Note("of-another-topic", NOTHING))
+        with pytest.raises(ConfigurationError, match=f"streams-app reset --subscriber {one.name} --at earliest"):
+            kit.rebalance()
+
+    assert BEFORE == calls

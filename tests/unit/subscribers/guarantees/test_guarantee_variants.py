@@ -1,0 +1,45 @@
+"""Broken variants of the promise of subscribers each fail the test of the part that they break."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from streams_app.subscribers.declaration.original_position import addressed
+from streams_app.subscribers.state.intervals import Interval
+from streams_app.subscribers.state.offset_tracker import Above
+from tests.chaos.mutants_promises import IN_PARTS
+from tests.unit.events import test_headers
+from tests.unit.subscribers.execution import test_replayed, test_retries
+from tests.unit.subscribers.guarantees import test_guarantees
+from tests.unit.subscribers.state import test_offset_metadata, test_offset_tracker
+from tests.unit.worker import test_subscribers_apart
+
+LOW = test_offset_metadata.LOW
+
+SHOWN_BY: dict[str, Callable[[], object]] = {
+    "a note is believed beyond the end of the log": partial(
+        test_offset_metadata.test_a_note_that_knows_more_than_the_log_is_none, Above((Interval(LOW + 1, LOW + 3),))
+    ),
+    "the result of an old claim is taken": test_offset_tracker.test_a_result_of_another_claim_is_dropped,
+    "a suspension counts attempts": test_retries.test_failures_during_an_outage_count_only_after_patience,
+    "waiting ones stop the reader": partial(
+        test_guarantees.test_an_event_that_waits_for_its_next_attempt_does_not_stop_the_reader, "yes"
+    ),
+    "what is put back is for everybody": partial(
+        test_replayed.test_what_is_addressed_to_another_subscriber_or_to_nobody_is_not_its_event,
+        addressed("recompute", test_replayed.ORIGIN, test_replayed.EVENT),
+    ),
+    "ids of what is published are random": test_headers.test_a_repeated_attempt_derives_the_same_ids,
+    "a worker chooses where a `no` begins": test_guarantees.test_a_no_whose_commit_is_lost_is_claimed_by_nobody,
+    "subscribers share a pool": test_subscribers_apart.test_a_function_that_holds_all_threads_keeps_no_other_subscriber_waiting,
+}
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_a_broken_part_fails_its_test(name: str) -> None:
+    SHOWN_BY[name]()
+    with IN_PARTS[name].applied(), pytest.raises((AssertionError, pytest.fail.Exception)):
+        SHOWN_BY[name]()

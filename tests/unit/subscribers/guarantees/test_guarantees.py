@@ -1,0 +1,197 @@
+"""What subscribers promise, by the test kit: who is called twice, what becomes a letter, and what keeps nobody waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, Literal
+from unittest.mock import MagicMock
+
+import msgspec
+import pytest
+
+from streams_app import Event, Received, Retry, subscriber
+from streams_app.delivery.batch import TP
+from streams_app.delivery.processor import ImpossibleClaimError, LogBounds
+from streams_app.delivery.producer import Outgoing
+from streams_app.subscribers.guarantees.at_most_once import AtMostOnceProcessor
+from streams_app.testing import SubscriberTester
+
+NEVER_TWICE = pytest.mark.parametrize("idempotent", ["unknown", "no"])
+
+
+class Paid(msgspec.Struct, frozen=True):
+    order_id: str
+
+
+paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
+
+
+def noting(idempotent: Literal["yes", "unknown", "no"], calls: list[str], *, wait: str = "1s", **options: Any) -> Any:
+    """A subscriber that notes what it is called with."""
+
+    def ship(event: Received[Paid]) -> None:
+        calls.append(f"{event.data.order_id} {event.attempt}")
+        if event.data.order_id == "waits" and event.attempt == 1:
+            raise Retry(after=wait)
+        if event.data.order_id == "fails":
+            raise ConnectionError("the carrier is away")
+
+    return subscriber(paid, idempotent=idempotent, description="Ships.", **options)(ship)
+
+
+@NEVER_TWICE
+def test_an_event_that_was_published_twice_is_called_once(idempotent: Any) -> None:
+    calls: list[str] = []
+    one = noting(idempotent, calls)
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"), event_id="e1")
+        kit.publish(paid, Paid("o1"), event_id="e1")
+        kit.rebalance()
+
+    assert ["o1 1"] == calls
+
+
+@NEVER_TWICE
+@pytest.mark.parametrize("is_wiped", [False, True])
+def test_events_of_two_sources_with_one_id_are_both_called_and_a_duplicate_of_either_is_not(
+    idempotent: Any, is_wiped: bool
+) -> None:
+    calls: list[str] = []
+    one = noting(idempotent, calls)
+
+    def publish(order_id: str, source: bytes) -> None:
+        headers = [("ce_id", b"1"), ("ce_type", b"order.paid"), ("ce_source", source)]
+        kit._workers.broker.append(Outgoing("order.paid", None, b'{"order_id": "%s"}' % order_id.encode(), headers))
+        kit.advance("1s")
+
+    with SubscriberTester(one) as kit:
+        publish("eu", b"/eu")
+        publish("us", b"/us")
+        if is_wiped:
+            kit.wipe_redis()
+        kit.rebalance()
+        publish("eu again", b"/eu")
+        publish("us again", b"/us")
+        publish("nowhere", b"")
+
+    assert ["eu 1", "us 1", "nowhere 1"] == calls
+
+
+@NEVER_TWICE
+@pytest.mark.parametrize("at", ["begun", "done"])
+def test_what_a_crash_cuts_off_is_a_letter_and_no_second_call(idempotent: Any, at: Any) -> None:
+    calls: list[str] = []
+    one = noting(idempotent, calls)
+    with SubscriberTester(one) as kit:
+        kit.crash(at=at)
+        kit.publish(paid, Paid("o1"))
+        kit.publish(paid, Paid("o2"))
+        kit.rebalance()
+
+        assert ["interrupted"] == [letter.reason for letter in kit.dead_letters(one)]
+        assert ["o2 1"] == [call for call in calls if call != "o1 1"]
+        assert calls.count("o1 1") <= 1
+
+
+def test_what_ends_well_when_redis_knows_no_other_owner_and_kafka_does_says_so_in_a_second_letter() -> None:
+    calls: list[str] = []
+    kits: list[SubscriberTester] = []
+
+    def ship(event: Received[Paid]) -> None:
+        calls.append(event.data.order_id)
+        if event.data.order_id == "o2":
+            # The group goes on without this process, which has not heard of it yet.
+            (group,) = kits[0]._workers.broker.groups.values()
+            group.give("another")
+
+    one = subscriber(paid, idempotent="no", description="Ships.")(ship)
+    with SubscriberTester(one) as kit:
+        kits.append(kit)
+        for order in ("o1", "o2"):
+            kit.publish(paid, Paid(order))
+        kit.rebalance()
+
+        letters = {letter.reason: letter.key for letter in kit.dead_letters(one)}
+    assert {"finished-late": b"o2", "interrupted": b"o2"} == letters
+    assert ["o1", "o2"] == calls
+
+
+def test_a_no_whose_commit_is_lost_is_claimed_by_nobody() -> None:
+    around: Any = MagicMock(again="", subscriber=SimpleNamespace(name="ship", start="earliest", ordered=None))
+    claim: Any = SimpleNamespace(tp=TP("orders", 0), log_bounds=LogBounds(0, 9, 0))
+    with pytest.raises(ImpossibleClaimError, match="has no commit of subscriber 'ship'"):
+        AtMostOnceProcessor(claim.tp, around)._begin_of(claim)
+
+
+@NEVER_TWICE
+def test_only_what_says_that_it_has_done_nothing_is_called_again(idempotent: Any) -> None:
+    calls: list[str] = []
+    one = noting(idempotent, calls)
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("waits"))
+        kit.publish(paid, Paid("fails"))
+        kit.advance("1m")
+
+        assert ["failed"] == [letter.reason for letter in kit.dead_letters(one)]
+    assert ["fails 1", "waits 1", "waits 2"] == sorted(calls)
+
+
+@pytest.mark.parametrize("idempotent", ["yes", "unknown", "no"])
+def test_an_event_that_waits_for_its_next_attempt_does_not_stop_the_reader(idempotent: Any) -> None:
+    calls: list[str] = []
+    one = noting(idempotent, calls, wait="30s")
+    with SubscriberTester(one) as kit:
+        for order in ("waits", "o2", "o3", "o4"):
+            kit.publish(paid, Paid(order))
+            kit.advance("1s")
+        before_it_is_due = list(calls)
+        kit.advance("1m")
+
+    assert ["waits 1", "o2 1", "o3 1", "o4 1"] == before_it_is_due
+    assert [*before_it_is_due, "waits 2"] == calls
+
+
+def test_a_redis_that_was_wiped_changes_nothing_for_what_is_never_to_be_called_twice() -> None:
+    calls: list[str] = []
+    one = noting("no", calls)
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"), event_id="e1")
+        kit.wipe_redis()
+        kit.publish(paid, Paid("o1"), event_id="e1")
+        kit.crash()
+        kit.wipe_redis()
+        kit.rebalance()
+        kit.publish(paid, Paid("o1"), event_id="e1")
+        kit.publish(paid, Paid("o2"))
+        kit.advance("1m")
+
+    assert ["o1 1", "o2 1"] == calls
+
+
+def test_a_note_without_room_is_waited_for_and_said_and_the_lowest_event_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams_app.subscribers.guarantees.at_most_once.MOST_NOTE_BYTES", 200)
+    called = []
+
+    async def ship(event: Received[Paid]) -> None:
+        called.append(event.data.order_id)
+        # Every other one ends at once: the note has a run for each of them until the lowest has ended.
+        await asyncio.sleep(30 * (1 - int(event.data.order_id) % 2))
+
+    one = subscriber(paid, idempotent="no", description="Ships.", concurrency=100, timeout="1m")(ship)
+    with SubscriberTester(one) as kit:
+        for number in range(100):
+            kit.publish(paid, Paid(str(number)))
+        kit.advance("1s")
+        begun, full = len(called), _waits_of(kit)
+        kit.advance("15m")
+        room = _waits_of(kit)
+
+    assert (True, {"note"}, set()) == (0 < begun < 100, full, room)
+    assert 100 == len(called)
+
+
+def _waits_of(kit: SubscriberTester) -> set[str]:
+    """What the subscriber waits for, as its gauge says."""
+    ((_, served),) = kit._workers.owner._local._served
+    return {what for look in served.dispatcher.looks() for what in look.waits_for}

@@ -1,0 +1,48 @@
+"""How a subscriber ends whose worker is told to stop amidst a rebalance, by the test kit."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from streams_app import Received
+from streams_app.delivery.ownership import LAST_COMMIT_SECONDS
+from streams_app.subscribers.guarantees.processor import LEAVE_SECONDS
+from streams_app.testing import SubscriberTester
+from tests.kit import Paid, paid, subscribed
+
+GRACE_SECONDS = 15.0
+
+
+@pytest.mark.parametrize(
+    ("runs_seconds", "ended_after_seconds", "outcome", "reasons"),
+    [
+        pytest.param(10, 8, "done", [], id="what runs has its grace"),
+        pytest.param(
+            40, 15, "interrupted", ["interrupted"], id="and no more than that, though the rebalance would wait for longer"
+        ),
+    ],
+)
+@pytest.mark.parametrize("idempotent", ["unknown", "no"])
+def test_a_worker_that_is_told_to_stop_amidst_a_rebalance_lets_what_runs_end_within_its_grace(
+    idempotent: str, runs_seconds: float, ended_after_seconds: float, outcome: str, reasons: list[str]
+) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        await asyncio.sleep(runs_seconds)  # virtual time
+
+    one = subscribed(ship, idempotent=idempotent, timeout="2m")
+    with SubscriberTester(one) as kit:
+        owner = kit._workers.owner
+        ((_, served),) = owner._local._served
+        kit.publish(paid, Paid("o1"))
+        kit.advance("1s")
+        owner.apart(served.ownership.revoked(served.ownership.partitions))
+        kit.advance("1s")
+        told = kit.now
+        kit._workers.apart(served.ownership.stop(GRACE_SECONDS + LEAVE_SECONDS + LAST_COMMIT_SECONDS))
+
+        assert (ended_after_seconds, [outcome]) == ((kit.now - told).total_seconds(), [run.outcome for run in kit.runs(one)])
+        kit.rebalance()
+        kit.advance("1m")
+        assert (1, reasons) == (len(kit.runs(one)), [letter.reason for letter in kit.dead_letters(one)])

@@ -1,0 +1,29 @@
+"""In which partitions a subscriber that must not be called twice may be placed although it is not new."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app.delivery.batch import TP
+from streams_app.subscribers.state.initial_offsets import were_added
+
+PAID = [TP("paid", number) for number in range(6)]
+AGAIN = [TP("again", number) for number in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("missing", "held", "expected"),
+    [
+        (PAID[4:], [*PAID[:4], *AGAIN], True),
+        ([*PAID[4:], AGAIN[3]], [*PAID[:4], *AGAIN[:3]], True),
+        ([PAID[3]], [*PAID[:3], *PAID[4:], *AGAIN], False),
+        ([PAID[5], AGAIN[0]], [*PAID[:5], *AGAIN[1:]], False),
+        (PAID, AGAIN, False),
+        (PAID, [], False),
+    ],
+    ids=["the last ones", "of both topics", "one between", "one of two", "a whole topic", "all"],
+)
+def test_partitions_are_new_where_all_that_are_committed_have_lower_numbers(
+    missing: list[TP], held: list[TP], expected: bool
+) -> None:
+    assert expected == were_added(missing, held)

@@ -1,0 +1,116 @@
+"""What a commit says of the offsets above it, and what is not believed."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app.subscribers.state.intervals import Interval
+from streams_app.subscribers.state.offset_metadata import MOST_NOTE_BYTES, Note, decoded, encoded, fits, fitted
+from streams_app.subscribers.state.offset_tracker import Above
+
+LOW = 1_000
+END = 10**9
+
+
+@st.composite
+def aboves(draw: st.DrawFn) -> Above:
+    finished, begun, at = [], [], LOW
+    is_first = True
+    for distance, length, is_begun in draw(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 10_000), st.booleans()))):
+        begin = at + distance - (is_begun and (is_first or distance % 2))
+        is_first = False
+        end = begin + (1 if is_begun else length)
+        if is_begun:
+            begun.append(begin)
+        else:
+            finished.append(Interval(begin, end))
+        at = end
+    return Above(tuple(finished), tuple(begun))
+
+
+def forged(body: bytes, low: int = LOW) -> str:
+    """A note with any body and the right checksum."""
+    text = urlsafe_b64encode(body).decode().rstrip("=")
+    return f"1..{text}.{crc32(f'{low}..{text}'.encode()):08x}"
+
+
+@given(aboves())
+def test_what_was_written_is_read(above: Above) -> None:
+    note = Note("0b5e", above)
+
+    assert note == decoded(encoded(LOW, note), LOW, END)
+
+
+def test_a_note_of_nothing_is_a_note() -> None:
+    assert Note("", Above()) == decoded(encoded(LOW, Note("", Above())), LOW, LOW)
+
+
+@given(aboves(), st.data())
+def test_a_note_with_another_character_is_none(above: Above, data: st.DataObject) -> None:
+    text = encoded(LOW, Note("0b5e", above))
+    at = data.draw(st.integers(0, len(text) - 1))
+    other = data.draw(st.sampled_from("abz019-_.~").filter(lambda character: character != text[at]))
+
+    assert None is decoded(text[:at] + other + text[at + 1 :], LOW, END)
+
+
+@pytest.mark.parametrize("text", ["", "1", "1...", "1...00000000", "{}", "~1;a=1", "2...00000000", "1.." + "A" * 5_000 + ".x"])
+def test_anything_else_is_none(text: str) -> None:
+    assert None is decoded(text, LOW, END)
+
+
+def test_a_note_beside_another_offset_is_none() -> None:
+    text = encoded(LOW, Note("", Above((Interval(LOW + 1, LOW + 2),))))
+
+    assert None is decoded(text, LOW - 1, END)
+
+
+@pytest.mark.parametrize("above", [Above((Interval(LOW + 1, LOW + 3),)), Above((), (LOW + 2,))])
+def test_a_note_that_knows_more_than_the_log_is_none(above: Above) -> None:
+    text = encoded(LOW, Note("", above))
+
+    assert [None, Note("", above)] == [decoded(text, LOW, LOW + 2), decoded(text, LOW, LOW + 3)]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (bytes([0, 4]), "the committed offset is finished"),
+        (bytes([1, 4, 0, 4]), "two finished runs touch"),
+        (bytes([1, 0]), "an empty run"),
+        (bytes([1, 5]), "two offsets begun as one"),
+        (bytes([1]), "a distance without a length"),
+        (bytes([1, 0x80]), "a number that is cut off"),
+        (bytes([0xFF] * 12), "a number beyond all offsets"),
+    ],
+)
+def test_a_note_that_cannot_be_true_is_none(body: bytes, why: str) -> None:
+    assert None is decoded(forged(body), LOW, END), why
+
+
+def test_a_forged_note_that_can_be_true_is_one() -> None:
+    assert Note("", Above((Interval(LOW + 1, LOW + 3),))) == decoded(forged(bytes([1, 4])), LOW, END)
+
+
+@given(st.binary(max_size=40))
+def test_no_body_stops_the_reader(body: bytes) -> None:
+    decoded(forged(body), LOW, END)
+
+
+def test_a_thousand_runs_have_room() -> None:
+    above = Above(tuple(Interval(LOW + 1 + 20 * number, LOW + 11 + 20 * number) for number in range(1_000)))
+
+    assert Note("f" * 36, above) == decoded(fitted(LOW, Note("f" * 36, above)), LOW, END)
+    assert MOST_NOTE_BYTES >= len(encoded(LOW, Note("f" * 36, above)))
+
+
+def test_a_note_has_three_kilobytes_at_most() -> None:
+    every_other = Above(tuple(Interval(offset, offset + 1) for offset in range(LOW + 1, LOW + 20_001, 2)))
+
+    assert not fits(LOW, Note("topic", every_other))
+    assert 2_990 < len(fitted(LOW, Note("topic", every_other))) <= 3_000

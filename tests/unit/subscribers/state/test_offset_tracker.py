@@ -1,0 +1,275 @@
+"""Which offsets are finished, begun or neither, against a table of offsets; and what of it survives a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app.subscribers.state.intervals import Interval, IntervalSet
+from streams_app.subscribers.state.offset_metadata import Note, decoded, encoded, fits, fitted
+from streams_app.subscribers.state.offset_tracker import Above, OffsetTracker
+
+FIRST = 7
+
+
+def offsets_of(above: Above) -> set[int]:
+    return {offset for run in above.finished for offset in range(*run)}
+
+
+def read(window: OffsetTracker, *offsets: int) -> list[int]:
+    return window.cover(window.end, max(offsets) + 1, offsets)
+
+
+# Runs
+
+
+@given(st.lists(st.integers(0, 30), unique=True), st.integers(0, 31))
+def test_runs_hold_what_was_added_and_is_not_below_what_was_dropped(added: list[int], below: int) -> None:
+    runs = IntervalSet()
+    for offset in added:
+        runs.add(offset)
+    runs.drop_below(below)
+    held = {offset for offset in added if offset >= below}
+
+    assert held == {offset for offset in range(40) if offset in runs}
+    assert held == {offset for run in runs.all() for offset in range(*run)}
+    assert all(one.end < other.begin for one, other in zip(runs.all(), runs.all()[1:], strict=False))
+    assert [min(set(range(at, 41)) - held) for at in range(40)] == [runs.after(at) for at in range(40)]
+
+
+# The window
+
+
+def test_the_watermark_stays_at_the_oldest_that_is_not_finished() -> None:
+    window = OffsetTracker(1, FIRST)
+    read(window, 7, 8, 9)
+    window.finish(1, 8)
+    window.finish(1, 9)
+
+    assert (7, Above((Interval(8, 10),))) == (window.low, window.above())
+
+
+def test_what_the_log_skips_holds_nothing_back() -> None:
+    window = OffsetTracker(1, FIRST)
+
+    assert [9] == window.cover(FIRST, 20, [9])
+    assert 9 == window.low
+    assert window.finish(1, 9)
+    assert 20 == window.low
+
+
+def test_a_range_without_records_moves_the_watermark() -> None:
+    window = OffsetTracker(1, FIRST)
+    window.cover(FIRST, 20, [])
+
+    assert 20 == window.low
+
+
+def test_a_range_that_does_not_follow_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not follow"):
+        OffsetTracker(1, FIRST).cover(FIRST + 1, 20, [])
+
+
+def test_a_record_that_was_taken_is_not_taken_again() -> None:
+    window = OffsetTracker(1, FIRST)
+    read(window, 7, 8)
+
+    assert [9] == window.cover(FIRST, 10, [7, 8, 9])
+
+
+def test_a_result_of_another_claim_is_dropped() -> None:
+    window = OffsetTracker(2, FIRST)
+    read(window, 7)
+
+    assert not window.finish(1, 7)
+    assert 7 == window.low
+
+
+def test_a_result_counts_once() -> None:
+    window = OffsetTracker(1, FIRST)
+    read(window, 7)
+
+    assert [True, False] == [window.finish(1, 7), window.finish(1, 7)]
+
+
+def test_of_offsets_that_end_together_those_are_finished_that_were_open() -> None:
+    window = OffsetTracker(1, 7)
+    window.cover(7, 11, [7, 9, 10])
+    window.begin(1, 9)
+    window.finish(1, 10)
+
+    assert [] == window.finish_all(2, [7, 9])
+    assert [9, 7] == window.finish_all(1, [9, 8, 7, 10])
+    assert (11, set()) == (window.low, set(window.begun))
+
+
+def test_nothing_is_begun_that_is_finished() -> None:
+    window = OffsetTracker(1, FIRST)
+    read(window, 7)
+    window.finish(1, 7)
+
+    assert not window.begin(1, 7)
+    assert [] == list(window.begun)
+
+
+def test_what_the_note_calls_finished_is_not_done_again_and_the_rest_is() -> None:
+    window = OffsetTracker(2, FIRST, Above((Interval(9, 11),), (12,)))
+
+    assert [7, 8, 11, 12] == read(window, *range(7, 13))
+
+
+def test_what_the_note_said_of_offsets_beyond_the_reader_is_said_again() -> None:
+    before = Above((Interval(9, 11), Interval(14, 20)), (12,))
+    window = OffsetTracker(2, FIRST, before)
+    read(window, 7, 8, 9)
+
+    assert (7, before) == (window.low, window.above())
+
+
+def test_the_watermark_passes_what_the_note_called_finished() -> None:
+    window = OffsetTracker(2, FIRST, Above((Interval(8, 11),)))
+    read(window, 7)
+    window.finish(2, 7)
+
+    assert (11, Above()) == (window.low, window.above())
+
+
+def test_what_another_witness_calls_finished_is_not_done_again_and_is_noted_with_the_rest() -> None:
+    window = OffsetTracker(1, FIRST, Above((Interval(9, 10),)))
+    window.also_finished([Interval(0, FIRST + 1), Interval(10, 11), Interval(14, 15)])
+
+    assert [8, 11, 12, 13] == read(window, *range(FIRST, 15))
+    assert 8 == window.low
+    assert {9, 10, 14} == offsets_of(window.must_be_noted()) == offsets_of(window.above())
+
+
+def test_an_event_begun_before_whose_record_is_gone_is_finished() -> None:
+    window = OffsetTracker(2, FIRST, Above((), (8,)))
+    window.cover(FIRST, 20, [])
+
+    assert (20, Above()) == (window.low, window.above())
+
+
+def test_what_was_put_off_is_not_begun() -> None:
+    window = OffsetTracker(1, FIRST)
+    read(window, 7)
+    window.begin(1, 7)
+    window.put_off(1, 7)
+
+    assert (7, Above()) == (window.low, window.above())
+
+
+def test_what_must_be_noted_is_what_was_begun_and_what_the_note_said() -> None:
+    window = OffsetTracker(2, FIRST, Above((Interval(14, 16),)))
+    read(window, 7, 8, 9, 10, 14)
+    for offset in (8, 10):
+        window.begin(2, offset)
+    for offset in (8, 9):
+        window.finish(2, offset)
+
+    assert Above((Interval(8, 9), Interval(14, 16)), (10,)) == window.must_be_noted()
+
+
+# Against a table of offsets, with crashes
+
+
+class Consumer:
+    """Reads a log, begins and finishes events, commits, crashes; what it did is written down offset by offset."""
+
+    def __init__(self, log: set[int], end: int, draw: Callable[[int], int], *, must: bool) -> None:
+        self.log, self.end, self.draw, self.must = sorted(log), end, draw, must
+        self.window = OffsetTracker(1, 0)
+        self.committed = (0, encoded(0, Note("id", Above())))
+        self.begins: list[int] = []
+        self.finished: set[int] = set()
+        self.running: set[int] = set()
+        self.waiting: set[int] = set()
+
+    def note(self) -> Note:
+        return Note("id", self.window.must_be_noted() if self.must else self.window.above())
+
+    def read(self) -> None:
+        begin = self.window.end
+        end = min(self.end, begin + 1 + self.draw(4))
+        self.waiting |= set(self.window.cover(begin, end, [offset for offset in self.log if begin <= offset < end]))
+
+    def begin(self) -> None:
+        for offset in sorted(self.waiting - set(self.window.begun))[: 1 + self.draw(3)]:
+            self.waiting.discard(offset)
+            assert self.window.begin(self.window.claim, offset)
+            self.commit()
+            self.begins.append(offset)
+            self.running.add(offset)
+
+    def finish(self) -> None:
+        # One that a former claim had begun is never begun again: its letter is written.
+        at_hand = sorted(self.running | (self.waiting & set(self.window.begun)))
+        if at_hand:
+            offset = at_hand[self.draw(len(at_hand) - 1)]
+            assert self.window.finish(self.window.claim, offset)
+            self.running.discard(offset)
+            self.waiting.discard(offset)
+            self.finished.add(offset)
+
+    def commit(self) -> None:
+        low = self.window.low
+        assert low >= self.committed[0]
+        assert set(range(low)) & set(self.log) <= self.finished
+        assert offsets_of(self.window.above()) & set(self.log) <= self.finished
+        self.committed = (low, encoded(low, self.note()))
+
+    def crash(self) -> None:
+        low, text = self.committed
+        note = decoded(text, low, self.end)
+        assert note is not None
+        self.window = OffsetTracker(self.window.claim + 1, low, note.above)
+        self.running.clear()
+        self.waiting.clear()
+
+
+@pytest.mark.parametrize("must", [False, True], ids=["all is noted", "what must be is noted"])
+@given(data=st.data(), log=st.sets(st.integers(0, 14)), schedule=st.lists(st.sampled_from("rrbbfffcx"), max_size=60))
+def test_nothing_is_begun_twice_or_left_out_in_any_schedule(
+    data: st.DataObject, log: set[int], schedule: list[str], must: bool
+) -> None:
+    consumer = Consumer(log, 15, lambda most: data.draw(st.integers(0, most)), must=must)
+    steps = {"r": consumer.read, "b": consumer.begin, "f": consumer.finish, "c": consumer.commit, "x": consumer.crash}
+    for step in [*schedule, *"xrrrrrrrrrrrrrrr", *"bf" * 30, "c"]:
+        steps[step]()
+
+    assert log == consumer.finished
+    assert len(set(consumer.begins)) == len(consumer.begins)
+    assert 15 == consumer.committed[0]
+
+
+@given(st.data(), st.sets(st.integers(0, 60), min_size=1))
+def test_what_must_be_noted_never_needs_more_room_by_what_ends(data: st.DataObject, begun: set[int]) -> None:
+    window = OffsetTracker(1, 0)
+    read(window, *range(61))
+    for offset in begun:
+        window.begin(1, offset)
+    sizes = [len(encoded(window.low, Note("", window.must_be_noted())))]
+    for offset in data.draw(st.permutations(range(61))):
+        window.finish(1, offset)
+        sizes.append(len(encoded(window.low, Note("", window.must_be_noted()))))
+
+    assert sorted(sizes, reverse=True) == sizes
+
+
+@given(st.sets(st.integers(1, 2_000), max_size=900), st.integers(30, 400))
+def test_a_note_without_room_leaves_out_the_highest_and_invents_nothing(finished: set[int], most_bytes: int) -> None:
+    window = OffsetTracker(1, 0)
+    read(window, *range(2_001))
+    for offset in finished:
+        window.finish(1, offset)
+    whole = Note("", window.above())
+    text = fitted(0, whole, most_bytes)
+    found = decoded(text, 0, 2_001)
+
+    assert found is not None
+    assert len(text) <= most_bytes
+    assert whole.above.finished[: len(found.above.finished)] == found.above.finished
+    assert fits(0, whole, most_bytes) == (whole == found)
