@@ -4,7 +4,7 @@ WORKDIR /app
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY streams_app ./streams_app
 RUN pip install --no-cache-dir --constraint constraints.txt '.[opensearch,postgresql]' \
-    && useradd --system --create-home --home-dir /data streams
+    && useradd --system --uid 10001 --create-home --home-dir /data streams
 USER streams
 WORKDIR /data
 ENV STREAMS_APP_CONFIG=/etc/streams_app/streams.toml PYTHONUNBUFFERED=1
