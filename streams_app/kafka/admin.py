@@ -6,6 +6,7 @@ The commands and the start of a worker use this module; a worker that runs does 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,17 +14,24 @@ from dataclasses import dataclass
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, TopicAuthorizationFailedError, for_code
+from aiokafka.protocol.metadata import MetadataRequest
 
+from streams_app.backoff import Backoff
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.client import client_options
 from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed, why_unreachable
 from streams_app.kafka.rights import TOPIC, Right, grant_command, rights_on_topics
 from streams_app.settings import JournalSettings, KafkaSettings, LiveView, Settings
 
+logger = logging.getLogger(__name__)
+
 TOPIC_EXISTS = 36
 NO_RETENTION_LIMIT = -1
 ANSWER_SECONDS = 5.0
 """A broker that has said nothing for so long is away."""
+
+VISIBLE_SECONDS = 10.0
+"""Every broker must know a new topic after at most this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +154,7 @@ async def create_topics(kafka: KafkaSettings, topics: Sequence[Topic]) -> tuple[
         The names of the topics created, and of those that existed.
 
     Raises:
-        TryAgainError: The broker cannot be reached.
+        TryAgainError: The broker cannot be reached, or a broker does not know the new topics in time.
         ConfigurationError: The broker refused a topic; those before it have been created.
     """
     created: list[str] = []
@@ -169,7 +177,32 @@ async def create_topics(kafka: KafkaSettings, topics: Sequence[Topic]) -> tuple[
                     faults.append(f"cannot create topic {name}: {text}")
             if faults:
                 raise ConfigurationError(faults)
+            await _wait_until_visible(client, created)
     return created, sorted(existing)
+
+
+async def _wait_until_visible(client: AIOKafkaAdminClient, names: Sequence[str]) -> None:
+    """Wait until every broker that answers knows new topics: the brokers learn of them after the controller has created them.
+
+    Raises:
+        TryAgainError: A broker does not know them after :data:`VISIBLE_SECONDS`.
+    """
+    for broker in client._client.cluster.brokers():
+        backoff = Backoff(first_seconds=0.02, longest_seconds=0.5)
+        try:
+            async with asyncio.timeout(VISIBLE_SECONDS):
+                while not set(names) <= await _topics_known_to(client, broker.nodeId):
+                    await asyncio.sleep(backoff.failed())
+        except TimeoutError as error:
+            raise TryAgainError(f"broker {broker.nodeId} does not know the new topics yet: {', '.join(names)}") from error
+        except KafkaError as error:
+            logger.debug("a broker does not tell whether it knows new topics broker=%s error=%r", broker.nodeId, error)
+
+
+async def _topics_known_to(client: AIOKafkaAdminClient, node_id: int) -> set[str]:
+    # All topics: a request for a name would make a broker create it, with its own number of partitions.
+    metadata = (await client._send_request(MetadataRequest(None), node_id)).to_object()
+    return {topic["topic"] for topic in metadata["topics"] if not topic["error_code"]}
 
 
 async def require(kafka: KafkaSettings, topics: Sequence[Topic]) -> None:

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewTopic
+from aiokafka.protocol.metadata import MetadataRequest
 
+from streams_app.kafka import admin
+from streams_app.settings import KafkaSettings
 from tests.checker import event, outcome_of
 from tests.conftest import Names, RedisServer
 from tests.helpers import admin_of, create_topics, read_topic, wait_until
@@ -64,6 +67,22 @@ async def committed(bootstrap: str, app_id: str, topic: str) -> tuple[int, int]:
         return sum(marks), sum(ends.values())
     finally:
         await consumer.stop()
+
+
+async def test_new_topics_are_known_to_every_node_when_they_are_created(cluster: KafkaCluster, names: Names) -> None:
+    kafka = KafkaSettings(bootstrap_servers=cluster.bootstrap_servers, partitions=20, replication_factor=3)
+    async with admin_of(kafka.bootstrap_servers) as client:
+
+        async def known_to(node: int) -> set[str]:
+            reply = (await client._send_request(MetadataRequest(None), node)).to_object()
+            return {each["topic"] for each in reply["topics"]}
+
+        await asyncio.gather(*(known_to(node) for node in cluster.nodes))  # connected from now on
+        for number in range(10):
+            topics = [names.topic(f"new{number}.{one}") for one in range(10)]
+            await admin.create_topics(kafka, [admin.Topic(topic, "source", ("accounts",)) for topic in topics])
+            for known in await asyncio.gather(*(known_to(node) for node in cluster.nodes)):
+                assert set(topics) <= known
 
 
 @pytest.mark.parametrize("victim", ["coordinator", "another"])
