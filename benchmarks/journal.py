@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -20,9 +22,11 @@ from benchmarks.servers import Servers, started
 from streams_app.errors import StreamsAppError
 from tests.servers.cache import ServerUnavailableError
 
+PARTS: Final = ("redis", "follower", "speed", "steady")
 
-async def run(servers: Servers, folder: Path, sizes: Sizes) -> list[Row]:
-    """All rows, one measurement after the other; each is shown at once."""
+
+async def run(servers: Servers, folder: Path, sizes: Sizes, parts: Sequence[str]) -> list[Row]:
+    """The rows of some parts, one measurement after the other; each is shown at once."""
     rows: list[Row] = []
 
     def show(found: list[Row]) -> None:
@@ -30,10 +34,14 @@ async def run(servers: Servers, folder: Path, sizes: Sizes) -> list[Row]:
             click.echo(row.text)
         rows.extend(found)
 
-    await cost_of_redis(servers, folder, sizes, show)
-    show([await follower(servers, folder, sizes)])
-    show(await speed(servers, folder, sizes))
-    show([await caught_up(servers, folder, sizes)])
+    if "redis" in parts:
+        await cost_of_redis(servers, folder, sizes, show)
+    if "follower" in parts:
+        show([await follower(servers, folder, sizes)])
+    if "speed" in parts:
+        show(await speed(servers, folder, sizes))
+    if "steady" in parts:
+        show([await caught_up(servers, folder, sizes)])
     return rows
 
 
@@ -41,12 +49,13 @@ async def run(servers: Servers, folder: Path, sizes: Sizes) -> list[Row]:
 @click.option("--kafka", default="embedded", show_default=True, help="embedded, apache (as the tests have it) or HOST:PORT.")
 @click.option("--redis", "redis_choice", default="valkey", show_default=True, help="valkey (embedded), redis (version 7) or a URL.")
 @click.option("--scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Of all sizes; goals are those of 1.")
-def main(kafka: str, redis_choice: str, scale: float) -> None:
+@click.option("--only", multiple=True, type=click.Choice(PARTS), help="Only these parts; more than once for several.")
+def main(kafka: str, redis_choice: str, scale: float, only: tuple[str, ...]) -> None:
     """What a journal costs, each figure with its goal. Exit code 1: something could not be measured. Empties that Redis."""
     try:
         with started(kafka, redis_choice) as servers, tempfile.TemporaryDirectory(prefix="bench-journal-") as folder:
             click.echo(f"{servers.broker}, {servers.redis}, {machine()}")
-            rows = asyncio.run(run(servers, Path(folder), Sizes.scaled(scale)))
+            rows = asyncio.run(run(servers, Path(folder), Sizes.scaled(scale), only or PARTS))
     except (RuntimeError, TimeoutError, StreamsAppError, ServerUnavailableError, AssertionError) as error:
         raise click.ClickException(str(error) or repr(error)) from error
     missed = [row.name for row in rows if not row.is_reached]

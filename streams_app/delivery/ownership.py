@@ -294,6 +294,11 @@ class Ownership:
         """Return the end of a partition by its last fetch reply; safe to call from any thread."""
         return self._host.reader_view(tp)[0].stable_offset
 
+    def backlog(self) -> int:
+        """Return how many records of the claimed partitions are known and not applied yet; safe to call from any thread."""
+        ends = ((self.read_end(tp) or 0, position) for tp, position in self.positions().items() if position != UNCLAIMED)
+        return sum(max(0, end - position) for end, position in ends)
+
     # ---- every tick
 
     def tick_once(self) -> None:

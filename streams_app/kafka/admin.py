@@ -191,7 +191,9 @@ async def _wait_until_visible(client: AIOKafkaAdminClient, names: Sequence[str])
         backoff = Backoff(first_seconds=0.02, longest_seconds=0.5)
         try:
             async with asyncio.timeout(VISIBLE_SECONDS):
-                while not set(names) <= await _topics_known_to(client, broker.nodeId):
+                while True:
+                    if set(names) <= await _topic_names(client, broker.nodeId):
+                        break
                     await asyncio.sleep(backoff.failed())
         except TimeoutError as error:
             raise TryAgainError(f"broker {broker.nodeId} does not know the new topics yet: {', '.join(names)}") from error
@@ -199,7 +201,7 @@ async def _wait_until_visible(client: AIOKafkaAdminClient, names: Sequence[str])
             logger.debug("a broker does not tell whether it knows new topics broker=%s error=%r", broker.nodeId, error)
 
 
-async def _topics_known_to(client: AIOKafkaAdminClient, node_id: int) -> set[str]:
+async def _topic_names(client: AIOKafkaAdminClient, node_id: int) -> set[str]:
     # All topics: a request for a name would make a broker create it, with its own number of partitions.
     metadata = (await client._send_request(MetadataRequest(None), node_id)).to_object()
     return {topic["topic"] for topic in metadata["topics"] if not topic["error_code"]}

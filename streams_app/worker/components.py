@@ -59,6 +59,7 @@ class Components:
         on_fatal: Ends the process because of an error; called from any thread.
         is_folding: Whether folds run, too. Then Redis must answer at the start.
         stopping: Set when the worker begins to shut down.
+        folding: What the worker folds, once it is started; None: nothing.
     """
 
     settings: Settings
@@ -76,6 +77,7 @@ class Components:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     heartbeat: asyncio.Task[None] | None = None
+    folding: Folding | None = None
     _runs: dict[str, Run] = field(default_factory=dict)
 
     async def prepare(self) -> None:
@@ -105,10 +107,15 @@ class Components:
             self._runs["live views"] = live.run
         if self.selection.journals:
             journals = Journals(
-                self.settings, self.redis, self.skew.clock, self.metrics, self.watchdog.watch, self.selection.journals
+                self.settings, self.redis, self.skew.clock, self.metrics, self.watchdog.watch, self.selection.journals,
+                self.fold_backlog,
             )  # fmt: skip
             await journals.require_topics()
             self._runs["journals"] = journals.run
+
+    def fold_backlog(self) -> int:
+        """Return how many records the folds of this worker have not applied yet, 0 without folds; safe to call from any thread."""
+        return 0 if self.folding is None else self.folding.ownership.backlog()
 
     async def _check_redis(self) -> None:
         warn = partial(warn_of_servers, self.redis, self.settings)
@@ -140,6 +147,7 @@ class Components:
             TryAgainError: No port is free for the HTTP pages.
         """
         self.status.beat(self.clock.monotonic_ms())
+        self.folding = folding
         if folding is not None:
             self.status.groups_provider = lambda fold, limit: groups_of_worker(
                 folding.shards.all(), self.settings, self.redis, fold, limit

@@ -15,6 +15,7 @@ from streams_app.delivery.processor import Processor, Processors
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.journal.agents.keeper import Keeping
 from streams_app.journal.agents.processor import JournalContext, JournalProcessors
+from streams_app.journal.agents.throttle import FilingThrottle
 from streams_app.journal.core.entry import UNKEYED
 from streams_app.journal.store.journal_store import ScriptSet
 from streams_app.journal.store.keys import journal_keys
@@ -76,8 +77,9 @@ def _context(worker: Worker, journal: JournalSettings) -> JournalContext:
     for name, script in scripts.by_name.items():
         script.script.name = name
     return JournalContext(
-        worker.world.app_id, journal, Limits(), link, scripts, worker.trusted, Keeping(), OutageReporter(f"journal {journal.name}")
-    )
+        worker.world.app_id, journal, Limits(), link, scripts, worker.trusted, Keeping(),
+        FilingThrottle(lambda: 0, worker.trusted), OutageReporter(f"journal {journal.name}"),
+    )  # fmt: skip
 
 
 class Journaling:

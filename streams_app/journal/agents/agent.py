@@ -22,6 +22,7 @@ from streams_app.health.status import Status
 from streams_app.journal.agents.keeper import Keeping
 from streams_app.journal.agents.processor import JournalContext, JournalProcessors
 from streams_app.journal.agents.shard import FORMS, Filing
+from streams_app.journal.agents.throttle import FilingThrottle
 from streams_app.journal.store.journal_store import Scripts, ScriptSet, Segment
 from streams_app.kafka.admin import require, topics_of_journals
 from streams_app.kafka.member import GroupMember, wait
@@ -51,6 +52,7 @@ class JournalAgent:
         clock: TrustedClock,
         metrics: Metrics,
         keeping: Keeping,
+        throttle: FilingThrottle,
     ) -> None:
         """Connects nothing yet.
 
@@ -62,6 +64,7 @@ class JournalAgent:
             clock: Of the worker.
             metrics: Where it counts.
             keeping: What the keepers of all journals of this worker share.
+            throttle: Shared by all journals of this worker.
         """
         self._journal = journal
         self._metrics = metrics
@@ -69,7 +72,7 @@ class JournalAgent:
         keeping = replace(keeping, on_dropped=self._on_dropped, on_packed=self._on_packed, on_damaged=on_damaged)
         self._processors = JournalProcessors(
             JournalContext(
-                settings.app_id, journal, settings.limits, redis, scripts, clock, keeping,
+                settings.app_id, journal, settings.limits, redis, scripts, clock, keeping, throttle,
                 OutageReporter(f"journal {journal.name}"), self._on_filed,
                 metrics.journal_gap_offsets.labels(journal=journal.name).inc,
             )
@@ -149,6 +152,7 @@ class Journals:
         metrics: Metrics,
         watch: Callable[[str, Ownership], None],
         journals: Sequence[JournalSettings],
+        fold_backlog: Callable[[], int],
     ) -> None:
         """Connects nothing yet.
 
@@ -159,13 +163,14 @@ class Journals:
             metrics: Where the journals count.
             watch: Called with the group and the ownership of each journal whose progress is to be watched.
             journals: Those that this worker fills.
+            fold_backlog: Returns how many records the folds of this worker have not read yet; 0 without folds.
         """
         self._settings = settings
         self._journals = journals
         self._watch = watch
         scripts = ScriptSet(redis, lambda name: metrics.script_seconds.labels(script=name).time())
-        keeping = Keeping()
-        self._agents = [JournalAgent(settings, journal, redis, scripts, clock, metrics, keeping) for journal in journals]
+        keeping, throttle = Keeping(), FilingThrottle(fold_backlog, clock)
+        self._agents = [JournalAgent(settings, journal, redis, scripts, clock, metrics, keeping, throttle) for journal in journals]
 
     async def require_topics(self) -> None:
         """Refuses to start where a topic is missing.

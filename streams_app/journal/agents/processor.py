@@ -26,6 +26,7 @@ from streams_app.health.progress import Progress
 from streams_app.journal.agents.beginning import lost, taken
 from streams_app.journal.agents.keeper import Keeper, Keeping
 from streams_app.journal.agents.shard import Filing, Shard
+from streams_app.journal.agents.throttle import FilingThrottle
 from streams_app.journal.store.journal_store import JournalStore, Scripts
 from streams_app.journal.store.keys import journal_keys
 from streams_app.redis_access.client import REDIS_ERRORS
@@ -56,6 +57,7 @@ class JournalContext:
         scripts: Those of journals there.
         clock: Of the worker.
         keeping: What the keepers of a worker share.
+        throttle: Limits filing while the folds of the worker have a backlog.
         patience: How a Redis that fails is waited for, and what is said of it.
         on_filed: Called with each chunk that was filed.
         on_lost: Called with how many offsets retention has removed before they were filed.
@@ -68,6 +70,7 @@ class JournalContext:
     scripts: Scripts
     clock: TrustedClock
     keeping: Keeping
+    throttle: FilingThrottle
     patience: OutageReporter
     on_filed: Callable[[Filing], None] = lambda filing: None
     on_lost: Callable[[int], None] = lambda offsets: None
@@ -92,8 +95,10 @@ class JournalProcessors(Processors):
         return {self.context.journal.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Whether Redis is away or full, or what is over is compressed first, which explains that nothing is filed."""
-        return self.context.patience.fault is not None or any(one.is_behind for one in self._claimed.values())
+        """Whether a known pause explains that nothing is filed: Redis is away or full, or folding or compression comes first."""
+        if self.context.patience.fault is not None or self.context.throttle.is_limiting:
+            return True
+        return any(one.is_behind for one in self._claimed.values())
 
     def shards(self) -> list[Shard]:
         """The shards that this worker has."""
@@ -210,7 +215,8 @@ class JournalProcessor(Processor):
                 await self._insist(lambda: self._check_state(claim, shard), keeper)
                 self._served += 1
             if self._batches and not keeper.is_behind:
-                await self._file(claim, shard, keeper)
+                async with self._context.throttle.turn():
+                    await self._file(claim, shard, keeper)
             elif not self._is_due:
                 self._wake.clear()
                 await self._wake.wait()

@@ -69,19 +69,19 @@ async def committed(bootstrap: str, app_id: str, topic: str) -> tuple[int, int]:
         await consumer.stop()
 
 
-async def test_new_topics_are_known_to_every_node_when_they_are_created(cluster: KafkaCluster, names: Names) -> None:
+async def test_new_topics_are_names_of_every_node_when_they_are_created(cluster: KafkaCluster, names: Names) -> None:
     kafka = KafkaSettings(bootstrap_servers=cluster.bootstrap_servers, partitions=20, replication_factor=3)
     async with admin_of(kafka.bootstrap_servers) as client:
 
-        async def known_to(node: int) -> set[str]:
+        async def names_of(node: int) -> set[str]:
             reply = (await client._send_request(MetadataRequest(None), node)).to_object()
             return {each["topic"] for each in reply["topics"]}
 
-        await asyncio.gather(*(known_to(node) for node in cluster.nodes))  # connected from now on
+        await asyncio.gather(*(names_of(node) for node in cluster.nodes))  # connected from now on
         for number in range(10):
             topics = [names.topic(f"new{number}.{one}") for one in range(10)]
             await admin.create_topics(kafka, [admin.Topic(topic, "source", ("accounts",)) for topic in topics])
-            for known in await asyncio.gather(*(known_to(node) for node in cluster.nodes)):
+            for known in await asyncio.gather(*(names_of(node) for node in cluster.nodes)):
                 assert set(topics) <= known
 
 

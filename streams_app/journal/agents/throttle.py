@@ -1,0 +1,69 @@
+"""Folding comes first: limits filing to a small share of a worker's time while the folds of that worker have a backlog.
+
+It stands alone because the journals of a worker share it, and because it is the only part of them that knows of folds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from streams_app.delivery.clocks import TrustedClock
+
+BACKLOG_RECORDS: Final = 20_000
+"""Folds that have read all but so many records keep up: at 20 000 events/s, that is a second."""
+
+PAUSE_FACTOR: Final = 40
+"""While folds have a backlog, filing pauses 40 times as long as it took: it gets a fortieth of the time."""
+
+PAUSE_SECONDS: Final = 1.0
+"""The longest pause; a day is closed and the claim is checked in between."""
+
+LIMIT_MS: Final = 15 * 60_000
+"""After this time, filing is not limited until the folds have caught up: its topic has a retention, and readers wait."""
+
+POLL_SECONDS: Final = 0.05
+
+
+class FilingThrottle:
+    """Shared by all journals of a worker."""
+
+    def __init__(self, fold_backlog: Callable[[], int], clock: TrustedClock) -> None:
+        """Create a throttle.
+
+        Args:
+            fold_backlog: Returns how many records the folds of this worker have not read yet; 0 without folds.
+            clock: Of the worker.
+        """
+        self._fold_backlog = fold_backlog
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._since_ms: int | None = None
+
+    @property
+    def is_limiting(self) -> bool:
+        """Whether filing is limited now."""
+        now_ms = self._clock.monotonic_ms()
+        if self._fold_backlog() <= BACKLOG_RECORDS:
+            self._since_ms = None
+            return False
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        return now_ms - self._since_ms < LIMIT_MS
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """File one chunk; while filing is limited, one partition files at a time, and pauses afterwards."""
+        if not self.is_limiting:
+            yield
+            return
+        async with self._lock:
+            began_ms = self._clock.monotonic_ms()
+            yield
+            pause_ms = PAUSE_FACTOR * max(1, self._clock.monotonic_ms() - began_ms)
+            left = min(pause_ms / 1000, PAUSE_SECONDS)
+            while left > 0 and self.is_limiting:
+                await asyncio.sleep(min(left, POLL_SECONDS))
+                left -= POLL_SECONDS
