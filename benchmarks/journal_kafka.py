@@ -138,9 +138,9 @@ async def speed(servers: Servers, folder: Path, sizes: Sizes) -> list[Row]:
 
 
 async def _loss(servers: Servers, folder: Path, source: str, events: int) -> list[Row]:
-    """What folding a backlog loses while the same worker, or one beside it, files it: the better of two runs of each."""
+    """What folding a backlog loses while the same worker, or one beside it, files it: the best of four runs of each."""
     rates: dict[str, float] = {}
-    for place in ["", "same", "own"] * 2:
+    for place in ["", "same", "own"] * 4:
         async with AsyncExitStack() as stack:
             if place == "own":
                 config = await stack.enter_async_context(alone(servers, folder, source))

@@ -1,1 +1,1 @@
-"""Journals in a worker: what files events, compresses what is over and removes what is old."""
+"""Fills journals in a worker: appends events, compresses closed segments and removes old ones."""

@@ -1,7 +1,6 @@
 """The journals of a worker: each is a member of a consumer group of its own, ``<app_id>.journal.<name>``.
 
-A journal that is filed anew from its source, a rebalance of its group or a client that fails delays no fold, no view and no
-subscriber.
+A rebuild of a journal, a rebalance of its group or a failing client delays no fold, view or subscriber.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ logger = logging.getLogger(__name__)
 REPORT_EVERY_SECONDS: Final = 2.0
 
 FETCH_WAIT_MS: Final = 200
-"""The clock of a shard that has caught up is when its last fetch was asked for."""
+"""Longest wait of an idle fetch. The clock of a shard that has caught up is the time of its last fetch request."""
 
 
 class JournalAgent:
     """Fills one journal; several workers share the partitions of its source.
 
     Attributes:
-        ownership: Of its partitions.
+        ownership: Owns the partitions of its source.
     """
 
     def __init__(
@@ -54,16 +53,16 @@ class JournalAgent:
         keeping: Keeping,
         throttle: FilingThrottle,
     ) -> None:
-        """Connects nothing yet.
+        """Create an agent, without connecting.
 
         Args:
             settings: Of the application.
             journal: The journal.
             redis: The application's Redis.
-            scripts: Those of journals there.
-            clock: Of the worker.
-            metrics: Where it counts.
-            keeping: What the keepers of all journals of this worker share.
+            scripts: The scripts of journals in this Redis.
+            clock: Trusted clock of the worker.
+            metrics: Counters of the worker.
+            keeping: Shared by the keepers of all journals of this worker.
             throttle: Shared by all journals of this worker.
         """
         self._journal = journal
@@ -83,7 +82,7 @@ class JournalAgent:
             self._processors,
             OwnershipConfig(
                 clock,
-                Status(),  # a worker whose journal is filed anew is ready: it folds, and readers are given what there is
+                Status(),  # of its own: during a rebuild the worker folds, readers get what is filed, and so it is ready
                 on_fatal=self._member.fail,
                 on_resync=lambda name, cause: None,
                 on_went_back=metrics.went_back,
@@ -93,10 +92,10 @@ class JournalAgent:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Fills the journal until told to stop, then commits and leaves the group; whatever is away is waited for.
+        """Fill the journal until the worker stops, then commit and leave the group. Outages are waited for.
 
         Args:
-            stop: Set by the application.
+            stop: Set when the worker stops.
         """
         reporting = asyncio.create_task(self._report(stop), name=f"journal-report {self._journal.name}")
         try:
@@ -109,8 +108,8 @@ class JournalAgent:
             self._report_segments()
             try:
                 places = await self._member.places(self.ownership.positions())
-            except Exception as error:  # whatever it is: it is asked once more
-                logger.debug("lag of a journal is not known now", exc_info=error)
+            except Exception as error:  # any error: asked again in the next round
+                logger.debug("cannot read the lag of a journal", exc_info=error)
             else:
                 lag = sum(max(0, end - position) for position, end in places.values())
                 self._metrics.journal_lag_records.labels(journal=self._journal.name).set(lag)
@@ -154,15 +153,15 @@ class Journals:
         journals: Sequence[JournalSettings],
         fold_backlog: Callable[[], int],
     ) -> None:
-        """Connects nothing yet.
+        """Create the agents of all journals, without connecting.
 
         Args:
             settings: Of the application.
             redis: The application's Redis.
-            clock: Of the worker.
-            metrics: Where the journals count.
-            watch: Called with the group and the ownership of each journal whose progress is to be watched.
-            journals: Those that this worker fills.
+            clock: Trusted clock of the worker.
+            metrics: Counters of the worker.
+            watch: Called with the group and the ownership of each journal, to watch its progress.
+            journals: The journals that this worker fills.
             fold_backlog: Returns how many records the folds of this worker have not read yet; 0 without folds.
         """
         self._settings = settings
@@ -173,19 +172,19 @@ class Journals:
         self._agents = [JournalAgent(settings, journal, redis, scripts, clock, metrics, keeping, throttle) for journal in journals]
 
     async def require_topics(self) -> None:
-        """Refuses to start where a topic is missing.
+        """Check that all topics exist.
 
         Raises:
-            ConfigurationError: Topics are missing; all are named.
+            ConfigurationError: Topics are missing; the message names all of them.
             TryAgainError: The broker cannot be reached.
         """
         await require(self._settings.kafka, topics_of_journals(self._journals))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Fills them until told to stop.
+        """Fill the journals until the worker stops.
 
         Args:
-            stop: Set by the application.
+            stop: Set when the worker stops.
         """
         for journal, agent in zip(self._journals, self._agents, strict=True):
             self._watch(journal.group, agent.ownership)

@@ -1,4 +1,4 @@
-"""Where a journal goes on in a partition: behind its fence, or as far back as it keeps events where Redis has nothing of it."""
+"""Where filing of a partition starts: after the fence of the state in Redis, or as far back as the journal keeps events."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ logger = logging.getLogger(__name__)
 
 
 async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> Claimed:
-    """The state under our token, created where there is none; where the log went back, it ends before what is gone.
+    """Take over the state of a shard under the token of a claim; create it if there is none; truncate it if the log was truncated.
 
     Raises:
-        OtherLogError: What was filed is of another log than the one that is there.
-        FencedError: Another owner came between.
+        OtherLogError: The journal was filed from another log than the current one.
+        FencedError: Another owner intervened.
     """
     found = await store.claim(claim.topic_id, claim.partitions)
     if found is None:
@@ -27,12 +27,12 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
         raise _other_log(journal, claim, "is another log than the one that was filed: the topic was deleted and made again")
     common = await claim.common_end(found.log, found.fence + 1)
     if common is None:
-        # The embedded broker names a log's end too low, so that there only a reader that was thrown back tells.
+        # The embedded broker reports log ends that are too low: there, only a reset of the reader reveals another log.
         if found.fence + 1 > bounds.end and (claim.was_reset or (claim.topic_id and not found.log)):
             raise _other_log(journal, claim, f"ends at offset {bounds.end}, but was filed up to {found.fence}")
         return found
     cut = await store.claim(claim.topic_id, claim.partitions, fence_at_most=common)
-    assert cut is not None  # it was there, and is ours
+    assert cut is not None  # it existed and was taken over
     logger.warning(
         "the log of a journal went back: filed anew from offset %d journal=%s source=%s", cut.fence + 1, journal.name, claim.tp
     )  # fmt: skip
@@ -40,19 +40,19 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
 
 
 def lost(fence: int, bounds: LogBounds) -> range:
-    """Offsets that retention has removed before they were filed (pure)."""
+    """Return the offsets that retention removed before they were filed (pure)."""
     return range(fence + 1, max(fence + 1, bounds.begin))
 
 
 async def _created(store: JournalStore, journal: JournalSettings, claim: Claim, clock: TrustedClock) -> Claimed:
-    """A state that begins as far back as events are kept, whatever is committed."""
+    """Create a state that starts as far back as the journal keeps events, regardless of what is committed."""
     oldest_ms = clock.now_ms() - journal.keep_ms
     start = await claim.offset_at(oldest_ms)
     bounds = await claim.log_bounds_now()
     begin = max(bounds.begin, start)
     logger.info("journal is filed from its source journal=%s source=%s offset=%d", journal.name, claim.tp, begin)
     created = await store.claim(claim.topic_id, claim.partitions, begin=Beginning(begin - 1, oldest_ms))
-    assert created is not None  # it was to be created
+    assert created is not None  # it did not exist
     return created
 
 

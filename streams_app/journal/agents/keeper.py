@@ -1,9 +1,8 @@
-"""The keeper of a shard: removes what is old or too much, then compresses what is over.
+"""The keeper of a shard: removes segments by age and size, then compresses closed ones.
 
-It drops first, so that packing that fails never keeps cleanup waiting. It packs one segment at a time: reads its blocks in order,
-writes packed ones beside them, reads those back, and only if they hold the same rows swaps them in. A crash at any point leaves
-the raw blocks or the packed ones; what was staged is removed by the next claim. The token of the claim makes a keeper the only one
-of its shard.
+It drops first, so that failing compression never delays cleanup. It packs one segment at a time: it reads the blocks in order,
+stages packed blocks, reads them back, and swaps them in if they hold the same rows. A crash at any point leaves either the raw or
+the packed blocks; the next claim removes what was staged. The token of the claim ensures that a shard has only one keeper.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ from streams_app.settings import JournalSettings
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 0.5
-"""How often a keeper looks for something to do."""
+"""How often an idle keeper checks its shard."""
 
 SLICE_SECONDS: Final = 0.5
-"""A keeper that takes its time looks so often whether filing waits by now."""
+"""How often a throttled keeper checks whether filing waits for it."""
 
 READ_BYTES: Final = 4_000_000
-"""Bytes of blocks that are packed at a time."""
+"""Bytes of raw blocks that are read and packed at a time."""
 
 MOST_LAG: Final = 10_000
-"""A keeper rests while so many records are not filed: folding and filing come before compression."""
+"""Lag in records above which a keeper does not pack: folding and filing come first."""
 
 MOST_DUE: Final = 2
-"""Once so many segments are to be packed, filing waits for the keeper: a rebuild never holds many raw days."""
+"""Number of segments waiting to be packed at which filing waits for the keeper, so that a rebuild never holds many raw days."""
 
 
 class KeptShard(Protocol):
-    """What a keeper uses of its shard."""
+    """The part of a shard that its keeper uses."""
 
     clock_ms: int
     lag: int | None
@@ -55,41 +54,41 @@ class KeptShard(Protocol):
 
     @property
     def tp(self) -> TP:
-        """Its partition of the source."""
+        """The partition of the source."""
 
     @property
     def partitions(self) -> int:
-        """How many partitions share the journal."""
+        """Number of partitions of the journal."""
 
     @property
     def store(self) -> JournalStore:
-        """Its state in Redis."""
+        """The state in Redis."""
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """From the oldest to the newest."""
+        """All segments, the oldest first."""
 
     @property
     def closed(self) -> Sequence[Segment]:
-        """Those that nothing is appended to any more."""
+        """The segments that receive no more events."""
 
     def replaced(self, segment: Segment) -> None:
-        """A segment is as this one says now."""
+        """Record the new state of a segment."""
 
     def dropped(self, segment: Segment) -> None:
-        """A segment is removed."""
+        """Record that a segment was removed."""
 
 
 @dataclass(slots=True)
 class Keeping:
-    """What the keepers of a worker share.
+    """State that the keepers of a worker share.
 
     Attributes:
-        on_dropped: Called with a segment that was removed, and why: ``age``, ``size`` or ``memory``.
-        on_packed: Called with the bytes of a segment in Redis before and after.
-        on_damaged: Called with the number of blocks that were found damaged.
-        lock: Of the keeper that packs.
-        running: All keepers.
+        on_dropped: Called with a removed segment and the cause: ``age``, ``size`` or ``memory``.
+        on_packed: Called with the bytes of a segment in Redis before and after packing.
+        on_damaged: Called with the number of damaged blocks.
+        lock: Held by the keeper that packs.
+        running: All running keepers.
     """
 
     on_dropped: Callable[[Segment, str], None] = lambda segment, cause: None
@@ -100,24 +99,24 @@ class Keeping:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether filing waits for a keeper: none is throttled meanwhile."""
+        """Whether filing waits for any keeper; then no keeper is throttled."""
         return any(keeper.is_behind for keeper in self.running)
 
 
 class _NotPackedError(Exception):
-    """A segment cannot be packed and stays as it is."""
+    """A segment cannot be packed and stays raw."""
 
 
 class Keeper:
-    """Keeps one shard in order."""
+    """Drops and packs the segments of one shard."""
 
     def __init__(self, shard: KeptShard, keeping: Keeping, on_kept: Callable[[], None] = lambda: None) -> None:
-        """Keep nothing yet.
+        """Create a keeper.
 
         Args:
             shard: The shard.
-            keeping: What the keepers of this worker share.
-            on_kept: Called after each turn, which may have ended :attr:`is_behind`.
+            keeping: Shared by the keepers of this worker.
+            on_kept: Called after each pass, which may have changed :attr:`is_behind`.
         """
         self._shard = shard
         self._keeping = keeping
@@ -127,22 +126,22 @@ class Keeper:
         self._is_woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Another segment is closed: filing may wait for it to be packed."""
+        """Run the next pass at once: another segment is closed, and filing may wait for it to be packed."""
         self._is_woken.set()
 
     @property
     def is_behind(self) -> bool:
-        """Whether filing is to wait until a segment is packed.
+        """Whether filing waits until a segment is packed.
 
-        It does not wait where Redis has no room for packed blocks: only filing drops what is oldest then.
+        It does not wait if Redis has no room for packed blocks: then only filing drops the oldest segments.
         """
         return self._has_room and len(self._due()) >= MOST_DUE
 
     async def run(self) -> None:
-        """Keeps the shard until cancelled.
+        """Drop and pack until cancelled.
 
         Raises:
-            FencedError: The state is not ours any more.
+            FencedError: The shard has another owner.
         """
         self._keeping.running.add(self)
         try:
@@ -164,10 +163,10 @@ class Keeper:
             self._keeping.running.discard(self)
 
     async def keep_once(self) -> bool:
-        """Drops all that is due, then packs one segment.
+        """Drop all due segments, then pack one.
 
         Returns:
-            Whether a segment was packed: the next one may be due.
+            Whether a segment was packed; then another one may be due.
         """
         await self.drop_once()
         return await self.pack_once()
@@ -175,7 +174,7 @@ class Keeper:
     # ---- dropping
 
     async def drop_once(self) -> int:
-        """Removes segments that are too old, and the oldest ones while there is too much; how many."""
+        """Remove segments beyond ``keep``, and the oldest ones above the share of ``max_bytes``; return how many."""
         count, shard = 0, self._shard
         keep_ms, share = shard.journal.keep_ms, shard.journal.share(shard.partitions)
         while shard.closed:
@@ -191,19 +190,19 @@ class Keeper:
         return count
 
     async def drop_oldest(self, cause: str) -> bool:
-        """Removes the oldest closed segment.
+        """Remove the oldest closed segment.
 
         Args:
             cause: ``age``, ``size`` or ``memory``.
 
         Returns:
-            False where there is none.
+            False if there is none.
         """
         closed = self._shard.closed
         if not closed or not await self._shard.store.drop(closed[0].first):
             return False
         if closed[0].first not in {segment.first for segment in self._shard.segments}:
-            return True  # filing and keeper may want the same one to go: it is counted once
+            return True  # filing and keeper may both have removed it: count it once
         self._shard.dropped(closed[0])
         self._keeping.on_dropped(closed[0], cause)
         logger.info(
@@ -215,7 +214,7 @@ class Keeper:
     # ---- packing
 
     async def pack_once(self) -> bool:
-        """Packs the oldest segment that is due, unless the shard lags; whether one was packed."""
+        """Pack the oldest due segment unless the shard lags; return whether one was packed."""
         if len(self._due()) < (1 if self._is_at_rest() else MOST_DUE):
             return False
         async with self._keeping.lock:
@@ -227,12 +226,12 @@ class Keeper:
             except (DamagedBlockError, _NotPackedError) as error:
                 self._failed.add(due[0].first)
                 self._keeping.on_damaged(isinstance(error, DamagedBlockError))
-                logger.error(  # noqa: TRY400  # the text says it all
+                logger.error(  # noqa: TRY400  # the message is complete; a traceback adds nothing
                     "a segment cannot be compressed and stays as it is journal=%s day=%s part=%d: %s",
                     self._shard.journal.name, due[0].day, due[0].part, error,
                 )  # fmt: skip
                 return False
-            if packed is None:  # somebody has removed it
+            if packed is None:  # it was removed meanwhile
                 self._shard.dropped(due[0])
                 return False
             self._has_room = True
@@ -241,11 +240,11 @@ class Keeper:
             return True
 
     def _is_at_rest(self) -> bool:
-        """Whether the shard has filed what there is, but for a little."""
+        """Whether the lag of the shard is small."""
         return self._shard.lag is not None and self._shard.lag <= MOST_LAG
 
     def _due(self) -> list[Segment]:
-        """Segments that are to be packed, the oldest one first."""
+        """Return the segments that are due for packing, the oldest first."""
         journal = self._shard.journal
         if journal.compress_rate == 0:
             return []
@@ -257,24 +256,24 @@ class Keeper:
         ]
 
     async def _packed_or_gone(self, raw: Segment) -> Segment | None:
-        """Packs a segment; what it is afterwards, None where somebody has removed it.
+        """Pack a segment; return its new state, None if it was removed meanwhile.
 
         Raises:
             DamagedBlockError, _NotPackedError: As :meth:`_pack`.
         """
         packed = await self._pack(raw)
-        if packed is None and await self._shard.store.close(raw.first):  # it is closed, so this only asks
-            raise _NotPackedError("it has other blocks than it was left with, or Redis has lost those that were to replace them")
+        if packed is None and await self._shard.store.close(raw.first):  # it is closed already: this checks that it exists
+            raise _NotPackedError("its blocks have changed, or Redis has lost the staged blocks")
         return packed
 
     async def _pack(self, raw: Segment) -> Segment | None:
-        """Packs a segment; what it is afterwards, None where it is removed, or its old or new blocks are not as they were left.
+        """Pack a segment; return its new state, None if it was removed, or its raw or staged blocks have changed.
 
         Raises:
-            DamagedBlockError: A block is damaged, of before or of those that were read back.
-            _NotPackedError: Redis has lost raw blocks, or the packed ones hold something else.
+            DamagedBlockError: A raw or a staged block is damaged.
+            _NotPackedError: Redis has lost raw blocks, or the staged blocks hold other rows.
         """
-        assert raw.last is not None  # as of every segment that was claimed or appended to
+        assert raw.last is not None  # true of every segment that was claimed or appended to
         packer = Repacker(raw.first, raw.last)
         packed = replace(raw, form="packed", generation=secrets.token_hex(8), is_closed=True)
         staged = _Staged(self._shard.store, packed)
@@ -295,10 +294,10 @@ class Keeper:
         return done if await self._swap(done, staged.blocks) else None
 
     async def _swap(self, packed: Segment, blocks: int) -> bool:
-        """Swaps staged blocks in, for as long as it takes: after a lost reply nobody else knows whether it was done.
+        """Swap staged blocks in; retry until Redis replies, because after a lost reply only the retry tells whether it was done.
 
         Returns:
-            False where the segment is removed, or the staged blocks are not all there.
+            False if the segment was removed, or staged blocks are missing.
         """
         while True:
             try:
@@ -310,10 +309,10 @@ class Keeper:
     def _failed_with(self, error: BaseException) -> None:
         if isinstance(error, OutOfMemoryError):
             self._has_room = False
-        logger.debug("the keeper of a journal waits for Redis", exc_info=error)
+        logger.debug("the keeper of a journal cannot reach Redis, trying again", exc_info=error)
 
     async def _read(self, segment: Segment, after: bytes) -> list[bytes] | None:
-        """The next members of a segment, some MB of them; None where they are no longer its own."""
+        """Read the next members of a segment, some MB; None if they no longer belong to it."""
         found: list[bytes] = []
         size = 0
         while size < READ_BYTES:
@@ -328,7 +327,7 @@ class Keeper:
         return found
 
     async def _digest(self, packed: Segment) -> tuple[int, bytes]:
-        """Number and digest of the rows that Redis has in staged blocks."""
+        """Read staged blocks back; return the number and digest of their rows."""
         digest, after = RowDigest(), b""
         while members := await self._read(packed, after):
             after = members[-1]
@@ -336,7 +335,7 @@ class Keeper:
         return digest.value
 
     async def _throttle(self, received_bytes: int) -> None:
-        """Waits as long as a part may take; not while filing waits for a keeper of this worker."""
+        """Sleep to stay below ``compress_rate``, unless filing waits for a keeper of this worker."""
         left = received_bytes / self._shard.journal.compress_rate
         while left > 0 and not self._keeping.is_urgent:
             await asyncio.sleep(min(left, SLICE_SECONDS))
@@ -344,10 +343,10 @@ class Keeper:
 
 
 class _Staged:
-    """Blocks on their way to Redis, some at a time.
+    """Stages blocks in Redis, several a script.
 
     Attributes:
-        blocks: How many were written.
+        blocks: Number of staged blocks.
         bytes: What they take in Redis.
     """
 
@@ -361,7 +360,7 @@ class _Staged:
         self._begins = True
 
     async def write(self, blocks: Sequence[bytes], *, ends: bool = False) -> bool:
-        """Takes the next blocks; False where the segment is removed or packed already."""
+        """Stage the next blocks; return False if the segment was removed or is already packed."""
         for block in blocks:
             is_full = self._size + len(block) > STAGED_BYTES or len(self._waiting) >= MOST_STAGED
             if is_full and self._waiting and not await self._flush():

@@ -1,7 +1,7 @@
 """The processors of one journal: each files the events of one partition of its source.
 
-Redis holds what was filed, with the fence; what is committed to Kafka is for those who watch the lag there. A state that is lost
-is filed anew from the log, as far back as the journal keeps events, also below the commit.
+The fence in Redis decides where filing continues; the committed offset only serves lag monitoring. If Redis loses the state, the
+journal is rebuilt from the log, as far back as it keeps events, even below the committed offset.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ from streams_app.settings import JournalSettings, Limits
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 1.0
-"""A Redis that has failed is asked once more after at most so long: everything that happens waits for it."""
+"""Longest wait before the next attempt after Redis failed: filing and ticks wait meanwhile."""
 
 WORDS: Final = {
-    "token": "another worker has taken the journal over",
-    "fence": "the journal in Redis stands elsewhere than it was left: Redis has lost its last writes",
+    "token": "another worker has claimed the journal",
+    "fence": "the fence of the journal has changed: Redis has lost its last writes",
     "no-state": "Redis has lost the journal",
 }
-"""Cause of a refusal → the same for people."""
+"""Cause of a fenced script → its explanation."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalContext:
-    """What the processors of a journal share.
+    """Dependencies that the processors of a journal share.
 
     Attributes:
-        app_id: Of the application.
+        app_id: Id of the application.
         journal: The journal.
-        limits: Of the application.
+        limits: ``[limits]``.
         redis: The application's Redis.
-        scripts: Those of journals there.
-        clock: Of the worker.
-        keeping: What the keepers of a worker share.
+        scripts: The scripts of journals in this Redis.
+        clock: Trusted clock of the worker.
+        keeping: Shared by the keepers of a worker.
         throttle: Limits filing while the folds of the worker have a backlog.
-        patience: How a Redis that fails is waited for, and what is said of it.
-        on_filed: Called with each chunk that was filed.
-        on_lost: Called with how many offsets retention has removed before they were filed.
+        patience: Backoff and log lines of an outage of Redis.
+        on_filed: Called with each filed chunk.
+        on_lost: Called with the number of offsets that retention removed before they were filed.
     """
 
     app_id: str
@@ -77,47 +77,47 @@ class JournalContext:
 
 
 class JournalProcessors(Processors):
-    """Makes the processors of all partitions of a journal."""
+    """Creates the processors of a journal."""
 
     def __init__(self, context: JournalContext) -> None:
-        """Claims nothing yet."""
+        """Create the factory."""
         self.context = context
         self._claimed: dict[TP, JournalProcessor] = {}
 
     @property
     def topics(self) -> Collection[str]:
-        """The source."""
+        """The source of the journal."""
         return (self.context.journal.source,)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, JournalProcessor]:
-        """One processor for each partition, by the name of the journal."""
+        """Create the processor of a partition, by the name of the journal."""
         self._claimed[tp] = processor = JournalProcessor(tp, self.context)
         return {self.context.journal.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Whether a known pause explains that nothing is filed: Redis is away or full, or folding or compression comes first."""
+        """Whether filing pauses for a known reason: Redis is unreachable or full, or folding or compression comes first."""
         if self.context.patience.fault is not None or self.context.throttle.is_limiting:
             return True
         return any(one.is_behind for one in self._claimed.values())
 
     def shards(self) -> list[Shard]:
-        """The shards that this worker has."""
+        """Return the shards that this worker owns."""
         return [one.shard for one in self._claimed.values() if one.shard is not None]
 
 
 class JournalProcessor(Processor):
-    """See :class:`streams_app.delivery.processor.Processor`.
+    """Files one partition.
 
-    One task files events and closes days, so that no two appends of a shard overlap; the keeper works beside it.
+    A single task files events and closes days, so that no two appends of a shard overlap. The keeper runs beside it.
 
     Attributes:
-        shard: Its state, while it is ours as far as is known.
+        shard: The state of the partition while it is claimed.
     """
 
     in_flight = 0
 
     def __init__(self, tp: TP, context: JournalContext) -> None:
-        """Nothing is claimed yet."""
+        """Create a processor that has claimed nothing."""
         self.shard: Shard | None = None
         self._tp = tp
         self._context = context
@@ -130,24 +130,24 @@ class JournalProcessor(Processor):
 
     @property
     def is_behind(self) -> bool:
-        """Whether filing waits until what is over is compressed."""
+        """Whether filing waits until a closed segment is compressed."""
         return self.shard is not None and self._keeper is not None and self._keeper.is_behind
 
     # ---- the delivery
 
     async def claim(self, claim: Claim) -> int:
-        """Goes on behind the fence; without a state, begins as far back as the journal keeps events.
+        """Continue after the fence; without state, start as far back as the journal keeps events.
 
         Raises:
-            NotOwnerError: Kafka does not take our first commit.
-            OtherLogError: What was filed is of another log than the one that is there.
-            KafkaError, RedisError, OSError, TimeoutError: Tried again.
+            NotOwnerError: Kafka rejected the first commit.
+            OtherLogError: The journal was filed from another log than the current one.
+            KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
         """
         context = self._context
         self._meta = (keys := journal_keys(context.app_id, context.journal.name, *self._tp)).meta
         store = JournalStore(context.scripts, keys, claim.token, claim.member_id)
         if claim.mark is None:
-            # Nobody has committed here before: only now Kafka says that the partition is ours.
+            # Nobody has committed for this partition before: only an accepted commit proves that this member owns it.
             await claim.commit_now(OffsetAndMetadata(claim.log_bounds.begin))
         claimed = await taken(store, context.journal, claim, context.clock)
         shard = Shard(context.journal, claim.tp, claim.partitions, context.limits, store, claim.token, claimed)
@@ -166,41 +166,41 @@ class JournalProcessor(Processor):
         return shard.fence + 1
 
     def deliver(self, batch: Batch) -> None:
-        """Takes the next range."""
+        """Queue the next range."""
         self.in_flight += len(batch.records)
         self._batches.append(batch)
         self._wake.set()
 
     async def mark(self) -> OffsetAndMetadata | None:
-        """Behind the fence; nothing while the state is not ours."""
+        """Return the offset after the fence; None while nothing is claimed."""
         return None if self.shard is None else OffsetAndMetadata(self.shard.fence + 1)
 
     def tick(self, now_ms: int) -> None:
-        """A day may be over, and Redis may have lost the state while nothing came."""
+        """Request a check of the state: a day may have ended, and an idle shard must notice that Redis lost it."""
         self._is_due = True
         self._wake.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Whether what ticks ask for is done."""
+        """Return the progress of the checks that ticks request."""
         if self._context.patience.fault is not None or self.shard is None:
             return None
         journal = self._context.journal.name
-        why = f"journal {journal} does not check {self._tp}"
+        why = f"journal {journal} does not check its state of {self._tp}"
         return Progress(self._served, self._served + self._is_due, f"journal={journal} source={self._tp}", why)
 
     async def revoke(self, seconds: float) -> None:
-        """Stops at once; the state stays for the next owner."""
+        """Stop at once; the state stays for the next owner."""
         self.shard = None
         await ended(self._tasks)
         self._context.patience.forget(self)
 
     async def _skip_lost(self, shard: Shard, claim: Claim) -> None:
-        """Files as gone what retention has removed before it was filed."""
+        """File a gap for offsets that retention removed before they were filed."""
         gone = lost(shard.fence, await claim.log_bounds_now())
         if not gone:
             return
         logger.error(
-            "retention overtook a journal, its readers are given a gap journal=%s source=%s offsets=%d-%d",
+            "retention overtook a journal, its readers get a gap journal=%s source=%s offsets=%d-%d",
             self._context.journal.name, self._tp, gone[0], gone[-1],
         )  # fmt: skip
         await shard.skip(gone[-1])
@@ -223,13 +223,13 @@ class JournalProcessor(Processor):
             await asyncio.sleep(0)
 
     async def _file(self, claim: Claim, shard: Shard, keeper: Keeper) -> None:
-        """Files the next chunk, for as long as it takes."""
+        """File the next chunk; retry until it succeeds."""
         batch = self._batches.popleft()
         if shard.fence < batch.end - 1:
             filing = shard.filing_of(batch.records, batch.end, self._context.clock.now_ms())
             await self._insist(lambda: shard.write(filing), keeper)
             self._context.on_filed(filing)
-            if filing.chunk.begins:  # here, too: however fast events come, there is never more than the share and a segment
+            if filing.chunk.begins:  # also here: a shard never exceeds its share by more than a segment
                 await self._insist(keeper.drop_once, keeper)
                 keeper.wake()
         left = batch.since(shard.fence + 1)
@@ -239,19 +239,19 @@ class JournalProcessor(Processor):
         claim.on_progress()
 
     async def _check_state(self, claim: Claim, shard: Shard) -> None:
-        """Moves the clock of a shard that has caught up, closes its day, and finds out whether the state is still ours.
+        """Advance the clock of a shard that has caught up, close its day, and check that the state is still owned.
 
         Raises:
-            FencedError: It is not.
+            FencedError: Another owner has it, or Redis has lost writes.
         """
         clock, view = self._context.clock, claim.reader_view()
         now_ms = clock.now_ms()
         shard.lag = None if view.stable_offset is None else max(0, view.stable_offset - shard.fence - 1)
         is_known = clock.is_trusted() and is_caught_up(shard.fence, view, now_ms)
-        # Until the last fetch was asked for, and no longer: what has come since may be unread, and of the day before.
+        # Only up to the last fetch request: records that arrived later may be unread and belong to the day before.
         shard.clock_ms = advanced(shard.clock_ms, min(now_ms, view.fetched_at_ms or now_ms), caught_up=is_known)
         await shard.close_day()
-        changed = shard.store.changed  # before it is asked: the keeper goes on meanwhile
+        changed = shard.store.changed  # read before the request: the keeper continues meanwhile
         token, fence, change = await self._context.redis.hmget(self._meta, ["token", "fence", "change"])
         if token is None or fence is None:
             raise FencedError("check", "no-state")
@@ -261,10 +261,10 @@ class JournalProcessor(Processor):
             raise FencedError("check", "fence")
 
     async def _insist(self, step: Callable[[], Awaitable[object]], keeper: Keeper) -> None:
-        """Does something in Redis as soon as that works; where Redis is full, the oldest closed segment goes first.
+        """Retry a step until Redis executes it; if Redis is full, drop the oldest closed segment first.
 
         Raises:
-            FencedError: The state is not as it was left.
+            FencedError: Another owner has the state, or Redis has lost writes.
         """
         patience = self._context.patience
         while True:
@@ -283,5 +283,5 @@ class JournalProcessor(Processor):
         try:
             return await keeper.drop_oldest("memory")
         except REDIS_ERRORS as error:
-            logger.debug("nothing could be dropped", exc_info=error)
+            logger.debug("cannot drop a segment to make room", exc_info=error)
             return False

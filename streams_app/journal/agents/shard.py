@@ -1,4 +1,4 @@
-"""The state of one shard of a journal, as its owner knows it: what was claimed, and what has been filed since."""
+"""The owner's copy of the state of one shard: what it claimed, and what it has filed since."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FORMS: Final[tuple[Form, ...]] = ("raw", "packed", "gap")
 
 @dataclass(frozen=True, slots=True)
 class Filing:
-    """A chunk as it is written; it may be written several times, until its reply has come.
+    """A chunk that is ready to be written. Writing is idempotent: it is repeated until Redis replies.
 
     Attributes:
-        chunk: What is written.
-        blocks: Its members.
-        segment: Its segment as it is afterwards.
+        chunk: The records.
+        blocks: Its blocks.
+        segment: Its segment after the write.
     """
 
     chunk: Chunk
@@ -33,32 +33,32 @@ class Filing:
 
 
 class Shard:
-    """One shard in the hands of one claim. Its filing task appends and closes; its keeper swaps and drops what is closed.
+    """One claimed shard. The filing task appends and closes segments; the keeper packs and drops closed ones.
 
     Attributes:
         journal: The journal.
-        tp: Its partition of the source.
-        partitions: How many partitions share it.
-        store: Its state in Redis.
-        segments: From the oldest to the newest.
-        fence: Highest offset that is filed.
-        clock_ms: By which days begin, and what is old is judged.
-        lag: Records that can be read and are not filed; None: nobody knows.
+        tp: The partition of the source.
+        partitions: Number of partitions of the journal.
+        store: The state in Redis.
+        segments: All segments, the oldest first.
+        fence: Highest filed offset.
+        clock_ms: Clock of the partition, which decides about days and age.
+        lag: Number of readable records that are not filed; None if unknown.
     """
 
     def __init__(
         self, journal: JournalSettings, tp: TP, partitions: int, limits: Limits, store: JournalStore, token: str, claimed: Claimed
     ) -> None:
-        """Goes on with what was claimed.
+        """Continue from a claimed state.
 
         Args:
             journal: The journal.
-            tp: Its partition of the source.
-            partitions: How many partitions share it.
-            limits: Of the application.
-            store: Its state in Redis.
-            token: Of the claim.
-            claimed: What was found.
+            tp: The partition of the source.
+            partitions: Number of partitions of the journal.
+            limits: ``[limits]``.
+            store: The state in Redis.
+            token: Token of the claim.
+            claimed: The state that the claim found.
         """
         self.journal = journal
         self.tp = tp
@@ -75,24 +75,24 @@ class Shard:
 
     @property
     def open(self) -> Segment | None:
-        """The segment that takes what comes next; None: that begins another one."""
+        """The open segment; None if the next event begins one."""
         newest = self.segments[-1] if self.segments else None
         return None if newest is None or newest.is_closed or newest.form != "raw" else newest
 
     @property
     def floor(self) -> int:
-        """First offset that is kept; behind the fence where nothing is."""
+        """First kept offset; the offset after the fence if nothing is kept."""
         return self.segments[0].first if self.segments else self.fence + 1
 
     @property
     def closed(self) -> list[Segment]:
-        """The segments that take nothing any more, from the oldest to the newest."""
+        """The segments that receive no more events, the oldest first."""
         return self.segments if self.open is None else self.segments[:-1]
 
     # ---- filing
 
     def filing_of(self, records: Sequence[object], end: int, now_ms: int) -> Filing:
-        """What is to be written next of a range, see :meth:`.Chunker.chunk_of`."""
+        """Build the next chunk of a range, see :meth:`.Chunker.chunk_of`."""
         known = self.open
         segment = None if known is None else Open(known.day, known.received_bytes, known.stored_bytes)
         chunk = self._chunker.chunk_of(records, end, self.clock_ms, now_ms, segment)
@@ -115,10 +115,10 @@ class Shard:
         )
 
     async def write(self, filing: Filing) -> None:
-        """Files a chunk.
+        """Write a chunk.
 
         Raises:
-            FencedError: Another owner, or Redis has lost what it had; nothing was written.
+            FencedError: Another owner has the shard, or Redis has lost writes; nothing was written.
         """
         log = self._log if filing.chunk.last is None else followed_by(self._log, filing.chunk.last)
         await self.store.append(self.fence, filing.chunk.to, filing.blocks, filing.segment, filing.chunk.clock_ms, log)
@@ -126,7 +126,7 @@ class Shard:
         self._took(filing.segment)
 
     async def skip(self, to: int) -> None:
-        """Files that the offsets up to one are gone.
+        """Record a gap from the fence to an offset.
 
         Raises:
             FencedError: As in :meth:`write`.
@@ -136,7 +136,7 @@ class Shard:
         self._took(segment)
 
     async def close_day(self) -> None:
-        """Closes the open segment once its day is over: nothing may come for long that would begin the next.
+        """Close the open segment if its day is over: an idle shard may wait long for the event that would begin the next one.
 
         Raises:
             FencedError: As in :meth:`write`.
@@ -147,18 +147,18 @@ class Shard:
         await self.store.close(known.first)
         self.replaced(replace(known, is_closed=True))
 
-    # ---- what its keeper has done
+    # ---- changes by the keeper
 
     def replaced(self, segment: Segment) -> None:
-        """A segment is as this one says now."""
+        """Record the new state of a segment."""
         self.segments = [segment if one.first == segment.first else one for one in self.segments]
 
     def dropped(self, segment: Segment) -> None:
-        """A segment is gone."""
+        """Record that a segment was removed."""
         self.segments = [one for one in self.segments if one.first != segment.first]
 
     def _begun(self, form: Form, clock_ms: int) -> Segment:
-        """A segment that begins behind the fence."""
+        """Create a segment that begins after the fence."""
         day, newest = day_of(clock_ms), self.segments[-1] if self.segments else None
         day = day if newest is None else max(day, newest.day)
         part = newest.part + 1 if newest is not None and newest.day == day else 0

@@ -1,1 +1,1 @@
-"""What a journal decides and how it encodes events, without Kafka, Redis and clocks (pure)."""
+"""Rules and encoding of a journal, without Kafka, Redis and clocks (pure)."""

@@ -2,7 +2,7 @@
 
 A member is ``key 0x00 | last offset | codec | raw length | CRC-32C | payload``, numbers big endian, a 0x00 within the key
 written as ``0x00 0xFF``. Members of one score are in the order of their bytes, which is the order of (key, last offset): the first
-member at or behind (key, offset) is the one that holds the next row of the key, if there is any. The terminator cannot be mistaken
+member at or after (key, offset) holds the next row of the key, if there is one. The terminator cannot be mistaken
 for an escaped byte, because an offset is below 2^63 and so never begins with 0xFF. The checksum covers everything but itself.
 """
 
@@ -25,25 +25,25 @@ COMPRESSED: Final = 1
 """Codec: the same in zstd."""
 
 SEVERAL_KEYS: Final = 2
-"""Codec: rows of one or more keys in zstd, each as :class:`.Row` with its key in front; the member has the last of them."""
+"""Codec: rows of one or more keys in zstd, each a whole :class:`.Row`; key and offset of the member are those of the last row."""
 
 COMPRESSED_FROM: Final = 1_000
-"""Smaller blocks are left as they are: zstd would not make them smaller."""
+"""Smaller blocks are not compressed: zstd does not shrink them."""
 
 MOST_CHUNK_EVENTS: Final = 2_000
-"""Events that one append takes, at most."""
+"""Maximum number of events of one append."""
 
 MOST_CHUNK_KEYS: Final = 500
-"""Keys that one append takes, at most: each is a block, which takes Redis as long as ten events more in another block."""
+"""Maximum number of keys of one append: each is a block, which costs Redis as much time as ten more events in another block."""
 
 MOST_CHUNK_BYTES: Final = 256_000
-"""Received bytes after which an append takes no further event."""
+"""An append takes no further event once it has this many received bytes."""
 
 MOST_RAW_BYTES: Final = 32_000_000
-"""No block says that it holds more; one that does is damaged, and is not decompressed."""
+"""Maximum raw length of a block; a larger one is damaged and is not decompressed."""
 
 BLOCK_OVERHEAD: Final = 100
-"""Bytes that Redis takes for a member of a large sorted set, beside the member: measured, 95 to 110."""
+"""Bytes that Redis needs for a member of a large sorted set, besides the member: measured 95 to 110."""
 
 _FIELDS: Final = len(Row._fields)
 _OFFSET: Final = struct.Struct(">Q")
@@ -61,12 +61,12 @@ class DamagedBlockError(ValueError):
 
 
 def escaped(key: bytes) -> bytes:
-    """A key and its terminator, as members begin with it."""
+    """Return the prefix of members of a key: the key, escaped, and its terminator."""
     return key.replace(b"\0", b"\0\xff") + b"\0"
 
 
 def position(key: bytes, offset: int) -> bytes:
-    """Where (key, offset) stands in the order of members."""
+    """Return the position of (key, offset) in the order of members."""
     return escaped(key) + _OFFSET.pack(offset)
 
 
@@ -89,16 +89,16 @@ def scan_position(after: bytes) -> bytes:
 
 
 def short_of(row: Row) -> ShortRow:
-    """A row as the blocks of its key have it."""
+    """Return a row as the blocks of its key store it."""
     return row[1:] if row.headers else row[1:4]
 
 
 def encode(rows: Sequence[Row], level: int = 1) -> bytes:
-    """One member that holds rows.
+    """Encode rows into one member.
 
     Args:
-        rows: At least one; sorted by (key, offset).
-        level: Of zstd.
+        rows: At least one row; sorted by (key, offset).
+        level: Compression level of zstd.
     """
     if rows[0].key != rows[-1].key:
         return encode_packed(rows[-1].key, rows[-1].offset, packed(rows), level)
@@ -106,38 +106,38 @@ def encode(rows: Sequence[Row], level: int = 1) -> bytes:
 
 
 def encode_packed(key: bytes, last_offset: int, raw: bytes, level: int) -> bytes:
-    """One member that holds rows of one or more keys.
+    """Encode rows of one or more keys into one member.
 
     Args:
-        key: Of the last row.
-        last_offset: Of the last row.
+        key: Key of the last row.
+        last_offset: Offset of the last row.
         raw: The rows as :func:`packed` returns them.
-        level: Of zstd.
+        level: Compression level of zstd.
     """
     return _member(key, last_offset, SEVERAL_KEYS, len(raw), bytes(cramjam.zstd.compress(raw, level)))
 
 
 def packed(rows: Sequence[Sequence[Any]]) -> bytes:
-    """Rows as a block holds them before it is compressed."""
+    """Serialize rows as a block holds them before compression."""
     found: bytes = msgpack.packb(rows, use_bin_type=True)
     return found
 
 
 def encode_by_key(rows: Mapping[bytes, Sequence[ShortRow]], level: int = 1) -> list[bytes]:
-    """One member for each key of a chunk.
+    """Encode a chunk into one member for each key.
 
     Args:
         rows: Key → its rows, in the order of their offsets.
-        level: Of zstd.
+        level: Compression level of zstd.
     """
     return [_of_key(key, of_key, level) for key, of_key in rows.items()]
 
 
 def decode(member: bytes) -> list[Row]:
-    """The rows of a member, sorted by (key, offset).
+    """Return the rows of a member, sorted by (key, offset).
 
     Raises:
-        DamagedBlockError: It is not what was written; what it claims to hold is not allocated before that is known.
+        DamagedBlockError: The member is not what was written. Its raw length is not allocated before this is checked.
     """
     return list(map(Row._make, tuples_of(member)))
 
@@ -152,7 +152,7 @@ def rows_of_key(member: bytes, key: bytes) -> list[Row]:
 
 
 def tuples_of(member: bytes) -> list[tuple[Any, ...]]:
-    """As :func:`decode`, but plain tuples of what a :class:`.Row` has, which take a third of the time.
+    """Return the rows of a member as plain tuples, which takes a third of the time of :func:`decode`.
 
     Raises:
         DamagedBlockError: As :func:`decode`.
@@ -168,15 +168,15 @@ def tuples_of(member: bytes) -> list[tuple[Any, ...]]:
     except (ValueError, TypeError) as error:
         raise DamagedBlockError(f"the block cannot be decoded: {error}") from error
     if not is_whole or rows[-1][:2] != (key, last_offset):
-        raise DamagedBlockError("the block does not end with the row that it names")
+        raise DamagedBlockError("the block does not end with the row in its head")
     return rows
 
 
 def raw_of(member: bytes) -> bytes:
-    """What :func:`packed` returned for the rows of a member that :func:`encode_packed` made.
+    """Return the decompressed rows of a member of :func:`encode_packed`, as :func:`packed` returned them.
 
     Raises:
-        DamagedBlockError: It is not what was written.
+        DamagedBlockError: The member is not what was written.
     """
     *_, codec, raw = _opened(member)
     if codec != SEVERAL_KEYS:
@@ -185,16 +185,16 @@ def raw_of(member: bytes) -> bytes:
 
 
 def last_of(member: bytes) -> tuple[bytes, int]:
-    """Key and offset of the last row of a member, without decoding it.
+    """Return key and offset of the last row of a member, without decoding it.
 
     Raises:
-        DamagedBlockError: It has no key and offset.
+        DamagedBlockError: The member has no key and offset.
     """
     return _parsed(member)[:2]
 
 
 def raw_length(member: bytes) -> int:
-    """How many bytes a member says that it holds; 0 of one that says nothing."""
+    """Return the raw length in the head of a member; 0 if it has no head."""
     try:
         *_, at = _parsed(member)
     except DamagedBlockError:
@@ -203,23 +203,23 @@ def raw_length(member: bytes) -> int:
 
 
 def stored_bytes(members: Sequence[bytes]) -> int:
-    """Bytes that members take in Redis."""
+    """Return the bytes that members need in Redis."""
     return sum(map(len, members)) + BLOCK_OVERHEAD * len(members)
 
 
 def _parsed(member: bytes) -> tuple[bytes, int, int]:
-    """Key, last offset, and where the codec stands."""
+    """Return key, last offset and the index of the codec."""
     end = member.find(b"\0")
     while end >= 0 and member[end + 1 : end + 2] == b"\xff":
         end = member.find(b"\0", end + 2)
     at = end + 1 + _OFFSET.size
     if end < 0 or len(member) < at:
-        raise DamagedBlockError("the block names no key and offset")
+        raise DamagedBlockError("the block has no key and offset")
     return member[:end].replace(b"\0\xff", b"\0"), _OFFSET.unpack_from(member, end + 1)[0], at
 
 
 def _opened(member: bytes) -> tuple[bytes, int, int, bytes]:
-    """Key, last offset, codec and rows of a member, checked and decompressed."""
+    """Check and decompress a member; return key, last offset, codec and rows."""
     key, last_offset, at = _parsed(member)
     if len(member) < at + _REST.size:
         raise DamagedBlockError("the block ends within its head")
@@ -232,7 +232,7 @@ def _opened(member: bytes) -> tuple[bytes, int, int, bytes]:
     if codec == PLAIN:
         raw, size = payload, len(payload)
     else:
-        target = bytearray(raw_length)  # what does not fit is an error: a zip bomb never gets more than this
+        target = bytearray(raw_length)  # a longer result is an error, so a zip bomb never gets more memory
         try:
             size = cramjam.zstd.decompress_into(payload, target)
         except cramjam.DecompressionError as error:

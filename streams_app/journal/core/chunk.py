@@ -1,4 +1,4 @@
-"""A range of records as chunks that one script each files, none of which reaches over the end of a segment (pure)."""
+"""Divides a range of records into chunks, each written by one script and within one segment (pure)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from streams_app.journal.core.usual import UsualKeys
 from streams_app.settings import Limits
 
 MOST_LARGEST: Final = 10
-"""Keys that a segment names as its largest."""
+"""Number of largest keys that a segment lists."""
 
 MOST_COUNTED: Final = 1_000
-"""Keys of the open segment whose bytes are counted: of more, those with the fewest bytes are forgotten."""
+"""Number of keys of the open segment whose bytes are counted; above it, those with the fewest bytes are dropped."""
 
 
 class Open(NamedTuple):
-    """What is known of the open segment where a chunk is made.
+    """The open segment to which a chunk is added.
 
     Attributes:
         day: Its UTC day.
-        received_bytes: What it has received.
-        stored_bytes: What its blocks take in Redis.
+        received_bytes: Received bytes so far.
+        stored_bytes: Bytes of its blocks in Redis.
     """
 
     day: str
@@ -39,18 +39,18 @@ class Open(NamedTuple):
 
 @dataclass(slots=True)
 class Chunk:
-    """Records that are filed together.
+    """Records that are written together.
 
     Attributes:
-        to: Its last offset; what the log skips before the next record belongs to that one.
-        clock_ms: The clock of the shard after it.
-        begins: Whether it begins a segment, as the one before is over or there is none.
-        rows: Key → what is kept of its records, in their order.
-        sizes: Key → received bytes of its records: of keys, values and headers.
-        entries: How many records it has.
-        received_bytes: Of all keys.
-        unkeyed: Reason → records without a key.
-        last: The last of the records.
+        to: Last offset; offsets that the log skips after it belong to the next chunk.
+        clock_ms: Clock of the shard after the chunk.
+        begins: Whether the chunk begins a segment.
+        rows: Key → the rows of its records, in their order.
+        sizes: Key → received bytes of its records: keys, values and headers.
+        entries: Number of records.
+        received_bytes: Received bytes of all keys.
+        unkeyed: Reason → number of records without a key.
+        last: The last record.
     """
 
     to: int
@@ -65,16 +65,16 @@ class Chunk:
 
 
 class Chunker:
-    """Makes the chunks of one shard."""
+    """Builds the chunks of one shard."""
 
     def __init__(self, journal: Keyed, limits: Limits, segment_bytes: int, stored_bytes: int) -> None:
-        """Makes chunks of a journal.
+        """Create a chunker.
 
         Args:
-            journal: What is the key of an event.
-            limits: Of the application.
-            segment_bytes: Received bytes after which a segment is over.
-            stored_bytes: Bytes of its blocks in Redis after which it is over, too, once a chunk is written.
+            journal: Tells the key of an event.
+            limits: ``[limits]``.
+            segment_bytes: A segment ends after this many received bytes.
+            stored_bytes: A segment also ends once its blocks have this many bytes in Redis.
         """
         self._journal = journal
         self._limits = limits
@@ -83,14 +83,14 @@ class Chunker:
         self._usual = UsualKeys(journal, limits)
 
     def chunk_of(self, records: Sequence[Any], end: int, clock_ms: int, now_ms: int, segment: Open | None) -> Chunk:
-        """The chunk with which a range begins; without records, what the range skips.
+        """Build the first chunk of a range. If the range has no records, the chunk is empty and covers the whole range.
 
         Args:
-            records: Of the range, in offset order.
+            records: Records of the range, in offset order.
             end: The offset after the range.
             clock_ms: The clock of the shard.
             now_ms: The trusted wall clock.
-            segment: The open segment; None: there is none.
+            segment: The open segment; None if there is none.
         """
         if not records:
             return Chunk(end - 1, clock_ms, segment is None)
@@ -106,9 +106,9 @@ class Chunker:
         return chunk
 
     def _fill(self, chunk: Chunk, records: Sequence[Any], most_bytes: int) -> None:
-        """Adds records until the chunk is full; its clock is the newest of their times then, whatever the wall clock says.
+        """Add records until the chunk is full, and set its clock to the newest of their times, whatever the wall clock says.
 
-        This is done for every event: local names, and no object but what is kept.
+        This runs for every event: hence local names, and no objects except what is kept.
         """
         rows, sizes, key_of = chunk.rows, chunk.sizes, self._usual.of
         newest_ms, count, received_bytes = chunk.clock_ms, 0, 0
@@ -141,7 +141,7 @@ class Chunker:
 
 
 def _of_day(records: Sequence[Any], day: str, clock_ms: int, now_ms: int) -> Sequence[Any]:
-    """Records up to the first one that moves the clock beyond a day."""
+    """Yield records up to the first one that advances the clock beyond a day."""
     newest_ms = max((record.timestamp for record in records if record.timestamp is not None), default=None)
     if day_of(clock_after(clock_ms, newest_ms, now_ms)) <= day:
         return records
@@ -153,14 +153,14 @@ def _of_day(records: Sequence[Any], day: str, clock_ms: int, now_ms: int) -> Seq
 
 
 class Largest:
-    """The keys of the open segment with the most received bytes, as far as so many can be told apart."""
+    """Tracks the keys of the open segment with the most received bytes, approximately above :data:`MOST_COUNTED` keys."""
 
     def __init__(self, known: Sequence[tuple[bytes, int]] = ()) -> None:
-        """Goes on with what a segment names."""
+        """Continue with the largest keys that a segment lists."""
         self._sizes = dict(known)
 
     def add(self, received_bytes: Mapping[bytes, int]) -> tuple[tuple[bytes, int], ...]:
-        """Takes the bytes of each key of a chunk; returns the largest keys, the largest first."""
+        """Add the bytes of each key of a chunk; return the largest keys, the largest first."""
         sizes = self._sizes
         for key, size in received_bytes.items():
             sizes[key] = sizes.get(key, 0) + size
@@ -170,5 +170,5 @@ class Largest:
 
 
 def received(row: Row) -> int:
-    """Bytes of an entry as it was received."""
+    """Return the bytes of an entry as it was received."""
     return len(row.key) + len(row.value or b"") + sum(len(name) + len(content or b"") for name, content in row.headers)

@@ -1,9 +1,9 @@
-"""Where a reader of a journal stands, and where it may begin (pure).
+"""Cursors: the position of a reader of a journal, and where it starts (pure).
 
-A cursor is ``<partition>-<offset>`` of the last entry that was had; those of several partitions are joined by commas. A partition
-that a cursor does not name is read from its floor: nothing of the key was had there. The cursor of a reader that began at a moment
-ends with ``since-<ms>`` as long as some partitions have no state, or have not come to the moment: those that it does not name begin
-there.
+A cursor is ``<partition>-<offset>`` of the last entry that was read; those of several partitions are joined by commas. A partition
+that is not in the cursor is read from its floor: no entry of the key was read there. If a reader started at a moment, its cursor
+ends with ``since-<ms>`` while some partitions have no state, or have not reached the moment: partitions that are not in the cursor
+start there.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from streams_app.formatting import parse_moment
 EXAMPLE: Final = "a cursor as in 3-1041 or 0-77,3-1041, earliest, latest, how long ago as in -24h, or a day as in 2026-08-20"
 
 MOST_CHARACTERS: Final = 8_000
-"""No cursor is longer: some 600 partitions with offsets of eight digits."""
+"""Maximum length of a cursor: some 600 partitions with offsets of eight digits."""
 
 MOST_OFFSET: Final = 2**53 - 1
-"""Scripts count in doubles."""
+"""Maximum offset: Redis scripts compute in doubles."""
 
 MOST_PARTITION: Final = 9_999
-"""No source has more: a cursor could not even name them."""
+"""Maximum number of partitions: a cursor has no room for more."""
 
 _PAIR: Final = r"\d{1,5}-\d{1,16}"
 _CURSOR: Final = re.compile(rf"{_PAIR}(,{_PAIR})*", re.ASCII)
@@ -36,12 +36,12 @@ _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d.*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a reader begins.
+    """Where a reader starts.
 
     Attributes:
-        kind: ``cursor``: behind these offsets; ``earliest``: at the floor; ``latest``: behind the fence; ``moment``: with the first
-            entry of each partition that is not older, and behind these offsets where it was come to before.
-        positions: Partition → last offset that was had.
+        kind: ``cursor``: after these offsets; ``earliest``: at the floor; ``latest``: after the fence; ``moment``: at the first
+            entry of each partition that is not older, and after these offsets in partitions that have reached the moment.
+        positions: Partition → last offset that was read.
         since_ms: The moment.
     """
 
@@ -51,14 +51,14 @@ class Start:
 
 
 def parse_start(text: str, now_ms: int) -> Start:
-    """Where to begin, as people and programs write it.
+    """Parse where to start, as people and programs write it.
 
     Args:
         text: A cursor, ``earliest``, ``latest``, how long ago, an ISO time or day, or ms since 1970.
         now_ms: Wall clock.
 
     Raises:
-        CursorError: It is none of them.
+        CursorError: The text is none of these.
     """
     match text:
         case "earliest":
@@ -78,10 +78,10 @@ def parse_start(text: str, now_ms: int) -> Start:
 
 
 def parse_cursor(text: str) -> dict[int, int]:
-    """Partition → last offset that was had.
+    """Parse a cursor into partition → last offset that was read.
 
     Raises:
-        CursorError: It is no cursor, names a partition twice, or one that no source has.
+        CursorError: The text is not a cursor, or has a partition twice or one beyond the maximum.
     """
     if len(text) > MOST_CHARACTERS or not _CURSOR.fullmatch(text):
         raise _garbled(text)
@@ -96,11 +96,11 @@ def parse_cursor(text: str) -> dict[int, int]:
 
 
 def cursor_text(positions: Mapping[int, int], since_ms: int | None = None) -> str:
-    """The cursor of these positions; a partition of which nothing was had (below 0) is left out.
+    """Format a cursor; partitions of which nothing was read (below 0) are left out.
 
     Args:
-        positions: Partition → last offset that was had.
-        since_ms: The moment at which other partitions begin; None: at their floor.
+        positions: Partition → last offset that was read.
+        since_ms: The moment at which other partitions start; None: at their floor.
     """
     pairs = [f"{partition}-{offset}" for partition, offset in sorted(positions.items()) if offset >= 0]
     return ",".join(pairs if since_ms is None else [*pairs, f"since-{since_ms}"])

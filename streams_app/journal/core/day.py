@@ -1,7 +1,8 @@
-"""The clock of a shard, its UTC days, and where its segments end (pure).
+"""The clock of a shard, its UTC days, and the end of its segments (pure).
 
-The clock decides in which day an event is filed, and what is old. It follows the newest record time, capped by the trusted wall
-clock so that one event dated 2099 changes nothing, and never goes back. A shard that has caught up follows the wall clock.
+The clock decides under which day an event is filed, and which segments are old. It follows the newest record time, capped by the
+trusted wall clock so that one event dated 2099 changes nothing, and never goes back. A shard that has caught up follows the wall
+clock.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def day_of(time_ms: int) -> str:
-    """The UTC day of a moment, as in ``2026-08-20``."""
+    """Return the UTC day of a moment, as ``2026-08-20``."""
     return (_EPOCH + timedelta(milliseconds=time_ms)).date().isoformat()
 
 
 def begin_of(day: str) -> int:
-    """The moment at which a UTC day begins, ms.
+    """Return the moment at which a UTC day begins, in ms.
 
     Raises:
         ValueError: The text is not a day.
@@ -27,23 +28,23 @@ def begin_of(day: str) -> int:
 
 
 def clock_after(clock_ms: int, record_ms: int | None, trusted_ms: int) -> int:
-    """The clock after an event.
+    """Return the clock after an event.
 
     Args:
-        clock_ms: The clock before it.
+        clock_ms: The clock before the event.
         record_ms: Time of the record; None or negative if it has none.
-        trusted_ms: The trusted wall clock, beyond which no record moves the clock.
+        trusted_ms: The trusted wall clock; no record advances the clock beyond it.
     """
     return max(clock_ms, min(-1 if record_ms is None else record_ms, trusted_ms))
 
 
 def ends(day: str, received_bytes: int, clock_ms: int, limit_bytes: int) -> bool:
-    """Whether a segment is over, so that the next event begins another one.
+    """Return whether a segment ends, so that the next event begins another one.
 
     Args:
         day: Day of the segment.
-        received_bytes: What the segment has received.
+        received_bytes: Received bytes of the segment.
         clock_ms: The clock after the next event.
-        limit_bytes: What a segment receives, at most.
+        limit_bytes: Maximum received bytes of a segment.
     """
     return received_bytes >= limit_bytes or day_of(clock_ms) > day

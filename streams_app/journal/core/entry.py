@@ -1,4 +1,4 @@
-"""What a journal keeps of a record: the key it is filed under, and its bytes (pure)."""
+"""Entries: the key under which a record is filed, and the bytes that are kept of it (pure)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.settings import Limits
 
 UNKEYED: Final = b""
-"""The key of events that have none: not JSON, not an object, no key, or a key beyond the limits."""
+"""Key of events without a usable key: not JSON, not an object, no key, or a key beyond the limits."""
 
 MOST_VALUE_BYTES: Final = 1_000_000
-"""No larger value is kept, whatever ``[limits]`` allow: one script writes it, and all who use Redis wait for that script."""
+"""Maximum size of a kept value, whatever ``[limits]`` allow: one script writes it, and all clients of Redis wait for it."""
 
 TOO_LARGE_HEADER: Final = "streams_app_too_large"
-"""Only header of an entry whose value and headers are beyond the limits; it holds their bytes, as text."""
+"""The only header of an entry whose value and headers are beyond the limits; it holds their size, as text."""
 
 MOST_SIZE_DIGITS: Final = 12
-"""Digits of that text, at most."""
+"""Maximum number of digits of that text."""
 
 
 class Row(NamedTuple):
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
     Attributes:
         key: ``codec.member_of`` of the key fields; with ``@key`` the key of the record; or :data:`UNKEYED`.
-        offset: In its partition.
+        offset: Offset in its partition.
         time_ms: Time of the record; -1 if it has none.
         value: As produced; None of a tombstone.
         headers: As produced, in their order.
@@ -42,11 +42,11 @@ class Row(NamedTuple):
 
 
 class SourceRecord(Protocol):
-    """The attributes of a consumer record that are used."""
+    """The attributes of a consumer record that a journal uses."""
 
     @property
     def offset(self) -> int:
-        """In its partition."""
+        """Offset in its partition."""
 
     @property
     def timestamp(self) -> int | None:
@@ -66,11 +66,11 @@ class SourceRecord(Protocol):
 
 
 class Keyed(Protocol):
-    """What is used of a journal's settings."""
+    """The settings of a journal that decide about keys."""
 
     @property
     def is_by_record_key(self) -> bool:
-        """Whether the key is that of the record, so that its value is not decoded."""
+        """Whether the key is the record key, so that values are not decoded."""
 
     @property
     def key_fields(self) -> tuple[str, ...]:
@@ -78,13 +78,13 @@ class Keyed(Protocol):
 
 
 class _NoKeyError(Exception):
-    """An event has no key; its text is the reason."""
+    """An event has no usable key; the text is the reason."""
 
 
 def row_of(record: SourceRecord, journal: Keyed, limits: Limits) -> tuple[Row, str | None]:
-    """What is kept of a record, and why it is unkeyed: ``not-json``, ``not-an-object``, ``no-key`` or ``key-too-large``.
+    """Return the row of a record, and why it is unkeyed: ``not-json``, ``not-an-object``, ``no-key`` or ``key-too-large``.
 
-    A value beyond the limits is still read for its key, and replaced by what says how large it was, see :func:`too_large`.
+    A value beyond the limits is still read for its key, and replaced by its size, see :func:`too_large`.
     """
     stamp = record.timestamp
     value, headers = record.value, tuple((name, content) for name, content in record.headers or ())
@@ -101,11 +101,11 @@ def row_of(record: SourceRecord, journal: Keyed, limits: Limits) -> tuple[Row, s
 
 
 def too_large(row: Row) -> int | None:
-    """Bytes that the value and headers of an entry had where they were too large to be kept; None where they are kept."""
+    """Return the size of the value and headers of an entry that was too large to be kept; None if they are kept."""
     if len(row.headers) != 1 or row.headers[0][0] != TOO_LARGE_HEADER:
         return None
     content = row.headers[0][1] or b""
-    # Producers name their headers as they like: only together with the value that goes with it, it is ours.
+    # A producer may use the same header name: the value must match, too.
     is_size = len(content) <= MOST_SIZE_DIGITS and content.isdigit()
     return int(content) if is_size and row.value == _value_of_size(int(content)) else None
 

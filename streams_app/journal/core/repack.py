@@ -1,6 +1,6 @@
-"""Blocks as they were appended, made into fewer and smaller ones, in the order of their keys (pure).
+"""Repacks appended blocks into fewer and smaller ones, in the order of their keys (pure).
 
-Neighbouring keys share a block, so that keys with few events are compressed as well as those with many.
+Neighbouring keys share a block, so that keys with few events compress as well as those with many.
 """
 
 from __future__ import annotations
@@ -12,53 +12,53 @@ from typing import Any, Final
 from streams_app.journal.core.block import encode_packed, packed, raw_of, tuples_of
 
 BLOCK_BYTES: Final = 64_000
-"""Raw bytes of a block that is packed: larger ones are hardly smaller in Redis, and a reader decodes a whole one for one event."""
+"""Raw bytes of a packed block: larger ones hardly save memory, and a reader decodes a whole block for one event."""
 
 LEVEL: Final = 3
-"""Of zstd. Level 9 saves a sixth more and takes three to ten times as long."""
+"""Compression level of zstd. Level 9 saves another sixth and takes three to ten times as long."""
 
 _PER_ROW: Final = 16
-"""What a row takes in a block beside its key, value and headers."""
+"""Bytes of a row in a block besides its key, value and headers."""
 
 
 class RowDigest:
-    """Tells whether other blocks hold the same rows in the same order."""
+    """Digest of rows, to check whether other blocks hold the same rows in the same order."""
 
     def __init__(self) -> None:
         self._count = 0
         self._found = hashlib.blake2b(digest_size=16)
 
     def add(self, raw: bytes) -> None:
-        """Takes the next rows, as :func:`.block.packed` has them; how they are divided does not matter."""
+        """Add the next rows, as :func:`.block.packed` returns them; their division into blocks does not matter."""
         count, at = _length(raw)
         self._count += count
         self._found.update(memoryview(raw)[at:])
 
     @property
     def value(self) -> tuple[int, bytes]:
-        """Number of rows, and what they were."""
+        """Number and digest of the rows."""
         return self._count, self._found.digest()
 
 
 class RowsInOrder:
-    """The rows of a segment, each once, out of its members in their order.
+    """Extracts the rows of a segment, each once, from its members in their order.
 
-    A script that died half-way may have left rows twice, and some beyond the end of the segment: those are passed over.
+    A script that died half-way may have left duplicates, and rows beyond the end of the segment; they are skipped.
     """
 
     def __init__(self, first: int, last: int) -> None:
-        """Begins before all members.
+        """Start before all members.
 
         Args:
             first: First offset of the segment.
-            last: Its last one.
+            last: Last offset of the segment.
         """
         self._first, self._last = first, last
         self._key: bytes | None = None
         self._offset = -1
 
     def of(self, members: Iterable[bytes]) -> list[tuple[Any, ...]]:
-        """The rows of the next members, as :func:`.block.tuples_of` has them.
+        """Return the rows of the next members, as :func:`.block.tuples_of` does.
 
         Raises:
             DamagedBlockError: A member is not what was written.
@@ -78,18 +78,18 @@ class RowsInOrder:
 
 
 class Repacker:
-    """Makes packed blocks out of the rows of a segment, a part at a time.
+    """Packs the rows of a segment into blocks, a part at a time.
 
     Attributes:
-        digest: Of all rows so far.
+        digest: Digest of all rows so far.
     """
 
     def __init__(self, first: int, last: int) -> None:
-        """Begins before all members.
+        """Start before all members.
 
         Args:
             first: First offset of the segment.
-            last: Its last one.
+            last: Last offset of the segment.
         """
         self.digest = RowDigest()
         self._in_order = RowsInOrder(first, last)
@@ -97,10 +97,10 @@ class Repacker:
         self._bytes = 0
 
     def add(self, members: Iterable[bytes]) -> list[bytes]:
-        """Takes the next members, in their order.
+        """Add the next members, in their order.
 
         Returns:
-            Blocks that are full.
+            The blocks that are full.
 
         Raises:
             DamagedBlockError: A member is not what was written.
@@ -114,7 +114,7 @@ class Repacker:
         return blocks
 
     def finish(self) -> list[bytes]:
-        """The block that is not full; none if nothing is left."""
+        """Return the last block, which is not full; nothing if no rows are left."""
         if not self._rows:
             return []
         raw = packed(self._rows)
@@ -126,7 +126,7 @@ class Repacker:
 
 
 def digest_of(members: Iterable[bytes], digest: RowDigest) -> None:
-    """Adds the rows of packed members to a digest, in their order.
+    """Add the rows of packed members to a digest, in their order.
 
     Raises:
         DamagedBlockError: A member is not what was written.
@@ -136,12 +136,12 @@ def digest_of(members: Iterable[bytes], digest: RowDigest) -> None:
 
 
 def size_of_headers(headers: Iterable[tuple[str, bytes | None]]) -> int:
-    """Bytes of the headers of an event."""
+    """Return the bytes of the headers of an event."""
     return sum(len(name) + len(content or b"") for name, content in headers)
 
 
 def _length(raw: bytes) -> tuple[int, int]:
-    """Number of items of a msgpack array, and where the first one begins."""
+    """Return the number of items of a msgpack array, and the index of the first one."""
     match raw[0]:
         case 0xDC:
             return int.from_bytes(raw[1:3], "big"), 3

@@ -1,7 +1,7 @@
-"""The key of usual records, read fast (pure).
+"""Fast path to the key of usual records (pure).
 
-Whatever is not quite usual is left to :func:`.entry.row_of`, which says what is wrong with it. Where this reader finds a key, both
-find the same one.
+Unusual records are left to :func:`.entry.row_of`, which also finds what is wrong with them. If the fast path finds a key, both find
+the same one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ERRORS: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadE
 class UsualKeys:
     """Reads the keys of records without headers whose value is kept whole.
 
-    Of a value only the field of the key is decoded; the rest is checked to be JSON and skipped.
+    Only the key field of a value is decoded; the rest is checked to be JSON and skipped.
     """
 
     def __init__(self, journal: Keyed, limits: Limits) -> None:
@@ -36,7 +36,7 @@ class UsualKeys:
         self._decode: Any = msgspec.json.Decoder(event).decode
 
     def of(self, record: SourceRecord) -> bytes | None:
-        """The key of a record that has a value; None where only :func:`.entry.row_of` can tell."""
+        """Return the key of a record that has a value; None if only :func:`.entry.row_of` can find it."""
         value = record.value
         if not value or record.headers or (len(value) > self._most_shallow_bytes and not self._is_shallow(value)):
             return None
@@ -44,7 +44,7 @@ class UsualKeys:
             try:
                 found = self._decode(value).key
                 key = TEXT_MARK + found.encode() if type(found) is str else member_of((found,))
-                # Skipped fields are checked to be JSON, but not to be UTF-8.
+                # Skipped fields are checked to be JSON, but not for valid UTF-8.
                 if not value.isascii():
                     value.decode()
             except _ERRORS:
@@ -54,6 +54,6 @@ class UsualKeys:
         return key if 0 < len(key) <= self._most_key_bytes else None
 
     def _is_shallow(self, value: bytes) -> bool:
-        """Whether a large value is kept, and nested no deeper than orjson allows."""
+        """Return whether a large value is kept, and not nested deeper than orjson allows."""
         is_flat = self._is_by_record_key or value.count(b"[") + value.count(b"{") <= SHALLOW
         return is_flat and len(value) <= self._most_bytes

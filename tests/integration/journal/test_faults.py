@@ -44,7 +44,7 @@ async def test_what_retention_removed_before_it_was_filed_is_a_gap(journaled: Jo
 
     assert [(1, 2, "retention")] == [(gap.first, gap.last, gap.why) for gap in gaps]
     assert (["raw", "gap", "raw"], 2.0) == (forms, lost)
-    assert f"retention overtook a journal, its readers are given a gap journal={NAME}" in log
+    assert f"retention overtook a journal, its readers get a gap journal={NAME}" in log
     assert "offsets=1-2" in log
 
 
