@@ -1,4 +1,4 @@
-"""What a reader of a journal gets: entries, and ranges that are not kept (pure)."""
+"""Entries and gaps, which readers of a journal get (pure)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REASONS: Final[dict[str, str]] = {
     "removed": "the journal has removed them: keep, max_bytes, or journal drop",
     "unread": "no worker has read them yet, or Redis has lost them",
 }
-"""Why offsets are not kept, for people."""
+"""Cause of a gap → its explanation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class Entry:
     """One event of a key.
 
     Attributes:
-        cursor: Where to go on behind this entry, in all partitions.
+        cursor: The position after this entry, in all partitions.
         at_ms: Time of the record; -1 if it has none.
         value: As produced; None of a tombstone. If it was beyond the limits, JSON that says so, see ``too_large``.
         headers: As produced, in their order.
-        partition: Of the source.
-        offset: In that partition.
-        too_large: How many bytes value and headers had if they are beyond the limits and not kept; else None.
+        partition: Partition of the source.
+        offset: Offset in that partition.
+        too_large: Size of value and headers if they were beyond the limits and are not kept; else None.
     """
 
     cursor: str
@@ -48,11 +48,11 @@ class Entry:
 
     @classmethod
     def of(cls, row: Row, partition: int, cursor: str) -> Entry:
-        """The entry of a row."""
+        """Create the entry of a row."""
         return cls(cursor, row.time_ms, row.value, row.headers, partition, row.offset, too_large(row))
 
     def as_json(self) -> dict[str, Any]:
-        """The entry for programs: bytes as text, or as ``{"base64": …}`` where they are not UTF-8."""
+        """Return the entry as JSON: bytes as text, or as ``{"base64": …}`` if they are not UTF-8."""
         found: dict[str, Any] = {
             "cursor": self.cursor,
             "at_ms": self.at_ms,
@@ -64,16 +64,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A range of offsets that the journal does not have; the key may have had events there.
+    """A range of offsets that the journal does not have; it may have held events of the key.
 
     Attributes:
         first: First offset.
         last: Last offset.
         why: ``retention``: the topic had removed them before a worker read them; ``damaged``: Redis has evicted or damaged them;
-            ``removed``: the journal has removed them; ``unread``: no worker has read them yet, or Redis has lost them (only where
-            a range was asked for).
-        partition: Of the source.
-        cursor: Where to go on behind the gap, in all partitions.
+            ``removed``: the journal has removed them; ``unread``: no worker has read them yet, or Redis has lost them (only if a
+            range was requested).
+        partition: Partition of the source.
+        cursor: The position after the gap, in all partitions.
     """
 
     first: int
@@ -83,12 +83,12 @@ class Gap:
     cursor: str
 
     def as_json(self) -> dict[str, Any]:
-        """The gap for programs."""
+        """Return the gap as JSON."""
         return {"partition": self.partition, "first": self.first, "last": self.last, "why": self.why, "cursor": self.cursor}
 
 
 def key_of(journal: JournalSettings, key: Any) -> bytes:
-    """The bytes under which a journal files a key.
+    """Return the bytes under which a journal files a key.
 
     Args:
         journal: The journal.
@@ -114,14 +114,14 @@ def key_of(journal: JournalSettings, key: Any) -> bytes:
 
 
 def keys_meant(journal: JournalSettings, typed: str) -> tuple[bytes, ...]:
-    """The keys that somebody may mean by what was typed: ``17`` is a number and a text, ``"17"`` a text."""
+    """Return the keys that typed text may mean: ``17`` is a number and a text, ``"17"`` a text."""
     if journal.is_by_record_key:
         return (key_of(journal, typed),)
     return tuple(keys_typed(typed))
 
 
 def key_text(journal: JournalSettings, key: bytes) -> Any:
-    """A key for programs: a JSON value of the type it has in its events; the text of a record key; None of events without one."""
+    """Return a key as JSON: a value of the type it has in its events; the text of a record key; None for events without one."""
     if key == UNKEYED:
         return None
     text = (key if journal.is_by_record_key else canonical_bytes(key)).decode("utf-8", "backslashreplace")

@@ -1,6 +1,6 @@
 """``GET /journal/NAME``: the events of a key over HTTP, on the server of a worker.
 
-It runs on the thread of that server, with a connection to Redis of its own: a worker that hangs or lags answers all the same.
+It runs on the thread of that server, with its own connection to Redis: it answers even if the worker hangs or lags.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ USUAL_LIMIT: Final = 100
 MOST_LIMIT: Final = 1_000
 MOST_WAIT_MS: Final = 60_000
 MOST_BYTES: Final = 4_000_000
-"""No further entry is put into an answer that has so many bytes."""
+"""An answer takes no further entry once it has this many bytes."""
 
 MOST_PARAMETERS: Final = 20
 
@@ -39,19 +39,19 @@ _NUMBER: Final = re.compile(r"[1-9]\d{0,3}", re.ASCII)
 
 
 class BadRequestError(ValueError):
-    """What is asked for cannot be understood; the text says what to write."""
+    """A request is invalid; the text says what to write."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """What a request asks for.
+    """A parsed request.
 
     Attributes:
-        keys: As the journal files them.
-        start: Where to begin.
-        limit: Entries and gaps at most.
+        keys: Keys as the journal files them.
+        start: Where to start.
+        limit: Maximum number of entries and gaps.
         wait_ms: How long to wait for them.
-        from_floor: Whether to go on at the floor where what follows is removed.
+        from_floor: Whether to continue at the floor if the next events are removed.
     """
 
     keys: tuple[bytes, ...]
@@ -62,7 +62,7 @@ class PageRequest:
 
 
 def add_journal_pages(http: HttpServer, settings: Settings, clock: Clock) -> None:
-    """Adds a page for each journal to a server that is not started yet."""
+    """Add a page for each journal to a server that is not started yet."""
     for journal in settings.journals:
         page = JournalHttpPage(settings, journal, clock)
         http.add(f"/journal/{journal.name}", page.answer, f"the events of a key of {journal.source}: ?key=KEY", page.close)
@@ -72,19 +72,19 @@ class JournalHttpPage:
     """Answers requests for the events of one journal."""
 
     def __init__(self, settings: Settings, journal: JournalSettings, clock: Clock) -> None:
-        """Connects nothing: that is for the thread on which it answers."""
+        """Create a page; the thread on which it answers connects it."""
         self._settings = settings
         self._journal = journal
         self._clock = clock
         self._reader: JournalReader | None = None
 
     async def close(self) -> None:
-        """Closes its connections."""
+        """Close the connections."""
         if self._reader is not None:
             await self._reader.aclose()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """400: the request is wrong, 410: what follows is removed, 503: Redis does not answer."""
+        """Answer a request; 400: it is invalid, 410: the next events are removed, 503: Redis does not answer."""
         try:
             wanted = parse_request(self._journal, request.rel_url.raw_query_string, self._clock.now_ms())
             if self._reader is None:
@@ -105,7 +105,7 @@ class JournalHttpPage:
 
 
 def body_of(page: JournalPage) -> dict[str, Any]:
-    """A page for programs."""
+    """Return a page as JSON."""
     return {
         "entries": [item.as_json() for item in page.items if isinstance(item, Entry)],
         "next": page.next or "earliest",
@@ -118,11 +118,11 @@ def body_of(page: JournalPage) -> dict[str, Any]:
 
 
 def parse_request(journal: JournalSettings, query: str, now_ms: int) -> PageRequest:
-    """What a query string asks for.
+    """Parse a query string.
 
     Args:
-        journal: Of the page.
-        query: As it came: a key may be any bytes.
+        journal: Journal of the page.
+        query: Undecoded, because a key may be any bytes.
         now_ms: Wall clock.
 
     Raises:
@@ -136,7 +136,7 @@ def parse_request(journal: JournalSettings, query: str, now_ms: int) -> PageRequ
     limit = given.get("limit", str(USUAL_LIMIT))
     if not _NUMBER.fullmatch(limit) or int(limit) > MOST_LIMIT:
         raise BadRequestError(f"limit must be a number from 1 to {MOST_LIMIT}")
-    # A plus stands for a space in a query, and no offset of a zone is written with one.
+    # A plus means a space in a query, also in the zone of a time.
     start = parse_start(given.get("from", "earliest"), now_ms)
     keys = (UNKEYED,) if is_unkeyed else keys_meant(journal, given["key"])
     return PageRequest(keys, start, int(limit), _wait_ms(given.get("wait", "0s")), _flag(given, "from_floor"))

@@ -1,4 +1,4 @@
-"""How far a reader of some keys is in one partition, and what a reply of Redis is to it."""
+"""The position of a reader of some keys in one partition, and how replies of Redis move it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from streams_app.journal.core.entry import Row
 from streams_app.journal.store.journal_store import Found, GapReply, Gone, NoState, Nothing, Reply
 
 ENTRY_BYTES: Final = 200
-"""What an entry counts for beside its value and headers, where bytes are bounded."""
+"""Bytes of an entry besides its value and headers, where a limit counts bytes."""
 
 STEP_BYTES: Final = 250_000
-"""So many bytes of entries are decoded at a time: who stops early decodes no more, and none holds the event loop for long."""
+"""Bytes of entries that are decoded at a time: a reader may stop early, and the event loop is never blocked long."""
 
 INLINE_BYTES: Final = 50_000
-"""Blocks that hold more are decoded in a thread; these take less than a millisecond."""
+"""Larger blocks are decoded in a thread; smaller ones take less than a millisecond."""
 
 
 class Lost(NamedTuple):
-    """Offsets that are not kept."""
+    """Offsets that the journal does not have."""
 
     first: int
     last: int
@@ -31,12 +31,12 @@ class Lost(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What replies of Redis say.
+    """Entries and gaps of some replies.
 
     Attributes:
-        items: In the order of offsets; each block is decoded when it is come to.
-        up_to: Where the reader stands once it has had them.
-        raw_bytes: What their blocks hold.
+        items: In the order of offsets; blocks are decoded lazily.
+        up_to: Offset of the reader after the last item.
+        raw_bytes: Raw bytes of the blocks.
     """
 
     items: Iterator[Row | Lost]
@@ -44,7 +44,7 @@ class Taken(NamedTuple):
     raw_bytes: int = 0
 
     async def decoded(self) -> AsyncGenerator[Row | Lost, None]:
-        """The items; many are decoded in a thread, some at a time."""
+        """Yield the items; large blocks are decoded in a thread, some at a time."""
         while True:
             is_large = self.raw_bytes > INLINE_BYTES
             step = await asyncio.to_thread(_step, self.items) if is_large else _step(self.items)
@@ -56,16 +56,16 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True)
 class ShardPosition:
-    """How far a reader is in one partition.
+    """The position of a reader in one partition.
 
     Attributes:
-        offset: Last offset that was had, of any key; -1: none.
-        is_followed: Whether the reader has been here: what is removed behind the offset is a loss. A reader that has only just
-            begun at the floor moves with it.
-        is_named: Whether cursors name the partition, because an entry was had there, or it was not begun at its floor.
-        since_ms: The reading of the partition is to begin at this moment, which it has not come to; None: it has begun.
+        offset: Last offset that was read, of any key; -1: none.
+        is_followed: Whether the reader has a position here, so that removed events after it are a loss. A reader that has just
+            started at the floor moves with the floor.
+        is_named: Whether cursors contain the partition: an entry was read there, or reading did not start at its floor.
+        since_ms: Moment at which reading will start and which the partition has not reached; None: it has started.
         fence: Highest offset of the partition by the last reply; None: it has no state.
-        floor: First offset that is kept, by the last reply; None: not known.
+        floor: First kept offset by the last reply; None: unknown.
     """
 
     offset: int = -1
@@ -77,33 +77,33 @@ class ShardPosition:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether everything up to the fence was had."""
+        """Whether everything up to the fence was read."""
         return self.fence is not None and (self.since_ms is not None or self.offset >= self.fence)
 
     @property
     def has_more(self) -> bool:
-        """Whether there is something up to the fence that was not had."""
+        """Whether something up to the fence was not read."""
         return self.fence is not None and not self.is_caught_up
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether something behind the offset seems to be removed; only the reply to a read tells for certain."""
+        """Whether events after the offset seem to be removed; only the reply to a read is conclusive."""
         return self.has_more and self.is_followed and self.floor is not None and self.offset + 1 < self.floor
 
     def observe(self, fence: int | None, floor: int | None) -> None:
-        """Takes over between which offsets the partition has something."""
+        """Update fence and floor."""
         self.fence, self.floor = fence, floor
         if self.since_ms is None and fence is not None and floor is not None and floor - 1 <= self.offset >= fence:
             self.is_followed = True
 
     def begin(self, offset: int) -> None:
-        """Begins behind an offset that is not the floor's."""
+        """Start after an offset other than the floor."""
         self.offset, self.since_ms, self.is_followed, self.is_named = offset, None, True, True
 
     def take(self, keys: Sequence[bytes], replies: Sequence[Reply]) -> Taken:
-        """Takes over what was read behind the offset, of each key one reply.
+        """Combine the replies of all keys after the offset.
 
-        The offset stays: :meth:`had` moves it, entry by entry, and :meth:`settle` at the end.
+        The offset does not move: :meth:`had` moves it entry by entry, and :meth:`settle` at the end.
         """
         if any(isinstance(reply, NoState) for reply in replies):
             self.fence = self.floor = None
@@ -130,23 +130,23 @@ class ShardPosition:
         return Taken(iter(removed), floor - 1)
 
     def had(self, item: Row | Lost) -> None:
-        """Goes on behind what was handed out."""
+        """Move behind an item that was handed out."""
         self.offset = max(self.offset, last_offset(item))
         self.is_named = True
 
     def settle(self, up_to: int) -> None:
-        """Goes on behind an offset up to which everything was handed out."""
+        """Move behind an offset up to which everything was handed out."""
         self.offset = max(self.offset, up_to)
 
 
 def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iterator[Row | Lost]:
-    """The rows of one key in blocks, each once, and what cannot be decoded; a block is decoded when it is come to.
+    """Yield the rows of one key in blocks, each once, and damaged ranges; blocks are decoded lazily.
 
     Args:
         blocks: In their order; they may begin at or below ``after``, overlap, and hold other keys.
-        key: Of the rows.
-        after: Last offset that was had.
-        up_to: There is no other row of the key up to this offset.
+        key: Key of the rows.
+        after: Last offset that was read.
+        up_to: The key has no other row up to this offset.
     """
     is_damaged = False
     for block in blocks:
@@ -157,7 +157,7 @@ def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iter
             if last is not None and after < last <= up_to:
                 yield Lost(after + 1, last, "damaged")
                 after = last
-            else:  # of several keys: it is not known which of its offsets are of this one
+            else:  # a block of several keys: which of its offsets belong to this key is unknown
                 is_damaged = True
             continue
         for row in rows:
@@ -173,17 +173,17 @@ def rows_in(blocks: Iterable[bytes], key: bytes, after: int, up_to: int) -> Iter
 
 
 def last_offset(item: Row | Lost) -> int:
-    """Where a reader stands behind this."""
+    """Return the offset of a reader after this item."""
     return item.offset if isinstance(item, Row) else item.last
 
 
 def content_bytes(value: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> int:
-    """Bytes of what was produced, without the key."""
+    """Return the bytes of value and headers."""
     return len(value or b"") + sum(len(content or b"") for _, content in headers)
 
 
 def _step(items: Iterator[Row | Lost]) -> list[Row | Lost]:
-    """The next items, about :data:`STEP_BYTES`."""
+    """Return the next items, about :data:`STEP_BYTES`."""
     found: list[Row | Lost] = []
     size = 0
     for item in items:
@@ -195,14 +195,14 @@ def _step(items: Iterator[Row | Lost]) -> list[Row | Lost]:
 
 
 def _up_to(reply: Gone | GapReply | Found | Nothing, offset: int) -> int:
-    """Offset up to which a reply says everything."""
+    """Return the offset up to which a reply is complete."""
     if isinstance(reply, GapReply):
         return max(offset, reply.first - 1)
     return max(offset, reply.up_to) if isinstance(reply, Found | Nothing) else offset
 
 
 def _last_offset_in(block: bytes, key: bytes) -> int | None:
-    """Last offset of a block of this key that cannot be decoded; None: it is of another one, or that is damaged, too."""
+    """Return the last offset of a damaged block of this key; None if it belongs to another key, or its head is damaged, too."""
     try:
         found, offset = last_of(block)
     except DamagedBlockError:

@@ -1,7 +1,7 @@
 """Reads the events of a key from a journal, in Python: :class:`JournalReader`.
 
-Only Redis is asked, no worker and no Kafka. All partitions are read: no partitioner is trusted. What is compressed, removed, moved
-to another worker or read once more meanwhile changes nothing of what a reader gets, or the reader learns it.
+Reading needs only Redis, neither a worker nor Kafka. It covers all partitions: no partitioner is trusted. Compression, a new owner
+or a rebuild does not change what a reader gets; removed events are reported.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 
 class JournalReader:
-    """Reads one journal, as many keys at a time as wanted; used on one event loop.
+    """Reads one journal, any number of keys at a time, on one event loop.
 
     Attributes:
-        journal: Its settings.
-        shards: Its partitions in Redis.
+        journal: Settings of the journal.
+        shards: The partitions of the journal in Redis.
 
     ::
 
@@ -43,12 +43,12 @@ class JournalReader:
     """
 
     def __init__(self, settings: Settings, journal: str | None = None, *, clock: Clock | None = None) -> None:
-        """Connects nothing yet.
+        """Create a reader, without connecting.
 
         Args:
             settings: Settings of the application.
-            journal: Name of the journal; may be left out where there is only one.
-            clock: Of this machine.
+            journal: Name of the journal; optional if there is only one.
+            clock: Clock of this machine.
 
         Raises:
             ConfigurationError: There is no such journal.
@@ -56,7 +56,7 @@ class JournalReader:
         self.journal = settings.journal(journal)
         self._settings = settings
         self._clock = clock or SystemClock()
-        # Somebody waits for it; and whoever follows tries as long as it takes.
+        # No client retries: a caller is waiting, and followers retry themselves.
         self._redis = connect(settings.redis, retries=1, socket_connect_timeout=ANSWER_SECONDS, socket_timeout=ANSWER_SECONDS)
         self.shards = SharedShards(self._redis, settings, self.journal, self._clock)
 
@@ -67,7 +67,7 @@ class JournalReader:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes the connections to Redis."""
+        """Close the connections to Redis."""
         await self._redis.aclose()
 
     async def read(
@@ -78,20 +78,19 @@ class JournalReader:
         follow: bool = False,
         from_floor: bool = False,
     ) -> AsyncGenerator[Entry | Gap, None]:
-        """Every event of a key, those of a partition in the order of their offsets, each once.
+        """Yield every event of a key once, in the order of offsets within a partition.
 
         Args:
             key: A string, number or boolean as in the events; a tuple for several fields; with ``@key`` bytes or a string; None:
                 events without a key.
-            after: Where to begin: the ``cursor`` of the last entry that was had, ``earliest``, ``latest``, how long ago (``-24h``),
-                or a day (``2026-08-20``).
-            follow: Goes on with what is still to come, and waits for a Redis that is away; otherwise it ends where the journal
-                ends now.
-            from_floor: Goes on at the floor, with a gap, where the journal has removed what follows.
+            after: Where to start: the ``cursor`` of the last entry that was read, ``earliest``, ``latest``, how long ago
+                (``-24h``), or a day (``2026-08-20``).
+            follow: Continue with new events, and wait while Redis is down; otherwise, end at the current end of the journal.
+            from_floor: Continue at the floor, with a gap, if the journal has removed the next events.
 
         Raises:
-            JournalGoneError: The journal has removed what follows.
-            CursorError: ``after`` cannot be read.
+            JournalGoneError: The journal has removed the next events.
+            CursorError: ``after`` is invalid.
             ConfigurationError: No event can have this key, or Redis refuses the connection by the settings.
             TryAgainError: Redis does not answer.
         """
@@ -102,7 +101,7 @@ class JournalReader:
                 yield found
 
     async def read_on(self, reading: Reading, *, follow: bool) -> AsyncGenerator[Entry | Gap, None]:
-        """Goes on with a reading; see :meth:`read`."""
+        """Continue a reading; see :meth:`read`."""
         backoff = Backoff(POLL_SECONDS, 5.0)
         while True:
             try:
@@ -125,19 +124,19 @@ class JournalReader:
     async def page(
         self, keys: tuple[bytes, ...], start: Start, *, limit: int, most_bytes: int, wait_ms: int = 0, from_floor: bool = False
     ) -> JournalPage:
-        """Some entries, and where to go on.
+        """Return some entries, and the position after them.
 
         Args:
-            keys: As the journal files them.
-            start: Where to begin.
-            limit: Entries and gaps at most.
-            most_bytes: No further entry is returned once there are so many bytes of them.
-            wait_ms: How long to wait where there is nothing.
+            keys: Keys as the journal files them.
+            start: Where to start.
+            limit: Maximum number of entries and gaps.
+            most_bytes: No further entry is returned after this many bytes.
+            wait_ms: How long to wait if there is nothing.
             from_floor: See :meth:`read`.
 
         Raises:
-            JournalGoneError: The journal has removed what follows.
-            CursorError: The cursor names a partition that there is not.
+            JournalGoneError: The journal has removed the next events.
+            CursorError: The cursor has a partition that does not exist.
             RedisError, OSError: Redis does not answer.
         """
         reading = self.reading(keys, start, from_floor=from_floor)
@@ -154,21 +153,21 @@ class JournalReader:
                 return page
 
     def reading(self, keys: tuple[bytes, ...], start: Start, *, from_floor: bool = False) -> Reading:
-        """A reading of keys as the journal files them; see :meth:`read_on`."""
+        """Create a reading of keys as the journal files them; see :meth:`read_on`."""
         return Reading(self.shards, keys, start, from_floor=from_floor)
 
     async def between(self, partition: int, keys: tuple[bytes, ...], first: int, last: int) -> AsyncGenerator[Entry | Gap, None]:
-        """What one partition has of a range of offsets, and gaps where it does not have a part of it, or not yet.
+        """Yield the entries of one partition in a range of offsets, and gaps for parts that it does not have, or not yet.
 
         Args:
-            partition: Of the source.
-            keys: As the journal files them.
+            partition: Partition of the source.
+            keys: Keys as the journal files them.
             first: First offset of the range.
             last: Last offset of the range.
 
         Raises:
             TryAgainError: Redis does not answer.
-            ConfigurationError: There is no such partition.
+            ConfigurationError: The partition does not exist.
         """
         position, known = ShardPosition(first - 1, is_followed=True), 0
         while position.offset < last:

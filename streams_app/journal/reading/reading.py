@@ -1,4 +1,4 @@
-"""One reading of some keys of a journal: where it begins in each partition, how far it is, and what comes next."""
+"""One reading of some keys of a journal: its start in each partition, its position and its next entries."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from streams_app.journal.reading.shards import SharedShards
 from streams_app.journal.store.journal_store import Segment
 
 POLL_SECONDS: Final = 0.2
-"""How often a follower asks whether there is something new."""
+"""How often a follower asks for new entries."""
 
 
 @dataclass(slots=True)
 class JournalPage:
-    """Some entries of a key, and where to go on.
+    """Some entries of a key, and the position after them.
 
     Attributes:
         items: Entries and gaps, in the order in which they were read.
-        next: Cursor behind them; it moves also where nothing was found. Empty while there is nothing of which it could say more
-            than ``earliest``.
-        floors: Partition → first offset that is kept.
-        fences: Partition → highest offset that is kept.
+        next: Cursor after them; it advances even if nothing was found. Empty while it would mean the same as ``earliest``.
+        floors: Partition → first kept offset.
+        fences: Partition → highest filed offset.
         unread: Partitions that no worker has read yet, or that Redis has lost.
         is_caught_up: Whether there was nothing more.
     """
@@ -44,32 +43,32 @@ class JournalPage:
 
 
 class Reading:
-    """One reading of some keys: how far it is in each partition."""
+    """One reading of some keys, with its position in each partition."""
 
     def __init__(self, shards: SharedShards, keys: tuple[bytes, ...], start: Start, *, from_floor: bool) -> None:
-        """Asks nothing yet.
+        """Create a reading, without a request.
 
         Args:
-            shards: Of the journal.
-            keys: As the journal files them.
-            start: Where to begin.
-            from_floor: Goes on at the floor, with a gap, where the journal has removed what follows.
+            shards: Partitions of the journal.
+            keys: Keys as the journal files them.
+            start: Where to start.
+            from_floor: Continue at the floor, with a gap, if the journal has removed the next events.
         """
         self._shards = shards
         self._keys = keys
         self._start = start
         self._from_floor = from_floor
-        # Whoever wants the latest does not want the past that is read once more after a loss of Redis.
+        # A reader of the latest events does not want old ones that are filed again after a loss of Redis.
         self._since_ms = {"moment": start.since_ms, "latest": shards.now_ms()}.get(start.kind)
         self._positions: dict[int, ShardPosition] = {}
         self._is_begun = False
 
     async def items(self) -> AsyncGenerator[Entry | Gap, None]:
-        """Everything up to where the journal ends now, partition by partition.
+        """Yield everything up to the current end of the journal, partition by partition.
 
         Raises:
-            JournalGoneError: The journal has removed what follows. It comes before anything of the other partitions, which stay
-                where they are: none of them can hide it.
+            JournalGoneError: The journal has removed the next events. It is raised before entries of the other partitions, which
+                keep their positions: none of them can hide it.
         """
         await self._begin()
         async with aclosing(self._in_order(0)) as items:
@@ -77,7 +76,7 @@ class Reading:
                 yield found
 
     async def page(self, limit: int, most_bytes: int) -> JournalPage:
-        """The same, bounded; any partition may come first, so that a busy one never keeps the others out of all pages."""
+        """Return the same, bounded; any partition may come first, so that a busy one never starves the others."""
         await self._begin()
         page, size = JournalPage(), 0
         try:
@@ -89,7 +88,7 @@ class Reading:
                     if len(page.items) >= limit or size >= most_bytes:
                         break
         except JournalGoneError:
-            if not page.items:  # else it was removed while the page was read: the next one says so before anything else
+            if not page.items:  # otherwise it was removed while the page was read: the next page reports it first
                 raise
         page.fences = {number: one.fence for number, one in self._sorted() if one.fence is not None}
         page.floors = {number: one.floor for number, one in self._sorted() if one.floor is not None}
@@ -104,7 +103,7 @@ class Reading:
         return [number for number, position in self._sorted() if position.fence is None]
 
     async def wait(self) -> None:
-        """Waits until a partition has something new, or another partition is there."""
+        """Wait until a partition has new events, or a partition is added."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             # Before Python 3.12 `asyncio.wait_for`, which the client of Redis calls, may swallow the cancellation.
@@ -116,10 +115,10 @@ class Reading:
             if any(one.fence != fences[number] or one.has_more for number, one in self._sorted()):
                 return
 
-    # ---- where it begins
+    # ---- the start
 
     async def _begin(self) -> None:
-        """Takes over which partitions there are, and between which offsets they have something."""
+        """Update the partitions, and the fence and floor of each."""
         named = self._start.positions
         known = await self._shards.partitions()
         if known and named and max(named) >= known:
@@ -130,29 +129,29 @@ class Reading:
             self._positions[number].observe(fence, floor)
             if number in added and fence is not None and self._start.kind == "latest" and not self._is_begun:
                 self._positions[number].begin(fence)
-        # Without a state of the first partition the others are not known: they begin as asked once they are.
+        # While the first partition has no state, the others are unknown; they start as requested once they are known.
         self._is_begun = self._is_begun or known > 0
         for number, position in self._sorted():
             if position.since_ms is not None and position.fence is not None:
                 await self._seek(number, position, position.since_ms)
 
     def _begun(self, partition: int) -> ShardPosition:
-        """Where the reading begins in a partition; in one that was added meanwhile at its beginning, or at the moment."""
+        """Return where reading starts in a partition; in an added one at its beginning, or at the moment."""
         start = self._start
         if partition in start.positions:
             return ShardPosition(start.positions[partition], is_followed=True, is_named=True)
         return ShardPosition(since_ms=None if start.kind == "latest" and self._is_begun else self._since_ms)
 
     async def _seek(self, partition: int, position: ShardPosition, since_ms: int) -> None:
-        """Moves a position to right before the first entry that is not older than a moment, and offsets not kept that may be.
+        """Move a position right before the first entry, or the gap before it, that is not older than a moment.
 
-        If there is none, it is the fence once the clock of the shard has come to the moment: what is filed later is late, and is
-        handed out. Until then nothing is moved.
+        If there is none, move to the fence once the clock of the shard has reached the moment: events that are filed later are
+        late, and are returned. Until then the position does not move.
         """
         status = await self._shards.status(partition)
         if status is None:
             return
-        # Later segments may hold older entries, and those are handed out: the first one that is not older begins.
+        # Later segments may hold older entries, which are returned: reading starts at the first one that is not older.
         first = _first_since(status.segments, since_ms)
         if first is None:
             if status.clock_ms >= since_ms:
@@ -165,7 +164,7 @@ class Reading:
                     if isinstance(item, Row) and item.time_ms >= since_ms:
                         position.begin(item.offset - 1 if begin is None else begin)
                         return
-                    # Offsets that are lost may be of the moment if nothing older follows them; what is removed meanwhile was older.
+                    # A gap may cover the moment if nothing older follows it; events that were removed meanwhile were older.
                     if isinstance(item, Row) or item.why == "removed":
                         begin = None
                     elif begin is None:
@@ -174,13 +173,13 @@ class Reading:
                 return
         position.begin(scan.offset if begin is None else begin)
 
-    # ---- what comes next
+    # ---- the next entries
 
     def _in_order(self, first: int) -> AsyncGenerator[Entry | Gap, None]:
-        """What the partitions have, one after the other; those first of which something seems to be removed.
+        """Yield the items of the partitions one after the other, beginning with those that seem to have removed events.
 
         Args:
-            first: Which of the others comes first.
+            first: Index of the partition that comes first among the others.
         """
         numbers = [number for number, _ in self._sorted()]
         turned = [*numbers[first:], *numbers[:first]]
@@ -189,7 +188,7 @@ class Reading:
     async def _of(self, partitions: Sequence[int]) -> AsyncGenerator[Entry | Gap, None]:
         for partition in partitions:
             position = self._positions[partition]
-            # A partition that grows as fast as it is read comes to an end, too: at its first fence.
+            # A partition that grows as fast as it is read also ends: at its first fence.
             end = position.fence
             while end is not None and position.has_more and position.offset < end:
                 async with aclosing(self._shards.scan(partition, self._keys, position)) as items:
@@ -204,7 +203,7 @@ class Reading:
         return Entry.of(item, partition, cursor) if isinstance(item, Row) else Gap(*item, partition, cursor)
 
     def _cursor(self, moved: Mapping[int, int]) -> str:
-        """Where to go on, which begins at the moment in partitions that have not come to it, or are not known yet."""
+        """Return the cursor; it has the moment while a partition has not reached it, or is unknown."""
         named = {number: position.offset for number, position in self._positions.items() if position.is_named}
         is_open = not self._is_begun or any(position.since_ms is not None for position in self._positions.values())
         return cursor_text({**named, **moved}, self._since_ms if is_open else None)
@@ -214,7 +213,7 @@ class Reading:
 
 
 def _first_since(segments: Sequence[Segment], since_ms: int) -> int | None:
-    """First offset of the segment in which the first entry may be that is not older, or of a gap before it; None: there is none."""
+    """Return the first offset of the segment, or of a gap before it, that may hold the first entry that is not older, or None."""
     found = next((place for place, one in enumerate(segments) if one.form != "gap" and one.newest_ms >= since_ms), None)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""What all readings of a journal share: the connection, and answers that may be some milliseconds old."""
+"""State that all readings of a journal share: the connection, and replies that may be some milliseconds old."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from streams_app.journal.store.keys import JournalKeys, journal_keys
 from streams_app.settings import JournalSettings, Settings
 
 SHARED_MS: Final = 100
-"""All followers of a reader share an answer that is so old at most."""
+"""Maximum age of a reply that all followers of a reader share."""
 
 PARTITIONS_MS: Final = 5_000
-"""How often it is asked whether partitions were added."""
+"""How often to check whether partitions were added."""
 
 
 class SharedShards:
     """The partitions of one journal in Redis, for all readings on one event loop."""
 
     def __init__(self, redis: Redis, settings: Settings, journal: JournalSettings, clock: Clock) -> None:
-        """Asks nothing yet.
+        """Create the state, without a request.
 
         Args:
             redis: Connection of the reader.
-            settings: Of the application.
+            settings: Settings of the application.
             journal: The journal.
-            clock: Of this machine.
+            clock: Clock of this machine.
         """
         self._redis = redis
         self._scripts = JournalShardReader(redis, ScriptSet(redis))
@@ -46,11 +46,11 @@ class SharedShards:
         self._asking = asyncio.Lock()
 
     def now_ms(self) -> int:
-        """Wall clock of this machine."""
+        """Return the wall clock of this machine."""
         return self._clock.now_ms()
 
     async def scan(self, partition: int, keys: Sequence[bytes], position: ShardPosition) -> AsyncGenerator[Row | Lost, None]:
-        """What comes next of some keys, as far as one reply of Redis says; the position goes on behind it once all was taken."""
+        """Read the next entries of some keys, with one reply for each; the position moves as they are taken."""
         of_partition = self._keys_of(partition)
         taken = position.take(keys, [await self._scripts.read(of_partition, key, position.offset) for key in keys])
         async with aclosing(taken.decoded()) as items:
@@ -59,11 +59,11 @@ class SharedShards:
         position.settle(taken.up_to)
 
     async def status(self, partition: int) -> ShardStatus | None:
-        """What a partition has; None: it has no state."""
+        """Read the status of a partition; None if it has no state."""
         return await self._scripts.status(self._keys_of(partition))
 
     async def partitions(self) -> int:
-        """How many partitions the source has, as its first one says; 0 where that has no state."""
+        """Return the number of partitions of the source, as stored in its first one; 0 if that has no state."""
         async with self._asking:
             if not self._partitions or self._clock.monotonic_ms() - self._counted_ms >= PARTITIONS_MS:
                 status = await self.status(0)
@@ -72,9 +72,9 @@ class SharedShards:
             return self._partitions
 
     async def ranges(self, partitions: Collection[int]) -> dict[int, tuple[int | None, int | None]]:
-        """Partition → fence and floor as they are now; None, None: it has no state.
+        """Read partition → current fence and floor; None, None if it has no state.
 
-        They are not asked for together: the floor may be that of a later moment.
+        The two are not atomic: the floor may be newer.
         """
         pipeline = self._redis.pipeline(transaction=False)
         for number in partitions:
@@ -89,7 +89,7 @@ class SharedShards:
         return ranges
 
     async def fences(self, partitions: Collection[int]) -> dict[int, int | None]:
-        """Partition → highest offset that is kept, of :data:`SHARED_MS` ago at most; None where it has no state."""
+        """Return partition → fence, at most :data:`SHARED_MS` old; None if it has no state."""
         async with self._asking:
             if not self._fences.keys() >= set(partitions) or self._clock.monotonic_ms() - self._fences_ms >= SHARED_MS:
                 pipeline = self._redis.pipeline(transaction=False)

@@ -1,6 +1,6 @@
-"""The scripts of journals, and what calls them: the owner's view of a shard, and what readers ask.
+"""Calls the scripts of journals, for the owner of a shard and for readers.
 
-Keys: all of :mod:`.keys`. What runs in Redis is in ``lua/``, one script a file.
+Keys: all of :mod:`.keys`. The scripts are in ``lua/``, one a file.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from streams_app.journal.store.keys import JournalKeys
 SCRIPTS: Final = ("claim", "append", "read", "scan", "stage", "swap", "drop")
 
 REPLY_BYTES: Final = 300_000
-"""What one call of *read* or *scan* returns at most, and one block more."""
+"""Maximum bytes of a reply to *read* or *scan*, plus one block."""
 
 STAGED_BYTES: Final = 300_000
-"""What one call of *stage* should write at most."""
+"""Target bytes of one call of *stage*."""
 
 MOST_STAGED: Final = 1_000
-"""Blocks of one call of *stage*, at most."""
+"""Maximum number of blocks of one call of *stage*."""
 
 LARGEST_BYTES: Final = 600
-"""Bytes of the largest keys of a segment together: a claim reads those of all segments."""
+"""Maximum bytes of the list of largest keys of a segment: a claim reads the lists of all segments."""
 
 Form = Literal["raw", "packed", "gap"]
 
@@ -41,18 +41,18 @@ class Segment:
     """A range of offsets of a shard, for all keys: a UTC day, or a part of one.
 
     Attributes:
-        first: First offset; it names the segment.
+        first: First offset, which identifies the segment.
         day: Its UTC day, as in ``2026-08-20``.
         part: Number within the day, from 0 on.
         form: ``raw``: blocks as they were appended; ``packed``: of neighbouring keys; ``gap``: the source had lost these offsets.
-        generation: Which blocks are its own: random, fresh for those that are staged.
-        is_closed: Nothing is appended any more, even if no other segment follows.
-        entries: Events in it.
+        generation: Random name of its set of blocks; staged blocks get a new one.
+        is_closed: Whether it receives no more events, even if no other segment follows.
+        entries: Number of events.
         received_bytes: Keys, values and headers of its events.
         stored_bytes: Bytes that its blocks take in Redis, see ``core/block.py``.
-        newest_ms: Newest record time in it, capped by the clock of the shard.
-        largest: The keys with most received bytes, and those bytes; at most ten, and as many as :data:`LARGEST_BYTES` hold.
-        last: Last offset; of the segment that is appended to, the fence.
+        newest_ms: Newest record time, capped by the clock of the shard.
+        largest: The keys with the most received bytes, and those bytes; at most ten, limited by :data:`LARGEST_BYTES`.
+        last: Last offset; the fence for the open segment.
     """
 
     first: int
@@ -70,11 +70,11 @@ class Segment:
 
 
 class Beginning(NamedTuple):
-    """A state that is to be created.
+    """Initial values of a new state.
 
     Attributes:
-        fence: Its first event comes after this offset.
-        clock_ms: Its clock.
+        fence: The first event comes after this offset.
+        clock_ms: Clock of the shard.
     """
 
     fence: int
@@ -85,12 +85,12 @@ class Claimed(NamedTuple):
     """A state as its new owner finds it.
 
     Attributes:
-        fence: Highest offset that is kept.
+        fence: Highest filed offset.
         clock_ms: Clock of the shard.
-        topic_id: Of the source, as it was stored first; "" if no broker has named it.
-        log: Fingerprints of what was appended, up to the fence.
+        topic_id: Id of the source when the state was created; "" if the broker gave none.
+        log: Fingerprints of appended records, up to the fence.
         segments: In the order of their offsets.
-        is_new: Whether it was created now.
+        is_new: Whether the claim created the state.
     """
 
     fence: int
@@ -102,16 +102,16 @@ class Claimed(NamedTuple):
 
 
 class ShardStatus(NamedTuple):
-    """A shard as it is now, for whoever only looks at it.
+    """The current state of a shard, for readers.
 
     Attributes:
-        partitions: How many partitions the source has, as the owner of this one knows.
-        fence: Highest offset that is kept.
-        floor: First offset of the oldest segment; behind the fence if there is none.
+        partitions: Number of partitions of the source, as the owner of this one knows it.
+        fence: Highest filed offset.
+        floor: First offset of the oldest segment; the offset after the fence if there is none.
         clock_ms: Clock of the shard.
-        topic_id: Of the source.
+        topic_id: Id of the source.
         segments: In the order of their offsets.
-        owner: Worker that has claimed it last.
+        owner: Worker of the last claim.
     """
 
     partitions: int
@@ -125,7 +125,7 @@ class ShardStatus(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What follows the reader's offset is removed; the journal begins at the floor."""
+    """The events after the reader's offset are removed; the journal begins at the floor."""
 
     floor: int
     fence: int
@@ -133,7 +133,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class GapReply:
-    """Offsets that are not kept: the source had lost them (``retention``), or Redis has (``damaged``)."""
+    """Offsets that are missing: the source had lost them (``retention``), or Redis has (``damaged``)."""
 
     first: int
     last: int
@@ -144,9 +144,9 @@ class GapReply:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Blocks in the order of the key's events; no other event of the key is up to ``up_to``.
+    """Blocks in the order of the key's events; the key has no other event up to ``up_to``.
 
-    The reader filters by key and offset: blocks may begin at or below the offset it has had, and hold other keys.
+    The reader filters by key and offset: blocks may begin at or below its offset, and hold other keys.
     """
 
     blocks: list[bytes]
@@ -157,7 +157,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """No event of the key is up to ``up_to``; more may follow at once if that is below the fence."""
+    """The key has no event up to ``up_to``; if that is below the fence, more may follow at once."""
 
     up_to: int
     fence: int
@@ -166,29 +166,29 @@ class Nothing:
 
 @dataclass(frozen=True, slots=True)
 class NoState:
-    """Nobody has begun the shard, or Redis has lost it."""
+    """The shard has no state: no worker has claimed it, or Redis has lost it."""
 
 
 Reply = Gone | GapReply | Found | Nothing | NoState
 
 
 class Scripts(Protocol):
-    """The scripts, wherever they run."""
+    """The scripts by name; a port."""
 
     @property
     def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:
-        """Name → what takes keys and arguments and returns the reply, or raises :class:`.FencedError`."""
+        """Name → function of keys and arguments that returns the reply, or raises :class:`.FencedError`."""
 
 
 class ScriptSet:
-    """The scripts in Redis, loaded once a process."""
+    """The scripts, loaded into Redis once a process."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
         self.by_name = {name: Script(f"journal-{name}", redis.register_script(script_source(name)), timer) for name in SCRIPTS}
 
 
 class _ScriptCaller:
-    """Calls the scripts; what owner and readers share."""
+    """Calls that the owner and readers share."""
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts.by_name
@@ -197,19 +197,19 @@ class _ScriptCaller:
         return await self._scripts[script](keys.in_order, arguments)
 
     async def _scan(self, keys: JournalKeys, segment: Segment, after: bytes, max_bytes: int) -> list[bytes] | None:
-        """Members of a segment, in the order of (key, last offset).
+        """Read members of a segment, in the order of (key, last offset).
 
-        A raw segment may have rows twice, and rows behind its last offset, of a script that died half-way: whoever scans clips.
+        A script that died half-way may have left duplicates in a raw segment, or rows after its last offset; callers skip them.
 
         Args:
-            keys: Of the shard.
-            segment: As its owner or ``status`` has it, or as it becomes while its blocks are staged.
-            after: Last member that was had, or a position: ``block.position(key, offset)``; b"": from the begin.
-            max_bytes: No further member is returned once there are so many bytes of them.
+            keys: Keys of the shard.
+            segment: As its owner or ``status`` returns it, or its new state while blocks are staged.
+            after: Last member that was read, or a position: ``block.position(key, offset)``; b"": from the beginning.
+            max_bytes: No further member is returned after this many bytes.
 
         Returns:
-            Empty at the end; None where the segment is removed or has other blocks now: ask for its status and go on from the
-            position of the last row.
+            Empty at the end; None if the segment was removed or has other blocks now: then ask for its status and continue from
+            the position of the last row.
         """
         reply = await self._call(
             "scan", keys, first=str(segment.first), generation=segment.generation, after=scan_position(after),
@@ -219,22 +219,22 @@ class _ScriptCaller:
 
 
 class JournalStore(_ScriptCaller):
-    """The state of one journal and partition, in the hands of one claim.
+    """The state of one journal and partition, under one claim.
 
-    Every method but :meth:`claim` and :meth:`scan` raises :class:`.FencedError` where another owner has claimed the shard or Redis
+    Every method except :meth:`claim` and :meth:`scan` raises :class:`.FencedError` if another owner has claimed the shard or Redis
     has lost it; nothing was written then.
 
     Attributes:
-        changed: Number of the last change that the fence does not tell. Where Redis has a lower one, it has lost that.
+        changed: Number of the last change that does not move the fence. A lower number in Redis means that it lost the change.
     """
 
     def __init__(self, scripts: Scripts, keys: JournalKeys, token: str, owner: str = "") -> None:
-        """Asks nothing yet.
+        """Create a store, without a request.
 
         Args:
-            scripts: Those of the application's Redis.
-            keys: Of the journal and partition.
-            token: Of the claim.
+            scripts: The scripts in the application's Redis.
+            keys: Keys of the journal and partition.
+            token: Token of the claim.
             owner: Name of the worker, for people.
         """
         super().__init__(scripts)
@@ -247,18 +247,17 @@ class JournalStore(_ScriptCaller):
     async def claim(
         self, topic_id: str, partitions: int, *, begin: Beginning | None = None, fence_at_most: int | None = None
     ) -> Claimed | None:
-        """Takes the state from whoever had it; removes staged blocks, and segments that begin above the fence.
+        """Take over the state from its previous owner; remove staged blocks, and segments that begin above the fence.
 
         Args:
-            topic_id: Id of the source; "" where the broker gives none. If the state is of another topic, that is returned
-                and stays.
-            partitions: How many partitions the source has.
-            begin: What to create where there is nothing; None: create nothing.
+            topic_id: Id of the source; "" if the broker gives none. A state of another topic is returned unchanged.
+            partitions: Number of partitions of the source.
+            begin: Initial values if there is no state; None: create none.
             fence_at_most: The log differs from this offset on, as ``Claim.common_end`` returns it: the segment that holds the
-                offset and all behind it are removed, and read from the log once more.
+                offset and all later ones are removed, and filed from the log again.
 
         Returns:
-            None where there is nothing and nothing was to be created.
+            None if there is no state and ``begin`` is None.
         """
         fence, clock_ms = begin or (0, 0)
         while True:
@@ -279,21 +278,21 @@ class JournalStore(_ScriptCaller):
     async def append(
         self, fence: int, to: int, blocks: Sequence[bytes], segment: Segment, clock_ms: int, log: Sequence[Fingerprint]
     ) -> bool:
-        """Appends the offsets behind the fence, up to and with ``to``; may be repeated after a lost reply.
+        """Append the offsets after the fence, up to and including ``to``; may be repeated after a lost reply.
 
         Args:
             fence: The fence it continues.
             to: Last offset of the range, which becomes the fence.
-            blocks: Members of one chunk, see ``core/block.py``; none of a gap, or where the range holds no records.
-            segment: What the segment is afterwards, as a whole; it is opened if its first offset is new and right behind the fence.
-            clock_ms: Clock of the shard afterwards.
-            log: Fingerprints of what was appended.
+            blocks: Members of one chunk, see ``core/block.py``; empty for a gap, or if the range has no records.
+            segment: The whole segment after the append; it is opened if its first offset is new and right after the fence.
+            clock_ms: Clock of the shard after the append.
+            log: Fingerprints of appended records.
 
         Returns:
-            Whether it was appended before, and the reply was lost.
+            Whether it had been appended before, and the reply was lost.
 
         Raises:
-            FencedError: Also ``closed``: the segment is over; ``first``: it is new and does not begin behind the fence.
+            FencedError: Also ``closed``: the segment is closed; ``first``: it is new and does not begin right after the fence.
         """
         reply = await self._call(
             "append", self._keys, token=self._token, fence=str(fence), to=str(to), first=str(segment.first),
@@ -302,19 +301,19 @@ class JournalStore(_ScriptCaller):
         return bool(reply[0] == b"already")
 
     async def close(self, first: int) -> bool:
-        """Closes a segment, so that nothing is appended to it any more; whether it is there."""
+        """Close a segment, so that it receives no more events; return whether it exists."""
         return await self._stage(first, "", [], begins=False)
 
     async def stage(self, segment: Segment, blocks: Sequence[bytes], *, begins: bool) -> bool:
-        """Writes blocks that are to take the place of those of a segment, and closes it.
+        """Write blocks that will replace those of a segment, and close it.
 
         Args:
-            segment: As it becomes: with the generation of the new blocks.
+            segment: Its new state, with the generation of the new blocks.
             blocks: About :data:`STAGED_BYTES`, at most :data:`MOST_STAGED`.
-            begins: The first call for these blocks, which removes what was staged before.
+            begins: Whether this is the first call for these blocks, which removes earlier staged ones.
 
         Returns:
-            False where the segment is removed, or packed already.
+            False if the segment was removed, or is already packed.
         """
         return await self._stage(segment.first, segment.generation, blocks, begins=begins)
 
@@ -325,14 +324,14 @@ class JournalStore(_ScriptCaller):
         ))  # fmt: skip
 
     async def swap(self, segment: Segment, blocks: int) -> bool:
-        """Puts the staged blocks in the place of the raw ones, which are removed; may be repeated after a lost reply.
+        """Replace the raw blocks by the staged ones; may be repeated after a lost reply.
 
         Args:
-            segment: As it becomes.
-            blocks: How many blocks were staged.
+            segment: Its new state.
+            blocks: Number of staged blocks.
 
         Returns:
-            False where the segment is removed, or other blocks are staged.
+            False if the segment was removed, or other blocks are staged.
         """
         return self._is_changed(change := next(self._changes), await self._call(
             "swap", self._keys, token=self._token, first=str(segment.first), about=_of_segment(segment), blocks=blocks,
@@ -340,10 +339,10 @@ class JournalStore(_ScriptCaller):
         ))  # fmt: skip
 
     async def drop(self, first: int) -> bool:
-        """Removes the oldest segment; may be repeated after a lost reply.
+        """Remove the oldest segment; may be repeated after a lost reply.
 
         Returns:
-            Whether it is removed now; False where it is not the oldest one, or may be appended to.
+            Whether it is removed; False if it is not the oldest one, or is open.
         """
         return self._is_changed(change := next(self._changes), await self._call(
             "drop", self._keys, token=self._token, first=str(first), change=change,
@@ -359,20 +358,20 @@ class JournalStore(_ScriptCaller):
 
 
 class JournalShardReader(_ScriptCaller):
-    """Reads the shards of journals; it changes nothing."""
+    """Reads the shards of journals, without changing anything."""
 
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         super().__init__(scripts)
         self._redis = redis
 
     async def read(self, keys: JournalKeys, key: bytes, after: int, max_bytes: int = REPLY_BYTES) -> Reply:
-        """The next blocks of a key.
+        """Read the next blocks of a key.
 
         Args:
-            keys: Of the shard.
+            keys: Keys of the shard.
             key: See :class:`.Row`.
-            after: Last offset that was had; -1: none.
-            max_bytes: No further block is returned once there are so many bytes of them.
+            after: Last offset that was read; -1: none.
+            max_bytes: No further block is returned after this many bytes.
         """
         reply = await self._call("read", keys, prefix=escaped(key), after=after, max_bytes=min(max_bytes, REPLY_BYTES))
         match reply[0]:
@@ -387,9 +386,9 @@ class JournalShardReader(_ScriptCaller):
         return NoState()
 
     async def status(self, keys: JournalKeys) -> ShardStatus | None:
-        """Fence, floor and segments of a shard; None where it does not exist.
+        """Read fence, floor and segments of a shard; None if it has no state.
 
-        They are asked for together, the fence first: segments that were begun since then are left out.
+        One request reads them, the fence first: later segments are left out.
         """
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.hmget(keys.meta, ["fence", "clock", "topic_id", "partitions", "owner"])
@@ -405,7 +404,7 @@ class JournalShardReader(_ScriptCaller):
         )  # fmt: skip
 
     async def fence(self, keys: JournalKeys) -> int | None:
-        """Highest offset that is kept; None where the shard does not exist."""
+        """Read the fence of a shard; None if it has no state."""
         found = await self._redis.hget(keys.meta, "fence")
         return None if found is None else int(found)
 
@@ -415,12 +414,12 @@ class JournalShardReader(_ScriptCaller):
 
 
 def script_source(name: str) -> str:
-    """A script as it is run."""
+    """Return the source of a script as it runs in Redis."""
     return with_included(script_text(name), lambda shared: script_text(f"shared/{shared}"))
 
 
 def script_text(name: str) -> str:
-    """A script as it is written."""
+    """Return the text of a script file."""
     return (files("streams_app.journal.store") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
@@ -433,7 +432,7 @@ def _of_segment(segment: Segment) -> bytes:
 
 
 def _segments(about: Mapping[bytes, bytes], fence: int) -> tuple[Segment, ...]:
-    """Segments in their order; each ends where the next one begins, the last one at the fence."""
+    """Return segments in their order; each ends where the next one begins, the last one at the fence."""
     firsts = sorted(int(first) for first in about if first != b"staged" and int(first) <= fence)
     lasts = [*(first - 1 for first in firsts[1:]), fence][: len(firsts)]
     return tuple(_segment(first, last, about[b"%d" % first]) for first, last in zip(firsts, lasts, strict=True))
@@ -444,7 +443,7 @@ def _segment(first: int, last: int, packed: bytes) -> Segment:
     found = {name.decode(): value for name, value in about.items()}
     texts = {name: found[name].decode() for name in ("day", "form", "generation")}
     largest = tuple((key, count) for key, count in found.get("largest") or ())
-    # Of an append that died half-way: at most so many of the events are not filed, and are counted again when they are.
+    # After an append that died half-way, at most this many events are not filed; they are counted again when they are.
     beyond = max(0, (found.get("last") or 0) - last)
     entries = max(0, found["entries"] - beyond)
     return Segment(**{**found, **texts, "first": first, "last": last, "entries": entries, "largest": largest})

@@ -13,7 +13,7 @@ key (after ``{app/journal.NAME/topic/part}:v1:``)       type  holds
 =====================================================  ====  ====================================================================
 
 Owner: the worker whose token is in ``meta``. Keys live as long as the journal is deployed, blocks until their segment is removed.
-All of it can be read from the topic once more, as far back as that reaches. ``about`` names every key of blocks. The dot in
+All of it can be rebuilt from the topic, as far back as that reaches. ``about`` names every key of blocks. The dot in
 ``journal.NAME`` keeps these hash tags apart from those of folds and subscribers, whose names have none.
 """
 
@@ -27,7 +27,7 @@ STATE_VERSION: Final = "v1"
 
 @dataclass(frozen=True, slots=True)
 class JournalKeys:
-    """The keys of one journal and partition, in the order in which scripts take them; the last is a prefix."""
+    """The keys of one journal and partition, in the order of script arguments; the last is a prefix."""
 
     meta: str
     segments: str
@@ -36,17 +36,17 @@ class JournalKeys:
 
     @property
     def in_order(self) -> list[str]:
-        """As scripts take them."""
+        """All keys, in the order of script arguments."""
         return [self.meta, self.segments, self.about, self.blocks_prefix]
 
 
 def journal_keys(app_id: str, journal: str, topic: str, partition: int) -> JournalKeys:
-    """The keys of one journal and partition.
+    """Return the keys of one journal and partition.
 
     Args:
-        app_id: Validated by the settings, as are journal and topic: none can hold a brace or a slash.
+        app_id: Id of the application. Settings ensure that it, the journal and the topic have no brace and no slash.
         journal: Name of the journal.
-        topic: Its source.
+        topic: The source.
         partition: Partition of the source.
     """
     base = f"{{{app_id}/journal.{journal}/{topic}/{partition}}}:{STATE_VERSION}"
@@ -54,5 +54,5 @@ def journal_keys(app_id: str, journal: str, topic: str, partition: int) -> Journ
 
 
 def journal_pattern(app_id: str, journal: str) -> str:
-    """``SCAN`` pattern of the keys of all partitions of a journal, whatever the topic and the version of the state."""
+    """Return the ``SCAN`` pattern of all keys of a journal, whatever the topic and the version of the state."""
     return f"{{{app_id}/journal.{journal}/*"
