@@ -131,7 +131,7 @@ def test_every_broken_variant_that_internals_names_is_one() -> None:
 
 def test_internals_names_the_folders_in_the_order_in_which_they_may_import() -> None:
     text = (ROOT / "docs" / "internals.md").read_text("utf-8")
-    (sentence,) = re.findall(r"those before it: (.*?)\. Files below", text, re.DOTALL)
+    (sentence,) = re.findall(r"those before it: (.*?)\.\s+Files\s+below", text, re.DOTALL)
 
     assert [floor.rpartition("/")[2] for floor in FLOORS if floor != "kafka/patches"] == re.findall(r"`(\w+)`", sentence)
 
