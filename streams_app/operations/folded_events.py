@@ -1,4 +1,4 @@
-"""The raw events of a folded record, from a journal of its source by the same key."""
+"""The raw events of a folded record, from a journal of the same source and key."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ EXAMPLE: Final = "account-metrics:post-metric-updated:3:1041-1077"
 
 @dataclass(frozen=True, slots=True)
 class RecordRange:
-    """Where the events of a folded record stand.
+    """The range of offsets of a folded record.
 
     Attributes:
         fold: Name of the fold.
         source: Topic of the events.
-        partition: Of that topic.
+        partition: Partition of that topic.
         first: Offset of its first event.
         last: Offset of its last event.
     """
@@ -50,9 +50,9 @@ class RawEvent:
     """One event of a folded record.
 
     Attributes:
-        entry: As the journal has it.
-        changed: What the fold takes from it: the names that it changed.
-        refused: Why the fold does not take it; empty where it does.
+        entry: The entry of the journal.
+        changed: The names that the event changed.
+        refused: Why the fold rejects the event; empty if it does not.
     """
 
     entry: Entry
@@ -62,7 +62,7 @@ class RawEvent:
 
 @dataclass(slots=True)
 class _Record:
-    """An entry as readers of folds want a record."""
+    """Adapts an entry to the reader of a fold, which expects a consumer record."""
 
     offset: int
     timestamp: int | None
@@ -72,10 +72,10 @@ class _Record:
 
 
 def parse_fold_id(text: str) -> RecordRange:
-    """What the header ``fold-id`` of a record says.
+    """Parse the header ``fold-id`` of a record.
 
     Raises:
-        ConfigurationError: It is no such id.
+        ConfigurationError: The text is not a fold id.
     """
     found = _FOLD_ID.fullmatch(text)
     if found is None or int(found["first"]) > int(found["last"]):
@@ -84,10 +84,10 @@ def parse_fold_id(text: str) -> RecordRange:
 
 
 def check_fold(settings: Settings, journal: JournalSettings, where: RecordRange) -> Fold:
-    """The fold of a record, where the journal has its events under the same key.
+    """Return the fold of a record, if the journal has its events under the same key.
 
     Raises:
-        ConfigurationError: There is no such fold, or its source or key is another one.
+        ConfigurationError: The fold does not exist, or has another source or key.
     """
     fold = settings.fold(where.fold)
     faults = []
@@ -103,12 +103,12 @@ def check_fold(settings: Settings, journal: JournalSettings, where: RecordRange)
 
 
 def has_key_of(journal: JournalSettings, fold: Fold) -> bool:
-    """Whether the events of a group are those of a key of the journal (pure)."""
+    """Return whether the events of a group are those of one key of the journal (pure)."""
     return not callable(fold.group_key) and journal.key_fields == _key_fields(fold)
 
 
 def pointer_to_journal(settings: Settings, fold: Fold, group: str) -> str:
-    """The command that shows the events of a group; "" where no journal has them (pure)."""
+    """Return the command that prints the events of a group; "" if no journal has them (pure)."""
     for journal in settings.journals:
         if journal.source == fold.source and has_key_of(journal, fold):
             return f"streams-app journal read {shlex.quote(group)} --journal {journal.name} shows its events"
@@ -118,16 +118,16 @@ def pointer_to_journal(settings: Settings, fold: Fold, group: str) -> str:
 async def raw_events(
     settings: Settings, journal: JournalSettings, keys: tuple[bytes, ...], where: RecordRange
 ) -> AsyncGenerator[RawEvent | Gap, None]:
-    """The raw events of a record, and what the fold takes from each; gaps where the journal does not have them, or not yet.
+    """Yield the raw events of a record with the names that each changed, and gaps for events the journal does not have, or not yet.
 
     Args:
         settings: Settings of the application.
-        journal: Of the same source and key as the fold.
+        journal: A journal with the source and key of the fold.
         keys: The group, as the journal files it.
-        where: The record.
+        where: The range of the record.
 
     Raises:
-        ConfigurationError: The journal does not go with the fold.
+        ConfigurationError: The journal has another source or key than the fold.
         TryAgainError: Redis does not answer.
     """
     fold = check_fold(settings, journal, where)
@@ -139,7 +139,7 @@ async def raw_events(
 
 
 def _taken(app_id: str, folds: list[str], fold: Fold, reader: EventReader, entry: Entry, key: bytes) -> RawEvent:
-    """What a fold takes from an event."""
+    """Return what a fold takes from an event."""
     if entry.too_large is not None:
         return RawEvent(entry, (), f"too large to be kept: {entry.too_large:,} bytes")
     record_key = key if fold.group_key == RECORD_KEY else key[len(TEXT_MARK) :]

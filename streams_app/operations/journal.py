@@ -1,4 +1,4 @@
-"""What a journal holds, as commands show it: entries, segments, largest keys; and how its oldest days are removed."""
+"""The content of a journal for the commands: entries, segments, largest keys; and removal of its oldest days."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from streams_app.settings import JournalSettings, Settings
 DAY_EXAMPLE: Final = "2026-08-20"
 
 MOST_CLAIMS: Final = 5
-"""How often a partition is claimed without removing anything from it: its worker claims it back meanwhile."""
+"""Maximum number of claims of a partition in a row without a removal: its worker claims it back meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalStatus:
-    """A journal as it is now.
+    """The current state of a journal.
 
     Attributes:
-        journal: Its settings.
-        shards: Partition → what it has; None: no worker has read it yet, or Redis has lost it.
+        journal: Settings of the journal.
+        shards: Partition → its status; None: no worker has read it yet, or Redis has lost it.
     """
 
     journal: JournalSettings
@@ -41,13 +41,13 @@ class JournalStatus:
 
     @property
     def segments(self) -> list[tuple[int, Segment]]:
-        """Partition and segment, the newest day first."""
+        """Pairs of partition and segment, the newest day first."""
         found = [(number, one) for number, status in self.shards.items() if status is not None for one in status.segments]
         return sorted(found, key=lambda pair: (pair[1].day, -pair[0], pair[1].first), reverse=True)
 
 
 async def journal_status(settings: Settings, journal: JournalSettings) -> JournalStatus:
-    """What all partitions of a journal have.
+    """Read the status of all partitions of a journal.
 
     Raises:
         TryAgainError: Redis does not answer.
@@ -57,7 +57,7 @@ async def journal_status(settings: Settings, journal: JournalSettings) -> Journa
 
 
 async def statuses_of(redis: Redis, app_id: str, journal: JournalSettings) -> dict[int, ShardStatus | None]:
-    """Partition → its status; as many as the first one says, and that one alone where nothing was read yet."""
+    """Read partition → status, for as many partitions as the first one names; only the first one if it has no state."""
     reader = JournalShardReader(redis, ScriptSet(redis))
     first = await reader.status(journal_keys(app_id, journal.name, journal.source, 0))
     found = {0: first}
@@ -67,7 +67,7 @@ async def statuses_of(redis: Redis, app_id: str, journal: JournalSettings) -> di
 
 
 def line_of(found: Entry | Gap) -> str:
-    """An entry or a gap on one line, for people (pure)."""
+    """Format an entry or a gap as one line, for people (pure)."""
     if isinstance(found, Gap):
         return f"-- offsets {found.first} to {found.last} of partition {found.partition} are not kept: {REASONS[found.why]}"
     if found.too_large is not None:
@@ -80,7 +80,7 @@ def line_of(found: Entry | Gap) -> str:
 
 
 def summary_of(status: JournalStatus) -> str:
-    """A journal in a sentence, for people (pure)."""
+    """Describe a journal in one sentence, for people (pure)."""
     journal, segments = status.journal, [one for _, one in status.segments]
     received, stored = sum(one.received_bytes for one in segments), sum(one.stored_bytes for one in segments)
     begin = f"{journal.name} of {journal.source}: "
@@ -96,7 +96,7 @@ def summary_of(status: JournalStatus) -> str:
 
 
 def size_text(size: int) -> str:
-    """``1.5 kB``, ``20 MB``: bytes for people (pure)."""
+    """Format a number of bytes for people: ``1.5 kB``, ``20 MB`` (pure)."""
     value, unit = float(size), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if value < 1_000:  # noqa: PLR2004  # SI
@@ -110,13 +110,13 @@ class DayOfJournal:
     """The segments of one day.
 
     Attributes:
-        day: UTC.
-        segments: How many.
-        packed: How many of them are compressed.
-        entries: Events.
-        received_bytes: Keys, values and headers of its events.
+        day: UTC day.
+        segments: Number of segments.
+        packed: Number of compressed segments.
+        entries: Number of events.
+        received_bytes: Bytes of keys, values and headers of the events.
         stored_bytes: Bytes of their blocks.
-        lost: Offsets that the topic had lost before they were read.
+        lost: Number of offsets that the topic had lost before they were read.
     """
 
     day: str
@@ -129,7 +129,7 @@ class DayOfJournal:
 
 
 def days_of(segments: Iterable[tuple[int, Segment]]) -> Iterator[DayOfJournal]:
-    """Segments in the order of :attr:`JournalStatus.segments`, day by day (pure)."""
+    """Group segments by day, in the order of :attr:`JournalStatus.segments` (pure)."""
     for day, of_day in groupby((one for _, one in segments), key=lambda one: one.day):
         found = list(of_day)
         kept = [one for one in found if one.form != "gap"]
@@ -141,7 +141,7 @@ def days_of(segments: Iterable[tuple[int, Segment]]) -> Iterator[DayOfJournal]:
 
 
 def largest_keys(status: JournalStatus, most: int) -> list[tuple[bytes, int]]:
-    """The keys with most received bytes, by the ten largest ones of each segment: at least so many (pure)."""
+    """Sum the ten largest keys of each segment: keys with the most received bytes, and a lower bound of those bytes (pure)."""
     sizes: Counter[bytes] = Counter()
     for _, segment in status.segments:
         for key, size in segment.largest:
@@ -150,7 +150,7 @@ def largest_keys(status: JournalStatus, most: int) -> list[tuple[bytes, int]]:
 
 
 def segment_json(status: JournalStatus, partition: int, segment: Segment) -> dict[str, Any]:
-    """A segment for programs (pure)."""
+    """Return a segment as JSON (pure)."""
     return {
         "journal": status.journal.name,
         "partition": partition,
@@ -172,10 +172,10 @@ def segment_json(status: JournalStatus, partition: int, segment: Segment) -> dic
 
 
 def check_day(text: str, now_ms: int) -> str:
-    """A UTC day that is over or goes on today.
+    """Check that a text is a UTC day, not later than today.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: It is not.
     """
     try:
         day = day_of(begin_of(text))
@@ -188,7 +188,7 @@ def check_day(text: str, now_ms: int) -> str:
 
 
 def segments_before(status: JournalStatus, day: str) -> dict[int, list[Segment]]:
-    """Partition → what is of days before a day, in order; without a segment that may still be appended to (pure)."""
+    """Return partition → closed segments of days before a day, in order (pure)."""
     found: dict[int, list[Segment]] = {}
     for number, shard in status.shards.items():
         segments = () if shard is None else shard.segments
@@ -202,18 +202,18 @@ def segments_before(status: JournalStatus, day: str) -> dict[int, list[Segment]]
 async def drop_segments(
     settings: Settings, journal: JournalSettings, chosen: Mapping[int, Sequence[Segment]], on_dropped: Callable[[Segment], None]
 ) -> None:
-    """Removes the oldest segments of partitions.
+    """Remove the oldest segments of partitions.
 
-    Each partition is claimed for it: its worker is refused once, and takes it back, if need be in between.
+    The command claims each partition: its worker is fenced once and claims it back, possibly in between.
 
     Args:
         settings: Settings of the application.
         journal: The journal.
         chosen: Partition → its segments, the oldest first.
-        on_dropped: Called with each segment once it is removed.
+        on_dropped: Called with each segment that was removed.
 
     Raises:
-        TryAgainError: Redis does not answer, has lost a partition, or workers keep taking one back; it may be repeated.
+        TryAgainError: Redis does not answer, has lost a partition, or workers keep claiming one back. It may be repeated.
     """
     async with redis_of(settings) as redis:
         scripts = ScriptSet(redis)

@@ -1,6 +1,6 @@
-"""Compares a journal with its topic: every block is decoded, and every event that Kafka still has is looked up.
+"""Compares a journal with its topic: decodes every block, and compares every event that Kafka still has.
 
-Workers may go on meanwhile. One segment is in memory at a time, as a hash of each of its entries.
+Workers may continue meanwhile. One segment is in memory at a time, as a hash of each of its entries.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from streams_app.operations.journal import statuses_of
 from streams_app.settings import JournalSettings, Limits, Settings
 
 MOST_NAMED: Final = 20
-"""Faults that are named; all are counted."""
+"""Maximum number of faults that are described; all are counted."""
 
 Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass(slots=True)
 class JournalComparison:
-    """What was found.
+    """The result of a comparison.
 
     Attributes:
-        segments: How many were read.
-        entries: Events in them.
-        compared: How many of those were compared with Kafka, which still has them.
-        faults: How many things are wrong.
-        named: The first of them, in words.
+        segments: Number of segments that were read.
+        entries: Number of their events.
+        compared: Number of events that Kafka still has, which were compared.
+        faults: Number of faults.
+        named: Descriptions of the first faults.
     """
 
     segments: int = 0
@@ -46,18 +46,18 @@ class JournalComparison:
     named: list[str] = field(default_factory=list)
 
     def fault(self, text: str) -> None:
-        """Counts what is wrong."""
+        """Count a fault, and keep its description if it is among the first."""
         self.faults += 1
         if len(self.named) < MOST_NAMED:
             self.named.append(text)
 
 
 async def verify_journal(settings: Settings, journal: JournalSettings, on_progress: Progress) -> JournalComparison:
-    """Decodes all blocks of a journal, and compares what Kafka has of their events.
+    """Decode all blocks of a journal, and compare their events with those that Kafka still has.
 
     Raises:
         TryAgainError: Redis or Kafka does not answer.
-        ConfigurationError: The topic may not be read.
+        ConfigurationError: Kafka denies reading the topic.
     """
     found = JournalComparison()
     async with redis_of(settings) as redis:
@@ -81,7 +81,7 @@ async def verify_journal(settings: Settings, journal: JournalSettings, on_progre
 
 
 class _ShardComparison:
-    """The comparison of one partition."""
+    """Compares one partition."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class _ShardComparison:
         self._log = log
 
     async def compare(self, segment: Segment, status: ShardStatus) -> None:
-        """Compares one segment; what it is now counts, where it was compressed meanwhile, and nothing where it was removed."""
+        """Compare one segment. If it was compressed meanwhile, compare its new blocks; if it was removed, skip it."""
         last = status.fence if segment.last is None else segment.last
         now: Segment | None = segment
         while now is not None:
@@ -121,7 +121,7 @@ class _ShardComparison:
         await self._compare_with_log(segment, hashes, last)
 
     async def _hashes(self, segment: Segment, last: int) -> dict[int, int] | None:
-        """Offset → hash of what is kept of the event; None where the segment has other blocks now."""
+        """Return offset → hash of the kept event; None if the segment has other blocks now."""
         hashes: dict[int, int] = {}
         damaged: list[str] = []
         after = b""
@@ -137,7 +137,7 @@ class _ShardComparison:
                 except DamagedBlockError as error:
                     damaged.append(str(error))
                     continue
-                # A script that died half-way leaves rows twice, or behind the end.
+                # A script that died half-way leaves duplicates, or rows after the end.
                 hashes |= {row.offset: _hash_of(row) for row in rows if segment.first <= row.offset <= last}
             after = members[-1]
         for text in damaged:

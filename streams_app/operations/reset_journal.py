@@ -1,4 +1,4 @@
-"""How the state of a journal is removed, also while workers fill it: they file it anew, as far back as its source reaches."""
+"""Removes the state of a journal. Workers that fill it rebuild it, as far back as its source reaches."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from streams_app.settings import Settings
 
 SCANNED: Final = 1_000
 UNLINKED: Final = 500
-"""Keys of a shard that one command removes, at most, beside its marks."""
+"""Maximum number of keys of blocks that one command removes, besides the other keys of the shard."""
 
 META: Final = b":meta"
 MARKS: Final = (META, b":segments", b":about")
 
 
 async def keys_of_journal(settings: Settings, name: str) -> list[bytes]:
-    """Every key of a journal, which need not be declared any more.
+    """List every key of a journal, which need not be declared any more.
 
     Raises:
-        ConfigurationError: No journal can have this name, or there is nothing of it.
+        ConfigurationError: No journal can have this name, or it has no keys.
         TryAgainError: Redis does not answer.
     """
     known = ", ".join(journal.name for journal in settings.journals) or "none"
     if not FOLD_NAME.fullmatch(name):
-        # The name becomes part of a pattern for Redis, in which "*" would be every journal there is.
+        # The name becomes part of a Redis pattern, in which "*" would match every journal.
         raise ConfigurationError([f"{name!r} is not the name of a journal (a-z, 0-9, _ and -); declared are: {known}"])
     async with redis_of(settings) as redis:
         keys = await _scanned(redis, journal_pattern(settings.app_id, name))
@@ -41,26 +41,26 @@ async def keys_of_journal(settings: Settings, name: str) -> list[bytes]:
 
 
 async def remove_journal(settings: Settings, name: str, keys: Sequence[bytes]) -> None:
-    """Removes what :func:`keys_of_journal` has found, shard by shard.
+    """Remove the keys that :func:`keys_of_journal` has listed, shard by shard.
 
     Args:
         settings: Settings of the application.
-        name: Of the journal.
+        name: Name of the journal.
         keys: Its keys.
 
     Raises:
-        TryAgainError: Redis does not answer; it may be repeated.
+        TryAgainError: Redis does not answer. It may be repeated.
     """
     async with redis_of(settings) as redis:
         owners = set()
         for of_shard in _by_shard(keys):
             marks = [key for key in of_shard if key.endswith(MARKS)]
             owners |= {await redis.hget(key, "token") for key in marks if key.endswith(META)}
-            # In one command: whoever claims the shard after it finds nothing, and never a part.
+            # In one command, so that the next claim finds the whole state or none.
             if marks:
                 await redis.unlink(*marks)
             await _unlink(redis, [key for key in of_shard if key not in marks])
-        # Owners may have begun segments since the keys were listed; by now their scripts are refused.
+        # Owners may have begun segments since the keys were listed; from now on their scripts are fenced.
         left = await _scanned(redis, journal_pattern(settings.app_id, name))
         await _unlink(redis, [key for key in left if key.rpartition(b":")[2] in owners])
 
@@ -76,7 +76,7 @@ async def _unlink(redis: Redis, keys: Sequence[bytes]) -> None:
 
 
 def _by_shard(keys: Iterable[bytes]) -> Iterable[Sequence[bytes]]:
-    """Keys of one shard each, which are in one slot of a cluster."""
+    """Group keys by shard: those of a shard are in one slot of a cluster."""
     shards: dict[bytes, list[bytes]] = defaultdict(list)
     for key in keys:
         shards[key[: key.index(b"}")]].append(key)

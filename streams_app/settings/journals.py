@@ -17,7 +17,7 @@ MIN_KEEP: Final = timedelta(minutes=1)
 MAX_KEEP: Final = timedelta(days=3_650)
 
 MIN_BYTES: Final = 1_000_000
-"""A journal is removed by the segment, which takes about a quarter of this at most."""
+"""A journal is removed by the segment; one takes at most about a quarter of its share of ``max_bytes``."""
 
 
 MAX_SEGMENT_BYTES: Final = 64_000_000
@@ -44,7 +44,7 @@ class JournalSettings(Section):
     """Maximum rate at which a worker compresses, in received bytes per second; 0: no compression."""
 
     if TYPE_CHECKING:
-        # What is accepted is more than what a field holds afterwards, and only this tells type checkers so.
+        # For type checkers: a field accepts more types than it holds after validation.
         def __init__(
             self,
             *,
@@ -94,48 +94,48 @@ class JournalSettings(Section):
 
     @property
     def is_by_record_key(self) -> bool:
-        """Whether the key is that of the record, so that its value is not decoded."""
+        """Whether the key is the record key, so that values are not decoded."""
         return self.key_fields == (RECORD_KEY,)
 
     @property
     def key_fields(self) -> tuple[str, ...]:
-        """The fields or dotted paths of the key, in their order; ``@key`` alone where it is that of the record."""
+        """The fields or dotted paths of the key, in their order; only ``@key`` for the record key."""
         return (self.key,) if isinstance(self.key, str) else self.key
 
     @property
     def keep_ms(self) -> int:
-        """Events are removed once they are older."""
+        """Age at which events are removed, in ms."""
         return milliseconds(self.keep)
 
     @property
     def compress_after_ms(self) -> int:
-        """A segment is compressed so long after its newest event."""
+        """Time between the newest event of a segment and its compression, in ms."""
         return milliseconds(self.compress_after)
 
     def share(self, partitions: int) -> int:
-        """Bytes that one of so many partitions may take in Redis."""
+        """Return the bytes that one of this many partitions may take in Redis."""
         return self.max_bytes // max(1, partitions)
 
     def segment_bytes(self, partitions: int) -> int:
-        """Received bytes of a segment, at most, of one of so many partitions."""
+        """Return the maximum received bytes of a segment, for this many partitions."""
         return max(1, min(MAX_SEGMENT_BYTES, self.share(partitions) // SEGMENTS_OF_SHARE))
 
     def stored_segment_bytes(self, partitions: int) -> int:
-        """Bytes of Redis after which a segment is over: small events with many keys take there several times what they are."""
+        """Return the bytes in Redis at which a segment ends: small events of many keys take several times their size there."""
         return max(1, self.share(partitions) // STORED_SEGMENTS_OF_SHARE)
 
     @property
     def group(self) -> str:
-        """Short name of its consumer group."""
+        """Short name of the consumer group."""
         return f"journal.{self.name}"
 
     @property
     def section(self) -> str:
-        """Where it stands in the file, for messages."""
+        """The section in the file, for messages."""
         return f"journals.{self.name}"
 
 
 def faults_of_journals(journals: Sequence[JournalSettings]) -> list[str]:
-    """What is wrong with the journals of an application, a sentence each."""
+    """Return the faults of the journals of an application, a sentence each."""
     names = [journal.name for journal in journals]
     return ["two journals have the same name"] if len(set(names)) != len(names) else []
