@@ -1,4 +1,4 @@
-"""What is said about an event that a subscriber has not finished: a verdict and five lines, each with its label (pure)."""
+"""Describes an event that a subscriber has not finished: a verdict and five lines with a label each (pure)."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ _WAITING_FOR: Final = "streams_app_waiting_for"
 _ASKED: Final = ("waiting_events", "running_events", "retrying_events", "suspended")
 
 AT_ONCE_MS: Final = 1
-"""In the place of the time when an attempt is due: nothing has failed, it is to run again at once."""
+"""Due time of an attempt that has not failed and will run again at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventFacts:
-    """What is known of one event.
+    """Everything that is known about one event.
 
     Attributes:
         tp: Its partition.
         offset: Its offset.
         begin: First offset of the log.
-        end: How far the log can be read.
-        high: Where it ends, if an open transaction hides what is from ``end`` on.
-        mark: What the group has committed; None: nothing yet.
-        note: What stands beside it, where that can be read.
-        event_id: Its id; "": there is no record at this offset.
-        type: What its producer says that it is; "": nothing.
-        timestamp_ms: Of its record.
-        is_ours: Whether it is of the type, or put back for the subscriber, that is handled at all.
-        kept: What Redis knows of it; None: nothing.
-        redis_fault: Why Redis is not known; "": it was asked.
+        end: Last stable offset of the log.
+        high: High watermark, if an open transaction hides records from ``end`` on.
+        mark: The committed offset of the group; None: nothing is committed.
+        note: The metadata of that commit, if it can be read.
+        event_id: Id of the event; "": there is no record at this offset.
+        type: Type that the producer gave it; "": none.
+        timestamp_ms: Time of the record.
+        is_ours: Whether the subscriber handles it: it has its type, or was replayed for it.
+        kept: The state of the event in Redis; None: none.
+        redis_fault: Why the state in Redis is unknown; "": Redis answered.
         dead_letters: Its dead letters, oldest first.
         replayed: Digests of replayed events.
-        is_none_waiting: Whether nothing with its id, that was put back, is unfinished; False: that was not looked at, too.
+        is_none_waiting: Whether no replayed event with its id is unfinished; also False if this was not checked.
     """
 
     tp: TP
@@ -85,7 +85,7 @@ class EventFacts:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the commit, or its note, says so."""
+        """Whether the commit or its metadata says that the event is finished."""
         if self.mark is None:
             return False
         runs = () if self.note is None else self.note.above.finished
@@ -93,21 +93,21 @@ class EventFacts:
 
     @property
     def is_begun_by_commit(self) -> bool:
-        """Whether the note says that it was begun."""
+        """Whether the metadata says that the event was begun."""
         return self.note is not None and self.offset in self.note.above.begun
 
 
 @dataclass(frozen=True, slots=True)
 class SearchedOffsets:
-    """What of a topic was looked at for an id.
+    """The part of a topic that was searched for an id.
 
     Attributes:
-        topic: Its name.
-        above: Offsets from the committed ones on.
-        below: Offsets below them.
-        since_ms: How far back those go; None: none of them was to be looked at.
-        unseen: Offsets that were not looked at, as they are too many.
-        is_complete: Whether all that may be unfinished was looked at.
+        topic: Name of the topic.
+        above: Number of searched offsets from the committed ones on.
+        below: Number of searched offsets below them.
+        since_ms: Time back to which offsets below were searched; None: they were not.
+        unseen: Number of offsets that were not searched because of the limit.
+        is_complete: Whether all offsets that may be unfinished were searched.
     """
 
     topic: str
@@ -119,12 +119,12 @@ class SearchedOffsets:
 
 
 def describe(found: EventFacts, one: Subscription, page: Page | None, now_ms: int, width: int) -> str:
-    """What there is to say about an event.
+    """Describe an event.
 
     Args:
-        found: What is known of it.
+        found: What is known about it.
         one: The subscriber.
-        page: What a worker of this machine says; None: nobody knows where one listens.
+        page: The metrics of a worker on this machine; None: its address is unknown.
         now_ms: Wall clock.
         width: Columns of the terminal.
     """
@@ -139,12 +139,12 @@ def describe(found: EventFacts, one: Subscription, page: Page | None, now_ms: in
 
 
 def describe_none(event_id: str, one: Subscription, searched: Sequence[SearchedOffsets], page: Page | None, width: int) -> str:
-    """The same where no event that was looked at has the id, and no letter either.
+    """Describe that neither a searched event nor a dead letter has the id.
 
     Args:
-        event_id: As it was typed.
+        event_id: Id as typed.
         one: The subscriber.
-        searched: What was looked at, of each topic.
+        searched: The searched part of each topic.
         page: As for :func:`describe`.
         width: Columns of the terminal.
     """
@@ -172,7 +172,7 @@ def _search_text(searched: SearchedOffsets) -> str:
 
 
 def worker_text(page: Page | None, name: str, idempotent: Idempotent = "unknown") -> str:
-    """How the subscriber stands in the worker of this machine."""
+    """Describe the state of the subscriber in the worker on this machine."""
     if page is None:
         return "no worker was asked, as http.port is 0"
     if page.text is None:
@@ -214,11 +214,11 @@ def _verdict(found: EventFacts, one: Subscription, now_ms: int) -> str:
         return f"{failed} and waits for its next attempt, {when}"
     if kept is not None or found.is_begun_by_commit:
         return "runs now, or the process in which it ran has died and its partition is not claimed yet"
-    assert found.mark is not None  # or it would have ended
+    assert found.mark is not None  # otherwise the worker would have ended
     ahead = found.offset - found.mark.offset
     if not ahead:
         return "is the next one"
-    # Without a note nobody knows what is finished above the mark.
+    # Without metadata, which events above the offset are finished is unknown.
     unless = "" if found.note is not None else ", unless it is finished: the commit does not say what is, above its offset"
     return f"waits for its turn, behind {counted(ahead, 'offset')} at most{unless}"
 
@@ -228,14 +228,14 @@ def _is_under_way(kept: AttemptEntry) -> bool:
 
 
 def _ended(found: EventFacts, one: Subscription) -> str | None:
-    """What is said of an event for which there is nothing to do, or not yet."""
+    """Describe an event that needs no work, or not yet."""
     refused = [dead_letter for dead_letter in found.dead_letters if not dead_letter.is_late]
     late = ", and has ended well after all" if len(refused) < len(found.dead_letters) else ""
     reason = escaped(refused[-1].reason) if refused else ""
     back = ""
     if refused and refused[-1].digest() in found.replayed:
         back = ", was replayed since, and is finished" if found.is_none_waiting else ", and was replayed since"
-    # An event that was put back has its former letter, and may have to be handled all the same.
+    # A replayed event still has its earlier dead letter, and may be unfinished nevertheless.
     is_letter = bool(refused) and (found.is_finished or found.kept is None)
     whose = f"is of another type, {shown(found.type)}: not for this subscriber"
     if not found.type:

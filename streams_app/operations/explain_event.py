@@ -1,4 +1,4 @@
-"""A topic that a subscriber reads, searched for one event: its log, and how far the group is in it."""
+"""Searches the topics of a subscriber for one event, and explains its state."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from streams_app.subscribers.state.offset_metadata import decoded
 from streams_app.subscribers.state.store import AttemptEntry
 
 Ranges: TypeAlias = Mapping[TP, tuple[int, int]]
-"""Partition → what of it: [begin, end)."""
+"""Partition → range of offsets [begin, end)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchScope:
-    """How far a search by id goes.
+    """Limits of a search by id.
 
     Attributes:
-        since_ms: What is finished is searched back to this time; None: not at all.
-        max_offsets: So many offsets are looked at; what is unfinished first.
-        show: Takes words, what is done, and of how much.
-        source: Only events with this ``ce_source``, within which ids are unique; None: with any.
+        since_ms: Finished events are searched back to this time; None: not at all.
+        max_offsets: Maximum number of searched offsets; unfinished ones come first.
+        show: Called with a text, the progress and the total.
+        source: Only events with this ``ce_source``, within which ids are unique; None: all.
     """
 
     since_ms: int | None
@@ -57,17 +57,17 @@ class SearchScope:
 
 
 def size_of(ranges: Ranges) -> int:
-    """How many offsets these ranges have (pure)."""
+    """Return the number of offsets in ranges (pure)."""
     return sum(end - begin for begin, end in ranges.values())
 
 
 def first_of(ranges: Ranges, max_offsets: int) -> dict[TP, tuple[int, int]]:
-    """The beginnings of ranges, ``max_offsets`` offsets together: each has the same share, or all that it has (pure)."""
+    """Return the beginnings of ranges with at most ``max_offsets`` offsets in total, in equal shares (pure)."""
     return {tp: (ranges[tp][0], ranges[tp][0] + share) for tp, share in _shares(ranges, max_offsets).items()}
 
 
 def last_of(ranges: Ranges, max_offsets: int) -> dict[TP, tuple[int, int]]:
-    """The ends of ranges, likewise (pure)."""
+    """Return the ends of ranges with at most ``max_offsets`` offsets in total, in equal shares (pure)."""
     return {tp: (ranges[tp][1] - share, ranges[tp][1]) for tp, share in _shares(ranges, max_offsets).items()}
 
 
@@ -80,7 +80,7 @@ def _shares(ranges: Ranges, max_offsets: int) -> dict[TP, int]:
 
 
 class EventLog:
-    """A topic of a subscriber, and how far its group is in it."""
+    """A topic of a subscriber, with the committed offsets of its group."""
 
     def __init__(
         self,
@@ -91,15 +91,15 @@ class EventLog:
         log_bounds: Ranges,
         high: Mapping[TP, int],
     ) -> None:
-        """Reads nothing yet.
+        """Create a log, without reading.
 
         Args:
-            settings: Of the application.
+            settings: Settings of the application.
             one: The subscriber.
-            consumer: Of :func:`.log_reader.log_reader`, of all partitions of the topic.
-            commits: What the group has committed.
-            log_bounds: Where the log of each partition begins, and how far it can be read.
-            high: High watermark of each partition: beyond that an open transaction hides what was acknowledged.
+            consumer: A consumer from :func:`.log_reader.log_reader`, assigned to all partitions of the topic.
+            commits: Committed offsets of the group.
+            log_bounds: First and last stable offset of each partition.
+            high: High watermark of each partition.
         """
         self._settings = settings
         self._one = one
@@ -112,10 +112,10 @@ class EventLog:
         self._replay_topic = again_topic(settings.app_id)
 
     async def at(self, tp: TP, offset: int) -> EventFacts:
-        """The event at an offset, whatever there is of it.
+        """Return the facts of the event at an offset, even if there is no record.
 
         Raises:
-            ConfigurationError: There is no such partition.
+            ConfigurationError: The partition does not exist.
         """
         if tp not in self._log_bounds:
             raise ConfigurationError([f"topic {tp.topic!r} has partitions 0 to {len(self._log_bounds) - 1}, not {tp.partition}"])
@@ -127,7 +127,7 @@ class EventLog:
         return self._found(tp, offset)
 
     async def with_id(self, wanted: str, scope: SearchScope) -> tuple[EventFacts | None, SearchedOffsets]:
-        """The first event with an id: of those from the committed offsets on, else of the newest ones below them."""
+        """Return the first event with an id from the committed offsets on, otherwise among the newest ones below them."""
         above = {tp: (self._from(tp), end) for tp, (_, end) in self._log_bounds.items()}
         at = {} if scope.since_ms is None else await self._offsets_at(scope.since_ms)
         below = {tp: (min(at.get(tp, begin), begin), begin) for tp, (begin, _) in above.items()}
@@ -151,16 +151,16 @@ class EventLog:
 
     @property
     def hidden(self) -> dict[TP, tuple[int, int]]:
-        """What open transactions hide of each partition; empty: nothing."""
+        """Return the range of each partition that open transactions hide; empty if there is none."""
         return {tp: (end, self._high[tp]) for tp, (_, end) in self._log_bounds.items() if self._high[tp] > end}
 
     async def hidden_with_id(self, consumer: AIOKafkaConsumer, wanted: str, scope: SearchScope) -> EventFacts | None:
-        """The first event with an id of those that open transactions hide.
+        """Return the first event with an id among those that open transactions hide.
 
         Args:
-            consumer: Of :func:`.log_reader.log_reader`, which reads what is not committed, too.
+            consumer: A consumer from :func:`.log_reader.log_reader` that also reads uncommitted records.
             wanted: The id.
-            scope: How much is looked at.
+            scope: Limits of the search.
         """
         async with aclosing(read_ranges(consumer, first_of(self.hidden, scope.max_offsets))) as read:
             async for batch in read:
@@ -170,14 +170,14 @@ class EventLog:
         return None
 
     async def of_dead_letter(self, tp: TP, offset: int, wanted: str) -> EventFacts:
-        """The event of a dead letter, of which the log may have nothing any more."""
+        """Return the facts of the event of a dead letter, whose record may be gone from the log."""
         begin, end = self._log_bounds.get(tp, (0, 0))
         if offset < end:
             return replace(await self.at(tp, offset), event_id=wanted)
         return EventFacts(tp, offset, begin, offset + 1, mark=self._marks.get(tp), event_id=wanted)
 
     def _from(self, tp: TP) -> int:
-        """What may be unfinished begins there."""
+        """Return the first offset that may be unfinished."""
         mark = self._marks.get(tp)
         return max(self._log_bounds[tp][0], 0 if mark is None else mark.offset)
 
@@ -186,7 +186,7 @@ class EventLog:
         return {TP(*tp): self._log_bounds[TP(*tp)][1] if at is None else at.offset for tp, at in found.items()}
 
     def _read(self, ranges: Ranges) -> AsyncGenerator[Batch, None]:
-        self._consumer.resume(*(TopicPartition(*tp) for tp in self._log_bounds))  # an earlier read has paused them
+        self._consumer.resume(*(TopicPartition(*tp) for tp in self._log_bounds))  # an earlier read paused them
         return read_ranges(self._consumer, ranges)
 
     def _is_wanted(self, tp: TP, record: Any, wanted: str, source: str | None) -> bool:
@@ -195,7 +195,7 @@ class EventLog:
         return self._id(tp, record) == wanted and (tp.topic != self._replay_topic or self._is_ours(tp, record.headers, ""))
 
     def _id(self, tp: TP, record: Any) -> str:
-        """Its id; of what was put back that of the event that it was."""
+        """Return the id of an event; for a replayed one, the id of the original event."""
         headers, position = record.headers, (tp.topic, tp.partition, record.offset)
         if tp.topic == self._replay_topic and (was := taken_apart(headers)) is not None:
             origin, headers = was
@@ -226,23 +226,23 @@ class EventLog:
 POSITION: Final = re.compile(r"([a-zA-Z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})", re.ASCII)
 MAX_DEAD_LETTERS: Final = 10
 CLOCKS_APART_MS: Final = 3_600_000
-"""So much later than its letter a record may be by the clock of its producer."""
+"""Maximum time by which a record may appear later than its dead letter, because producers have other clocks."""
 
 
 async def explain_event(settings: Settings, one: Subscription, which: str, clock: Clock, width: int, scope: SearchScope) -> str:
-    """What there is to say about one event of one subscriber: a verdict and five lines, each with its label.
+    """Explain one event of one subscriber: a verdict and five lines with a label each.
 
     Args:
-        settings: Where Redis, the broker and a worker are; only the broker has to answer.
+        settings: Settings of the application. Only the broker has to answer, not Redis or a worker.
         one: The subscriber.
         which: Id of the event, or TOPIC:PARTITION:OFFSET.
         clock: Wall clock.
         width: Columns of the terminal.
-        scope: How far an id is searched for.
+        scope: Limits of a search by id.
 
     Raises:
-        TryAgainError: The broker does not answer, or does not tell what the group has committed.
-        ConfigurationError: The subscriber does not read that topic, or there is no such partition.
+        TryAgainError: The broker does not answer, or does not return the committed offsets.
+        ConfigurationError: The subscriber does not read that topic, or the partition does not exist.
     """
     topics = [one.topic, again_topic(settings.app_id)]
     position = POSITION.fullmatch(which)
@@ -268,7 +268,7 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
 async def _searched(
     settings: Settings, one: Subscription, which: str, counts: Mapping[str, int], scope: SearchScope
 ) -> tuple[EventFacts | None, DeadLetterListing, list[SearchedOffsets]]:
-    """An event by its id, its dead letters, and what was searched: first of all what was put back and is not finished."""
+    """Search for an id; return the event, its dead letters and the searched parts. Unfinished replayed events come first."""
     searches: list[SearchedOffsets] = []
     for topic, far in ((again_topic(settings.app_id), replace(scope, since_ms=None)), (one.topic, scope)):
         if topic not in counts:
@@ -292,7 +292,7 @@ async def _searched(
 
 @asynccontextmanager
 async def _log(settings: Settings, one: Subscription, topic: str, counts: Mapping[str, int]) -> AsyncGenerator[EventLog, None]:
-    """A topic of the subscriber, open for reading."""
+    """Open a topic of the subscriber for reading."""
     tps = [TopicPartition(topic, number) for number in range(counts[topic])]
     commits = await committed(settings, one, [TP(*tp) for tp in tps])
     async with log_reader(settings.kafka, topic, range(counts[topic])) as consumer:
@@ -305,7 +305,7 @@ async def _log(settings: Settings, one: Subscription, topic: str, counts: Mappin
 async def _dead_letters(
     settings: Settings, one: Subscription, which: str, found: EventFacts | None, scope: SearchScope
 ) -> DeadLetterListing:
-    """The dead letters of an event, oldest first, with those that its copy has which a replay has put back."""
+    """Return the dead letters of an event and of its replayed copy, oldest first."""
     mine = Selection(settings.app_id, one.subscriber.name, kind="subscriber")
     if found is None:
         sources = frozenset(() if scope.source is None else {scope.source})
@@ -313,7 +313,7 @@ async def _dead_letters(
     if found.timestamp_ms:
         mine = replace(mine, since_ms=max(0, found.timestamp_ms - CLOCKS_APART_MS))
     here = replace(mine, positions=frozenset({(found.tp.partition, found.offset)}))
-    # What was put back has the same place in another topic, and its letters are in the same one.
+    # The dead letters of a replayed event are in the same topic and name the same original position.
     listed = _from(found.tp.topic, await _listed(settings, one, here, scope))
     if found.event_id and any(dead_letter.digest() in listed.replayed for dead_letter in listed.dead_letters):
         again = replace(mine, event_ids=frozenset({found.event_id}))
@@ -326,7 +326,7 @@ async def _listed(settings: Settings, one: Subscription, selection: Selection, s
     try:
         return await read_dead_letters(settings, one.dead_letters, selection, MAX_DEAD_LETTERS, scope.show)
     except ConfigurationError:
-        return DeadLetterListing([], frozenset(), frozenset(), 0)  # there is no such topic: nothing was ever refused
+        return DeadLetterListing([], frozenset(), frozenset(), 0)  # without the topic, nothing was ever rejected
 
 
 def _from(topic: str, listed: DeadLetterListing) -> DeadLetterListing:
@@ -334,7 +334,7 @@ def _from(topic: str, listed: DeadLetterListing) -> DeadLetterListing:
 
 
 async def _kept(settings: Settings, one: Subscription, found: EventFacts) -> EventFacts:
-    """The same with what Redis has of it; that it does not answer is told, and no fault of the command."""
+    """Add the state of the event in Redis. If Redis does not answer, the facts say so, and the command goes on."""
     keys = SubscriberKeys(settings.app_id, one.subscriber.name, *found.tp)
     try:
         async with redis_of(settings) as redis:

@@ -1,7 +1,7 @@
-"""Fills a store with groups that no record names: those that have not changed since their fold began.
+"""Fills a store with groups that have not changed since their fold began, so that no record names them.
 
-Whoever has the source knows which groups and names there are; they are given in the form of events, a line each. The values are the
-source's of now, under a version below that of every record: what a worker has written or will write is newer, whatever runs first.
+The operator lists groups and names, a line each, in the form of events. Their current values are read from the source and written
+under a version below that of every record: whatever a worker has written or will write is newer, in any order.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from streams_app.read_store.core.failures import AccessDeniedError
 from streams_app.settings import ReadStoreSettings, Settings
 
 LINES: Final = 500
-"""Of one step, at most."""
+"""Maximum number of lines of one step."""
 
 
 @dataclass(slots=True)
 class Filled:
-    """What was done.
+    """The result of a fill.
 
     Attributes:
-        lines: Lines read, without empty ones.
-        refused: Of them, those that are not usable or that the store cannot hold whole.
+        lines: Number of lines, without empty ones.
+        refused: Number of lines that are invalid, or that the store cannot hold completely.
     """
 
     lines: int = 0
@@ -41,7 +41,7 @@ class Filled:
 
 @dataclass(slots=True)
 class _Line:
-    """A line as a record of an output topic; its offset is the number of the line."""
+    """A line in the shape of a record of an output topic; its offset is the line number."""
 
     offset: int
     value: bytes | None
@@ -62,18 +62,18 @@ class Fill:
         on_refused: Callable[[int, str], None] = lambda *_: None,
         on_progress: Callable[[str, int, int | None], None] = lambda *_: None,
     ) -> None:
-        """Opens nothing yet.
+        """Prepare a fill, without connecting.
 
         Args:
-            settings: Of the application.
+            settings: Settings of the application.
             declared: The store.
-            fold: Whose groups they are; None: the store has one fold.
+            fold: Fold of the groups; None if the store has only one.
             clock: For the column ``updated_ms``.
-            on_refused: Called with the number of a line and why it is not taken, or not whole.
-            on_progress: Called now and then with words, what is done, and of how much.
+            on_refused: Called with the number of a rejected line and the reason.
+            on_progress: Called with a text, the progress and the total.
 
         Raises:
-            ConfigurationError: The store has no source that can be asked, or not this fold.
+            ConfigurationError: The store has no source, or not this fold.
         """
         if declared.source == "carried":
             carried = f'{declared.section}.source = "carried": values are in the records alone, there is no source to be asked'
@@ -89,15 +89,15 @@ class Fill:
         self._on_progress = on_progress
 
     async def run(self, lines: Iterable[bytes]) -> Filled:
-        """Writes what lines name; what is in the store stays, so it may be run again.
+        """Write the cells that lines name; cells in the store stay, so it may be repeated.
 
         Args:
             lines: JSON objects with the group fields and the changed field of the fold.
 
         Raises:
             ConfigurationError: The store has no tables.
-            AccessDeniedError: The store or its source refuses credentials or a right; likewise.
-            TryAgainError: The store or its source does not answer; the lines before are written.
+            AccessDeniedError: The store or its source rejects credentials, or a right is missing.
+            TryAgainError: The store or its source does not answer; earlier lines are written.
         """
         try:
             for batch in _batches(self._records(lines)):

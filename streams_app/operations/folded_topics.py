@@ -1,4 +1,4 @@
-"""The output topics of a read store's folds, read from their beginnings for a command: no consumer group, nothing committed."""
+"""Reads the output topics of a read store's folds from the beginning, without a consumer group or commits."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from streams_app.settings import ReadStoreSettings, Settings
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What a part of the records of one partition says has changed.
+    """The changes of consecutive records of one partition.
 
     Attributes:
         tp: The partition.
-        changes: One a cell, the newest of them.
+        changes: The newest change of each cell.
         begin: First offset of the part.
         end: The offset after its last one.
-        records: How many records it has, without those of before a reset that are left out.
-        rejected: Of them, those that are not folded records.
+        records: Number of records, without those that a reset excludes.
+        rejected: Number of records that are not folded records.
     """
 
     tp: TP
@@ -41,7 +41,7 @@ class Announced:
 
 
 class FoldedTopics:
-    """Reads what a store was told. Made by :meth:`opened`."""
+    """Reads the records of a store. Created by :meth:`opened`."""
 
     def __init__(self, expected: Mapping[str, Expected], readers: Sequence[AIOKafkaConsumer], asker: AIOKafkaConsumer) -> None:
         self._expected = expected
@@ -51,7 +51,7 @@ class FoldedTopics:
     @classmethod
     @asynccontextmanager
     async def opened(cls, settings: Settings, declared: ReadStoreSettings) -> AsyncIterator[Self]:
-        """Connects.
+        """Connect.
 
         Raises:
             ConfigurationError: A topic does not exist.
@@ -68,46 +68,46 @@ class FoldedTopics:
             readers = [
                 await stack.enter_async_context(log_reader(settings.kafka, topic, range(counts[topic]))) for topic in expected
             ]
-            # One beside them: asked where a topic ends, a consumer forgets how far it has read.
+            # A second consumer: asking for the end of a topic resets the position of a consumer.
             first = next(iter(expected))
             asker = await stack.enter_async_context(log_reader(settings.kafka, first, range(counts[first])))
             asker.assign([TopicPartition(topic, number) for topic in expected for number in range(counts[topic])])
             yield cls(expected, readers, asker)
 
     async def edges(self) -> dict[TP, tuple[int, int]]:
-        """Where each partition begins and ends now.
+        """Return the current bounds of each partition.
 
         Raises:
-            TryAgainError: Kafka does not say.
+            TryAgainError: Kafka does not answer.
         """
         tps = sorted(self._asker.assignment())
         ends, begins = await stable_ends(self._asker, tps), await self._asker.beginning_offsets(tps)
         return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
 
     async def read(self, ranges: Mapping[TP, tuple[int, int]], former: Mapping[TP, int]) -> AsyncGenerator[Announced, None]:
-        """Reads [begin, end) of each partition, each in its order, in parts as large as those that are synced at once.
+        """Yield [begin, end) of each partition in order, in parts of the size of a sync.
 
         Args:
-            ranges: What is read.
-            former: Partition → the offset below which records are of before the last reset. Those that carry values are left out;
-                others name cells, under a version below every one that was folded since.
+            ranges: The ranges to read.
+            former: Partition → offset below which records are older than the last reset. Those that carry values are skipped;
+                others name cells, under a version below every record that was folded since.
 
         Raises:
-            TryAgainError: Kafka does not go on.
+            TryAgainError: Kafka stops answering.
         """
         for reader in self._readers:
             mine = {TP(*tp): ranges[TP(*tp)] for tp in reader.assignment() if TP(*tp) in ranges}
-            reader.resume(*reader.assignment())  # those that were read to an end before
+            reader.resume(*reader.assignment())  # partitions that were read before
             async for batch in read_ranges(reader, mine):
                 end = min(batch.end, mine[batch.tp][1])
                 for part in _parts(batch, end):
                     yield self._announced(part, former.get(part.tp, 0))
 
     async def has_records(self, ranges: Mapping[TP, tuple[int, int]]) -> bool:
-        """Whether there is a record in any range: the last offsets of a log may be markers of transactions.
+        """Return whether any range has a record: the last offsets of a log may be transaction markers.
 
         Raises:
-            TryAgainError: Kafka does not go on.
+            TryAgainError: Kafka stops answering.
         """
         async with aclosing(self.read(ranges, {})) as parts:
             async for part in parts:
@@ -132,7 +132,7 @@ class FoldedTopics:
 
 
 def _parts(batch: Batch, end: int) -> Iterator[Batch]:
-    """A batch in parts that follow one another; the last one ends at ``end``, whatever the log skips before it."""
+    """Divide a batch into consecutive parts; the last one ends at ``end``, even if the log skips offsets before it."""
     begin, taken = batch.begin, list(steps(batch.records)) or [[]]
     for at, records in enumerate(taken):
         until = taken[at + 1][0].offset if at + 1 < len(taken) else end

@@ -1,6 +1,6 @@
-"""The open groups, for the page ``/groups`` and the command ``streams-app groups list``.
+"""Lists the open groups, for the page ``/groups`` and the command ``streams-app groups list``.
 
-Redis is read in bounded pages, and nothing is changed; nothing here stands on the path of events.
+Redis is read in bounded pages, without changing anything. Event processing does not use this module.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from streams_app.settings import Settings
 
 MAX_ROWS: Final = 10_000
 MAX_SCANNED: Final = 100_000
-"""Most groups of one shard that are looked at for an order that Redis does not keep."""
+"""Maximum number of groups of one shard that are read for an order that Redis does not keep."""
 
 WORKER_SCANNED: Final = 10_000
-"""Most groups of one shard that a worker looks at for its page: busy groups may hide a few that are quiet."""
+"""Maximum number of groups of one shard that a worker reads for its page: busy groups may hide a few quiet ones."""
 
 PAGE: Final = 1_000
 PARTITIONS_ASKED: Final = 1_000
@@ -46,7 +46,7 @@ SORTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StoredShard:
-    """One shard with state, and the time it lives by."""
+    """A shard with state, and its clock."""
 
     app_id: str
     fold: Fold
@@ -54,15 +54,15 @@ class StoredShard:
     clock_ms: int
     fence: int
     late_ms: int = 0
-    """By how much the record time of ``sessions`` is behind the clock: holds are counted from record times."""
+    """How far the record time of ``sessions`` is behind the clock: ``max_hold`` counts from record times."""
 
     def quiet_in_ms(self, silent_from_ms: float) -> int:
-        """How long until a group that has been silent since then is due, in ms; 0 or less: it is due."""
+        """Return the time in ms until a group that has been quiet since then is due; 0 or less if it is due."""
         return int(silent_from_ms) + self.fold.quiet_period_ms - self.clock_ms
 
     @property
     def keys(self) -> ShardKeys:
-        """The keys of the shard in Redis."""
+        """The Redis keys of the shard."""
         return shard_keys(self.app_id, self.fold.name, self.fold.source, self.partition)
 
     def __str__(self) -> str:
@@ -70,17 +70,17 @@ class StoredShard:
 
 
 def group_text(member: bytes) -> str:
-    """A group key as people read it: bytes that are no text are escaped."""
+    """Format a group key for display; bytes that are not text are escaped."""
     return canonical_bytes(member).decode("utf-8", "backslashreplace")
 
 
 @asynccontextmanager
 async def redis_of(settings: Settings) -> AsyncIterator[Redis]:
-    """A connection to Redis for one command.
+    """Connect to Redis for one command.
 
     Raises:
         TryAgainError: Redis does not answer.
-        ConfigurationError: Redis refuses the connection by the settings, see :func:`.why_unreachable`.
+        ConfigurationError: Redis rejects the connection, see :func:`.why_unreachable`.
     """
     redis = connect_briefly(settings.redis)
     try:
@@ -92,17 +92,17 @@ async def redis_of(settings: Settings) -> AsyncIterator[Redis]:
 
 
 async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[bytes, float]]) -> list[dict[str, Any]]:
-    """The rows of open groups, for people and programs.
+    """Return the rows of open groups, for display and as JSON.
 
     Args:
         redis: Client of the application's Redis.
         shard: The shard of the groups.
-        members: Members of the groups with their timers.
+        members: Members with their timers.
 
     Returns:
-        One dict a group that is still open: fold, source, partition, group (the key of its records as text), key (the same with its
-        JSON type, so that ``1`` and ``"1"`` differ), events, names (how many), first_offset, last_offset, first_event_ms and
-        last_event_ms (record time), quiet_in_ms, hold_in_ms (0 or less: the group is due).
+        One dict for each group that is still open: fold, source, partition, group (the key of its records as text), key (the same
+        with its JSON type, so that ``1`` and ``"1"`` differ), events, names (their number), first_offset, last_offset,
+        first_event_ms and last_event_ms (record time), quiet_in_ms, hold_in_ms (0 or less: the group is due).
     """
     fold, keys = shard.fold, shard.keys
     async with redis.pipeline(transaction=False) as pipe:
@@ -139,10 +139,10 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
 async def groups_of_worker(
     shards: Sequence[Shard], settings: Settings, redis: Redis, fold: str | None, limit: int
 ) -> list[dict[str, Any]]:
-    """Open groups of this worker's partitions, longest quiet first; not all are looked at, as the worker has more to do.
+    """Return open groups of this worker's partitions, longest quiet first; a bounded number of groups is read.
 
     Raises:
-        UnknownFoldError: No such fold is declared.
+        UnknownFoldError: The fold is not declared.
     """
     declared = [known.name for known in settings.folds]
     if fold is not None and fold not in declared:
@@ -158,13 +158,13 @@ async def groups_of_worker(
 
 
 async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort: str = "quiet") -> list[dict[str, Any]]:
-    """Open groups of the application, whichever worker holds them, or none.
+    """Return open groups of the application, with or without a running worker.
 
     Args:
         settings: Settings of the application.
-        fold: Name of the fold whose groups are wanted; None: of all folds.
-        limit: Number of rows at most.
-        sort: One of :data:`SORTS`. Orders that Redis does not keep look at 100 000 groups of a partition at most.
+        fold: Name of the fold; None: all folds.
+        limit: Maximum number of rows.
+        sort: One of :data:`SORTS`. For an order that Redis does not keep, at most 100 000 groups of a partition are read.
 
     Raises:
         TryAgainError: Redis does not answer.
@@ -174,14 +174,14 @@ async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort
 
 
 async def open_in_redis(settings: Settings, fold: str | None) -> int:
-    """How many groups are open, of one fold or of all declared ones."""
+    """Count the open groups of one fold, or of all declared ones."""
     async with redis_of(settings) as redis:
         stored = await stored_shards(redis, settings, fold)
         return sum([await redis.zcard(shard.keys.first) for shard in stored])
 
 
 async def stored_shards(redis: Redis, settings: Settings, fold: str | None) -> list[StoredShard]:
-    """The shards that have state, of one fold or of all declared ones."""
+    """Return the shards with state, of one fold or of all declared ones."""
     stored: list[StoredShard] = []
     for declared in settings.folds:
         if fold is None or declared.name == fold:
@@ -190,7 +190,7 @@ async def stored_shards(redis: Redis, settings: Settings, fold: str | None) -> l
 
 
 async def _stored_shards(redis: Redis, app_id: str, fold: Fold) -> list[StoredShard]:
-    """The shards of one fold that have state. Partitions are numbered from 0, so they are asked for and not scanned for."""
+    """Return the shards of one fold that have state. Partitions are numbered from 0, so no scan of Redis is needed."""
     stored: list[StoredShard] = []
     begin = 0
     while True:
@@ -213,14 +213,14 @@ async def _stored_shards(redis: Redis, app_id: str, fold: Fold) -> list[StoredSh
 async def collect(
     redis: Redis, stored: Sequence[StoredShard], limit: int, sort: str, scanned: int = MAX_SCANNED
 ) -> list[dict[str, Any]]:
-    """The first open groups of some shards, in one of the orders of :data:`SORTS`; rows as of :func:`rows_of`.
+    """Return the first open groups of shards in one of the orders of :data:`SORTS`, as rows of :func:`rows_of`.
 
     Args:
         redis: Client of the application's Redis.
-        stored: Shards whose groups are wanted.
-        limit: Number of rows at most.
+        stored: The shards.
+        limit: Maximum number of rows.
         sort: One of :data:`SORTS`.
-        scanned: Number of groups of one shard that are looked at, at most.
+        scanned: Maximum number of groups of one shard that are read.
     """
     limit = min(limit, MAX_ROWS)
     column, descending = SORTS[sort]
@@ -240,7 +240,7 @@ async def collect(
 
 
 async def outbox_counts(redis: Redis, shard: StoredShard) -> dict[bytes, int]:
-    """How many records of each group wait to be sent, of the first of the outbox."""
+    """Count the unsent records of each group, among the first ones of the outbox."""
     packed: Any = await redis.zrange(shard.keys.outbox, 0, SCAN_OUTBOX - 1)
     counts: dict[bytes, int] = {}
     for entry in packed:
@@ -253,14 +253,14 @@ _Pages = AsyncIterator[tuple[list[tuple[bytes, float]], float]]
 
 
 async def _by_timer(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
-    """Pages of members with their timers; with each page how soon those behind it are due at the earliest, in ms.
+    """Yield pages of members with their timers, each with the earliest due time of later pages, in ms.
 
-    Pages are read by score and not by rank: the owner moves timers meanwhile, and with them the ranks of others.
+    Pages are read by score, not by rank: the owner moves timers meanwhile, which shifts the ranks of others.
     """
     after, ties = float("-inf"), 0
     seen: set[bytes] = set()
     while len(seen) < scanned:
-        # Groups that share the last timer are read once more: some before them may have left, and the others moved up.
+        # Groups that share the last timer are read again: some may have left, and others moved up.
         found: Any = await redis.zrangebyscore(shard.keys.due, after, "+inf", start=0, num=ties + PAGE, withscores=True)
         fresh = [pair for pair in found if pair[0] not in seen]
         if found:
@@ -273,7 +273,7 @@ async def _by_timer(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
 
 
 async def _by_opening(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
-    """Pages of members with their timers, in the order in which they were opened."""
+    """Yield pages of members with their timers, in the order in which they were opened."""
     for begin in range(0, scanned, PAGE):
         members: Any = await redis.zrange(shard.keys.first, begin, min(begin + PAGE, scanned) - 1)
         timers: Any = await redis.zmscore(shard.keys.due, members) if members else []
@@ -283,16 +283,16 @@ async def _by_opening(redis: Redis, shard: StoredShard, scanned: int) -> _Pages:
 
 
 ASKED: Final = 1_000
-"""Groups of which Redis is asked at once."""
+"""Number of groups of one request to Redis."""
 
 
 async def open_groups(settings: Settings, fold: str, columns: Collection[str]) -> set[str]:
-    """Those of some groups that are open now.
+    """Return which of some groups are open now.
 
     Args:
         settings: Settings of the application.
         fold: Name of the fold.
-        columns: Groups as the column ``group_key`` has them.
+        columns: Groups as in the column ``group_key``.
 
     Raises:
         TryAgainError: Redis does not answer.
@@ -300,7 +300,7 @@ async def open_groups(settings: Settings, fold: str, columns: Collection[str]) -
     members: dict[bytes, str] = {}
     for column in columns:
         group = group_of(column)
-        with suppress(BadEventError):  # its key was no UTF-8, and the column only tells how it reads
+        with suppress(BadEventError):  # its key was not UTF-8, and the column has only its display form
             members[member_of(group if isinstance(group, tuple) else (group,))] = column
     found: set[bytes] = set()
     async with redis_of(settings) as redis:
@@ -310,6 +310,6 @@ async def open_groups(settings: Settings, fold: str, columns: Collection[str]) -
                 asked: Any = left[begin : begin + ASKED]
                 timers: Any = await redis.zmscore(shard.keys.due, asked)
                 found.update(member for member, timer in zip(asked, timers, strict=True) if timer is not None)
-            # Afterwards: a group leaves the timers for the outbox.
+            # After the timers: a group moves from the timers to the outbox.
             found.update(members.keys() & (await outbox_counts(redis, shard)).keys())
     return {members[member] for member in found}

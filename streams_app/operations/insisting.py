@@ -1,4 +1,4 @@
-"""Calls that are worth a few tries: a store that is locked, a server that has just been started again."""
+"""Retries of a call: for a store that is locked, or a server that has just restarted."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from streams_app.read_store.core.failures import AccessDeniedError, TooSlowError
 T = TypeVar("T")
 
 MOST_FAILURES: Final = 5
-"""In about six seconds; beyond that somebody has to look."""
+"""Number of attempts, within about six seconds; a longer outage needs an operator."""
 
 MOST_TOO_SLOW: Final = 12
-"""Of a batch that takes too long, which is halved each time: a page of cells becomes one cell."""
+"""Number of attempts of a batch that times out; it is halved each time, until a page of cells becomes one cell."""
 
 
 async def insisted(call: Callable[[], Awaitable[T]]) -> T:
-    """What a call returns, tried again a few times.
+    """Return the result of a call, retried a few times.
 
     Raises:
-        AccessDeniedError: It fails for credentials or rights; no second try mends them.
-        TryAgainError: It fails each time; that of the last one.
+        AccessDeniedError: Credentials or rights are wrong; no retry mends them.
+        TryAgainError: The last attempt failed, too.
     """
     backoff = Backoff(first_seconds=0.2, longest_seconds=5.0)
     while True:

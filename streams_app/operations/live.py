@@ -1,4 +1,4 @@
-"""What live views hold of a page, as a hub would show it, and why; and how the state of a view is removed."""
+"""Shows what live views have of a page, as a hub would, and why; removes the state of a view."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from streams_app.operations.groups import redis_of
 from streams_app.settings import LiveView, Settings
 
 MOST_SHOWN: Final = 1_000
-"""Items of a page that are read of each partition."""
+"""Number of items of a page that are read from each partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageOfView:
-    """What one view shows of a page.
+    """The state of a page in one view.
 
     Attributes:
         view: The view.
-        state: As it is shown.
-        why: Why it is not ``ok``, in words; empty where it is.
-        items: Items of the page, newest first, also of a count; tabs of presence with the time at which each lapses.
-        next_ms: When the oldest of all items leaves; None: there is none.
-        now_ms: By the clock of Redis.
+        state: The state that a hub sends.
+        why: Why it is not ``ok``; empty if it is.
+        items: Items of the page, newest first, also for a count; for presence, tabs with the time at which each expires.
+        next_ms: When the oldest item expires; None: there is none.
+        now_ms: Clock of Redis.
     """
 
     view: LiveView
@@ -53,16 +53,16 @@ class PageOfView:
 
 
 async def page_of_views(settings: Settings, page: str, names: Sequence[str] = (), most: int = MOST_SHOWN) -> list[PageOfView]:
-    """What a page shows of views.
+    """Read the state of a page in views.
 
     Args:
         settings: Settings of the application.
         page: Name of the page.
-        names: Views; none: all.
-        most: Items that are returned of each, at most.
+        names: Names of views; empty: all.
+        most: Maximum number of items of each.
 
     Raises:
-        ConfigurationError: There is no such view.
+        ConfigurationError: A view does not exist.
         TryAgainError: Redis does not answer.
     """
     views = [settings.live_view(name) for name in names] or list(settings.live)
@@ -88,13 +88,13 @@ async def _page_of(redis: Redis, app_id: str, view: LiveView, page: str, most: i
 
 
 def _as_shown(view: LiveView, pages: Sequence[ShardPage]) -> list[ShardPage]:
-    """Without what a page is not sent."""
+    """Return a state without what is not sent to a page."""
     most = view.show if view.kind == "list" else 0
     return [ShardPage(page.version, page.count, page.items[:most]) for page in pages]
 
 
 async def shards_of(redis: Redis, app_id: str, view: LiveView) -> list[ViewKeys]:
-    """The shards of a view, as many as the first one says; that one alone where no worker has ever run."""
+    """Return the shards of a view, as many as the first one names; only the first one if no worker has ever run."""
     first = view_keys(app_id, view.name, view.source, 0)
     _, (head,) = await heads_of(redis, [first])
     count = 1 if head is None else max(1, head.partitions)
@@ -111,7 +111,7 @@ async def _present(redis: Redis, app_id: str, view: LiveView, page: str, most: i
 
 
 def why(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> str:
-    """Why a view is not ``ok``, in words (pure)."""
+    """Explain why a view is not ``ok`` (pure)."""
     state, since_ms = state_of(heads, now_ms, expiry_ms)
     if state == "reading":
         missing = [number for number, head in enumerate(heads) if head is None]
@@ -131,15 +131,15 @@ def why(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> str:
 
 
 async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
-    """Every key of a view, which need not be declared any more; those with its marks first.
+    """List every key of a view, which need not be declared any more; those with its fence come first.
 
     Raises:
-        ConfigurationError: No view can have this name, or there is nothing of it.
+        ConfigurationError: No view can have this name, or it has no keys.
         TryAgainError: Redis does not answer.
     """
     known = ", ".join(view.name for view in settings.live) or "none"
     if not FOLD_NAME.fullmatch(name):
-        # The name becomes part of a pattern for Redis, in which "*" would be every view there is.
+        # The name becomes part of a Redis pattern, in which "*" would match every view.
         raise ConfigurationError([f"{name!r} is not the name of a live view (a-z, 0-9, _ and -); declared are: {known}"])
     async with redis_of(settings) as redis:
         patterns = (view_pattern(settings.app_id, name), presence_pattern(settings.app_id, name))
@@ -150,7 +150,7 @@ async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
 
 
 async def stored_sources(settings: Settings) -> dict[str, set[str]]:
-    """View → topics of which Redis holds its state, also of views that are not declared any more.
+    """Return view → topics of its state in Redis, also for views that are not declared any more.
 
     Raises:
         TryAgainError: Redis does not answer.
@@ -164,12 +164,12 @@ async def stored_sources(settings: Settings) -> dict[str, set[str]]:
 
 
 async def remove_keys(settings: Settings, keys: Sequence[bytes]) -> None:
-    """Removes the keys of a view, also of one that workers keep: they read it again, from nothing.
+    """Remove the keys of a view. Workers that run it rebuild it from nothing.
 
-    A state goes by the script with which workers drop one. What was listed as its keys may be those of a newer state by now.
+    The script with which workers drop a state removes it, because the listed keys may belong to a newer state by now.
 
     Raises:
-        TryAgainError: Redis does not answer; it may be repeated.
+        TryAgainError: Redis does not answer. It may be repeated.
     """
     shards = dict.fromkeys(filter(None, map(_shard_of, keys)))
     async with redis_of(settings) as redis:
@@ -183,7 +183,7 @@ async def remove_keys(settings: Settings, keys: Sequence[bytes]) -> None:
 
 
 def _shard_of(key: bytes) -> ViewKeys | None:
-    """The keys of the partition whose state a key belongs to; None: it is of presence, or of another version of the state."""
+    """Return the keys of the shard to which a key belongs; None for a key of presence, or of another version of the state."""
     tag, _, rest = key.removeprefix(b"{").partition(b"}:")
     app_id, view, *place = tag.decode().split("/")
     if not place or not rest.startswith(f"{STATE_VERSION}:".encode()):
@@ -193,7 +193,7 @@ def _shard_of(key: bytes) -> ViewKeys | None:
 
 
 def lines_of(found: PageOfView) -> list[str]:
-    """What is told of one view, for people (pure)."""
+    """Describe a view in lines (pure)."""
     view, state = found.view, found.state
     contents = "nothing to show" if state.count is None else f"{counted(state.count, 'item')}{' or more' if state.more else ''}"
     lines = [f"{view.name} ({view.kind}): {state.state}, {contents}"]

@@ -1,7 +1,7 @@
-"""What happened before is produced to the source of a live view, with the timestamps at which it happened.
+"""Imports past events into the source of a live view, with their own timestamps.
 
-An import is records in the log: it outlives a loss of Redis, and a later removal comes after it. Everybody who reads the topic
-reads it, too. The file is read twice: nothing is sent before every line is known to be right.
+An import consists of records in the log: it survives a loss of Redis, and a later removal comes after it. Every other consumer of
+the topic reads it, too. The file is read twice: nothing is sent before every line is valid.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from streams_app.subscribers.declaration.subscription import subscriptions_of
 SHOWN_FAULTS: Final = 20
 PARALLEL: Final = 500
 ATTEMPTS: Final = 5
-"""For lines that the broker refuses because of others."""
+"""Placeholder error of lines that the broker rejects because of an earlier one."""
 
 FIELDS: Final = frozenset({"key", "time", "value", "headers"})
 LOG_APPEND_TIME: Final = "LogAppendTime"
 OLDEST_TAKEN: Final = ("message.timestamp.before.max.ms", "message.timestamp.difference.max.ms")
-"""Settings of a topic that bound how old a record may be; the second is that of Kafka before 3.6, and yields to the first."""
+"""Topic settings that limit the age of a record; the second one is of Kafka before 3.6, and the first one takes precedence."""
 
 ANY_AGE: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
 class ImportPlan:
-    """What an import would do.
+    """The effect of an import.
 
     Attributes:
-        lines: Records to be sent.
-        put: Items that the view would show.
-        removed: Items that it would remove.
-        other: Records that are not for this view, and late: older than its expiry.
-        late: See ``other``.
-        unkept: Older than ``retention.ms`` of the topic: the broker removes them soon.
-        kept_ms: That retention; None: there is no limit.
+        lines: Number of records to send.
+        put: Number of items that the view would show.
+        removed: Number of items that the view would remove.
+        other: Number of records that are not for this view.
+        late: Number of records that are older than the expiry of the view.
+        unkept: Number of records older than ``retention.ms`` of the topic, which the broker removes soon.
+        kept_ms: That retention; None: unlimited.
         oldest_ms: Oldest timestamp.
-        readers: Who else of this application reads the topic, in words.
+        readers: Other components of this application that read the topic, as text.
     """
 
     lines: int = 0
@@ -67,18 +67,18 @@ class ImportPlan:
 
 @dataclass(slots=True)
 class BadLines:
-    """What is wrong with lines: the first ones in words, and the number of all.
+    """The invalid lines of a file.
 
     Attributes:
-        shown: See above.
-        count: See above.
+        shown: Descriptions of the first ones.
+        count: Number of all.
     """
 
     shown: list[str] = field(default_factory=list)
     count: int = 0
 
     def add(self, number: int, text: str) -> None:
-        """Adds a line."""
+        """Add a line."""
         self.count += 1
         if len(self.shown) < SHOWN_FAULTS:
             self.shown.append(f"line {number}: {text}")
@@ -86,12 +86,12 @@ class BadLines:
 
 @dataclass(frozen=True, slots=True)
 class _Ages:
-    """How old a record of a topic may be.
+    """Limits of a topic on the age of records.
 
     Attributes:
-        setting: The setting of the topic that says what it takes.
-        taken_ms: What it says.
-        kept_ms: Retention; None: there is no limit.
+        setting: The topic setting that limits timestamps.
+        taken_ms: Its value.
+        kept_ms: Retention; None: unlimited.
     """
 
     setting: str = ""
@@ -101,7 +101,7 @@ class _Ages:
 
 @dataclass(frozen=True, slots=True)
 class _ImportRecord:
-    """A line as the record that it will be."""
+    """A line in the shape of the record that will be sent."""
 
     outgoing: Outgoing
 
@@ -123,11 +123,11 @@ class _ImportRecord:
 
 
 async def plan_import(settings: Settings, name: str, path: Path, clock: Clock) -> ImportPlan:
-    """Checks every line, and the topic.
+    """Check every line, and the topic.
 
     Raises:
-        ConfigurationError: There is no such view of a topic, or no such topic; the topic takes no timestamps, or none that are so
-            old; or lines are wrong, the first of which are named.
+        ConfigurationError: The view or its topic does not exist, or the view has no topic; the topic does not accept such
+            timestamps; or lines are invalid, the first of which are named.
         TryAgainError: Kafka does not answer.
     """
     view = view_of_topic(settings, name)
@@ -147,11 +147,11 @@ async def plan_import(settings: Settings, name: str, path: Path, clock: Clock) -
 
 
 async def send_import(settings: Settings, name: str, path: Path, plan: ImportPlan) -> None:
-    """Produces all lines.
+    """Produce all lines.
 
     Raises:
-        ConfigurationError: The topic does not take one of them; the message says from which line to go on.
-        TryAgainError: Some were not acknowledged; the message says the same.
+        ConfigurationError: The topic rejects a line; the message names the line from which to continue.
+        TryAgainError: Some lines were not acknowledged; the message names the line from which to continue.
     """
     view = view_of_topic(settings, name)
     producer = AckedProducer(settings.kafka, client_id="streams-app-import")
@@ -170,17 +170,17 @@ async def send_import(settings: Settings, name: str, path: Path, plan: ImportPla
 
 
 async def _send(producer: AckedProducer, batch: Mapping[int, Outgoing], sent: int, lines: int, view: LiveView) -> int:
-    """Produces lines, by their numbers.
+    """Produce lines by their numbers.
 
     Raises:
-        ConfigurationError: The topic does not take one of them.
-        TryAgainError: One was not acknowledged.
+        ConfigurationError: The topic rejects a line.
+        TryAgainError: A line was not acknowledged.
     """
     outcomes: dict[int, BaseException | None] = dict.fromkeys(batch)
     left = batch
     for _ in range(ATTEMPTS):
         outcomes |= zip(left, await producer.send(list(left.values())), strict=True)
-        # The broker has appended none of these: it had refused something before, and misses the numbers of that.
+        # The broker appended none of these: it rejected an earlier record, so their sequence numbers do not follow.
         left = {number: batch[number] for number, error in outcomes.items() if isinstance(error, OutOfOrderSequenceNumber)}
         if not left:
             break
@@ -188,7 +188,7 @@ async def _send(producer: AckedProducer, batch: Mapping[int, Outgoing], sent: in
     if not failed:
         return len(batch)
     first = min(failed)
-    # What the client itself says, such as that time is up, is no answer of the broker's, whatever aiokafka calls it.
+    # An error of the client, such as a timeout, is not an answer of the broker, whatever its class.
     refused = {at: error for at, error in failed.items() if at not in left and _is_refusal(error)}
     number, error = next(iter((refused or failed).items()))
     done = (
@@ -209,10 +209,10 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def view_of_topic(settings: Settings, name: str) -> LiveView:
-    """A view that has a source.
+    """Return a view that has a source.
 
     Raises:
-        ConfigurationError: There is no such view, or it is of presence.
+        ConfigurationError: The view does not exist, or shows presence.
     """
     view = settings.live_view(name)
     if not view.is_of_topic:
@@ -221,7 +221,7 @@ def view_of_topic(settings: Settings, name: str) -> LiveView:
 
 
 def readers_of(settings: Settings, view: LiveView) -> list[str]:
-    """Who else of the application reads the source of a view, in words."""
+    """Describe which other components of the application read the source of a view."""
     source = view.source
     found = [f"fold {fold.name}" for fold in settings.folds if fold.source == source]
     outputs = {fold.name for fold in settings.folds if fold.output == source}
@@ -234,7 +234,7 @@ def readers_of(settings: Settings, view: LiveView) -> list[str]:
 
 
 def _ages_of(config: Mapping[str, str]) -> _Ages:
-    """What the configuration of a topic says of the age of records; nothing where the broker does not tell it (pure)."""
+    """Return the limits of a topic from its configuration; empty if the broker does not return it (pure)."""
     limits = [(name, int(config.get(name, ANY_AGE))) for name in OLDEST_TAKEN]
     setting, taken_ms = next(((name, limit_ms) for name, limit_ms in limits if limit_ms != ANY_AGE), ("", ANY_AGE))
     kept_ms = int(config.get("retention.ms", NO_RETENTION_LIMIT))
@@ -275,7 +275,7 @@ def _checked(settings: Settings, view: LiveView, path: Path, now_ms: int, ages: 
 
 
 def _refuse(path: Path, view: LiveView, faults: BadLines, too_old: BadLines, ages: _Ages) -> None:
-    """Raises where any line is wrong.
+    """Raise if any line is invalid.
 
     Raises:
         ConfigurationError: See :func:`plan_import`.
@@ -291,7 +291,7 @@ def _refuse(path: Path, view: LiveView, faults: BadLines, too_old: BadLines, age
 
 
 def _read_lines(path: Path, topic: str, faults: BadLines | None = None) -> Iterator[tuple[int, _ImportRecord]]:
-    """The lines of a file with their numbers; without ``faults`` all are known to be right."""
+    """Yield the lines of a file with their numbers; without ``faults`` all are known to be valid."""
     try:
         with path.open("rb") as file:
             for number, text in enumerate(file, 1):

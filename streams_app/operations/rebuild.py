@@ -1,9 +1,9 @@
-"""Fills a new store beside the one in use and puts it in its place, while workers and readers go on.
+"""Fills a new store beside the one in use and switches to it, while workers and readers continue.
 
-The new store gets everything the folded topics hold, with the values of now, and then the cells of the store in use whose records
-retention has removed. It takes the other's place once it has passed everything the other has taken, so that no value goes back;
-workers find the new progress with their next transaction and go on from there. Until that moment nothing of the store in use is
-touched: a rebuild that is killed leaves a table beside it, which the next one removes.
+The new store gets everything in the folded topics, with current values, and then the cells of the store in use whose records
+retention has removed. The switch happens once the new store has passed everything the other one has applied, so that no value goes
+back; workers find the new progress with their next transaction and continue from there. Until then the store in use is not changed:
+a rebuild that is killed leaves a table beside it, which the next one removes.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from streams_app.read_store.targets.rebuilding import FORMER, OvertakenError, op
 from streams_app.settings import ReadStoreSettings, Settings
 
 MOST_TRIES: Final = 100
-"""Of the switch: each fails only because a worker was a moment ahead."""
+"""Number of attempts to switch: each fails only if a worker was ahead for a moment."""
 
 FREE_TRIES: Final = 3
-"""Of them, those that do not let workers wait."""
+"""Number of these attempts that do not block workers."""
 
 ALONE: Final = "there is no store in use of this form: what retention has removed from the topics will not be in the new one"
 
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What was done.
+    """The result of a rebuild.
 
     Attributes:
-        records: Folded records read.
-        kept: Cells taken from the store in use, as no record of them is left or it has a newer one.
-        refused: Cells that the store can never hold.
-        rejected: Records that are not folded records.
-        is_alone: There was no store in use that could be read.
+        records: Number of folded records that were read.
+        kept: Number of cells taken from the store in use, because they have no record left, or a newer version.
+        refused: Number of cells that the store can never hold.
+        rejected: Number of records that are not folded records.
+        is_alone: Whether there was no readable store in use.
     """
 
     records: int = 0
@@ -79,17 +79,17 @@ class Rebuild:
         on_found: Callable[[str], None] = lambda _: None,
         on_progress: Callable[[str, int, int | None], None] = lambda *_: None,
     ) -> None:
-        """Opens nothing yet.
+        """Prepare a rebuild, without connecting.
 
         Args:
-            settings: Of the application.
+            settings: Settings of the application.
             declared: The store.
             clock: For the column ``updated_ms``.
-            on_found: Called before anything is filled with what is to be known, a sentence each.
-            on_progress: Called now and then with words, what is done, and of how much.
+            on_found: Called before the fill with facts that an operator should know, a sentence each.
+            on_progress: Called with a text, the progress and the total.
 
         Raises:
-            ConfigurationError: The store or its source cannot be used, or not for this.
+            ConfigurationError: The store or its source cannot be used for a rebuild.
         """
         self.done = Rebuilt()
         self._settings = settings
@@ -106,11 +106,11 @@ class Rebuild:
         self._beside = {put_back_into(declared.dead_letters), *map(reset_of, declared.folds)}
 
     async def run(self) -> Rebuilt:
-        """Fills and switches.
+        """Fill the new store and switch to it.
 
         Raises:
-            ConfigurationError: A topic does not exist, or something could not follow the switch.
-            TryAgainError: The store, its source or Kafka does not answer, or another rebuild is under way; nothing was switched.
+            ConfigurationError: A topic does not exist, or a dependent object would not survive the switch.
+            TryAgainError: The store, its source or Kafka does not answer, or another rebuild is in progress; nothing was switched.
         """
         try:
             async with FoldedTopics.opened(self._settings, self._declared) as topics:
@@ -138,13 +138,13 @@ class Rebuild:
         try:
             return bool(await insisted(self._old.missing))
         except ConfigurationError:
-            return True  # the table is of another shape
+            return True  # the table has other columns
 
     async def _begin(self, tp: TP, offset: int) -> None:
         await insisted(lambda: self._new.begin(tp, offset, self._clock.now_ms()))
 
     async def _read(self, topics: FoldedTopics, edges: Mapping[TP, tuple[int, int]]) -> None:
-        """Takes what the topics hold up to their ends."""
+        """Apply the topics up to their ends."""
         ranges = {tp: (self._stands[tp], end) for tp, (_, end) in edges.items() if tp in self._stands}
         total, done = left_of(edges, self._stands), 0
         async for part in topics.read(ranges, self._former):
@@ -166,29 +166,29 @@ class Rebuild:
         self._stands[part.tp] = part.end
 
     async def _refused(self, changes: Sequence[CellChange], step: ProgressStep) -> Collection[Cell]:
-        """Writes changes, unless the store finds out only now that it can never hold some of them: those."""
+        """Write changes; return those that the store turns out to be unable to hold, in which case nothing is written."""
         try:
             await insisted(lambda: self._writer.apply(changes, step))
         except NotStorableError as error:
             if not error.cells:
-                raise  # nothing can be left out, and nothing was written
+                raise  # no single row is to blame, and nothing was written
             return error.cells.keys()
         return ()
 
     async def _possible(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Changes with values of now, without those the store can never hold."""
+        """Return changes with current values, without those that the store can never hold."""
         current, _ = await insisted(lambda: self._source.of(changes))
         possible = [change for change in current if self._new.refusal(change) is None]
         self.done.refused += len(changes) - len(possible)
         return possible
 
     async def _keep(self) -> None:
-        """Takes from the store in use what the topics do not tell."""
+        """Copy the cells of the store in use that the topics do not have."""
         if self.done.is_alone:
             return
         progress = await insisted(self._old.progress)
         resets = progress.keys() & set(map(former_end_of, self._stands))
-        # As it was before the first cell is looked at: what comes later is noticed at the switch.
+        # Read before the first cell: later changes are noticed at the switch.
         for what in self._beside | resets:
             await self._begin(what, progress.get(what, 0))
         is_level = all(progress.get(tp, -1) >= offset for tp, offset in self._stands.items())
@@ -207,10 +207,10 @@ class Rebuild:
         kept = [cell for cell, stored in page.items() if is_kept(stored, found.get(cell), is_level=is_level, is_carried=is_carried)]
         wanted = [CellChange(cell, page[cell].version, page[cell].value) for cell in kept]
         versions = {cell: stored.version for cell, stored in found.items()}
-        possible = await self._possible(wanted)  # without a value, too: its version keeps older ones from coming back
+        possible = await self._possible(wanted)  # also without a value: its version keeps older ones out
         repairs = [Repair(change, versions.get(change.cell)) for change in possible]
         written, refused = await repaired(self._new, repairs, self._clock.now_ms)
-        # Where the value of now cannot be had or stored, the last one that could stays, as a worker leaves it.
+        # If the current value cannot be read or stored, the previous one stays, as with a worker.
         done = {change.cell for change in possible} - refused.keys()
         last = [Repair(change, versions.get(change.cell)) for change in wanted if change.cell not in done]
         as_before, _ = await repaired(self._new, last, self._clock.now_ms)
@@ -226,13 +226,13 @@ class Rebuild:
             if not left:
                 return
             if not self._beside.isdisjoint(left):
-                await self._keep()  # dead letters were put back meanwhile, or a fold was reset: no topic tells of that
+                await self._keep()  # dead letters were replayed meanwhile, or a fold was reset: no topic shows that
             await asyncio.sleep(0.05)
         raise TryAgainError(f"read store {self._declared.name}: workers stay ahead of the new table; nothing was switched")
 
     async def _try_to_switch(self, topics: FoldedTopics) -> Collection[TP]:
-        """Takes what has come meanwhile, and switches unless a worker has taken more; returns the partitions of which it has."""
-        # In this order: what the store in use had taken before the ends were looked up lies below them, or in another log.
+        """Apply new records, and switch unless a worker has applied more; return the partitions in which it has."""
+        # In this order: what the store in use had applied before the ends were read lies below them, or in another log.
         taken = {} if self.done.is_alone else await insisted(self._old.progress)
         edges = await topics.edges()
         await self._read(topics, edges)
@@ -241,16 +241,16 @@ class Rebuild:
 
 
 def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool) -> bool:
-    """Whether a cell of the store in use is to be had in the new one as it stands there (pure).
+    """Return whether the new store keeps a cell of the store in use as it is (pure).
 
     Args:
-        old: In the store in use.
-        new: In the new one, which has read the topics; None: nothing.
-        is_level: The store in use has taken everything the new one has. If it has an older version then, its guard was lowered,
-            because the source was made again: the version of a record from before would refuse whatever is folded from now on. Or
-            the record of the newer version was a dead letter; the value is that of now either way.
-        is_carried: The value is that of a record, and as old: after a dead letter the older one would be wrong. Only a version
-            below 0 says for certain then that the guard was lowered.
+        old: The cell in the store in use.
+        new: The cell in the new store, which has read the topics; None: there is none.
+        is_level: Whether the store in use has applied everything the new one has. If its version is older nevertheless, its
+            versions were reset because the source was made again: the version of an earlier record would reject everything that
+            is folded from now on. Or the newer record was a dead letter. In both cases the value is current.
+        is_carried: Whether the value comes from a record and is as old: after a dead letter the older one would be wrong. Then
+            only a version below 0 proves that versions were reset.
     """
     if new is None or old.version > new.version:
         return True
@@ -258,7 +258,7 @@ def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool
 
 
 def told(done: Rebuilt, declared: ReadStoreSettings) -> list[str]:
-    """What the operator is told, one sentence each."""
+    """Describe the result for an operator, a sentence each."""
     table = declared.table
     former = "without an alias" if declared.url.startswith(OPENSEARCH) else f"{table}{FORMER}"
     lines = [f"{counted(done.records, 'folded record')} read, {counted(done.kept, 'cell')} kept from the former table"]

@@ -1,4 +1,4 @@
-"""Repairs of a read store: what it refuses does not keep the rest from being written."""
+"""Repairs of a read store: rejected cells do not keep the rest from being written."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from streams_app.read_store.targets.readable_store import ReadableStore, Repair
 async def repaired(
     store: ReadableStore, repairs: Sequence[Repair], now_ms: Callable[[], int], *, is_trial: bool = False
 ) -> tuple[int, dict[Cell, str]]:
-    """Repairs all together, or each row for itself where something is refused, or each cell of the row that is.
+    """Write all repairs together; if the store rejects something, write row by row, and a rejected row cell by cell.
 
-    What takes too long together is done in halves.
+    A batch that times out is halved.
 
     Args:
-        store: What is repaired.
-        repairs: What is to be written.
+        store: The store.
+        repairs: The cells to write.
         now_ms: Wall clock.
-        is_trial: Whether it is only tried, see :meth:`.ReadableStore.repair`.
+        is_trial: Whether to roll back, see :meth:`.ReadableStore.repair`.
 
     Returns:
-        How many were written; and what the store can never hold, with the reason.
+        The number of written cells; and the cells that the store can never hold, with the reason.
 
     Raises:
-        TryAgainError: The store is away.
+        TryAgainError: The store does not answer.
     """
     if not repairs:
         return 0, {}

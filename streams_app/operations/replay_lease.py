@@ -1,12 +1,12 @@
 """One replay at a time for each fold and each subscriber: a lease in the application's Redis.
 
-A replay looks once for what was put back before. Of two that run side by side neither would see what the other one puts back, and
-every event would go back twice. So a replay holds a lease, renews it while it lives, and asks for it once more just before each
-request that has events in it: one that was stopped for so long that its lease has expired puts nothing more back.
+A replay reads the receipts of earlier ones once. Two concurrent replays would not see each other's receipts, and would send every
+event twice. So a replay holds a lease, renews it, and checks it again right before each request with events: a replay that was
+suspended until its lease expired sends nothing more.
 
-What remains: a replay that is stopped between that question and the broker's answer, for longer than the lease, while another one
-runs to its end. Then the events of one page go back twice. Only the broker could refuse that page, to a producer with transactions,
-which not every broker has.
+One case remains: a replay is suspended between that check and the reply of the broker, for longer than the lease, while another one
+runs to its end. Then the events of one page are sent twice. Only a transactional producer could prevent that, and not every broker
+supports them.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_u
 from streams_app.settings import Settings
 
 LEASE_SECONDS: Final = 30.0
-"""A replay that was killed is over after this time; longer than its producer waits for an acknowledgement."""
+"""Lifetime of the lease of a replay that was killed; longer than its producer waits for an acknowledgement."""
 
 RENEWALS: Final = 3
-"""So often a lease is renewed before it would expire."""
+"""Number of renewals within the lifetime of a lease."""
 
 
 class ReplayLease:
-    """A lease that is held; see :func:`replay_lease`."""
+    """A lease; see :func:`replay_lease`."""
 
     def __init__(self, settings: Settings, redis: Redis, key: str, seconds: float) -> None:
-        """Holds nothing yet."""
+        """Create a lease that is not taken."""
         self._settings = settings
         self._redis = redis
         self._key = key
@@ -52,11 +52,11 @@ class ReplayLease:
         self._lock: Lock = redis.lock(key, timeout=seconds, blocking=False, thread_local=False)
 
     async def require(self) -> None:
-        """Returns where the lease is still held, for its whole time from now on; to be awaited before events are sent.
+        """Renew the lease for its whole lifetime; to be awaited before events are sent.
 
         Raises:
             TryAgainError: It has expired, so that another replay may have begun; or Redis does not answer for some seconds.
-            ConfigurationError: Redis refuses the connection by the settings.
+            ConfigurationError: Redis rejects the connection.
         """
         if not await insisted(self._is_renewed):
             raise TryAgainError(
@@ -65,11 +65,11 @@ class ReplayLease:
             )
 
     async def take(self, holder: dict[str, Any]) -> None:
-        """Takes the lease.
+        """Take the lease.
 
         Raises:
-            TryAgainError: Somebody else has it, or Redis does not answer.
-            ConfigurationError: Redis refuses the connection by the settings.
+            TryAgainError: Another replay has it, or Redis does not answer.
+            ConfigurationError: Redis rejects the connection.
         """
         try:
             if await self._lock.acquire(token=orjson.dumps(holder)):
@@ -80,15 +80,15 @@ class ReplayLease:
         raise TryAgainError(_refusal(found, left_ms))
 
     async def renew_forever(self) -> None:
-        """Renews it again and again."""
+        """Renew the lease until cancelled."""
         while True:
             await asyncio.sleep(self._seconds / RENEWALS)
-            with suppress(*REDIS_ERRORS):  # before events are sent it is asked for once more, and then the error is told
+            with suppress(*REDIS_ERRORS):  # `require` checks it before events are sent, and raises the error then
                 await self._lock.reacquire()
 
     async def release(self) -> None:
-        """Lets the next replay begin at once."""
-        with suppress(*REDIS_ERRORS):  # without Redis it expires by itself, and one that is another's stays as it is
+        """Release the lease, so that the next replay can begin at once."""
+        with suppress(*REDIS_ERRORS):  # without Redis it expires; the lease of another replay is not touched
             await self._lock.release()
 
     async def _is_renewed(self) -> bool:
@@ -109,17 +109,17 @@ class ReplayLease:
 async def replay_lease(
     settings: Settings, address: bytes, clock: Clock, seconds: float = LEASE_SECONDS
 ) -> AsyncIterator[ReplayLease]:
-    """The lease of the only replay for a fold or a subscriber, held for the ``async with`` block.
+    """Hold the lease of the only replay for a fold or a subscriber during the ``async with`` block.
 
     Args:
         settings: Settings of the application.
-        address: Whom its receipts name.
-        clock: Says since when it is held, for people.
-        seconds: So long it outlives a process that was killed.
+        address: Name of the component in receipts.
+        clock: Clock for the start time that a concurrent replay shows.
+        seconds: Lifetime after the process was killed.
 
     Raises:
         TryAgainError: Another replay holds it, or Redis does not answer.
-        ConfigurationError: Redis refuses the connection by the settings.
+        ConfigurationError: Redis rejects the connection.
     """
     redis = connect_briefly(settings.redis)
     try:
@@ -136,17 +136,17 @@ async def replay_lease(
 
 
 def _refusal(found: bytes | str | None, left_ms: int) -> str:
-    """What somebody is told who has to wait (pure).
+    """Return the message for a replay that has to wait (pure).
 
     Args:
-        found: What the holder has written; None: it has ended meanwhile.
-        left_ms: After so long the lease expires, if nobody renews it.
+        found: Content of the lease; None: the other replay has ended meanwhile.
+        left_ms: Time until the lease expires if it is not renewed.
     """
     try:
         holder = orjson.loads(found or b"")
         who = f", begun {time_text(holder['since_ms'])} by {escaped(str(holder['by']))}, pid {int(holder['pid'])}"
     except (ValueError, LookupError, TypeError):
-        who = ""  # gone between two questions, or written by another version
+        who = ""  # gone between two requests, or written by another version
     return (
         f"another replay is under way{who}: wait until it has ended, and call this one again. Nothing was put back. A replay "
         f"that was killed is over in {max(1, round(left_ms / 1000))} s"

@@ -1,9 +1,9 @@
 """Removes a fold's state: after its source was deleted and made again, or to uninstall it.
 
-A reset removes the fold's keys in Redis and its mark in the committed offsets. The fold then begins by its ``start``, as a new one,
-and its records have versions that may be lower than before: a read store lets them through, see
+A reset removes the fold's keys in Redis and its offset in the commits. The fold then starts like a new one,
+and its records may have lower versions than before: a read store accepts them, see
 :mod:`streams_app.operations.reset_read_store`. The workers of the application must be stopped: Kafka refuses to move the offsets of
-a group that has members. What is still open is emitted before that on request, see :mod:`streams_app.operations.reset_fold`.
+a group that has members. On request, open groups are emitted first, see :mod:`streams_app.operations.reset_fold`.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class ResetPlan:
         keys: Keys in Redis.
         open_groups: Number of groups that would never be emitted.
         outbox: Number of records that may not have been sent.
-        emittable: Shards from which something can be emitted, each with the fold that says where to.
-        partitions: Source → how many partitions of it have state.
-        is_stranded: Whether no worker can emit what is left: the log it was folded of is gone, or no declared fold reads it.
-        offsets: Partition → the offset to be committed instead, with its metadata.
+        emittable: Shards from which records can be emitted, each with the fold that names the topic.
+        partitions: Source → number of partitions with state.
+        is_stranded: Whether no worker can emit the rest: the source log is gone, or no declared fold reads it.
+        offsets: Partition → the offset and metadata to commit instead.
         missing: Sources that do not exist; their committed offsets are gone with them.
-        read_stores: What is to be done in each read store.
+        read_stores: What has to be done in each read store.
     """
 
     keys: list[bytes] = field(default_factory=list)
@@ -80,12 +80,12 @@ class ResetPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of this fold is left anywhere."""
+        """Whether this fold has nothing to remove."""
         return not (self.keys or self.offsets or any(store.values for store in self.read_stores))
 
 
 async def plan(settings: Settings, fold: str) -> ResetPlan:
-    """Finds out what a reset would remove; changes nothing.
+    """Return what a reset would remove, without changing anything.
 
     Args:
         settings: Settings of the application; the fold need not be among its folds any more.
@@ -96,11 +96,11 @@ async def plan(settings: Settings, fold: str) -> ResetPlan:
         TryAgainError: Redis, Kafka or a read store does not answer.
     """
     if not FOLD_NAME.fullmatch(fold):
-        # The name becomes part of a pattern for Redis, in which "*" would be every fold there is.
+        # The name becomes part of a Redis pattern, in which "*" would match every fold.
         declared = ", ".join(known.name for known in settings.folds)
         raise ConfigurationError([f"{fold!r} is not the name of a fold (a-z, 0-9, _ and -); declared are: {declared}"])
     found = ResetPlan()
-    # All sources are looked at: a fold that is no longer declared and has lost its state still has marks in their commits.
+    # All sources are read: a fold that is no longer declared and has lost its state still has offsets in their commits.
     sources: set[str] = {declared.source for declared in settings.folds}
     tps: set[TP] = set()
     async with redis_of(settings) as redis:
@@ -128,14 +128,14 @@ async def plan(settings: Settings, fold: str) -> ResetPlan:
 
 
 async def emit_all(settings: Settings, planned: ResetPlan) -> int:
-    """Emits whatever is left of the fold, before it is removed; no worker may be running.
+    """Emit all open groups and unsent records of the fold before it is removed; no worker may be running.
 
     Returns:
         Number of groups that were emitted.
 
     Raises:
-        ConfigurationError: Something cannot be emitted, or somebody else has taken a shard over.
-        TryAgainError: Redis does not answer, or the broker has not acknowledged everything; the call may be repeated.
+        ConfigurationError: Something cannot be emitted, or another owner has claimed a shard.
+        TryAgainError: Redis does not answer, or the broker has not acknowledged everything. It may be repeated.
     """
     emitted = await emit(settings, planned.emittable, planned.partitions)
     rest = ResetPlan()
@@ -153,11 +153,11 @@ async def emit_all(settings: Settings, planned: ResetPlan) -> int:
 
 
 async def carry_out(settings: Settings, fold: str, planned: ResetPlan) -> None:
-    """Removes what was planned: the offsets first, as Kafka knows whether a worker still runs, and the keys last.
+    """Remove what was planned: the offsets first, because Kafka knows whether a worker still runs, and the keys last.
 
     Raises:
         ConfigurationError: A worker of the application is running.
-        TryAgainError: Redis, Kafka or a read store does not answer; the removal may be repeated.
+        TryAgainError: Redis, Kafka or a read store does not answer. It may be repeated.
     """
     async with in_group(settings.kafka, settings.app_id) as consumer:
         await move(settings.kafka, consumer, settings.app_id, planned.offsets)
@@ -172,7 +172,7 @@ async def carry_out(settings: Settings, fold: str, planned: ResetPlan) -> None:
 
 
 async def members(settings: Settings) -> int:
-    """How many members the groups of the application have now, that of a store among them; 0 where the broker does not tell.
+    """Return the number of members in the groups of the application, including those of stores; 0 if the broker does not report it.
 
     Raises:
         TryAgainError: Kafka does not answer.
@@ -193,13 +193,13 @@ async def _count(redis: Redis, key: bytes, found: ResetPlan) -> None:
 async def _is_stranded(
     settings: Settings, consumer: AIOKafkaConsumer, fold: str, folded: Mapping[TP, str], there: Collection[str]
 ) -> bool:
-    """Whether no worker can emit what is left of some partition.
+    """Return whether no worker can emit the rest of some partition.
 
     Args:
         settings: Settings of the application.
-        consumer: Its connection is used.
+        consumer: A connected consumer.
         fold: Name of the fold.
-        folded: Partition in which something is left → the id of the topic that was folded; "" where it is not known.
+        folded: Partition with open groups or unsent records → id of the folded topic; "" if unknown.
         there: Topics that exist.
     """
     read = {declared.source for declared in settings.folds if declared.name == fold} & set(there)
@@ -230,16 +230,16 @@ async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: st
 
 
 def without_mark(held: Committed, declared: Iterable[str], fold: str, start: int) -> Committed | None:
-    """The commit of a partition without the mark of one fold; the marks of other folds stay as they are (pure).
+    """Return the commit of a partition without the offset of one fold; the offsets of other folds stay (pure).
 
     Args:
-        held: The commit that the broker holds. Without metadata its offset is the mark of every declared fold.
+        held: The current commit. Without metadata, its offset is that of every declared fold.
         declared: Names of the folds of this source.
-        fold: Name of the fold whose mark is removed.
-        start: Offset at which it would begin as a new fold.
+        fold: Name of the fold whose offset is removed.
+        start: Offset at which it would start as a new fold.
 
     Returns:
-        The commit to make; where there is no other fold, it has ``start`` as this one's mark. None: the fold has no mark in it.
+        The commit to make; without another fold, its offset is ``start``. None: the fold has no offset in it.
     """
     marks = offsets_of(held, declared)
     if fold not in marks:
@@ -248,7 +248,7 @@ def without_mark(held: Committed, declared: Iterable[str], fold: str, start: int
     if not others:
         return commit_of({fold: OffsetAndMetadata(start)})
     commit = commit_of(others)
-    # A broker that keeps no metadata knows the offset only: not above what the others need, nor above where this one begins.
+    # A broker without metadata has only the offset: not above what the others need, nor above the start of this one.
     return commit if held.metadata else Committed(min(commit.offset, start), commit.metadata)
 
 
@@ -256,13 +256,13 @@ NOTHING_REMOVED: Final = "nothing was removed"
 
 
 async def emittable_shards(redis: Redis, settings: Settings, name: str, tps: Collection[TP]) -> dict[TP, Fold]:
-    """The shards of a fold from which something can be emitted, each with the fold that says where to.
+    """Return the shards of a fold from which records can be emitted, each with the fold that names the topic.
 
     Args:
         redis: Client of the application's Redis.
         settings: Settings of the application.
         name: Name of the fold, declared or not.
-        tps: Partitions of which the fold has state.
+        tps: Partitions with state of the fold.
     """
     scripts = FoldScripts(redis)
     declared = {fold.source: fold for fold in settings.folds if fold.name == name}
@@ -276,24 +276,24 @@ async def emittable_shards(redis: Redis, settings: Settings, name: str, tps: Col
 
 
 async def topic_id_of(redis: Redis, settings: Settings, name: str, tp: TP) -> str:
-    """The id of the topic that a fold has folded of a partition; "" where that is not known."""
+    """Return the id of the topic that a fold has folded in a partition; "" if unknown."""
     return await _store(FoldScripts(redis), settings, name, tp).topic_id()
 
 
 async def emit(settings: Settings, emittable: Mapping[TP, Fold], partitions: Mapping[str, int]) -> int:
-    """Emits all open groups, with the reason ``flush``, and what waits in the outboxes.
+    """Emit all open groups, with the reason ``flush``, and the records in the outboxes.
 
     Args:
         settings: Settings of the application.
-        emittable: What :func:`emittable_shards` has found.
-        partitions: Source → how many partitions it had; versions of records say so.
+        emittable: The result of :func:`emittable_shards`.
+        partitions: Source → its number of partitions, which is part of the version of records.
 
     Returns:
         Number of groups that were emitted.
 
     Raises:
         TryAgainError: Redis does not answer, or the broker has not acknowledged everything.
-        ConfigurationError: Somebody else has taken a shard over.
+        ConfigurationError: Another owner has claimed a shard.
     """
     producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-reset")
     try:
@@ -309,7 +309,7 @@ async def _emit_shard(parts: FoldContext, fold: Fold, tp: TP, partitions: int) -
     shard = Shard(fold, tp, _store(parts.scripts, parts.settings, fold.name, tp))
     emitter = Emitter(shard, parts.producer, parts.dead_letters_of(fold, tp), parts.clock, parts.metrics)
     try:
-        # No id of the source: the state keeps the one it has. Should the reset break off, workers still refuse the new log.
+        # No id of the source: the state keeps its own. If the reset is interrupted, workers still reject the new log.
         await shard.claim(0, partitions)
         await emitter.drain()
     except FencedError as error:

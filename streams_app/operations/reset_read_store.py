@@ -1,10 +1,9 @@
-"""What a reset does to a read store: its values stay, and whatever is folded from then on is newer.
+"""Resets the versions of a read store: its values stay, and everything that is folded afterwards is newer.
 
-Versions are made of source offsets, and those begin low again in a topic that was made again: everything folded of it would be
-refused as stale, for ever. So the version guard of the fold's values is lowered, and nothing disappears from the read side. Before
-that, the records on the output topic that the store has not taken yet are synced: applied later, under their old and high
-versions, they would raise the guard again. The ends of that topic are kept in the progress of the store: what lies below them is no
-evidence of what the store should hold.
+Versions come from source offsets, and offsets start low again in a topic that was deleted and created again: everything folded from
+it would be rejected as stale, for ever. So the versions of the fold's values are reset, and no value disappears. Before that, the
+store applies the records of the output topic that it has not applied yet: later, their high versions would raise the guard again.
+The progress of the store keeps the ends of that topic: records below them are no evidence of what the store should hold.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ POLL_MS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What is to be done in a read store.
+    """What a reset has to do in a read store.
 
     Attributes:
         store: Name of the store.
         values: Number of values of the fold, each guarded by a version.
-        records: Number of records on its output topic that the store has not taken yet.
+        records: Number of records on its output topic that the store has not applied yet.
     """
 
     store: str
@@ -45,7 +44,7 @@ class Behind:
     records: int = 0
 
     def lines(self) -> list[str]:
-        """What the operator is told, one sentence each."""
+        """Describe it for an operator, a sentence each."""
         found, store = [], f"read store {self.store}"
         if self.records:
             found.append(f"{counted(self.records, 'record')} of its output topic would be brought to {store} first")
@@ -55,7 +54,7 @@ class Behind:
 
 
 async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> Behind:
-    """Finds out what :func:`follow` would do; changes nothing.
+    """Return what :func:`follow` would do, without changing anything.
 
     Args:
         settings: Settings of the application.
@@ -76,9 +75,9 @@ async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, con
 
 
 async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> None:
-    """Syncs what the store has not taken yet, marks where the output topic ends, then lowers the guard of the fold's values.
+    """Apply the remaining records, store the ends of the output topic, then reset the versions of the fold's values.
 
-    A crash in between leaves a store whose guard is not lowered yet; nothing is lost, and the call may be repeated.
+    A crash in between leaves a store whose versions are not reset yet; nothing is lost, and the call may be repeated.
 
     Args:
         settings: Settings of the application.
@@ -87,7 +86,7 @@ async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, con
         consumer: Consumer that has joined no group; its assignment is replaced.
 
     Raises:
-        TryAgainError: The store or its source is away; the call may be repeated.
+        TryAgainError: The store or its source does not answer. It may be repeated.
     """
     store = open_store(declared)
     try:
@@ -97,18 +96,18 @@ async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, con
             now_ms = SystemClock().now_ms()
             for tp, (_, end) in edges.items():
                 await store.begin(former_end_of(TP(*tp)), end, now_ms)
-            await store.begin(reset_of(fold), now_ms, now_ms)  # for the dead letters from before
+            await store.begin(reset_of(fold), now_ms, now_ms)  # for earlier dead letters
             await store.lower(fold)
     finally:
         await store.close()
 
 
 class Unread(NamedTuple):
-    """What a store has not taken of a partition.
+    """The records of a partition that a store has not applied.
 
     Attributes:
-        stored: Its progress; None: it has none.
-        begin: The first offset it has not taken and that is still there.
+        stored: Progress of the store; None: it has none.
+        begin: First offset that is not applied and still in the log.
         end: End of the log.
     """
 
@@ -120,7 +119,7 @@ class Unread(NamedTuple):
 async def _edges(
     settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Partition of the fold's output topic → where its log begins and ends; empty where the store does not read it."""
+    """Return partition of the fold's output topic → bounds of its log; empty if the store does not read the topic."""
     if fold not in declared.folds:
         return {}
     topic = settings.fold(fold).output
@@ -133,7 +132,7 @@ async def _edges(
 
 
 async def _unread(edges: Mapping[TopicPartition, tuple[int, int]], store: ReadStore) -> dict[TopicPartition, Unread]:
-    """Partition of the fold's output topic → what the store has not taken of it."""
+    """Return partition of the fold's output topic → the records that the store has not applied."""
     progress = await store.progress() if edges else {}
     stored = {tp: progress.get(TP(*tp)) for tp in edges}
     places = {tp: Unread(stored[tp], max(begin, stored[tp] or 0), end) for tp, (begin, end) in edges.items()}
@@ -151,7 +150,7 @@ async def _sync(
     for tp, place in unread.items():
         consumer.seek(tp, place.begin)
     try:
-        # By position and not by record: the last offsets may be markers of transactions.
+        # By position, not by record: the last offsets may be transaction markers.
         while left := [tp for tp, place in unread.items() if await consumer.position(tp) < place.end]:
             for tp, fetched in (await consumer.getmany(*left, timeout_ms=POLL_MS)).items():
                 for records in steps(fetched):
@@ -164,7 +163,7 @@ async def _sync(
 
 
 async def known_partitions(consumer: AIOKafkaConsumer, topic: str) -> set[int]:
-    """The partitions of a topic; empty where it does not exist. The topic is not created."""
+    """Return the partitions of a topic; empty if it does not exist. The topic is not created."""
     if not consumer.partitions_for_topic(topic):
         await consumer._client.add_topic(topic)
         await consumer._client.force_metadata_update()

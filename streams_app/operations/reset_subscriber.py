@@ -1,6 +1,6 @@
-"""Lets a subscriber begin somewhere else: its commits are moved, and what Redis knows of its attempts and ids is removed.
+"""Resets a subscriber to other offsets: commits them, and removes the state of its attempts and ids from Redis.
 
-No worker that runs it may be there: Kafka refuses to move the offsets of a group that has members.
+No worker may run the subscriber: Kafka refuses to move the offsets of a group that has members.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class SubscriberPlan:
     """What a reset would do.
 
     Attributes:
-        offsets: Partition → what would be committed.
-        held: Partition → what is committed now, where something is.
+        offsets: Partition → the offset that would be committed.
+        held: Partition → the current commit, if there is one.
         keys: Keys in Redis that would be removed.
-        members: How many workers are in its group now; 0 where the broker does not tell.
+        members: Number of members of its group; 0 if the broker does not report it.
     """
 
     offsets: dict[TP, Committed]
@@ -38,7 +38,7 @@ class SubscriberPlan:
 
 
 async def plan_subscriber(settings: Settings, one: Subscription, at: At) -> SubscriberPlan:
-    """Finds out what a reset would do; changes nothing.
+    """Return what a reset would do, without changing anything.
 
     Raises:
         ConfigurationError: A topic does not exist.
@@ -54,11 +54,11 @@ async def plan_subscriber(settings: Settings, one: Subscription, at: At) -> Subs
 
 
 async def reset_subscriber(settings: Settings, one: Subscription, planned: SubscriberPlan) -> None:
-    """Does what was planned: the offsets first, as Kafka knows whether a worker still runs it.
+    """Carry out the plan: the offsets first, because Kafka knows whether a worker still runs the subscriber.
 
     Raises:
-        ConfigurationError: A worker that runs it is there.
-        TryAgainError: Redis or Kafka does not answer; the reset may be repeated.
+        ConfigurationError: A worker runs the subscriber.
+        TryAgainError: Redis or Kafka does not answer. It may be repeated.
     """
     await place(settings, one, planned.offsets)
     async with redis_of(settings) as redis:

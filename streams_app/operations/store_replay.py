@@ -1,11 +1,11 @@
-"""Dead letters of a read store, written into that store after a fix.
+"""Replays the dead letters of a read store into that store after a fix.
 
-Nothing goes through Kafka: a record that was put back into the output topic would reach every other consumer of it. The letters are
-read again and written as their records would have been, with the values that the source has now; the version guard lets nothing
-through that the store knows better. So nothing has to be remembered: what the store has by now is found unchanged the next time.
+Nothing is sent through Kafka: a record in the output topic would reach every other consumer of it. The dead letters are written as
+their records would have been, with current values of the source; the version guard rejects what the store has in a newer version.
+So a replay needs no receipts: a second one finds the values unchanged.
 
-A letter from before a reset of its fold has a version of a log that may be another one now. Where values are carried, it is left;
-where a source is asked, its value is written under a version below every one that is folded since.
+A dead letter from before a reset of its fold has a version of an earlier log. If records carry values, it is skipped; otherwise its
+current value is written under a version below everything that was folded since.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from streams_app.settings import ReadStoreSettings, Settings
 
 @dataclass(slots=True)
 class _Record:
-    """The record of a letter, as the store reads records."""
+    """A dead letter in the shape of a record that the store reads."""
 
     offset: int
     timestamp: int | None
@@ -46,15 +46,15 @@ class StoreReplay:
         self, settings: Settings, store: ReadStoreSettings, selection: Selection, clock: Clock,
         *, limit: int | None = None, dry_run: bool = False,
     ) -> None:  # fmt: skip
-        """Nothing is read yet.
+        """Prepare a replay, without connecting.
 
         Args:
             settings: Settings of the application.
-            store: The store that refused the records.
-            selection: Letters that are wanted.
+            store: The store that rejected the records.
+            selection: Which dead letters are wanted.
             clock: For the column ``updated_ms``.
-            limit: Number of records put back at most; None: no limit.
-            dry_run: Whether letters are only counted.
+            limit: Maximum number of replayed records; None: no limit.
+            dry_run: Whether to count only.
 
         Raises:
             ConfigurationError: The store or its source cannot be used.
@@ -71,14 +71,14 @@ class StoreReplay:
         self._resets: Mapping[str, int] = {}
 
     def stop(self) -> None:
-        """Ends it after the page under way."""
+        """End the replay after the page in progress."""
         self.done.is_stopped = True
 
     async def run(self) -> None:
-        """Writes what the letters hold up to the end the topic has now.
+        """Write the dead letters up to the present end of the topic.
 
         Raises:
-            TryAgainError: Kafka, the store or its source does not answer; :attr:`done` says how far it came.
+            TryAgainError: Kafka, the store or its source does not answer; :attr:`done` has the progress so far.
             ConfigurationError: The dead-letter topic does not exist.
         """
         try:
@@ -133,6 +133,6 @@ class StoreReplay:
         return False
 
     def _is_former(self, dead_letter: ListedDeadLetter) -> bool:
-        """Whether the record of a letter was folded before the last reset of its fold: it may be of another log."""
+        """Return whether the record of a dead letter was folded before the last reset of its fold, possibly from another log."""
         failed_at_ms = dead_letter.headers.get("failed-at-ms", "")
         return (int(failed_at_ms) if failed_at_ms.isdecimal() else 0) < self._resets[dead_letter.headers["source-topic"]]

@@ -1,6 +1,6 @@
-"""Makes what an application needs before its first worker starts: its topics, and the places of new subscribers.
+"""Creates what an application needs before its first worker starts: topics, and initial offsets of new subscribers.
 
-Topics that have got partitions since want it, too: a worker begins none of them for a subscriber with ``idempotent = "no"``.
+It is also needed after partitions were added: a worker starts none of them for a subscriber with ``idempotent = "no"``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from streams_app.subscribers.state.keys import SubscriberKeys
 
 @dataclass(slots=True)
 class TopicChanges:
-    """What was done.
+    """The result of the command.
 
     Attributes:
-        created: Topics that were made.
-        existing: Topics that were there.
-        started: New subscriber → in how many partitions its begin is committed now.
-        extended: Subscriber that is not new → partitions that its topics have got since, where it begins with the first record now.
+        created: Topics that were created.
+        existing: Topics that existed.
+        started: New subscriber → number of partitions with an initial offset.
+        extended: Existing subscriber → added partitions, in which it starts with the first record.
         faults: What could not be done, a sentence each.
     """
 
@@ -39,14 +39,14 @@ class TopicChanges:
 
 
 async def create_missing_topics(settings: Settings) -> TopicChanges:
-    """Creates the topics that are missing, and places each new subscriber with ``idempotent = "no"`` by its ``start``.
+    """Create missing topics, and commit initial offsets of each new subscriber with ``idempotent = "no"`` by its ``start``.
 
-    The dead-letter topic of such a subscriber is made after its begin is committed: that it is there says that the subscriber is no
-    longer new. After a crash in between, the next call does both. One that is not new is placed in partitions that were added.
+    The dead-letter topic of such a subscriber is created after its initial offsets: its existence shows that the subscriber is not
+    new any more. After a crash in between, the next call does both. An existing subscriber gets offsets in added partitions.
 
     Raises:
-        ConfigurationError: The broker refused a topic, or the catalogue has a fault.
-        TryAgainError: Kafka does not answer; or Redis, where there are partitions that may be new.
+        ConfigurationError: The broker rejected a topic, or the catalogue has a fault.
+        TryAgainError: Kafka does not answer; or Redis does not, and partitions may be new.
     """
     topics = {topic.name: topic for topic in (*declared_topics(settings), *topics_of(settings))}
     async with admin_client(settings.kafka) as client:
@@ -75,12 +75,12 @@ async def create_missing_topics(settings: Settings) -> TopicChanges:
 
 
 async def _start_in_new_partitions(settings: Settings, one: Subscription) -> list[TP]:
-    """Places a subscriber in partitions that were added: with their first record, as none of them was ever called for it.
+    """Commit initial offsets in added partitions: their first record, because the subscriber has handled none of them.
 
-    Where nothing at all is committed, its commits are lost: ``check`` and the worker say so.
+    If nothing at all is committed, the commits are lost, which ``check`` and the worker report.
 
     Returns:
-        These partitions.
+        The added partitions.
 
     Raises:
         ConfigurationError: Its commits are lost in some partitions, or a worker runs it.
@@ -100,7 +100,7 @@ async def _start_in_new_partitions(settings: Settings, one: Subscription) -> lis
 
 
 async def _has_served(settings: Settings, one: Subscription, tps: list[TP]) -> bool:
-    """Whether Redis knows of a worker that has claimed one of these partitions: then its commit is lost, and it is not new."""
+    """Return whether a worker has claimed one of these partitions, by Redis: then its commit is lost, and it is not new."""
     keys = [SubscriberKeys(settings.app_id, one.subscriber.name, *tp).marks[0] for tp in tps]
     try:
         async with redis_of(settings) as redis:

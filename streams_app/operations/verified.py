@@ -1,4 +1,4 @@
-"""What a comparison of a read store with its source has found, in numbers and in words (pure)."""
+"""The result of a comparison of a read store with its source, as numbers and text (pure)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from streams_app.formatting import counted
 
 @dataclass(slots=True)
 class Verified:
-    """What was found.
+    """The result of a comparison.
 
     Attributes:
-        cells: Cells of the store that were compared with the source.
-        records: Folded records whose cells were looked up in the store.
-        differences: Cells that differ.
-        repaired: Of them, those that were written.
-        on_their_way: Cells that differ and are still changing.
-        behind: Records that the store has not taken while it stands still; differences may be theirs.
-        rejected: Records that are not folded records.
-        open_unknown: Why open groups could not be told; "": they could.
-        is_cut: There may be more differences.
+        cells: Number of cells of the store that were compared with the source.
+        records: Number of folded records whose cells were looked up in the store.
+        differences: Number of cells that differ.
+        repaired: Number of differing cells that were written.
+        on_their_way: Number of cells that differ and are still changing.
+        behind: Number of records that a stopped store has not applied; differences may be theirs.
+        rejected: Number of records that are not folded records.
+        open_unknown: Why the open groups are unknown; "": they are known.
+        is_cut: Whether there may be more differences.
     """
 
     cells: int = 0
@@ -35,7 +35,7 @@ class Verified:
 
 
 def told(done: Verified, store: str) -> list[str]:
-    """What the operator is told, one sentence each."""
+    """Describe the result for an operator, a sentence each."""
     cells = f"{counted(done.cells, 'cell')} and " if done.cells else ""
     at_least = "at least " if done.is_cut else ""
     lines = [
@@ -54,7 +54,7 @@ def told(done: Verified, store: str) -> list[str]:
 
 
 def behind_text(done: Verified, store: str) -> str:
-    """What is said of a store that is behind and stands still."""
+    """Describe a store that is behind and makes no progress."""
     return (
         f"read store {store} is {counted(done.behind, 'record')} behind and stands still: what they announce is not in it, and "
         "differences may be theirs; is its worker running, and what does its log say of the read store?"

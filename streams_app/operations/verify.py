@@ -1,15 +1,15 @@
-"""Compares a read store with its source, in bounded memory, while workers go on.
+"""Compares a read store with its source, in bounded memory, while workers continue.
 
-Two passes. The cells of the store are compared with the source, page by page: that finds what is wrong and what is gone. Then the
-folded topics are read up to where the store stands, and each cell they name is looked up in the store: that finds what is missing.
-Where the values are carried by the records, the second pass does both: a record is compared with a cell that is not newer.
+There are two passes. The first one compares the cells of the store with the source, page by page: it finds wrong and extra cells.
+The second one reads the folded topics up to the progress of the store, and looks each cell up in the store, which finds missing
+cells. If records carry the values, the second pass does both: it compares a record with a cell that is not newer.
 
-What differs at first sight may be on its way: the source has changed, and the group is still open or its record unsynced. So each
-difference is looked at again, after a wait and after the store has passed the ends the topics had then. It is told if neither side
-has moved and the group is not open.
+A difference may be temporary: the source has changed, and the group is still open or its record is not applied. So each difference
+is checked again after a wait, and after the store has passed the ends that the topics had then. It is reported if neither side has
+changed and the group is not open.
 
-Records from before a reset of their fold are no evidence: the source may have been made again since, so that their versions say
-nothing and the values they carry may be older than any. They only name cells, to a source that is asked.
+Records from before a reset of their fold are no evidence: the source may have been created again since, so that their versions mean
+nothing and their values may be older than any. They only name cells, whose values a source is asked for.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from streams_app.settings import ReadStoreSettings, Settings
 T = TypeVar("T")
 
 PAGE: Final = 500
-"""Cells asked for at once."""
+"""Number of cells of one request."""
 
 MOST_SUSPECTS: Final = 10_000
-"""Cells that are remembered to be looked at again together."""
+"""Number of differences that are checked again together."""
 
 MOST_TOLD: Final = 1_000_000
-"""Differences after which the comparison ends: another one is no news."""
+"""Maximum number of differences, after which the comparison ends."""
 
 IDLE_SECONDS: Final = 10.0
-"""How long a store that is behind may stand still until nobody waits for it any more."""
+"""How long a store that is behind may make no progress before the comparison stops waiting for it."""
 
 
 class Verify:
@@ -65,19 +65,19 @@ class Verify:
         on_difference: Callable[[Difference], None] = lambda _: None,
         on_progress: Callable[[str, int, int | None], None] = lambda *_: None,
     ) -> None:
-        """Opens nothing yet.
+        """Prepare a comparison, without connecting.
 
         Args:
-            settings: Of the application.
+            settings: Settings of the application.
             declared: The store.
-            clock: Wall clock, and the one that waits are measured by.
-            is_repair: Differences are written.
-            wait_seconds: Between two looks at a difference: longer than an event takes from the source to its fold.
+            clock: Wall clock, and the clock of waits.
+            is_repair: Whether to write the differences.
+            wait_seconds: Time between two checks of a difference: longer than an event takes from the source to its fold.
             on_difference: Called with each difference.
-            on_progress: Called now and then with words, what is done, and of how much.
+            on_progress: Called with a text, the progress and the total.
 
         Raises:
-            ConfigurationError: The store or its source cannot be used, or not for this.
+            ConfigurationError: The store or its source cannot be used for a comparison.
         """
         self.done = Verified()
         self._settings = settings
@@ -94,7 +94,7 @@ class Verify:
         self._told: set[int] = set()
 
     async def run(self) -> Verified:
-        """Compares from beginning to end.
+        """Compare everything.
 
         Raises:
             ConfigurationError: The store has no tables, or a topic does not exist.
@@ -152,7 +152,7 @@ class Verify:
         await self._settle(topics)
 
     async def _look(self, changes: Sequence[CellChange], stored: Mapping[Cell, Stored] | None = None) -> list[Difference]:
-        """Asks the source, and the store unless it was asked before."""
+        """Read cells from the source, and from the store unless they are given."""
         current, failed = await insisted(lambda: self._source.of(changes))
         possible: list[CellChange] = []
         if stored is None:
@@ -176,7 +176,7 @@ class Verify:
         return found + differences(held, stored, is_carried=self._source.carries_values)
 
     async def _held(self, changes: Sequence[CellChange]) -> tuple[list[CellChange], dict[Cell, str]]:
-        """Changes with values as the store would hold them; and those that it finds out only now it can never hold, with why."""
+        """Return changes with values as the store would hold them; and those that it can never hold, with the reason."""
         refused: dict[Cell, str] = {}
         while True:
             left = [change for change in changes if change.cell not in refused]
@@ -199,7 +199,7 @@ class Verify:
             await self._settle(topics)
 
     async def _settle(self, topics: FoldedTopics) -> None:
-        """Looks at all suspects again, tells those that stay, and repairs them."""
+        """Check all differences again, report those that remain, and repair them."""
         suspects, self._suspects = list(self._suspects.values()), {}
         first = await self._look_at_all(suspects)
         if first and not self._source.carries_values:
@@ -209,7 +209,7 @@ class Verify:
             refused: dict[Cell, str] = {}
             try:
                 refused = await self._repair([one for one in chunk if one.kind is not DifferenceKind.REFUSED])
-            finally:  # what differs is told whatever becomes of the repair
+            finally:  # differences are reported even if the repair fails
                 self._tell(
                     replace(one, kind=DifferenceKind.REFUSED, why=refused[one.cell]) if one.cell in refused else one
                     for one in chunk
@@ -226,11 +226,11 @@ class Verify:
         return {one.cell: one for chunk in _chunks(changes, PAGE) for one in await self._look(chunk)}
 
     async def _again(self, before: Mapping[Cell, Difference], topics: FoldedTopics) -> dict[Cell, Difference]:
-        """What still differs in the same way once everything that was on its way has had time to arrive."""
+        """Return the differences that have not changed after everything in flight has had time to arrive."""
         await asyncio.sleep(self._wait_seconds)
-        # In this order: what is not open now has been emitted, and ends before the ends that the store has to pass.
+        # In this order: a group that is not open now has been emitted, below the ends that the store has to pass.
         is_open = await self._open(before)
-        # Once it has stood still, it is not waited for so long again.
+        # A store that has made no progress is not waited for as long again.
         await self._wait_for_store(topics, 0 if self.done.behind else IDLE_SECONDS)
         after = await self._look_at_all([one.change for one in before.values()])
         same = {cell: one for cell, one in after.items() if stays(before[cell], one) and cell[:2] not in is_open}
@@ -238,7 +238,7 @@ class Verify:
         return same
 
     async def _open(self, cells: Iterable[Cell]) -> set[tuple[str, str]]:
-        """Fold and group of what is open."""
+        """Return fold and group of each open group."""
         found = set()
         for changes in by_fold([CellChange(cell, 0) for cell in cells]):
             fold, columns = changes[0].cell.fold, {change.cell.group_key for change in changes}
@@ -249,7 +249,7 @@ class Verify:
         return found
 
     async def _wait_for_store(self, topics: FoldedTopics, idle_seconds: float) -> None:
-        """Returns when the store has passed the ends of now, or has stood still for so long."""
+        """Wait until the store has passed the current ends, or has made no progress for a time."""
         edges = await topics.edges()
         seen, since_ms = -1, self._clock.monotonic_ms()
         while True:
@@ -264,12 +264,12 @@ class Verify:
             await asyncio.sleep(0.1)
 
     async def _repair(self, found: Sequence[Difference]) -> dict[Cell, str]:
-        """Writes what should be there, or only tries it; returns what the store can never hold, with the reason."""
+        """Write the correct cells, or only try it; return the cells that the store can never hold, with the reason."""
 
         def repair(one: Difference) -> Repair:
             if one.stored is None:
                 return Repair(one.change, None)
-            # Never raised: a guard above what the log has now would refuse whatever is folded from now on.
+            # The version is never raised: one above the current log would reject everything that is folded from now on.
             return Repair(replace(one.change, version=one.stored.version), one.stored.version)
 
         if not self._may_write:
@@ -281,14 +281,14 @@ class Verify:
         except TryAgainError:
             if self._is_repair:
                 raise
-            self._may_write = False  # whoever compares need not
+            self._may_write = False  # a comparison without repair does not need it
             return {}
         self.done.repaired += written if self._is_repair else 0
         return refused
 
 
 def left_of(edges: Mapping[TP, tuple[int, int]], progress: Mapping[TP, int]) -> int:
-    """How many records a store has not taken (pure); offsets that the log skips count, too."""
+    """Return the number of records that a store has not applied (pure); skipped offsets count, too."""
     return sum(max(0, end - max(begin, progress.get(tp, begin))) for tp, (begin, end) in edges.items())
 
 

@@ -1,4 +1,4 @@
-"""The metrics of running workers, over HTTP: for commands that ask them rather than Kafka or Redis."""
+"""Reads the metrics of running workers over HTTP, for commands."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from streams_app.settings import HttpSettings, Settings
 ANSWER_SECONDS: Final = 3.0
 UNAUTHORIZED: Final = 401
 ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
-"""Addresses to listen on → to connect to."""
+"""Listen address → address to connect to."""
 
 _BUILD_INFO: Final = re.compile(r'^streams_app_build_info\{(?:.*?app_id="([^"]*)")?', re.MULTILINE)
-"""The application is not told by a worker of an older version."""
+"""Older workers do not report their application."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What one worker answered.
+    """The reply of one worker.
 
     Attributes:
-        url: Where it was asked.
-        text: Its metrics; None: there are none, see ``fault``.
-        fault: Why not, in a few words.
+        url: The address.
+        text: The metrics; None: there are none, see ``fault``.
+        fault: Why there are none.
     """
 
     url: str
@@ -38,19 +38,19 @@ class Page:
 
 
 def usual_url(http: HttpSettings) -> str | None:
-    """Where a worker with these settings listens on this machine; None: on any free port."""
+    """Return the address of a worker with these settings on this machine; None if it takes any free port."""
     host = ANYWHERE.get(http.host, http.host)
     return f"http://{f'[{host}]' if ':' in host else host}:{http.port}" if http.port else None
 
 
 def metrics_url(url: str) -> str:
-    """``host:8080``, ``http://host:8080/`` and ``http://host:8080/metrics`` are one."""
+    """Normalize an address: ``host:8080``, ``http://host:8080/`` and ``http://host:8080/metrics`` are the same."""
     whole = url if "://" in url else f"http://{url}"
     return whole.rstrip("/").removesuffix("/metrics") + "/metrics"
 
 
 def page_of(url: str, text: str, app_id: str) -> Page:
-    """What an answer is worth: another application may have the port, and subscribers of the same names (pure)."""
+    """Check a reply: another application may have the port, and subscribers of the same names (pure)."""
     found = _BUILD_INFO.search(text)
     if found is None:
         return Page(url, None, "is not a worker of streams_app")
@@ -60,11 +60,11 @@ def page_of(url: str, text: str, app_id: str) -> Page:
 
 
 async def pages(settings: Settings, urls: Sequence[str]) -> list[Page]:
-    """Asks workers for their metrics, all at once; none of them makes it fail.
+    """Read the metrics of workers concurrently; a failure is in the page of its worker.
 
     Args:
-        settings: Whose token is sent, and which application is asked for.
-        urls: Of the workers.
+        settings: Settings of the application: its id, and the token to send.
+        urls: Addresses of the workers.
     """
     http = settings.http
     headers = {"Authorization": f"Bearer {http.token}"} if http.token else {}
