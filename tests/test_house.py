@@ -42,8 +42,9 @@ BY_REDIS_TIME = {"subscribers/state/lua/lease.lua"}
 MOST_LINES = 450
 
 TOP_LEVEL = {
-    ".ci", ".dockerignore", ".gitignore", "CHANGELOG.md", "Dockerfile", "LICENSE", "MANIFEST.in", "Makefile", "README.md",
-    "benchmarks", "constraints.txt", "deploy", "docker-compose.yml", "docs", "examples", "pyproject.toml", "streams_app", "tests",
+    ".ci", ".dockerignore", ".github", ".gitignore", "CHANGELOG.md", "Dockerfile", "LICENSE", "MANIFEST.in", "Makefile",
+    "README.md", "benchmarks", "constraints.txt", "deploy", "docker-compose.yml", "docs", "examples", "pyproject.toml",
+    "streams_app", "tests",
 }  # fmt: skip
 BANNED_IN_PURE = {"redis", "faust", "aiokafka", "time", "os", "asyncio"}
 PURE_FOLDERS = {"folding/core", "folding/reading", "read_store/core", "live/core", "journal/core"}

@@ -40,7 +40,9 @@ def test_sdist_holds_all_that_is_kept_but_what_only_a_checkout_needs(tmp_path: P
         name for name in kept if name.startswith("streams_app/")
     }
 
-    assert {".ci", ".dockerignore", ".gitignore"} == {name.partition("/")[0] for name in kept - set(files.files) - by_itself}
+    assert {".ci", ".dockerignore", ".github", ".gitignore"} == {
+        name.partition("/")[0] for name in kept - set(files.files) - by_itself
+    }
     assert set() == set(files.files) - kept
 
 
