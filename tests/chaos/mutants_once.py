@@ -6,9 +6,11 @@ from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
 
-PROCESSOR = "subscribers.guarantees.processor:SubscriberProcessor"
-ONCE = "subscribers.guarantees.deduplicated:DeduplicatedProcessor"
-NOTING = "subscribers.guarantees.begin_log:BeginLog"
+PROCESSOR = "subscribers.running.processor:SubscriberProcessor"
+DEDUPLICATED = "subscribers.guarantees.deduplicated:DeduplicatedGuarantee"
+WRITE_AHEAD = "subscribers.guarantees.write_ahead:WriteAhead"
+READBACK = "subscribers.guarantees.write_ahead:IdReadback"
+BEGIN_LOG = "subscribers.guarantees.begin_log:BeginLog"
 CRASHES = ("lossy crash:4 rebalance:4", "lossy crash zombie rebalance drops history")
 
 FINISHED_WITHOUT_ITS_LETTER: Final = Change(
@@ -24,28 +26,28 @@ UNKNOWN: Final = (
         CRASHES,
         (
             Change(
-                f"{NOTING}._begin",
+                f"{BEGIN_LOG}._write_begins",
                 "firsts = await",
-                "early = [call for call, _ in self._sending]\nfor one in early:\n    one.is_unnoted = False\n"
-                "self._slots.noted(early)\nfirsts = await",
+                "early = [attempt for attempt, _ in self._sending]\nfor one in early:\n    one.is_unnoted = False\n"
+                "self._starter.noted(early)\nfirsts = await",
             ),
-            Change(f"{NOTING}._begin", "self._slots.noted(begun)", "pass"),
+            Change(f"{BEGIN_LOG}._write_begins", "self._starter.noted(begun)", "pass"),
         ),
     ),
     Mutant(
         "begun is forgotten at the claim",
         "What was running when its process died runs again.",
         CRASHES,
-        (Change(f"{ONCE}._instead", "if not work.is_interrupted:", "if True:"),),
+        (Change(f"{WRITE_AHEAD}.dead_letter_of", "if not event.is_interrupted:", "if True:"),),
     ),
     Mutant(
         "the id is written at the end",
         "An event that is published twice runs twice, side by side.",
         ("history", *CRASHES),
         (
-            Change(f"{ONCE}._begins", "Entry(work.attempts), one.own_id", "Entry(work.attempts), ''"),
+            Change(f"{WRITE_AHEAD}.before_start", "Entry(event.attempts), made.own_id", "Entry(event.attempts), ''"),
             Change(
-                f"{NOTING}._end",
+                f"{BEGIN_LOG}._write_ends",
                 "self.done.pop(offset, None)",
                 "self._ids.append((offset, self.done[offset].event_id))\nself.done.pop(offset)",
             ),
@@ -61,7 +63,7 @@ UNKNOWN: Final = (
         "what ended is not kept",
         "What has ended well since the last commit runs again.",
         CRASHES,
-        (Change(f"{ONCE}._believe", "window.also_finished(above.finished)", "pass"),),
+        (Change(f"{WRITE_AHEAD}.claim", "tracker.also_finished((Interval(0, kept.fence), *note.above.finished))", "pass"),),
     ),
     Mutant(
         "finished before the letter is acknowledged",
@@ -73,23 +75,23 @@ UNKNOWN: Final = (
         "the commit says nothing of what has ended",
         "Where Redis loses its data it runs again, though the commit could have said so.",
         CRASHES,
-        (Change(f"{ONCE}._note", "window.above().finished", "()"),),
+        (Change(f"{DEDUPLICATED}.mark", "partition.tracker.above().finished", "()"),),
     ),
     Mutant(
         "the note of the commit cannot be read",
         "Where Redis loses its data all above the watermark runs again.",
         ("",),
-        (Change(f"{ONCE}._note", "return fitted(", 'return "1" + fitted('),),
+        (Change(f"{DEDUPLICATED}.mark", "fitted(low", '"1" + fitted(low'),),
     ),
     Mutant(
         "a failure is tried again",
         "Nobody knows what the attempt has done.",
         ("",),
-        (Change(f"{PROCESSOR}._failed", "is_repeatable=self.is_repeatable", "is_repeatable=True"),),
+        (Change(f"{PROCESSOR}._failed", "is_repeatable=is_repeatable", "is_repeatable=True"),),
     ),
 )
 
-NO = "subscribers.guarantees.at_most_once:AtMostOnceProcessor"
+NO = "subscribers.guarantees.at_most_once:AtMostOnceGuarantee"
 LOSSES = ("history wipe:2 rollback:2", "lossy wipe rollback crash zombie rebalance drops")
 
 AT_MOST_ONCE: Final = (
@@ -99,11 +101,14 @@ AT_MOST_ONCE: Final = (
         ("history", *CRASHES),
         (
             Change(
-                f"{NO}._note",
-                "return encoded(low, self._noted(window.must_be_noted()))",
-                "from streams_app.subscribers.state.offset_metadata import fitted\nreturn fitted(low, whole, MOST_NOTE_BYTES)",
+                f"{NO}.mark",
+                "whole = partition.note(tracker.must_be_noted())",
+                "from streams_app.subscribers.state.offset_metadata import fitted\n"
+                "return partition.mark(low, fitted(low, whole, MOST_NOTE_BYTES))",
             ),
-            Change(f"{NO}._fits", "return fits(window.low, self._noted(window.must_be_noted()), most_bytes)", "return True"),
+            Change(
+                f"{NO}._fits", "return fits(tracker.low, self._partition.note(tracker.must_be_noted()), most_bytes)", "return True"
+            ),
         ),
     ),
     Mutant(
@@ -113,8 +118,8 @@ AT_MOST_ONCE: Final = (
         (
             Change(
                 f"{NO}._commit",
-                "await self._claim.commit_now(self._mark(window))",
-                "import asyncio\nasyncio.ensure_future(self._claim.commit_now(self._mark(window)))",
+                "await self._partition.claim.commit_now(self.mark())",
+                "import asyncio\nasyncio.ensure_future(self._partition.claim.commit_now(self.mark()))",
             ),
         ),
     ),
@@ -122,7 +127,7 @@ AT_MOST_ONCE: Final = (
         "what the commit calls begun is forgotten",
         "What was running when its process died runs again.",
         CRASHES,
-        (Change(f"{NO}._found", "self._interrupted = set(window.begun)", "self._interrupted = set()"),),
+        (Change(f"{NO}.take_over", "interrupted = set(tracker.begun)", "interrupted: set[int] = set()"),),
     ),
     Mutant(
         "the commit goes before the letter",
@@ -130,9 +135,9 @@ AT_MOST_ONCE: Final = (
         CRASHES,
         (
             Change(
-                f"{ONCE}._instead",
-                'return letter(work, "interrupted", INTERRUPTED)',
-                'self._finish([work])\nreturn letter(work, "interrupted", INTERRUPTED)',
+                f"{WRITE_AHEAD}.dead_letter_of",
+                'return letter(event, "interrupted", INTERRUPTED)',
+                'self._partition.dead_letters._on_acknowledged([event])\nreturn letter(event, "interrupted", INTERRUPTED)',
             ),
         ),
     ),
@@ -140,7 +145,7 @@ AT_MOST_ONCE: Final = (
         "ids are not read back",
         "An event that was published twice runs twice when Redis was lost in between.",
         LOSSES,
-        (Change(f"{ONCE}._id_of", 'return "" if made is None else made.own_id', 'return ""'),),
+        (Change(f"{READBACK}._id_of", 'return "" if made is None else made.own_id', 'return ""'),),
     ),
     Mutant(
         "the number of begins is not checked",

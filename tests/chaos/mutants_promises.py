@@ -13,9 +13,9 @@ BY_HAND: Final = (
         ("", "history crash:4"),
         (
             Change(
-                "subscribers.guarantees.restored_position:found",
-                "window = OffsetTracker(next(CLAIMS), mark.offset, NOTHING",
-                "window = OffsetTracker(next(CLAIMS), mark.offset + (note is None), NOTHING",
+                "subscribers.guarantees.restored_position:position_at",
+                "tracker = OffsetTracker(next(CLAIMS), mark.offset, above)",
+                "tracker = OffsetTracker(next(CLAIMS), mark.offset + (note is None), above)",
             ),
         ),
     ),
@@ -28,11 +28,11 @@ IN_ORDER: Final = (
         ("", "history"),
         (
             Change(
-                "subscribers.guarantees.processor:SubscriberProcessor._put_off",
-                "self._waiting.push(work, due_ms)",
-                "self._waiting.push(work, due_ms)\n"
-                "if self._order is not None and (behind := self._order._behind.get(work.record.key)):\n"
-                "    self._may_begin([behind.popleft()])",
+                "subscribers.running.processor:SubscriberProcessor._retry_later",
+                "self._queue.retries.push(event, due_ms)",
+                "self._queue.retries.push(event, due_ms)\n"
+                "if self._key_queue is not None and (behind := self._key_queue._behind.get(event.record.key)):\n"
+                "    self._enqueue([behind.popleft()])",
             ),
         ),
     ),
@@ -45,8 +45,8 @@ KEPT_PLACE: Final = Mutant(
     (
         Change(
             "subscribers.running.agent:SubscriberProcessors.of",
-            "kind(tp, self._context)",
-            'vars(self).setdefault("kept", {}).setdefault(tp, kind(tp, self._context))',
+            "SubscriberProcessor(tp, self._context, guarantee)",
+            'vars(self).setdefault("kept", {}).setdefault(tp, SubscriberProcessor(tp, self._context, guarantee))',
         ),
     ),
 )
@@ -84,9 +84,9 @@ IN_PARTS: Final = {
             (),
             (
                 Change(
-                    "subscribers.guarantees.processor:SubscriberProcessor.in_flight",
-                    "unfinished >= MOST_UNFINISHED",
-                    "unfinished >= MOST_UNFINISHED or len(self._waiting)",
+                    "subscribers.running.processor:SubscriberProcessor.in_flight",
+                    "unfinished >= MOST_UNFINISHED or",
+                    "unfinished >= MOST_UNFINISHED or len(self._queue.retries) or",
                 ),
             ),
         ),
@@ -120,10 +120,9 @@ IN_PARTS: Final = {
             (),
             (
                 Change(
-                    "subscribers.guarantees.at_most_once:AtMostOnceProcessor._begin_of",
-                    'raise self._not_placed("has no commit")',
-                    "from streams_app.subscribers.guarantees.restored_position import begin_of\n"
-                    "return begin_of(self._context, claim)",
+                    "subscribers.guarantees.restored_position:restored_position",
+                    "if claim.mark is None and requires_commit:",
+                    "if False:",
                 ),
             ),
         ),

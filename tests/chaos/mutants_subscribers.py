@@ -6,8 +6,8 @@ from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
 
-PROCESSOR = "subscribers.guarantees.processor:SubscriberProcessor"
-AGAIN_PROCESSOR = "subscribers.guarantees.at_least_once:AtLeastOnceProcessor"
+PROCESSOR = "subscribers.running.processor:SubscriberProcessor"
+AT_LEAST_ONCE = "subscribers.guarantees.at_least_once:AtLeastOnceGuarantee"
 WINDOW = "subscribers.state.offset_tracker:OffsetTracker"
 
 AGAIN: Final = (
@@ -15,7 +15,7 @@ AGAIN: Final = (
         "commit the position",
         "What runs when the process dies is never called again.",
         ("", "lossy crash zombie rebalance"),
-        (Change(f"{PROCESSOR}._mark", "low = window.low", "return Mark(window.end)"),),
+        (Change(f"{AT_LEAST_ONCE}.mark", "low = partition.tracker.low", "return partition.mark(partition.tracker.end, '')"),),
     ),
     Mutant(
         "gaps hold the watermark",
@@ -37,7 +37,7 @@ AGAIN: Final = (
             Change(
                 f"{PROCESSOR}.ended",
                 "if call.outcome in _DONE]",
-                "if call.outcome in (*_DONE, Outcome.CANCELLED)]",
+                "if call.outcome in (*_DONE, AttemptOutcome.CANCELLED)]",
             ),
         ),
     ),
@@ -70,19 +70,19 @@ AGAIN: Final = (
         "a paused reader is never told to go on",
         "Where too much was unfinished once, nothing is read any more.",
         ("",),
-        (Change(f"{PROCESSOR}._finish", "if self._is_full and not self.in_flight and self._claim is not None:", "if False:"),),
+        (Change(f"{PROCESSOR}._finish", "if self._is_full and not self.in_flight:", "if False:"),),
     ),
     Mutant(
         "the commit says nothing of what is finished above it",
         "All above the watermark runs again after each crash.",
         ("", "lossy crash zombie rebalance"),
-        (Change(f"{PROCESSOR}._note", "window.above()", "type(window.above())()"),),
+        (Change(f"{AT_LEAST_ONCE}.mark", "partition.tracker.above()", "type(partition.tracker.above())()"),),
     ),
     Mutant(
         "what retention took is passed over in silence",
         "Events are lost, and nobody is told.",
         ("retention:3", "retention lossy crash"),
-        (Change("subscribers.guarantees.restored_position:found", "logger.error(", "logger.debug("),),
+        (Change("subscribers.guarantees.restored_position:position_at", "logger.error(", "logger.debug("),),
     ),
     Mutant(
         "attempts are counted afterwards",
@@ -90,13 +90,13 @@ AGAIN: Final = (
         ("",),
         (
             Change(
-                f"{AGAIN_PROCESSOR}._begins",
-                "self._attempt_log.keep(work.offset, AttemptEntry(work.attempts, work.deaths))",
+                f"{AT_LEAST_ONCE}.before_start",
+                "self._log.keep(event.offset, AttemptEntry(event.attempts, event.deaths))",
                 "pass",
             ),
             Change(
-                "subscribers.guarantees.attempt_log:AttemptLog._see_begun",
-                "elif call.outcome is None and not call.whose.deaths:",
+                "subscribers.guarantees.attempt_log:AttemptLog._find_started",
+                "elif attempt.outcome is None and not attempt.whose.deaths:",
                 "elif False:",
             ),
         ),
@@ -106,9 +106,9 @@ AGAIN: Final = (
         "What ran beside an event that kills its process is taken for the cause, too.",
         ("", "history"),
         (
-            Change(f"{AGAIN_PROCESSOR}._together", "if _is_last(works[0]):", "if False:"),
+            Change(f"{AT_LEAST_ONCE}._together", "if _is_last(events[0]):", "if False:"),
             Change(
-                f"{AGAIN_PROCESSOR}._together", "if _is_last(work) or not self._is_suspect(work)", "if not self._is_suspect(work)"
+                f"{AT_LEAST_ONCE}._together", "if _is_last(event) or not self._is_suspect(event)", "if not self._is_suspect(event)"
             ),
         ),
     ),
@@ -118,7 +118,9 @@ AGAIN: Final = (
         ("", "history"),
         (
             Change(
-                f"{AGAIN_PROCESSOR}._a_few_at_once", "offsets = [call.whose.offset for call in calls]", "offsets: list[int] = []"
+                f"{AT_LEAST_ONCE}._run_suspects",
+                "offsets = [attempt.whose.offset for attempt in attempts]",
+                "offsets: list[int] = []",
             ),
         ),
     ),
@@ -148,7 +150,7 @@ AS_OFTEN: Final = (
                 "if call.outcome in _DONE and call.whose.attempts > 1]\n"
                 "for call in calls:\n"
                 "    if call.outcome in _DONE and call.whose.attempts == 1:\n"
-                "        self._put_off(call.whose, attempts=1, due_ms=self._context.clock.now_ms())",
+                "        self._retry_later(call.whose, attempts=1, due_ms=self._context.clock.now_ms())",
             ),
         ),
     ),

@@ -26,8 +26,8 @@ from streams_app.subscribers.execution.context import SubscriberContext
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.dispatcher import Dispatcher
 from streams_app.subscribers.execution.subscriber_metrics import SubscriberMetrics
-from streams_app.subscribers.guarantees.processor import LEAVE_SECONDS
 from streams_app.subscribers.running.agent import AHEAD, SubscriberProcessors
+from streams_app.subscribers.running.processor import LEAVE_SECONDS
 from streams_app.subscribers.state.keys import SubscriberKeys
 from streams_app.subscribers.state.store import ScriptSet, SubscriberStore
 from tests.chaos.simulation_calls import ATTEMPTS, NAME, CallLedger, fate_of
@@ -80,7 +80,7 @@ class Subscribing:
         """Few calls ahead, small windows and notes."""
         with (
             patch("streams_app.subscribers.execution.dispatcher.FEWEST_AHEAD", 1 + seed % 4),
-            patch("streams_app.subscribers.guarantees.processor.MOST_UNFINISHED", 5 + seed % 30),
+            patch("streams_app.subscribers.running.processor.MOST_UNFINISHED", 5 + seed % 30),
         ):
             yield
 

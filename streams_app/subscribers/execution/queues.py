@@ -1,36 +1,38 @@
-"""Events of one key one after the other, in the order of the log (pure)."""
+"""The queues through which the events of one partition pass before they start (pure)."""
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
+
+from streams_app.subscribers.execution.circuit_breaker import HalfOpenProbes
+from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 
 T = TypeVar("T")
 
 
 class KeyQueue(Generic[T]):
-    """The queue of each key that has an unfinished event.
+    """Runs the events of one key one after another, in log order.
 
-    The event in front holds its key from its arrival until it is finished: while it runs, and while it waits for a retry, too. An
-    event without a key waits for nobody and holds up nobody.
+    The first unfinished event of a key blocks the others until it is finished: while it runs, and while it waits for a retry.
+    Events without a key neither wait nor block.
     """
 
     def __init__(self) -> None:
-        """No key has an event."""
         self._behind: dict[bytes, deque[T]] = {}
 
     def next_behind(self) -> Iterator[T]:
-        """Of each key that has some the first event that is not in front."""
+        """Yield, for each key, the first event that waits behind another one."""
         return (behind[0] for behind in self._behind.values() if behind)
 
     def arrived(self, key: bytes | None, event: T) -> bool:
-        """Notes an event that was read.
+        """Add an event that was read.
 
         Returns:
-            Whether it may begin; otherwise :meth:`finished` returns it when its turn comes.
+            Whether it may start now; otherwise :meth:`finished` returns it later.
         """
         if key is None:
             return True
@@ -42,10 +44,10 @@ class KeyQueue(Generic[T]):
         return False
 
     def finished(self, key: bytes | None) -> T | None:
-        """Notes that the event that holds a key is finished, done or dead letter.
+        """Remove the first event of a key, which is done or dead-lettered.
 
         Returns:
-            The event that holds the key now and may begin; None where no more is there.
+            The next event of the key, which may start now; None if there is none.
         """
         if key is None:
             return None
@@ -57,27 +59,97 @@ class KeyQueue(Generic[T]):
 
 
 class RetryQueue(Generic[T]):
-    """Events that wait until they are due."""
+    """Events that wait for their next attempt, ordered by due time."""
 
     def __init__(self) -> None:
-        """Nothing waits."""
         self._heap: list[tuple[int, int, T]] = []
-        # Of several that are due at the same moment the one that came first is first, and the events are never compared.
+        # Breaks ties in order of arrival, so that events are never compared.
         self._numbers = count()
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def push(self, event: T, due_ms: int) -> None:
-        """Lets an event wait."""
+        """Add an event that is due at ``due_ms``."""
         heapq.heappush(self._heap, (due_ms, next(self._numbers), event))
 
     def due(self, now_ms: int) -> int:
-        """How many are due."""
+        """Count the events that are due."""
         return sum(due_ms <= now_ms for due_ms, _, _ in self._heap)
 
     def pop_due(self, now_ms: int) -> T | None:
-        """Takes the event that has been due for longest; None: none is due."""
+        """Remove and return the event that has been due for longest; None if none is due."""
         if self._heap and self._heap[0][0] <= now_ms:
             return heapq.heappop(self._heap)[2]
         return None
+
+
+class StartRequest(NamedTuple):
+    """Which events the dispatcher wants to start.
+
+    Attributes:
+        most: Maximum number of events.
+        now_ms: Wall clock.
+        is_fresh: True: a fresh event first; False: a retry first; None: retries first, then fresh events, up to ``most``.
+        suspension: Number of the current suspension, see :attr:`.CircuitBreaker.number`.
+    """
+
+    most: int
+    now_ms: int
+    is_fresh: bool | None
+    suspension: int
+
+
+class StartQueue:
+    """The events of one partition that may start: fresh ones in order, and retries that are due.
+
+    Attributes:
+        fresh: Events that no attempt has failed for under this claim.
+        retries: Events that wait for their next attempt.
+    """
+
+    def __init__(self) -> None:
+        self.fresh: deque[InFlightEvent] = deque()
+        self.retries: RetryQueue[InFlightEvent] = RetryQueue()
+        self._probes = HalfOpenProbes()
+
+    def ready(self, now_ms: int) -> int:
+        """Count the events that may start now."""
+        return len(self.fresh) + self.retries.due(now_ms)
+
+    def take(self, request: StartRequest) -> list[InFlightEvent]:
+        """Remove and return the next events: due retries before fresh events, unless a fresh one is requested."""
+        fresh, most = self.fresh, request.most
+        events: list[InFlightEvent] = []
+        while not (request.is_fresh and fresh) and len(events) < most:
+            if (event := self.retries.pop_due(request.now_ms)) is None:
+                break
+            events.append(event)
+        if request.is_fresh is not None and fresh and not events:
+            events.append(self._probes.take_of(fresh, request.suspension))
+        events += [fresh.popleft() for _ in range(min(most - len(events), len(fresh)))]
+        return events
+
+    def take_offset(self, offset: int, now_ms: int) -> list[InFlightEvent]:
+        """Remove and return the event at an offset, if it may start now; retries that are due become fresh."""
+        fresh = self.fresh
+        if not (fresh and fresh[0].offset == offset):
+            while (due := self.retries.pop_due(now_ms)) is not None:
+                fresh.appendleft(due)
+        # Fresh events are not always in order: one whose key has become free stands behind later ones.
+        found = next((event for event in fresh if event.offset == offset), None)
+        if found is None:
+            return []
+        fresh.remove(found)
+        return [found]
+
+    def put_front(self, events: Sequence[InFlightEvent]) -> None:
+        """Return events that were taken and do not start now; they are the next ones, in the same order."""
+        self.fresh.extendleft(reversed(events))
+
+    def put_back(self, event: InFlightEvent) -> None:
+        """Return an event whose attempt was withdrawn: as the next fresh event, or as a due retry if it has failed before."""
+        if event.first_failed_ms:
+            self.retries.push(event, event.due_ms)
+        else:
+            self.fresh.appendleft(event)

@@ -1,170 +1,191 @@
-"""A subscriber that is called at most once for each record, whatever happens to Redis (``idempotent="no"``).
+"""At most once (``idempotent="no"``): no record runs twice, whatever happens to Redis.
 
-Before an event begins, Redis knows that it does, and then Kafka: by the note of a commit that it has accepted in the name of this
-claim. Whoever claims the partition next finds it there, and a worker whose partition was taken away cannot begin anything more.
+The begin of an event is in Redis before it starts, and then in Kafka, in the metadata of a commit that Kafka has accepted under
+this claim. The next owner finds it there, and a worker whose partition was taken away cannot start anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from functools import partial
+from asyncio import Task
+from collections.abc import Collection, Sequence
 from typing import Final
 
-from streams_app.delivery.batch import TP
+from streams_app.delivery.batch import Batch
 from streams_app.delivery.group_consumer import NotOwnerError
 from streams_app.delivery.processor import Claim, ImpossibleClaimError, OffsetAndMetadata
 from streams_app.delivery.scripts import FencedError
-from streams_app.subscribers.execution.context import SubscriberContext
+from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.in_flight_event import InFlightEvent
-from streams_app.subscribers.guarantees.deduplicated import DeduplicatedProcessor
-from streams_app.subscribers.guarantees.restored_position import noted
+from streams_app.subscribers.execution.in_flight_event import DeadLettering, InFlightEvent
+from streams_app.subscribers.execution.partition import SubscriberPartition
+from streams_app.subscribers.execution.queues import StartQueue, StartRequest
+from streams_app.subscribers.guarantees.begin_log import BeginLog
+from streams_app.subscribers.guarantees.guarantee import Guarantee, TakenOver
+from streams_app.subscribers.guarantees.restored_position import RestoredPosition, note_of
+from streams_app.subscribers.guarantees.write_ahead import WriteAhead
 from streams_app.subscribers.state.initial_offsets import NO_METADATA, how_to_place
 from streams_app.subscribers.state.offset_metadata import MOST_NOTE_BYTES, encoded, fits
-from streams_app.subscribers.state.offset_tracker import Above, OffsetTracker
 from streams_app.subscribers.state.store import AttemptEntry
 
 LOWEST_BYTES: Final = 8
-"""Room in a note that is kept for the begin of the lowest unfinished offset; so much at least any one needs, too."""
+"""Bytes of the metadata that are reserved for the begin of the lowest unfinished event; any other event needs as many, too."""
 
 
-class AtMostOnceProcessor(DeduplicatedProcessor):
-    """At most once for each record, and for each event id as long as ids are remembered."""
+class AtMostOnceGuarantee(Guarantee):
+    """At most once for each record, and for each event id while ids are remembered."""
 
-    def __init__(self, tp: TP, around: SubscriberContext) -> None:
-        """Nothing is claimed yet."""
-        super().__init__(tp, around)
-        self._has_no_room: set[int] = set()
-        self._roomless: list[InFlightEvent] = []
-        # What has ended well since the last commit: until one says so its next owner takes it for interrupted.
-        self._unsaid: dict[int, InFlightEvent] = {}
+    is_repeatable = False
+    requires_commit = True
 
-    # ---- the claim
+    def __init__(self, partition: SubscriberPartition) -> None:
+        self._partition = partition
+        self._write_ahead = WriteAhead(partition, self.mark, self._on_begun, self._commit)
+        self._without_room: set[int] = set()
+        self._is_full = False
+        # Until a commit includes these, the next owner takes them for interrupted.
+        self._uncommitted: dict[int, InFlightEvent] = {}
 
-    async def _mark_in_redis(self, claim: Claim) -> OffsetAndMetadata | None:
-        """Nothing: Redis may have lost what had begun."""
-        return None
+    @property
+    def log(self) -> BeginLog:
+        """The begin log."""
+        return self._write_ahead.log
 
-    def _begin_of(self, claim: Claim) -> int:
-        raise self._not_placed("has no commit")
+    async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
+        """Trust the commit alone: events that had begun by its metadata are interrupted.
 
-    async def _take_over(self, claim: Claim, window: OffsetTracker) -> int:
-        mark = claim.mark
-        assert mark is not None  # a worker never chooses where to begin
-        if noted(claim, mark) is None:
+        Raises:
+            ImpossibleClaimError: The commit does not say what was begun.
+        """
+        tracker = self._partition.tracker
+        assert claim.mark is not None  # it is required
+        if note_of(claim, claim.mark) is None:
+            name = self._partition.context.subscriber.name
             if not await claim.broker_keeps_metadata():
-                raise ImpossibleClaimError(self._tp, f"cannot be claimed: {NO_METADATA}", "use another broker")
-            raise self._not_placed("has a commit that does not say what was begun")
-        return await super()._take_over(claim, window)
-
-    def _not_placed(self, what: str) -> ImpossibleClaimError:
-        name = self._context.subscriber.name
-        return ImpossibleClaimError(self._tp, f"{what} of subscriber {name!r}", how_to_place(name))
-
-    async def _believe(self, above: Above, claim: Claim, window: OffsetTracker) -> None:
-        """Nothing: what is not finished in the commit becomes a letter at most, whatever Redis says."""
-
-    def _found(self, found: dict[int, AttemptEntry], window: OffsetTracker) -> dict[int, AttemptEntry]:
-        self._interrupted = set(window.begun)
-        # What Redis was told, and the commit was not, has never begun.
-        known = {
-            offset: AttemptEntry(entry.attempts - 1, due_ms=1) if entry.is_begun and offset not in self._interrupted else entry
-            for offset, entry in found.items()
+                raise ImpossibleClaimError(self._partition.tp, f"cannot be claimed: {NO_METADATA}", "use another broker")
+            what = f"has a commit that does not say what was begun of subscriber {name!r}"
+            raise ImpossibleClaimError(self._partition.tp, what, how_to_place(name))
+        watermark = tracker.end
+        kept = await self._write_ahead.claim(claim, restored, trusts_redis=False)
+        interrupted = set(tracker.begun)
+        # What Redis calls begun, and the commit does not, has never started.
+        entries = {
+            offset: AttemptEntry(entry.attempts - 1, due_ms=1) if entry.is_begun and offset not in interrupted else entry
+            for offset, entry in kept.open.items()
         }
-        return {offset: AttemptEntry(1) for offset in self._interrupted} | known
+        begin = await self._write_ahead.begin(claim, kept, watermark, interrupted)
+        known = {offset: AttemptEntry(1) for offset in interrupted} | entries
+        return TakenOver(begin, known, interrupted, {"begin log": self.log.forever()})
+
+    def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
+        """Return the dead letter of an interrupted event."""
+        return self._write_ahead.dead_letter_of(event)
+
+    # ---- room in the metadata
+
+    def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
+        """Take the next events; while the metadata is full, only the lowest unfinished one, whose end makes room."""
+        if self._is_full:
+            if not self._fits(MOST_NOTE_BYTES - 2 * LOWEST_BYTES):
+                return queue.take_offset(self._partition.tracker.low, request.now_ms)
+            self._set_full(False)
+        return queue.take(request)
+
+    def _set_full(self, is_full: bool) -> None:
+        self._is_full = is_full
+        self._partition.start_limit = 1 if is_full else None
+
+    def _fits(self, most_bytes: int) -> bool:
+        tracker = self._partition.tracker
+        return fits(tracker.low, self._partition.note(tracker.must_be_noted()), most_bytes)
+
+    def waits_for(self) -> str | None:
+        """Return the `waiting_for` label: that of an outage, or ``note`` while the metadata is full."""
+        return self.log.waits_for() or ("note" if self._is_full else None)
 
     # ---- one event
 
-    async def _begun(self, calls: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Commits that calls begin, as many as the note has room for; the others wait for it outside of the slots."""
-        window = self._tracker
-        assert window is not None  # it is claimed
-        low = window.low
-        taken = sorted(await super()._begun(calls), key=lambda call: int(call.whose.offset))
-        # The lowest may begin in any case: everything above it is named until it is finished.
-        while taken and taken[-1].whose.offset > low and not self._fits(window, MOST_NOTE_BYTES - LOWEST_BYTES):
-            window.put_off(window.claim, taken.pop().whose.offset)
+    def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
+        """Have the begin of events written to Redis and committed; their attempts start afterwards."""
+        return self._write_ahead.before_start(decoded)
+
+    async def _on_begun(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Commit the begin of as many events as the metadata has room for."""
+        tracker = self._partition.tracker
+        low = tracker.low
+        taken = sorted(attempts, key=lambda attempt: int(attempt.whose.offset))
+        # The lowest event may start in any case: everything above it stays in the metadata until it is finished.
+        while taken and taken[-1].whose.offset > low and not self._fits(MOST_NOTE_BYTES - LOWEST_BYTES):
+            tracker.put_off(tracker.claim, taken.pop().whose.offset)
         if taken:
-            await self._commit(window)
-        # Only now: what the commit has failed to say is asked about again, and may have room then.
-        self._has_no_room = {call.whose.offset for call in calls if call not in taken}
+            await self._commit()
+        # Only after the commit: if it fails, all attempts are asked about again, and may have room then.
+        self._without_room = {attempt.whose.offset for attempt in attempts if attempt not in taken}
+        if self._without_room:
+            self._set_full(True)
         return taken
 
-    def _fits(self, window: OffsetTracker, most_bytes: int) -> bool:
-        return fits(window.low, self._noted(window.must_be_noted()), most_bytes)
-
-    def _said(self) -> Callable[[], Awaitable[None]] | None:
-        assert self._tracker is not None  # it is claimed
-        return partial(self._commit, self._tracker)
-
-    async def _commit(self, window: OffsetTracker) -> None:
-        assert self._claim is not None  # it is claimed
-        saying, self._unsaid = self._unsaid, {}
+    async def _commit(self) -> None:
+        committing, self._uncommitted = self._uncommitted, {}
         try:
-            await self._claim.commit_now(self._mark(window))
-        except BaseException as error:  # also where it was cancelled: nobody knows whether it was said
-            self._unsaid = saying | self._unsaid
+            await self._partition.claim.commit_now(self.mark())
+        except BaseException as error:  # also when cancelled: the broker may have the commit or not
+            self._uncommitted = committing | self._uncommitted
             if isinstance(error, NotOwnerError):
                 raise FencedError("commit", "generation") from error
             raise
 
-    def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
-        """Remember which finished events no commit has said yet, then finish, retry or dead-letter each."""
-        self._unsaid.update((call.whose.offset, call.whose) for call in calls if call.outcome is AttemptOutcome.DONE)
-        super().ended(calls, uncounted)
+    def after_end(self, attempts: Sequence[Attempt]) -> None:
+        """Count duplicates, and have successes written and committed."""
+        self._uncommitted.update(
+            (attempt.whose.offset, attempt.whose) for attempt in attempts if attempt.outcome is AttemptOutcome.DONE
+        )
+        self._write_ahead.after_end(attempts)
 
-    async def _leave(self) -> None:
-        await super()._leave()
-        if self._begin_log.is_robbed:
-            # Of these it was said just now.
-            self._unsaid = {offset: work for offset, work in self._unsaid.items() if offset not in self._begin_log.done}
+    def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
+        """Let an event start again only if this attempt has not started."""
+        if event.offset in self._without_room:
+            self._without_room.remove(event.offset)
+            return True
+        return self._write_ahead.on_interruption(event, attempt)
+
+    def mark(self) -> OffsetAndMetadata:
+        """Return the low watermark, with all that is begun, and as much of what is finished as the metadata has room for."""
+        partition = self._partition
+        low, tracker = partition.tracker.low, partition.tracker
+        whole = partition.note(tracker.above())
+        if not fits(low, whole, MOST_NOTE_BYTES):
+            # Nothing of this may be left out. It has room, as it had when its events began.
+            whole = partition.note(tracker.must_be_noted())
+        return partition.mark(low, encoded(low, whole))
+
+    # ---- the end
+
+    def stop(self) -> None:
+        """Withdraw attempts whose begin is not written."""
+        self.log.stop()
+
+    async def close(self, tasks: Collection[Task[None]]) -> None:
+        """Write the last outcomes; if another owner has claimed the partition, send a dead letter for each success instead."""
+        await self._write_ahead.close(tasks)
+        if self.log.is_robbed:
+            # Dead letters of these were just sent.
+            self._uncommitted = {offset: event for offset, event in self._uncommitted.items() if offset not in self.log.done}
 
     async def on_commit_rejected(self) -> None:
-        """See :class:`streams_app.delivery.processor.Processor`."""
-        await self._say_late(self._unsaid.values())
+        """Send a dead letter for each success that no commit includes: the next owner takes it for interrupted."""
+        await self._write_ahead.send_late(self._uncommitted.values())
 
-    def _cut_off(self, work: InFlightEvent, call: Attempt) -> None:
-        if work.offset not in self._has_no_room:
-            super()._cut_off(work, call)
-            return
-        self._has_no_room.remove(work.offset)
-        work.attempts, work.due_ms = work.attempts - 1, 1
-        self._keep(work)
-        self._roomless.append(work)
+    # ---- the partition
 
-    def _next(self, most: int, now_ms: int, *, is_fresh: bool | None) -> list[InFlightEvent]:
-        window = self._tracker
-        assert window is not None  # it is claimed
-        if self._roomless:
-            if not self._fits(window, MOST_NOTE_BYTES - 2 * LOWEST_BYTES):
-                lowest = self._lowest(window.low, now_ms)
-                return [] if lowest is None else [lowest]
-            self._fresh.extendleft(sorted(self._roomless, key=lambda work: -work.offset))
-            self._roomless = []
-        return super()._next(most, now_ms, is_fresh=is_fresh)
+    @property
+    def backlog(self) -> int:
+        """Number of event ids that Redis has not received, once there are too many."""
+        return self._write_ahead.backlog
 
-    def _lowest(self, low: int, now_ms: int) -> InFlightEvent | None:
-        """The lowest unfinished event, if it may begin: only its end makes room in the note."""
-        if self._fresh and self._fresh[0].offset == low:
-            return self._fresh.popleft()
-        while (due := self._waiting.pop_due(now_ms)) is not None:
-            self._roomless.append(due)
-        # What is fresh is not always in order: an event whose key has become free is behind later ones.
-        for events in (self._roomless, self._fresh):
-            found = next((work for work in events if work.offset == low), None)
-            if found is not None:
-                events.remove(found)
-                return found
-        return None
+    def on_read(self, batch: Batch) -> None:
+        """Have event ids written that Redis has lost."""
+        self._write_ahead.on_read(batch)
 
-    def _waits_for(self) -> str | None:
-        return super()._waits_for() or ("note" if self._roomless else None)
-
-    # ---- what is begun and finished
-
-    def _note(self, low: int, window: OffsetTracker) -> str:
-        whole = self._noted(window.above())
-        if fits(low, whole, MOST_NOTE_BYTES):
-            return encoded(low, whole)
-        # Nothing of this may be left out: it has room, as it had when its events began.
-        return encoded(low, self._noted(window.must_be_noted()))
+    def on_tick(self) -> None:
+        """Have the low watermark written if it has moved."""
+        self.log.low_moved(self._partition.tracker.low)

@@ -1,6 +1,7 @@
-"""What a subscriber that may be called again tells Redis of its attempts: written beside the work, which waits for suspects alone.
+"""The attempt log of a subscriber that may run events twice: written behind the attempts, which wait for it only as suspects.
 
-Redis then knows which events were running when a process died, and how often an event was tried. Without it attempts count anew.
+From it the next owner learns which events were running when a process died, and how often an event was tried. Without it attempts
+are counted anew.
 """
 
 from __future__ import annotations
@@ -18,73 +19,71 @@ from streams_app.delivery.scripts import FencedError
 from streams_app.errors import text_of
 from streams_app.redis_access.client import REDIS_ERRORS, trouble_text
 from streams_app.subscribers.execution.executor import Attempt
+from streams_app.subscribers.guarantees.guarantee import ANOTHER_OWNER
 from streams_app.subscribers.state.store import AttemptEntry, Begin, SubscriberStore
 
 logger = logging.getLogger(__name__)
 
-ANOTHER_OWNER: Final = "token"
-
 PAUSE_SECONDS: Final = 0.02
-"""Between two writes that nobody waits for: what changes after a quiet moment is told at once, of a stream of short calls what is
-under way now and then. Telling Redis of each would cost more than the calls."""
+"""Pause between two writes that nothing waits for. The first change after a quiet moment is written at once; a stream of short
+attempts is sampled, because writing each of them would cost more than the attempts."""
 
 
 class AttemptLog:
-    """Brings what Redis has of a partition in line with what is the case, again and again."""
+    """Keeps the entries of one partition in Redis in line with its attempts."""
 
     def __init__(
         self, store: SubscriberStore, progress: OffsetAndMetadata, now_ms: Callable[[], int], running: Collection[Attempt] = ()
     ) -> None:
-        """Nothing is known to be in Redis.
+        """Start without knowledge of what is in Redis.
 
         Args:
-            store: Of the claim.
+            store: The store of this claim.
             progress: The low watermark, and what is finished above it.
             now_ms: Wall clock.
-            running: Calls that have not ended, as they are at any time: those that have begun are to be known. Most have ended
-                before anybody is told of them.
+            running: The attempts without an outcome, as a live view. Those that have started are written; most end before a write.
         """
         self._store = store
         self._whose = store.keys.subscriber, store.keys.source
         self._progress = progress
-        self._told_progress: OffsetAndMetadata | None = None
+        self._written_progress: OffsetAndMetadata | None = None
         self._now_ms = now_ms
         self._wanted: dict[int, AttemptEntry] = {}
-        self._has: dict[int, AttemptEntry] = {}
+        self._stored: dict[int, AttemptEntry] = {}
         self._unwritten: set[int] = set()
         self._running = running
-        self._written, self._hurry = asyncio.Event(), asyncio.Event()
+        self._written, self._is_awaited = asyncio.Event(), asyncio.Event()
         self._is_claimed = self._was_claimed = self._is_idle = False
         self._changed = asyncio.Event()
         self._fault: str | None = None
         self._backoff = Backoff(first_seconds=0.1, longest_seconds=5.0)
 
     async def claim(self, seconds: float) -> dict[int, AttemptEntry]:
-        """What Redis has from the owners before; nothing where it does not answer within ``seconds``.
+        """Take over the entries of former owners; none if Redis does not answer within ``seconds``.
 
         Raises:
-            FencedError: Another owner came between.
+            FencedError: Another owner intervened.
         """
         try:
             async with asyncio.timeout(seconds):
                 return await self._claim()
         except (*REDIS_ERRORS, TimeoutError) as error:
-            logger.warning("attempts count anew, %s subscriber=%s source=%s", trouble_text(error), *self._whose)
+            logger.warning("attempts are counted anew, %s subscriber=%s source=%s", trouble_text(error), *self._whose)
             return {}
 
     def waits_for(self) -> str | None:
-        """What Redis has refused since this was asked last, or does still: ``redis-memory`` where it was full, else ``redis``."""
+        """Return what Redis has refused since the last call, or still does: ``redis-memory`` if it is full, otherwise ``redis``."""
         fault = self._fault
         if not self._backoff.failures:
             self._fault = None
-        # One that is frozen refuses nothing: its time-out takes longer than anybody should wait to see it.
+        # A frozen Redis refuses nothing, and its time-out is too long to wait for.
         is_waiting = self._store.is_waiting()
         return fault or ("redis" if is_waiting else None)
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
-        """Notes what is to be known of an event that runs, or is to be tried again."""
+        """Have an entry written for an event that runs or waits for its next attempt."""
         if self._is_idle:
-            self._hurry.set()
+            self._is_awaited.set()
         self._want(offset, entry)
 
     def _want(self, offset: int, entry: AttemptEntry) -> None:
@@ -94,45 +93,45 @@ class AttemptLog:
             self._changed.set()
 
     def progressed(self, progress: OffsetAndMetadata) -> None:
-        """Notes the low watermark, and what is finished above it; told Redis together, as the note is of that watermark."""
+        """Have the low watermark written with its metadata, which is only valid together with it."""
         if progress != self._progress:
             self._progress = progress
             self._changed.set()
 
-    def look(self) -> None:
-        """There are calls that will run."""
+    def schedule_write(self) -> None:
+        """Schedule a write: attempts are about to start."""
         self._changed.set()
 
     def drop(self, offsets: Iterable[int]) -> None:
-        """Notes that events are finished."""
+        """Have the entries of finished events removed."""
         wanted = self._wanted
-        if known := [offset for offset in offsets if offset in wanted]:
-            for offset in known:
+        if dropped := [offset for offset in offsets if offset in wanted]:
+            for offset in dropped:
                 del wanted[offset]
-            self._unwritten.update(known)
+            self._unwritten.update(dropped)
             self._changed.set()
 
-    async def told(self, offsets: Sequence[int], seconds: float) -> None:
-        """Waits until Redis knows what is to be known of events: up to ``seconds``, and not at all while Redis takes no marks."""
+    async def written(self, offsets: Sequence[int], seconds: float) -> None:
+        """Wait until the entries of events are written: up to ``seconds``, and not at all while Redis accepts no writes."""
         if self._backoff.failures:
             return
         try:
             async with asyncio.timeout(seconds):
-                while not self._is_claimed or any([self._has.get(one) != self._wanted.get(one) for one in offsets]):
+                while not self._is_claimed or any([self._stored.get(one) != self._wanted.get(one) for one in offsets]):
                     self._written.clear()
-                    self._hurry.set()
+                    self._is_awaited.set()
                     await self._written.wait()
         except TimeoutError:
             logger.warning(
-                "Redis does not take marks in time, going on without subscriber=%s source=%s offsets=%d-%d",
+                "attempts are not written to redis in time, continuing without subscriber=%s source=%s offsets=%d-%d",
                 *self._whose, min(offsets), max(offsets),
             )  # fmt: skip
 
     async def forever(self) -> None:
-        """Writes what has changed, one script in flight.
+        """Write changes, one script at a time.
 
         Raises:
-            FencedError: Another owner came between.
+            FencedError: Another owner intervened.
         """
         while True:
             await self._changed.wait()
@@ -145,19 +144,20 @@ class AttemptLog:
                 self._fault = waiting_for_label(error)
                 if not self._backoff.failures:
                     logger.warning(
-                        "Redis does not take marks, going on without subscriber=%s source=%s error=%s", *self._whose, text_of(error)
-                    )
+                        "attempts cannot be written to redis, continuing without subscriber=%s source=%s error=%s",
+                        *self._whose, text_of(error),
+                    )  # fmt: skip
                 self._changed.set()
                 await asyncio.sleep(self._backoff.failed())
 
     async def _pause(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(PAUSE_SECONDS):
-                await self._hurry.wait()
-        self._hurry.clear()
+                await self._is_awaited.wait()
+        self._is_awaited.clear()
 
     async def write_within(self, seconds: float) -> None:
-        """Writes what has changed, if that is possible within ``seconds``; called while :meth:`forever` does not run."""
+        """Write changes if that is possible within ``seconds``; called while :meth:`forever` does not run."""
         try:
             async with asyncio.timeout(seconds):
                 self._changed.clear()
@@ -165,14 +165,14 @@ class AttemptLog:
         except (FencedError, *REDIS_ERRORS, TimeoutError) as error:
             self._changed.set()
             logger.info(
-                "the last marks of a partition are not in Redis subscriber=%s source=%s error=%s", *self._whose, text_of(error)
+                "the last attempts of a partition are not in redis subscriber=%s source=%s error=%s", *self._whose, text_of(error)
             )
 
     async def write_once(self) -> None:
-        """Writes what has changed since the last time.
+        """Write what has changed since the last write.
 
         Raises:
-            FencedError: Another owner came between.
+            FencedError: Another owner intervened.
             RedisError, OSError, TimeoutError: The outcome is unknown.
         """
         try:
@@ -183,46 +183,46 @@ class AttemptLog:
             self._is_claimed = False
             if error.cause == ANOTHER_OWNER:
                 raise
-            # Redis was wiped or rolled back: what it is to know is told once more.
+            # Redis was wiped or rolled back: everything is written once more.
             self._changed.set()
-        except BaseException:  # also where it was cancelled: nobody knows what the script has written
+        except BaseException:  # also when cancelled: the script may have been executed or not
             self._is_claimed = False
             raise
 
     async def _claim(self) -> dict[int, AttemptEntry]:
         kept = await self._store.claim(self._progress.offset, again=self._was_claimed)
         self._is_claimed = self._was_claimed = True
-        self._has = {} if kept is None else dict(kept.open)
-        self._told_progress = None if kept is None else OffsetAndMetadata(kept.fence, kept.note)
-        self._unwritten = self._wanted.keys() | self._has.keys()
-        return dict(self._has)
+        self._stored = {} if kept is None else dict(kept.open)
+        self._written_progress = None if kept is None else OffsetAndMetadata(kept.fence, kept.note)
+        self._unwritten = self._wanted.keys() | self._stored.keys()
+        return dict(self._stored)
 
-    def _see_begun(self) -> None:
-        for call in self._running:
-            if not call.begun_ms:
-                # It waits for a slot. A slot that takes it tells nobody.
+    def _find_started(self) -> None:
+        for attempt in self._running:
+            if not attempt.begun_ms:
+                # It waits for an executor slot, and starts without further notice.
                 self._changed.set()
-            elif call.outcome is None and not call.whose.deaths:
-                # Of suspects is said what is to be known of them.
-                self._want(call.whose.offset, AttemptEntry(call.whose.attempts))
+            elif attempt.outcome is None and not attempt.whose.deaths:
+                # The guarantee itself keeps the entries of suspects.
+                self._want(attempt.whose.offset, AttemptEntry(attempt.whose.attempts))
 
     async def _write(self) -> None:
-        self._see_begun()
-        written, self._unwritten = self._unwritten, set()
-        now = {offset: self._wanted.get(offset) for offset in written if self._wanted.get(offset) != self._has.get(offset)}
+        self._find_started()
+        unwritten, self._unwritten = self._unwritten, set()
+        changes = {at: self._wanted.get(at) for at in unwritten if self._wanted.get(at) != self._stored.get(at)}
         progress = self._progress
-        self._is_idle = not now
-        begun = [Begin(offset, entry) for offset, entry in now.items() if entry is not None and entry.is_begun]
-        waiting = [(offset, entry) for offset, entry in now.items() if entry is not None and not entry.is_begun]
-        gone = [offset for offset, entry in now.items() if entry is None]
+        self._is_idle = not changes
+        begun = [Begin(offset, entry) for offset, entry in changes.items() if entry is not None and entry.is_begun]
+        waiting = [(offset, entry) for offset, entry in changes.items() if entry is not None and not entry.is_begun]
+        gone = [offset for offset, entry in changes.items() if entry is None]
         if begun:
             await self._store.begin(begun, self._now_ms())
-        if waiting or gone or progress != self._told_progress:
+        if waiting or gone or progress != self._written_progress:
             await self._store.end(gone, waiting, *progress)
-            self._told_progress = progress
-        for offset, entry in now.items():
+            self._written_progress = progress
+        for offset, entry in changes.items():
             if entry is None:
-                del self._has[offset]
+                del self._stored[offset]
             else:
-                self._has[offset] = entry
+                self._stored[offset] = entry
         self._written.set()

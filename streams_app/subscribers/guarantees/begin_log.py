@@ -1,7 +1,7 @@
-"""What is noted of a partition whose events may not run twice: that one begins, before it does, and then what has become of it.
+"""The begin log of a subscriber whose events must not run twice: written ahead of each attempt, which waits for it.
 
-One pass has one request in flight and takes with it what has come meanwhile. A pass that has failed is made again until it is
-answered; nothing begins meanwhile.
+One pass has one request in flight, and includes what has arrived meanwhile. A pass that fails is repeated until it succeeds; no
+event starts meanwhile.
 """
 
 from __future__ import annotations
@@ -17,33 +17,34 @@ from streams_app.delivery.scripts import FencedError
 from streams_app.errors import text_of
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
-from streams_app.subscribers.guarantees.attempt_log import ANOTHER_OWNER
+from streams_app.subscribers.guarantees.guarantee import ANOTHER_OWNER
 from streams_app.subscribers.state.store import AttemptEntry, Begin, StoredState, SubscriberStore
 
 logger = logging.getLogger(__name__)
 
-SAID_SECONDS: Final = 0.05
+COMMIT_SECONDS: Final = 0.05
+"""An outcome that no commit includes after this time causes a commit of its own."""
 
 MOST_AT_ONCE: Final = 1_000
-"""So many ids are told Redis in one script."""
+"""Maximum number of event ids in one script."""
 
 
-class Slots(Protocol):
-    """What takes the calls that may begin."""
+class Starter(Protocol):
+    """What starts the attempts that may start."""
 
     def noted(self, calls: Sequence[Attempt]) -> None:
-        """They begin."""
+        """Start attempts."""
 
     def withdrawn(self, calls: list[Attempt]) -> None:
-        """They do not; each has an outcome."""
+        """Take back attempts that do not start; each has an outcome."""
 
 
 class EndLog(NamedTuple):
-    """What Redis is told with each end.
+    """The progress that is written with each outcome.
 
     Attributes:
         low: The low watermark.
-        note: What is finished above it.
+        note: Metadata that says what is finished above it.
     """
 
     low: int
@@ -51,11 +52,11 @@ class EndLog(NamedTuple):
 
 
 class BeginLog:
-    """What is to be noted of one partition under one claim.
+    """Writes which events of one partition begin, and then what has become of them, under one claim.
 
     Attributes:
-        done: Offset → event that has ended well, as long as Redis has not been told.
-        is_robbed: Whether another process has taken the partition: what ends here now ends late.
+        done: Offset → event that has succeeded and is not yet finished in Redis.
+        is_robbed: Whether another process has claimed the partition: what ends here from now on ends late.
     """
 
     def __init__(
@@ -63,21 +64,22 @@ class BeginLog:
         store: SubscriberStore,
         progress: Callable[[], EndLog | None],
         now_ms: Callable[[], int],
-        slots: Slots,
-        begun: Callable[[Sequence[Attempt]], Awaitable[Sequence[Attempt]]],
-        learned: Callable[[], None],
-        said: Callable[[], Awaitable[None]] | None = None,
+        starter: Starter,
+        on_begun: Callable[[Sequence[Attempt]], Awaitable[Sequence[Attempt]]],
+        on_learned: Callable[[], None],
+        commit_ends: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Nothing is known to be in Redis.
+        """Start without knowledge of what is in Redis.
 
         Args:
-            store: Of the claim.
-            progress: What is finished now; None: that may not be told yet, and nothing else that has ended.
+            store: The store of this claim.
+            progress: Returns what is finished now; None while neither that nor any outcome may be written.
             now_ms: Wall clock.
-            slots: Take what may begin.
-            begun: Takes calls that Redis knows to begin; returns those that may begin now; the others are taken back.
-            learned: Called when Redis has been told ids.
-            said: Says elsewhere what has ended, where that has not been said :data:`SAID_SECONDS` later with what begins.
+            starter: Starts the attempts.
+            on_begun: Called with attempts whose begin is in Redis; returns those that may start. The others are withdrawn.
+            on_learned: Called when event ids were written.
+            commit_ends: Commits outcomes, :data:`COMMIT_SECONDS` later, unless a commit of what begins includes them earlier; None
+                if outcomes need no commit.
         """
         self.done: dict[int, InFlightEvent] = {}
         self.is_robbed = False
@@ -85,243 +87,247 @@ class BeginLog:
         self._whose = store.keys.subscriber, store.keys.source
         self._progress = progress
         self._now_ms = now_ms
-        self._slots = slots
-        self._begun = begun
-        self._learned = learned
-        self._said = said
-        self._is_unsaid = self._is_due = False
-        self._has: set[int] = set()
+        self._starter = starter
+        self._on_begun = on_begun
+        self._on_learned = on_learned
+        self._commit_ends = commit_ends
+        self._has_uncommitted = self._is_commit_due = False
+        self._stored: set[int] = set()
         self._ids: list[tuple[int, str]] = []
         self._entries: dict[int, AttemptEntry | None] = {}
         self._new: list[tuple[Attempt, Begin]] = []
         self._sending: list[tuple[Attempt, Begin]] = []
         self._in_redis: list[Attempt] = []
         self._is_stopped = self._is_behind = False
-        self._told_low = 0
+        self._written_low = 0
         self._changed = asyncio.Event()
         self._pass = asyncio.Lock()
         self._fault: str | None = None
         self._backoff = Backoff(first_seconds=0.1, longest_seconds=5.0)
 
     async def claim(self, fence: int) -> StoredState:
-        """What Redis has from the owners before.
+        """Take over the state of former owners.
 
         Args:
-            fence: With which a state begins where there is none: ids of events below it are known, or nobody's to know.
+            fence: The fence of a new state: event ids below it are known, or not needed.
 
         Raises:
-            RedisError, OSError, TimeoutError: Redis does not answer: nothing may begin without it.
+            RedisError, OSError, TimeoutError: Redis does not answer: nothing may start without it.
         """
         kept = await self._store.claim(fence)
-        assert kept is not None  # it was to be created
-        self._has = set(kept.open)
+        assert kept is not None  # the script creates a state if there is none
+        self._stored = set(kept.open)
         return kept
 
-    async def tell(self) -> None:
-        """Tells Redis where its owner stands; raises as :meth:`claim` does."""
+    async def write_progress(self) -> None:
+        """Write the progress alone.
+
+        Raises:
+            RedisError, OSError, TimeoutError: Redis does not answer.
+        """
         if progress := self._progress():
             await self._store.end((), (), *progress)
 
     @property
     def backlog(self) -> int:
-        """How many ids Redis has not been told yet."""
+        """Number of event ids that are not written yet."""
         return len(self._ids)
 
     def waits_for(self) -> str | None:
-        """What it has waited for since this was asked last, or does still."""
+        """Return the `waiting_for` label of an outage since the last call, or of the current one; None if there was none."""
         fault = self._fault
         if not self._backoff.failures:
             self._fault = None
-        # One that is frozen refuses nothing: its time-out takes longer than anybody should wait to see it.
+        # A frozen Redis refuses nothing, and its time-out is too long to wait for.
         is_waiting = self._store.is_waiting()
         return fault or ("redis" if is_waiting else None)
 
-    # ---- what is to be noted
+    # ---- what is to be written
 
     def learn(self, offset: int, own_id: str) -> None:
-        """The id of an event that was read before anything begins."""
+        """Have the id of an event that was finished earlier written, before anything begins."""
         self._ids.append((offset, own_id))
         self._changed.set()
 
     def begin(self, begins: Iterable[tuple[Attempt, Begin]]) -> None:
-        """Calls that are to begin."""
+        """Have attempts started once their begin is written."""
         self._new += begins
         self._changed.set()
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
-        """An event that waits."""
+        """Have an entry written for an event that waits for its next attempt."""
         self._entries[offset] = entry
         self._changed.set()
-        self._say_in_time()
+        self._schedule_commit()
 
     def drop(self, offsets: Iterable[int]) -> None:
-        """Events that are finished."""
-        has, entries = self._has, self._entries
-        if known := [offset for offset in offsets if offset in has or offset in entries]:
-            entries.update(dict.fromkeys(known))
+        """Have the entries of finished events removed."""
+        stored, entries = self._stored, self._entries
+        if dropped := [offset for offset in offsets if offset in stored or offset in entries]:
+            entries.update(dict.fromkeys(dropped))
             self._changed.set()
-            self._say_in_time()
+            self._schedule_commit()
 
-    def _say_in_time(self) -> None:
-        if self._said is not None and not self._is_unsaid:
-            self._is_unsaid = True
-            asyncio.get_running_loop().call_later(SAID_SECONDS, self._say_soon)
+    def _schedule_commit(self) -> None:
+        if self._commit_ends is not None and not self._has_uncommitted:
+            self._has_uncommitted = True
+            asyncio.get_running_loop().call_later(COMMIT_SECONDS, self._commit_soon)
 
-    def _say_soon(self) -> None:
-        self._is_due = self._is_unsaid
+    def _commit_soon(self) -> None:
+        self._is_commit_due = self._has_uncommitted
         self._changed.set()
 
     def stop(self) -> None:
-        """Nothing begins any more; what Redis is just being told is taken back as soon as it has answered."""
+        """Start no more attempts; those whose begin is being written are withdrawn as soon as Redis has answered."""
         self._is_stopped = True
         new, self._new = self._new, []
-        self._take_back([call for call, _ in new])
+        self._withdraw([attempt for attempt, _ in new])
 
-    def look(self, low: int) -> None:
-        """Has Redis told of a low watermark that has moved by what nobody had begun."""
-        if low > self._told_low:
+    def low_moved(self, low: int) -> None:
+        """Have the low watermark written even if no event has ended: it also moves over offsets without events."""
+        if low > self._written_low:
             self._is_behind = True
             self._changed.set()
 
-    # ---- noting it
+    # ---- writing
 
     async def forever(self) -> None:
-        """Notes what there is to note.
+        """Write whatever there is to write.
 
         Raises:
-            FencedError: Another owner came between, or Redis has lost what it was told.
+            FencedError: Another owner intervened, or Redis has lost data.
         """
         while True:
             await self._changed.wait()
             self._changed.clear()
             try:
-                await self.once()
+                await self.write_once()
                 self._backoff.succeeded()
             except DEPENDENCY_ERRORS as error:
                 self._fault = waiting_for_label(error)
                 if not self._backoff.failures:
                     logger.warning(
-                        "nothing begins until what begins can be noted subscriber=%s source=%s error=%s",
-                        *self._whose,
-                        text_of(error),
-                    )
+                        "no event starts until its begin can be written subscriber=%s source=%s error=%s",
+                        *self._whose, text_of(error),
+                    )  # fmt: skip
                 self._changed.set()
                 await asyncio.sleep(self._backoff.failed())
 
-    async def once(self) -> None:
-        """One pass.
+    async def write_once(self) -> None:
+        """Make one pass: event ids, outcomes, begins, the commit of outcomes.
 
         Raises:
             FencedError: As in :meth:`forever`.
-            RedisError, KafkaError, OSError, TimeoutError: The outcome is unknown; the next pass asks the same again.
+            RedisError, KafkaError, OSError, TimeoutError: The outcome is unknown; the next pass sends the same again.
         """
         async with self._pass:
             try:
-                await self._learn()
-                await self._end()
-                await self._begin()
-                await self._say()
+                await self._write_ids()
+                await self._write_ends()
+                await self._write_begins()
+                await self._commit()
             except FencedError as error:
                 self.is_robbed = self.is_robbed or error.cause == ANOTHER_OWNER
                 raise
 
-    async def settled(self, seconds: float) -> None:
-        """Returns when the pass under way has ended, if that takes no longer than ``seconds``."""
+    async def pass_ended(self, seconds: float) -> None:
+        """Wait until the current pass has ended, up to ``seconds``."""
         try:
             async with asyncio.timeout(seconds), self._pass:
                 return
         except TimeoutError:
-            logger.info("what begins was not noted in time, and does not begin subscriber=%s source=%s", *self._whose)
+            logger.info("begins were not written in time, their events do not start subscriber=%s source=%s", *self._whose)
 
     async def write_last(self, seconds: float) -> None:
-        """Tells Redis what has become of events, if that is possible within ``seconds``."""
-        self._take_back([*(call for call, _ in self._sending), *self._in_redis])
+        """Write the last outcomes if that is possible within ``seconds``; attempts that have not started are withdrawn."""
+        self._withdraw([*(attempt for attempt, _ in self._sending), *self._in_redis])
         self._sending, self._in_redis = [], []
         try:
             async with asyncio.timeout(seconds):
-                await self._end(is_last=True)
+                await self._write_ends(is_last=True)
         except FencedError as error:
             self.is_robbed = self.is_robbed or error.cause == ANOTHER_OWNER
-            self._tell_of_last(error)
+            self._report_unwritten(error)
         except DEPENDENCY_ERRORS as error:
-            self._tell_of_last(error)
+            self._report_unwritten(error)
 
-    def _tell_of_last(self, error: BaseException) -> None:
+    def _report_unwritten(self, error: BaseException) -> None:
         logger.info(
-            "what has become of the last events is not in Redis subscriber=%s source=%s error=%s", *self._whose, text_of(error)
+            "the outcomes of the last events are not in redis subscriber=%s source=%s error=%s", *self._whose, text_of(error)
         )
 
-    async def _learn(self) -> None:
+    async def _write_ids(self) -> None:
         while self._ids:
             some = self._ids[:MOST_AT_ONCE]
             await self._store.learn(some, self._now_ms())
             del self._ids[: len(some)]
-            self._learned()
+            self._on_learned()
 
-    async def _end(self, *, is_last: bool = False) -> None:
-        telling, done, progress = dict(self._entries), list(self.done), self._progress()
-        # Also without news of events: where Redis knows less than the commit, the next owner reads ids back from the log.
-        if progress is None or self._ids or not (telling or is_last or self._is_behind):
-            return  # with ids left to be learned the fence would say that Redis knows them
-        finished = [offset for offset, entry in telling.items() if entry is None]
-        waiting = [(offset, entry) for offset, entry in telling.items() if entry is not None]
+    async def _write_ends(self, *, is_last: bool = False) -> None:
+        entries, done, progress = dict(self._entries), list(self.done), self._progress()
+        # At the end also without outcomes: if Redis knows less than the commit, the next owner reads event ids back from the log.
+        # While ids are unwritten nothing is written: the fence would say that Redis knows them.
+        if progress is None or self._ids or not (entries or is_last or self._is_behind):
+            return
+        finished = [offset for offset, entry in entries.items() if entry is None]
+        waiting = [(offset, entry) for offset, entry in entries.items() if entry is not None]
         await self._store.end(finished, waiting, *progress)
-        self._told_low, self._is_behind = progress.low, False
-        for offset, entry in telling.items():
+        self._written_low, self._is_behind = progress.low, False
+        for offset, entry in entries.items():
             if self._entries[offset] is entry:
                 del self._entries[offset]
-        self._has.difference_update(finished)
-        self._has.update(offset for offset, _ in waiting)
+        self._stored.difference_update(finished)
+        self._stored.update(offset for offset, _ in waiting)
         for offset in done:
             self.done.pop(offset, None)
 
-    async def _begin(self) -> None:
+    async def _write_begins(self) -> None:
         if not self._sending:
             new, self._new = self._new, []
-            self._take_back([call for call, _ in new if call.is_dropped])
-            self._sending = [(call, begin) for call, begin in new if not call.is_dropped]
+            self._withdraw([attempt for attempt, _ in new if attempt.is_dropped])
+            self._sending = [(attempt, begin) for attempt, begin in new if not attempt.is_dropped]
             for _, begin in self._sending:
-                # That it waited is told no more: told after its begin, it would be called again by whoever claims next.
+                # Its entry as a waiting event is obsolete: written after the begin, it would let the next owner run it again.
                 self._entries.pop(begin.offset, None)
         if self._sending:
-            # The same events in each try: Redis knows a copy of a request by them.
+            # A repeated request has the same events: the script recognises it by them.
             firsts = await self._store.begin([begin for _, begin in self._sending], self._now_ms())
             sent, self._sending = self._sending, []
             if firsts.count(None) < len(firsts):
-                self._end_duplicates([call for (call, _), first in zip(sent, firsts, strict=True) if first is not None])
+                self._end_duplicates([attempt for (attempt, _), first in zip(sent, firsts, strict=True) if first is not None])
                 sent = [one for one, first in zip(sent, firsts, strict=True) if first is None]
-            self._has.update([begin.offset for _, begin in sent])
-            self._in_redis += [call for call, _ in sent]
+            self._stored.update([begin.offset for _, begin in sent])
+            self._in_redis += [attempt for attempt, _ in sent]
         if self._is_stopped:
-            calls, self._in_redis = self._in_redis, []
-            self._take_back(calls)
+            attempts, self._in_redis = self._in_redis, []
+            self._withdraw(attempts)
         elif self._in_redis:
-            begun = await self._begun(self._in_redis)
+            begun = await self._on_begun(self._in_redis)
             if begun:
-                self._is_unsaid = self._is_due = False
+                self._has_uncommitted = self._is_commit_due = False
             asked, self._in_redis = self._in_redis, []
-            left = [call for call in asked if call not in begun] if len(begun) < len(asked) else []
-            for call in begun:
-                call.is_unnoted = False
-            self._slots.noted(begun)
-            self._take_back(left)
+            left = [attempt for attempt in asked if attempt not in begun] if len(begun) < len(asked) else []
+            for attempt in begun:
+                attempt.is_unnoted = False
+            self._starter.noted(begun)
+            self._withdraw(left)
 
-    async def _say(self) -> None:
-        if self._is_due and self._said is not None:
-            self._is_due = self._is_unsaid = False
+    async def _commit(self) -> None:
+        if self._is_commit_due and self._commit_ends is not None:
+            self._is_commit_due = self._has_uncommitted = False
             try:
-                await self._said()
-            except BaseException:  # also where it was cancelled: nobody knows whether it was said
-                self._is_due = self._is_unsaid = True
+                await self._commit_ends()
+            except BaseException:  # also when cancelled: the broker may have the commit or not
+                self._is_commit_due = self._has_uncommitted = True
                 raise
 
-    def _end_duplicates(self, calls: list[Attempt]) -> None:
-        for call in calls:
-            call.outcome = AttemptOutcome.DUPLICATE
-        self._slots.withdrawn(calls)
+    def _end_duplicates(self, attempts: list[Attempt]) -> None:
+        for attempt in attempts:
+            attempt.outcome = AttemptOutcome.DUPLICATE
+        self._starter.withdrawn(attempts)
 
-    def _take_back(self, calls: Iterable[Attempt]) -> None:
-        withdrawn = list(calls)
-        for call in withdrawn:
-            call.outcome = AttemptOutcome.CANCELLED
-        self._slots.withdrawn(withdrawn)
+    def _withdraw(self, attempts: Sequence[Attempt]) -> None:
+        withdrawn = list(attempts)
+        for attempt in withdrawn:
+            attempt.outcome = AttemptOutcome.CANCELLED
+        self._starter.withdrawn(withdrawn)

@@ -1,72 +1,139 @@
-"""In what the promises of subscribers differ: what Redis is told of an event, and what becomes of one that was cut off."""
+"""What differs between the delivery guarantees of subscribers, as one interface that the processor of a partition calls."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Coroutine, Sequence
-from typing import Any, Final
+from asyncio import Task
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
-from streams_app.delivery.processor import Claim, Processor
+from streams_app.delivery.batch import Batch
+from streams_app.delivery.processor import Claim, OffsetAndMetadata
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt
 from streams_app.subscribers.execution.in_flight_event import DeadLettering, InFlightEvent
-from streams_app.subscribers.state.offset_tracker import OffsetTracker
+from streams_app.subscribers.execution.queues import StartQueue, StartRequest
+from streams_app.subscribers.guarantees.restored_position import RestoredPosition
+from streams_app.subscribers.state.store import AttemptEntry
 
-LAST_MARKS_SECONDS: Final = 1.0
+ANOTHER_OWNER: Final = "token"
+"""Cause of a :class:`.FencedError`: another process has claimed the partition."""
+
+CLOSE_SECONDS: Final = 1.0
+"""Each step of :meth:`Guarantee.close` that waits for a server takes at most this long."""
 
 
-class DeliveryGuarantee(Processor):
-    """The part of a subscriber's processor that its promise decides.
+class GuaranteeLog(Protocol):
+    """Records in Redis what has become of events. Its methods return at once; a task of the guarantee writes."""
+
+    def keep(self, offset: int, entry: AttemptEntry) -> None:
+        """Record an event that waits for its next attempt."""
+
+    def drop(self, offsets: Iterable[int]) -> None:
+        """Remove events that are finished."""
+
+    def waits_for(self) -> str | None:
+        """Return the `waiting_for` label of an outage since the last call; None if there was none."""
+
+
+class TakenOver(NamedTuple):
+    """What a guarantee found of the events of former owners.
 
     Attributes:
-        is_repeatable: Whether an event may run again although nobody knows what an attempt has done.
+        begin: First offset to read.
+        entries: Offset → what is known of an event that was begun or waits for its next attempt.
+        interrupted: Offsets of events whose attempt was interrupted, and which must not run again.
+        tasks: Coroutines that run until the claim ends, by what they do.
+    """
+
+    begin: int
+    entries: dict[int, AttemptEntry]
+    interrupted: Collection[int]
+    tasks: dict[str, Coroutine[Any, Any, None]]
+
+
+class Guarantee(Protocol):
+    """Keeps what one subscriber promises for the events of one partition, under one claim.
+
+    The processor of the partition owns the events: it decodes, retries, dead-letters and finishes them. The guarantee decides when
+    an event may start, writes down what must outlive the process, and says what becomes of attempts that were cut off. Everything
+    is called on the event loop of the worker.
+
+    Attributes:
+        is_repeatable: Whether an event may run again although nobody knows what its last attempt has done.
+        requires_commit: Whether a partition without a commit cannot be claimed.
+        log: Records what has become of events; it exists from :meth:`take_over` on.
     """
 
     is_repeatable: bool
+    requires_commit: bool = False
 
-    @abstractmethod
-    async def _take_over(self, claim: Claim, window: OffsetTracker) -> int:
-        """Takes what Redis has from the owners before; returns the first offset that is wanted."""
+    @property
+    def log(self) -> GuaranteeLog:
+        """Return the log."""
 
-    @abstractmethod
-    def _works(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """What runs until the claim ends, by what it is about."""
+    async def take_over(self, claim: Claim, restored: RestoredPosition) -> TakenOver:
+        """Take over what Redis knows from former owners.
 
-    @abstractmethod
-    def _instead(self, work: InFlightEvent) -> DeadLettering | None:
-        """The letter of a suspect, or of an interrupted event, that must not be called any more."""
+        Raises:
+            FencedError: Another owner intervened.
+            ImpossibleClaimError: An operator has to say where the subscriber begins.
+            KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
+        """
 
-    def _may_try(self, work: InFlightEvent) -> bool:
-        """Whether an event may begin now; the one that is first must not be passed by others otherwise."""
-        return True
+    def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
+        """Return the dead letter of an event that must not start, because an earlier attempt was interrupted; None for others."""
+        return None
 
-    def _together(self, works: Sequence[InFlightEvent]) -> int:
-        """How many of these events may begin now, from the first on."""
-        return len(works)
+    def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
+        """Take the events from the queue that may start now; none if the next one has to wait."""
+        return queue.take(request)
 
-    @abstractmethod
-    def _begins(self, made: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """The next attempts of events, which are counted already; there are suspects only, or none, among them."""
+    def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
+        """Make the attempts of events that :meth:`may_start` returned.
 
-    @abstractmethod
-    def _keep(self, work: InFlightEvent) -> None:
-        """Has Redis know of an event that waits."""
+        Returns:
+            Attempts; one with ``is_unnoted`` starts later, when its start is recorded.
+        """
 
-    @abstractmethod
-    def _drop(self, offsets: Sequence[int]) -> None:
-        """Has Redis know that events are finished."""
+    def after_end(self, attempts: Sequence[Attempt]) -> None:
+        """Record the outcomes of attempts, before their events are finished, retried or dead-lettered."""
 
-    @abstractmethod
-    def _cut_off(self, work: InFlightEvent, call: Attempt) -> None:
-        """A call was taken back."""
+    def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
+        """Decide about an attempt that was cancelled, before or after it started.
 
-    @abstractmethod
-    def _waits_for(self) -> str | None:
-        """What it has waited for since this was asked last, see the metric ``streams_app_waiting_for``."""
+        Returns:
+            Whether the event starts again, as if this attempt had not been made.
+        """
 
-    async def _settle(self) -> None:
-        """Lets requests end that are under way."""
+    def mark(self) -> OffsetAndMetadata:
+        """Return the low watermark, with metadata about what is finished above it."""
 
-    @abstractmethod
-    async def _leave(self) -> None:
-        """Tells Redis what is left to tell, within :data:`LAST_MARKS_SECONDS`; nothing runs any more."""
+    def waits_for(self) -> str | None:
+        """Return the `waiting_for` label of what has kept events waiting since the last call; None for nothing."""
+        return self.log.waits_for()
+
+    def stop(self) -> None:
+        """Let nothing start any more: attempts whose start is not recorded yet are withdrawn."""
+
+    async def close(self, tasks: Collection[Task[None]]) -> None:
+        """End the tasks, then record what is left to record, if the servers answer in time.
+
+        Called after :meth:`stop`, when all attempts have ended or were cancelled.
+        """
+
+    @property
+    def backlog(self) -> int:
+        """Number of unrecorded entries that pause the reader; 0 if there are few."""
+        return 0
+
+    def on_read(self, batch: Batch) -> None:
+        """Learn from a batch before its events arrive."""
+
+    def on_tick(self) -> None:
+        """Run timers, every ``worker.tick``."""
+
+    def on_mark(self, mark: OffsetAndMetadata) -> None:
+        """Record a mark that is about to be committed."""
+
+    async def on_commit_rejected(self) -> None:
+        """Handle that Kafka rejected the last commit, after :meth:`close`."""

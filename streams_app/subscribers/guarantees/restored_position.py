@@ -1,4 +1,4 @@
-"""Where a subscriber goes on in a partition: by the last commit and its note, else by what Redis was told."""
+"""Where a subscriber continues in a partition: at its last commit and its metadata, or else where Redis says."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.fingerprints import Fingerprint, up_to
-from streams_app.delivery.processor import NO_OFFSET, Claim, OffsetAndMetadata, OtherLogError
+from streams_app.delivery.processor import NO_OFFSET, Claim, ImpossibleClaimError, OffsetAndMetadata, OtherLogError
 from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.subscribers.execution.context import SubscriberContext
+from streams_app.subscribers.state.initial_offsets import how_to_place
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_metadata import Note, decoded
 from streams_app.subscribers.state.offset_tracker import NOTHING, Above, OffsetTracker
@@ -19,72 +20,153 @@ from streams_app.subscribers.state.offset_tracker import NOTHING, Above, OffsetT
 logger = logging.getLogger(__name__)
 
 REDIS_SECONDS: Final = 2.0
-"""So long whoever can do without Redis waits for its answer."""
-
-OTHER: Final = "is another log than the one that was read"
+"""How long a subscriber that can work without Redis waits for a reply."""
 
 CLAIMS: Final = count(1)
 """Numbers of the claims of this process."""
 
 
-def begin_of(around: SubscriberContext, claim: Claim) -> int:
-    """Where a subscriber begins that has no commit."""
-    # What was put back is for those who were there already: one that has not read that topic yet leaves out nothing of it.
-    from_begin = around.subscriber.start == "earliest" or claim.tp.topic == around.again
+class RestoredPosition(NamedTuple):
+    """Where a subscriber continues in a partition.
+
+    Attributes:
+        tracker: What is finished.
+        read: Fingerprints of records that were read.
+        common: If the log was truncated: the offset from which on it differs from the log that was read; None: it was not.
+        is_first_start: Whether the subscriber has never been in this partition.
+    """
+
+    tracker: OffsetTracker
+    read: tuple[Fingerprint, ...] = ()
+    common: int | None = None
+    is_first_start: bool = False
+
+    def is_lost(self, offset: int) -> bool:
+        """Whether the broker has lost the record that was read at an offset."""
+        return self.common is not None and offset >= self.common
+
+
+async def restored_position(tp: TP, context: SubscriberContext, claim: Claim, *, requires_commit: bool) -> RestoredPosition:
+    """Find where a subscriber continues.
+
+    Args:
+        tp: The partition.
+        context: Of the subscriber.
+        claim: The claim; without a commit, Redis is asked, and at its first start the subscriber begins as ``start`` says.
+        requires_commit: Raise an error instead, if there is no commit.
+
+    Raises:
+        ImpossibleClaimError: The topic was recreated, or there is no commit although one is required.
+        RedisError, OSError, TimeoutError, KafkaError: To be tried again.
+    """
+    if claim.mark is None and requires_commit:
+        name = context.subscriber.name
+        raise ImpossibleClaimError(tp, f"has no commit of subscriber {name!r}", how_to_place(name))
+    mark = claim.mark or await position_in_redis(tp, context, claim)
+    if mark is None:
+        return RestoredPosition(OffsetTracker(next(CLAIMS), initial_offset(context, claim)), is_first_start=True)
+    return await position_at(tp, context, claim, mark)
+
+
+def initial_offset(context: SubscriberContext, claim: Claim) -> int:
+    """Return where a subscriber begins at its first start in a partition."""
+    # Replayed events are for subscribers that existed before: one that is new to that topic skips none of them.
+    from_begin = context.subscriber.start == "earliest" or claim.tp.topic == context.again
     return claim.log_bounds.begin if from_begin else claim.log_bounds.end
 
 
-async def mark_in_redis(tp: TP, around: SubscriberContext, claim: Claim) -> OffsetAndMetadata | None:
-    """How far a subscriber is in a partition without a commit, by what Redis was told: ``start`` is for its first start alone.
+async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) -> OffsetAndMetadata | None:
+    """Read the position of a subscriber whose commit is missing: Kafka removes it after ``offsets.retention.minutes``.
 
-    It is only read: Kafka has not been asked yet whether the partition is ours.
+    Redis is only read, because Kafka has not confirmed yet that the partition is ours.
 
     Returns:
-        None where it has never been there. Also where Redis does not answer, or has a state that does not name its log, if the
-        subscriber begins with the log, so that nothing is lost, and may run again what has run.
+        None at the first start. If the subscriber may run events twice and begins with the log, also None if Redis does not answer,
+        or has a position that does not name its log: then nothing is lost, and events that have run may run again.
 
     Raises:
-        RedisError, OSError, TimeoutError: Redis does not answer, and the end of the log may not be where to begin.
+        RedisError, OSError, TimeoutError: Redis does not answer, and beginning anew could lose events or run them twice.
         KafkaError: To be tried again.
     """
-    may_begin_anew = around.subscriber.idempotent == "yes" and begin_of(around, claim) == claim.log_bounds.begin
+    may_begin_anew = context.subscriber.idempotent == "yes" and initial_offset(context, claim) == claim.log_bounds.begin
     try:
         async with asyncio.timeout(REDIS_SECONDS if may_begin_anew else None):
-            mark = await around.store(tp, claim.token).progress()
+            mark = await context.store(tp, claim.token).progress()
     except (*REDIS_ERRORS, TimeoutError):
         if may_begin_anew:
             return None
         raise
-    # The embedded broker, which keeps no notes, has lost its logs and the commits in them together.
+    # The embedded broker, which keeps no metadata, loses its logs and the commits in them together.
     if mark is None or (mark.offset > claim.log_bounds.end and not await claim.broker_keeps_metadata()):
         return None
-    # Kafka removes the commits in a topic that is deleted, too: without a note nobody knows of which log Redis speaks.
+    # Kafka also removes the commits of a deleted topic: without metadata, the position may be that of the former log.
     if may_begin_anew and claim.topic_id and decoded(mark.metadata, mark.offset, NO_OFFSET) is None:
         return None
     logger.warning(
-        "the group has no commit there any more, going on where Redis says subscriber=%s source=%s offset=%d",
-        around.subscriber.name, tp, mark.offset,
+        "the consumer group has no commit, continuing at the position in redis subscriber=%s source=%s offset=%d",
+        context.subscriber.name, tp, mark.offset,
     )  # fmt: skip
     return mark
 
 
-def is_of_another_log(note: Note, topic_id: str) -> bool:
-    """Whether a note speaks of a topic that was there before; a broker may give no ids."""
-    return bool(note.topic_id and topic_id and note.topic_id != topic_id)
+async def position_at(tp: TP, context: SubscriberContext, claim: Claim, mark: OffsetAndMetadata) -> RestoredPosition:
+    """Continue at a position; where the log was truncated, everything after the common part is unfinished.
+
+    Raises:
+        OtherLogError: The position belongs to another log.
+        KafkaError, TimeoutError: To be tried again.
+    """
+    note = note_of(claim, mark)
+    is_same = note is not None and bool(claim.topic_id) and note.topic_id == claim.topic_id
+    if note is not None and is_same:
+        read_to = max([mark.offset, *(run.end for run in note.above.finished), *(one.offset + 1 for one in note.read)])
+        if (common := await claim.common_end(note.read, read_to)) is not None:
+            tracker = OffsetTracker(next(CLAIMS), min(mark.offset, common), below(note.above, common))
+            return RestoredPosition(tracker, up_to(note.read, common), common)
+    is_other = note is not None and is_of_another_log(note, claim.topic_id)
+    # The embedded broker, which keeps no metadata, may report too low an end: just after the first record of the last batch.
+    is_beyond = mark.offset > claim.log_bounds.end and await claim.broker_keeps_metadata()
+    if is_other or is_beyond or (claim.was_reset and not is_same):
+        what = (
+            f"ends at {claim.log_bounds.end}, but was read up to {mark.offset}: its log went back"
+            if is_same
+            else "is another log than the one that was read"
+        )
+        advice = f"run `streams-app reset --subscriber {context.subscriber.name} --at earliest` to read it from its begin"
+        raise OtherLogError(tp, what, advice)
+    if mark.metadata and note is None:
+        logger.warning("commit metadata is not valid, events above the commit may run again source=%s offset=%d", tp, mark.offset)
+    above = NOTHING if note is None else note.above
+    tracker = OffsetTracker(next(CLAIMS), mark.offset, above)
+    if claim.log_bounds.begin > mark.offset:
+        lost = unfinished_below(above, mark.offset, claim.log_bounds.begin)
+        logger.error(
+            "retention overtook the subscriber, events are lost subscriber=%s source=%s offsets=%d-%d events=%d",
+            context.subscriber.name, tp, mark.offset, claim.log_bounds.begin - 1, lost,
+        )  # fmt: skip
+        context.figures.overtaken(lost)
+        tracker.cover(mark.offset, claim.log_bounds.begin, ())
+    return RestoredPosition(tracker, () if note is None else note.read)
 
 
-def noted(claim: Claim, mark: OffsetAndMetadata) -> Note | None:
-    """What the note of a commit says. Where topics have ids, it is them that say of which log it speaks."""
+def note_of(claim: Claim, mark: OffsetAndMetadata) -> Note | None:
+    """Decode the metadata of a commit; None if it is not valid."""
+    # The id of the topic says whose log it is. Without one, metadata beyond the end of the log belongs to another log.
     return decoded(mark.metadata, mark.offset, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
 
 
-async def was_made_by_hand(claim: Claim) -> bool:
-    """Whether somebody has moved the commit with a tool of Kafka: then nothing above it is finished, whatever Redis says."""
+def is_of_another_log(note: Note, topic_id: str) -> bool:
+    """Whether metadata belongs to a former topic of the same name; unknown, hence False, if the broker gives no ids."""
+    return bool(note.topic_id and topic_id and note.topic_id != topic_id)
+
+
+async def was_set_by_hand(claim: Claim) -> bool:
+    """Whether somebody has set the offset with a tool of Kafka: then nothing above it is finished, whatever Redis says."""
     return claim.mark is not None and not claim.mark.metadata and await claim.broker_keeps_metadata()
 
 
-def overtaken(above: Above, low: int, begin: int) -> int:
-    """How many offsets that are not finished lie below the begin of the log (pure).
+def unfinished_below(above: Above, low: int, begin: int) -> int:
+    """Count the offsets below the begin of the log that are not finished.
 
     Args:
         above: What is finished from the committed offset on.
@@ -94,60 +176,7 @@ def overtaken(above: Above, low: int, begin: int) -> int:
     return begin - low - sum(max(0, min(run.end, begin) - max(run.begin, low)) for run in above.finished)
 
 
-class RestoredPosition(NamedTuple):
-    """Where a subscriber goes on in a partition that was committed before.
-
-    Attributes:
-        window: Its window.
-        read: Fingerprints of what was read.
-        common: The offset from which on the log is another one than was read, as it went back; None: it did not.
-    """
-
-    window: OffsetTracker
-    read: tuple[Fingerprint, ...] = ()
-    common: int | None = None
-
-    def is_lost(self, offset: int) -> bool:
-        """Whether what is known of an offset is known of a record that the broker has lost."""
-        return self.common is not None and offset >= self.common
-
-
 def below(above: Above, common: int) -> Above:
-    """What is finished and begun below an offset (pure)."""
+    """Return the part of ``above`` below an offset."""
     runs = [Interval(run.begin, min(run.end, common)) for run in above.finished if run.begin < common]
     return Above(tuple(runs), tuple(offset for offset in above.begun if offset < common))
-
-
-async def found(tp: TP, around: SubscriberContext, claim: Claim, mark: OffsetAndMetadata) -> RestoredPosition:
-    """The window of a partition that was committed before; where its log went back, all that follows is unfinished.
-
-    Raises:
-        OtherLogError: The log is not the one of which the commit speaks.
-        KafkaError, TimeoutError: To be tried again.
-    """
-    note = noted(claim, mark)
-    is_same = note is not None and bool(claim.topic_id) and note.topic_id == claim.topic_id
-    if note is not None and is_same:
-        read_to = max([mark.offset, *(run.end for run in note.above.finished), *(one.offset + 1 for one in note.read)])
-        if (common := await claim.common_end(note.read, read_to)) is not None:
-            window = OffsetTracker(next(CLAIMS), min(mark.offset, common), below(note.above, common))
-            return RestoredPosition(window, up_to(note.read, common), common)
-    is_other = note is not None and is_of_another_log(note, claim.topic_id)
-    # The embedded broker, which keeps no notes, names a log's end too low: just after the first record of the last batch.
-    is_beyond = mark.offset > claim.log_bounds.end and await claim.broker_keeps_metadata()
-    if is_other or is_beyond or (claim.was_reset and not is_same):
-        what = f"ends at {claim.log_bounds.end}, but was read up to {mark.offset}: its log went back" if is_same else OTHER
-        advice = f"run `streams-app reset --subscriber {around.subscriber.name} --at earliest` to read it from its begin"
-        raise OtherLogError(tp, what, advice)
-    if mark.metadata and note is None:
-        logger.warning("the note of the commit says nothing, events above it may run again source=%s offset=%d", tp, mark.offset)
-    window = OffsetTracker(next(CLAIMS), mark.offset, NOTHING if note is None else note.above)
-    if claim.log_bounds.begin > mark.offset:
-        lost = overtaken(NOTHING if note is None else note.above, mark.offset, claim.log_bounds.begin)
-        logger.error(
-            "retention overtook the subscriber, events are lost subscriber=%s source=%s offsets=%d-%d events=%d",
-            around.subscriber.name, tp, mark.offset, claim.log_bounds.begin - 1, lost,
-        )  # fmt: skip
-        around.figures.overtaken(lost)
-        window.cover(mark.offset, claim.log_bounds.begin, ())
-    return RestoredPosition(window, () if note is None else note.read)

@@ -34,13 +34,15 @@ from streams_app.subscribers.execution.decoding import Decode, function_of
 from streams_app.subscribers.execution.dispatcher import Ahead, Dispatcher
 from streams_app.subscribers.execution.executor import Attempt, Executor
 from streams_app.subscribers.execution.loop_monitor import LoopMonitor
+from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.rate_limiter import RateLimiter
 from streams_app.subscribers.execution.subscriber_metrics import SubscriberMetrics
 from streams_app.subscribers.execution.thread_executor import ThreadExecutor
-from streams_app.subscribers.guarantees.at_least_once import AtLeastOnceProcessor
-from streams_app.subscribers.guarantees.at_most_once import AtMostOnceProcessor
-from streams_app.subscribers.guarantees.deduplicated import DeduplicatedProcessor
-from streams_app.subscribers.guarantees.processor import LEAVE_SECONDS, SubscriberProcessor
+from streams_app.subscribers.guarantees.at_least_once import AtLeastOnceGuarantee
+from streams_app.subscribers.guarantees.at_most_once import AtMostOnceGuarantee
+from streams_app.subscribers.guarantees.deduplicated import DeduplicatedGuarantee
+from streams_app.subscribers.guarantees.guarantee import Guarantee
+from streams_app.subscribers.running.processor import LEAVE_SECONDS, SubscriberProcessor
 from streams_app.subscribers.running.subscriber_gauges import SubscriberGauges
 from streams_app.subscribers.state.keys import SubscriberKeys, rate_key
 from streams_app.subscribers.state.store import RateStore, Scripts, ScriptSet, SubscriberStore
@@ -51,12 +53,12 @@ logger = logging.getLogger(__name__)
 AGAIN_SECONDS: Final = 5.0
 """A rebalance waits so long for what runs and can be run again; else as long as it may run."""
 
-KINDS: Final[dict[Idempotent, type[SubscriberProcessor]]] = {
-    "yes": AtLeastOnceProcessor,
-    "unknown": DeduplicatedProcessor,
-    "no": AtMostOnceProcessor,
+GUARANTEES: Final[dict[Idempotent, Callable[[SubscriberPartition], Guarantee]]] = {
+    "yes": AtLeastOnceGuarantee,
+    "unknown": DeduplicatedGuarantee,
+    "no": AtMostOnceGuarantee,
 }
-"""What is promised → what keeps it."""
+"""``idempotent`` → the guarantee of its partitions."""
 
 AHEAD: Final[dict[Idempotent, Ahead]] = {"yes": Ahead.MANY, "unknown": Ahead.SOON, "no": Ahead.NONE}
 
@@ -94,8 +96,8 @@ class SubscriberProcessors(Processors):
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, SubscriberProcessor]:
         """One processor for each partition, by the name of the subscriber."""
-        kind = KINDS[self._context.subscriber.idempotent]
-        return {self._context.subscriber.name: kind(tp, self._context)}
+        guarantee = GUARANTEES[self._context.subscriber.idempotent]
+        return {self._context.subscriber.name: SubscriberProcessor(tp, self._context, guarantee)}
 
 
 class Serving(NamedTuple):

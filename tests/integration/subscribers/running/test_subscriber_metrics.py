@@ -137,7 +137,7 @@ async def test_a_reader_that_is_paused_is_told_until_it_goes_on(
     shop: Shop, seen: Seen, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
 ) -> None:
     may_end = threading.Event()
-    monkeypatch.setattr(f"streams_app.subscribers.guarantees.processor.{bound}", most)
+    monkeypatch.setattr(f"streams_app.subscribers.running.processor.{bound}", most)
 
     def ship(event: Received[Paid]) -> None:
         may_end.wait(LIMIT_SECONDS)

@@ -25,7 +25,7 @@ def test_a_record_takes_its_key_its_value_and_its_headers_however_empty_they_are
 
 
 def test_a_reader_that_holds_many_bytes_of_headers_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams_app.subscribers.guarantees.processor.MOST_UNFINISHED_BYTES", 3_000)
+    monkeypatch.setattr("streams_app.subscribers.running.processor.MOST_UNFINISHED_BYTES", 3_000)
 
     async def ship(event: Received[object]) -> None:
         raise ConnectionError

@@ -15,7 +15,7 @@ from streams_app.delivery.batch import TP
 from streams_app.local import LocalEvents
 from streams_app.local.member import LocalMember
 from streams_app.subscribers.declaration.subscriber import Subscriber
-from streams_app.subscribers.guarantees.processor import SubscriberProcessor
+from streams_app.subscribers.running.processor import SubscriberProcessor
 from tests.helpers import wait_until
 
 LIMIT_SECONDS = 60

@@ -90,7 +90,7 @@ def test_what_nobody_expects_of_the_end_of_a_call_is_told_and_not_swallowed(monk
     async def ship(event: Received[Paid]) -> None:
         raise ValueError
 
-    monkeypatch.setattr("streams_app.subscribers.guarantees.processor.after_failure", breaks)
+    monkeypatch.setattr("streams_app.subscribers.running.processor.after_failure", breaks)
     with pytest.raises(RuntimeError, match="unexpected"), SubscriberTester(subscribed(ship)) as kit:
         kit.publish(paid, Paid("o1"))
         kit.advance("1s")

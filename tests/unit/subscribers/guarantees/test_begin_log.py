@@ -51,10 +51,10 @@ async def test_the_fence_is_not_told_while_redis_has_not_been_told_all_ids_below
     await noting.claim(0)
     noting.learn(5, "e5")
     if is_learned:
-        await noting.once()
+        await noting.write_once()
     else:
         with patch.dict(scripts.by_name, {"learn": lost}), pytest.raises(ConnectionError):
-            await noting.once()
+            await noting.write_once()
     await noting.write_last(1.0)
     kept = await store_of(scripts, "two").claim(0)
 
@@ -78,7 +78,7 @@ async def test_a_redis_that_answers_nothing_is_waited_for_before_any_time_out() 
     told = [noting.waits_for()]
     with patch.dict(scripts.by_name, {"learn": late}):
         noting.learn(5, "e5")
-        noted = asyncio.create_task(noting.once())
+        noted = asyncio.create_task(noting.write_once())
         await is_asked.wait()
         told += [noting.waits_for(), noting.waits_for()]
         may_answer.set()

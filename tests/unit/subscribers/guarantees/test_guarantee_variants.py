@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -33,7 +34,9 @@ SHOWN_BY: dict[str, Callable[[], object]] = {
         addressed("recompute", test_replayed.ORIGIN, test_replayed.EVENT),
     ),
     "ids of what is published are random": test_headers.test_a_repeated_attempt_derives_the_same_ids,
-    "a worker chooses where a `no` begins": test_guarantees.test_a_no_whose_commit_is_lost_is_claimed_by_nobody,
+    "a worker chooses where a `no` begins": lambda: asyncio.run(
+        test_guarantees.test_a_partition_without_a_commit_is_not_claimed_for_at_most_once()
+    ),
     "subscribers share a pool": test_subscribers_apart.test_a_function_that_holds_all_threads_keeps_no_other_subscriber_waiting,
 }
 

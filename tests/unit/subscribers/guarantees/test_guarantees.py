@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any, Literal
-from unittest.mock import MagicMock
+from unittest.mock import AsyncMock, MagicMock
 
 import msgspec
 import pytest
@@ -14,7 +14,8 @@ from streams_app import Event, Received, Retry, subscriber
 from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import ImpossibleClaimError, LogBounds
 from streams_app.delivery.producer import Outgoing
-from streams_app.subscribers.guarantees.at_most_once import AtMostOnceProcessor
+from streams_app.subscribers.guarantees.at_most_once import AtMostOnceGuarantee
+from streams_app.subscribers.running.processor import SubscriberProcessor
 from streams_app.testing import SubscriberTester
 
 NEVER_TWICE = pytest.mark.parametrize("idempotent", ["unknown", "no"])
@@ -117,11 +118,13 @@ def test_what_ends_well_when_redis_knows_no_other_owner_and_kafka_does_says_so_i
     assert ["o1", "o2"] == calls
 
 
-def test_a_no_whose_commit_is_lost_is_claimed_by_nobody() -> None:
-    around: Any = MagicMock(again="", subscriber=SimpleNamespace(name="ship", start="earliest", ordered=None))
-    claim: Any = SimpleNamespace(tp=TP("orders", 0), log_bounds=LogBounds(0, 9, 0))
+async def test_a_partition_without_a_commit_is_not_claimed_for_at_most_once() -> None:
+    declared = SimpleNamespace(name="ship", start="earliest", ordered=None, idempotent="no")
+    around: Any = MagicMock(again="", subscriber=declared)
+    around.store.return_value.progress = AsyncMock(return_value=None)
+    claim: Any = MagicMock(tp=TP("orders", 0), mark=None, log_bounds=LogBounds(0, 9, 0), topic_id="", commit_now=AsyncMock())
     with pytest.raises(ImpossibleClaimError, match="has no commit of subscriber 'ship'"):
-        AtMostOnceProcessor(claim.tp, around)._begin_of(claim)
+        await SubscriberProcessor(claim.tp, around, AtMostOnceGuarantee).claim(claim)
 
 
 @NEVER_TWICE

@@ -8,7 +8,7 @@ import pytest
 
 from streams_app import Received
 from streams_app.delivery.ownership import LAST_COMMIT_SECONDS
-from streams_app.subscribers.guarantees.processor import LEAVE_SECONDS
+from streams_app.subscribers.running.processor import LEAVE_SECONDS
 from streams_app.testing import SubscriberTester
 from tests.kit import Paid, paid, subscribed
 

@@ -1,0 +1,282 @@
+"""What the guarantees share that never run an event twice: its begin is written first, and event ids are remembered.
+
+After an error, a time-out or the death of its process nobody knows what an attempt has done. Its event becomes a dead letter; it
+runs again only if its function has said that it did nothing.
+"""
+
+from __future__ import annotations
+
+from asyncio import Task
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from streams_app.delivery.batch import Batch
+from streams_app.delivery.processor import NO_OFFSET, Claim, OffsetAndMetadata
+from streams_app.delivery.tasks import ended
+from streams_app.errors import BadEventError
+from streams_app.events.codec import header_faults
+from streams_app.subscribers.execution.decoding import DecodedRecord
+from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
+from streams_app.subscribers.execution.in_flight_event import MOST_UNFINISHED, DeadLettering, InFlightEvent, letter
+from streams_app.subscribers.execution.partition import SubscriberPartition
+from streams_app.subscribers.guarantees.begin_log import BeginLog, EndLog
+from streams_app.subscribers.guarantees.guarantee import CLOSE_SECONDS
+from streams_app.subscribers.guarantees.restored_position import RestoredPosition, below, is_of_another_log, was_set_by_hand
+from streams_app.subscribers.state.intervals import Interval
+from streams_app.subscribers.state.offset_metadata import Note, decoded, encoded
+from streams_app.subscribers.state.offset_tracker import Above
+from streams_app.subscribers.state.store import AttemptEntry, Begin, StoredState
+
+INTERRUPTED: Final = "its process died, or had to let go of the partition, while it ran; it may have ended well"
+LATE: Final = "its function ended well after its worker had let go of the partition"
+
+
+class IdReadback:
+    """Reads back from the log which event ids have run, before anything new starts.
+
+    A claim wants the ids of all events below an offset in Redis. Where Redis has lost some, the reader begins further back.
+    """
+
+    def __init__(self, partition: SubscriberPartition) -> None:
+        self._partition = partition
+        self._read_to = self._below = 0
+
+    async def begin(self, claim: Claim, fence: int, watermark: int, below: int) -> int:
+        """Decide where to begin to read.
+
+        Args:
+            claim: The claim.
+            fence: Redis knows the ids of all events below it.
+            watermark: Where the reader would begin otherwise.
+            below: The ids of events below this offset are wanted.
+
+        Returns:
+            First offset to read.
+        """
+        self._below, self._read_to = below, watermark
+        if fence < watermark:
+            self._read_to = max(claim.log_bounds.begin, min(watermark, await self._remembered_from(claim, watermark)))
+        return self._read_to
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all wanted ids were read."""
+        return self._read_to >= self._below
+
+    def read(self, batch: Batch) -> list[tuple[int, str]]:
+        """Return offset and id of those events of a batch that are below the wanted offset."""
+        if self.is_complete:
+            return []
+        self._read_to = batch.end
+        records = [record for record in batch.records if record.offset < self._below]
+        return [(record.offset, own_id) for record in records if (own_id := self._id_of(record))]
+
+    async def _remembered_from(self, claim: Claim, watermark: int) -> int:
+        """Return the offset from which on ids are remembered: ``remember`` before the watermark, however old that is."""
+        now_ms, remember_ms = self._partition.context.clock.now_ms(), self._partition.context.subscriber.remember_ms
+        # An event below the watermark may be old, and have run just now. Only the log can tell its age.
+        age_ms = remember_ms
+        while watermark > claim.log_bounds.begin and age_ms < now_ms and await claim.offset_at(now_ms - age_ms) >= watermark:
+            age_ms *= 2
+        return await claim.offset_at(max(0, now_ms - age_ms - remember_ms))
+
+    def _id_of(self, record: Any) -> str:
+        context = self._partition.context
+        try:
+            made = context.decode(self._partition.tp, record, 1)
+            header_faults(record.headers, context.limits)
+        except BadEventError:
+            return ""  # it was, or will be, dead-lettered, and has no id that could come again
+        return "" if made is None else made.own_id
+
+
+class WriteAhead:
+    """Runs the events of one partition through its begin log, under one claim.
+
+    Attributes:
+        log: The begin log; it exists from :meth:`take_over` on.
+    """
+
+    log: BeginLog
+
+    def __init__(
+        self,
+        partition: SubscriberPartition,
+        mark: Callable[[], OffsetAndMetadata],
+        on_begun: Callable[[Sequence[Attempt]], Awaitable[Sequence[Attempt]]],
+        commit_ends: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Prepare for a claim.
+
+        Args:
+            partition: The partition.
+            mark: Makes the mark to commit.
+            on_begun: Called with attempts whose begin is in Redis; returns those that may start.
+            commit_ends: Commits outcomes; None if they need no commit.
+        """
+        self._partition = partition
+        self._mark = mark
+        self._on_begun = on_begun
+        self._commit_ends = commit_ends
+        self._readback = IdReadback(partition)
+        self._is_closed = False
+
+    async def claim(self, claim: Claim, restored: RestoredPosition, *, trusts_redis: bool) -> StoredState:
+        """Take over what Redis knows of the partition.
+
+        Args:
+            claim: The claim.
+            restored: Where the subscriber continues by its commit.
+            trusts_redis: Whether what Redis calls finished is finished.
+
+        Returns:
+            The entries of events that are not finished.
+
+        Raises:
+            FencedError: Another owner intervened.
+            KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
+        """
+        partition, tracker = self._partition, self._partition.tracker
+        dispatcher = partition.context.dispatcher
+        self.log = log = BeginLog(
+            partition.context.store(partition.tp, claim.token), self._progress, partition.context.clock.now_ms, dispatcher,
+            self._begun, claim.on_progress, self._commit_ends,
+        )  # fmt: skip
+        # A new subscriber has run nothing below its begin, and needs no ids from there.
+        kept = await log.claim(tracker.end if restored.is_first_start else 0)
+        # The topic id says whose log it is: the embedded broker may report too low an end.
+        note = decoded(kept.note, kept.fence, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
+        if note is not None and is_of_another_log(note, claim.topic_id):
+            log.drop(kept.open)
+            note, kept = None, StoredState(0, kept.number, {})
+        if (common := await _common_end(claim, restored, note, kept.fence)) is not None:
+            log.drop([offset for offset in kept.open if offset >= common])
+            kept = replace(kept, fence=min(kept.fence, common), open={at: one for at, one in kept.open.items() if at < common})
+            note = None if note is None else note._replace(above=below(note.above, common))
+        was_set = await was_set_by_hand(claim)
+        if note is not None and trusts_redis and not was_set:
+            tracker.also_finished((Interval(0, kept.fence), *note.above.finished))
+        if common is not None or was_set:
+            # Redis before Kafka: the next claim is to trust what Redis says from now on, and nothing it said before.
+            await log.write_progress()
+            await claim.commit_now(self._mark())
+        unfinished = {offset: entry._replace(deaths=0) for offset, entry in kept.open.items() if not tracker.is_finished(offset)}
+        log.drop(kept.open.keys() - unfinished.keys())
+        return replace(kept, open=unfinished)
+
+    async def begin(self, claim: Claim, kept: StoredState, watermark: int, interrupted: Collection[int]) -> int:
+        """Count interrupted attempts, and decide where to begin to read.
+
+        Args:
+            claim: The claim.
+            kept: What :meth:`claim` returned.
+            watermark: Where the reader would begin by the commit.
+            interrupted: Offsets of events that must not run again.
+
+        Returns:
+            First offset to read.
+        """
+        tracker = self._partition.tracker
+        for _ in interrupted:
+            self._partition.context.figures.lost("interrupted")
+        # Interrupted events may have succeeded: their ids are wanted, too.
+        finished = [run.end for run in tracker.above().finished]
+        wanted = max([watermark, tracker.low, *finished, *(offset + 1 for offset in interrupted)])
+        return await self._readback.begin(claim, kept.fence, watermark, wanted)
+
+    @property
+    def backlog(self) -> int:
+        """Number of event ids that Redis has not received, once there are too many."""
+        return backlog if (backlog := self.log.backlog) >= MOST_UNFINISHED else 0
+
+    def on_read(self, batch: Batch) -> None:
+        """Have the event ids of a batch written that were finished earlier, in log order."""
+        for offset, own_id in self._readback.read(batch):
+            self.log.learn(offset, own_id)
+
+    def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
+        """Return the dead letter of an interrupted event."""
+        if not event.is_interrupted:
+            return None
+        context = self._partition.context
+        try:
+            made = context.decode(self._partition.tp, event.record, event.attempts)
+            event.event_id = event.event_id if made is None else made.event_id
+        except BadEventError:
+            event.event_id = ""  # it began under another version of its declaration
+        return letter(event, "interrupted", INTERRUPTED)
+
+    def before_start(self, decoded_events: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
+        """Have the begin of events written; their attempts start afterwards."""
+        attempts = [Attempt(made.event, event, is_unnoted=True) for event, made in decoded_events]
+        begins = [Begin(event.record.offset, AttemptEntry(event.attempts), made.own_id) for event, made in decoded_events]
+        self.log.begin(zip(attempts, begins, strict=True))
+        return attempts
+
+    async def _begun(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+        tracker = self._partition.tracker
+        tracker.begin_all(tracker.claim, [attempt.whose.record.offset for attempt in attempts])
+        return await self._on_begun(attempts)
+
+    def after_end(self, attempts: Sequence[Attempt]) -> None:
+        """Count duplicates, and have successes written."""
+        for attempt in attempts:
+            if attempt.outcome is AttemptOutcome.DUPLICATE:
+                self._partition.context.figures.finished(attempt.whose, "duplicate")
+            elif attempt.outcome is AttemptOutcome.DONE:
+                self.log.done[attempt.whose.record.offset] = attempt.whose
+                if self._is_closed:
+                    # Its function blocked the loop of all functions, so that the attempt could not be cancelled in time.
+                    self._partition.dead_letters.say_late(attempt.whose, LATE)
+
+    def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
+        """Let an event start again only if this attempt has not started; otherwise the next owner dead-letters it."""
+        if not attempt.begun_ms:
+            return True
+        # A thread goes on, and so does a function that ignores its cancellation.
+        attempt.on_late = partial(self._partition.dead_letters.say_late, event, LATE)
+        return False
+
+    async def close(self, tasks: Collection[Task[None]]) -> None:
+        """Wait for the current request, end the tasks, and write the last outcomes."""
+        partition, log = self._partition, self.log
+        await log.pass_ended(CLOSE_SECONDS)
+        await ended(tasks)
+        for attempt in [one for one in partition.running if not one.begun_ms and not one.is_unnoted]:
+            # Cancelled before it started; no executor slot has picked it up.
+            partition.running.discard(attempt)
+            event: InFlightEvent = attempt.whose
+            event.attempts -= 1
+            partition.tracker.put_off(partition.tracker.claim, event.offset)
+            log.keep(event.offset, AttemptEntry(event.attempts, due_ms=1))
+        await log.write_last(CLOSE_SECONDS)
+        if log.is_robbed:
+            await self.send_late(log.done.values())
+        self._is_closed = True
+
+    async def send_late(self, events: Collection[InFlightEvent]) -> None:
+        """Send a dead letter for each event that has succeeded, although another owner has to finish it."""
+        if events:
+            letters = [(event, letter(event, "finished-late", LATE)) for event in events]
+            await self._partition.dead_letters.send_last(letters, CLOSE_SECONDS)
+
+    def _progress(self) -> EndLog | None:
+        if not self._readback.is_complete:
+            return None  # the fence would say that Redis knows the ids of all events below it
+        tracker = self._partition.tracker
+        low = tracker.low
+        return EndLog(low, encoded(low, self._partition.note(Above(tracker.must_be_noted().finished))))
+
+
+async def _common_end(claim: Claim, restored: RestoredPosition, note: Note | None, fence: int) -> int | None:
+    """Return the offset from which on the log differs from the one that Redis or the commit has read; None if it does not.
+
+    If a broker is restored from an older copy, its commits are old, too: then only Redis knows what was read.
+    """
+    common = restored.common
+    if note is None or note.topic_id != claim.topic_id:
+        return common
+    by_redis = await claim.common_end(note.read, fence)
+    return by_redis if common is None else common if by_redis is None else min(common, by_redis)

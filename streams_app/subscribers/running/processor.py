@@ -1,0 +1,325 @@
+"""The processor of one partition for one subscriber, whatever its guarantee: its events wait, run, are retried and finished.
+
+An event is finished when its function has returned, or when its dead letter is acknowledged. Kafka has the low watermark and, in
+the metadata of its commit, what is finished above it. What is written before and after an attempt, and what becomes of an event
+whose process has died, is up to the :class:`.Guarantee`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor
+from streams_app.delivery.tasks import run
+from streams_app.errors import BadEventError
+from streams_app.events.codec import header_faults
+from streams_app.subscribers.declaration.received import Retry
+from streams_app.subscribers.execution.context import SubscriberContext
+from streams_app.subscribers.execution.decoding import DecodedRecord
+from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome, AttemptsWaiter
+from streams_app.subscribers.execution.in_flight_event import (
+    MOST_UNFINISHED,
+    MOST_UNFINISHED_BYTES,
+    DeadLettering,
+    InFlightEvent,
+    ScheduledRetry,
+    after_failure,
+    letter,
+    says_something_of_its_event_alone,
+    sizes_of,
+)
+from streams_app.subscribers.execution.partition import SubscriberPartition
+from streams_app.subscribers.execution.queues import KeyQueue, StartQueue, StartRequest
+from streams_app.subscribers.execution.status import PartitionStatus
+from streams_app.subscribers.guarantees.guarantee import CLOSE_SECONDS, Guarantee
+from streams_app.subscribers.guarantees.restored_position import restored_position
+from streams_app.subscribers.state.store import AttemptEntry
+
+_DONE: Final = (AttemptOutcome.DONE, AttemptOutcome.DUPLICATE)
+"""The function has returned, or has nothing to do."""
+
+CANCELLED_SECONDS: Final = 1.0
+"""How long a release waits for cancelled attempts to end."""
+
+LEAVE_SECONDS: Final = CANCELLED_SECONDS + 3 * CLOSE_SECONDS
+"""How long a release takes after the attempts have ended: for cancelled attempts, the last dead letters, and the last writes."""
+
+
+class SubscriberProcessor(Processor):
+    """Processes one partition for a subscriber, see :class:`streams_app.delivery.processor.Processor`."""
+
+    def __init__(self, tp: TP, context: SubscriberContext, guarantee: Callable[[SubscriberPartition], Guarantee]) -> None:
+        """Prepare for a claim.
+
+        Args:
+            tp: The partition.
+            context: What all partitions of the subscriber share.
+            guarantee: Makes the guarantee of the partition.
+        """
+        self._context = context
+        self._partition = SubscriberPartition(tp, context, self._acknowledged)
+        self._guarantee = guarantee(self._partition)
+        self._queue = StartQueue()
+        self._key_queue: KeyQueue[InFlightEvent] | None = KeyQueue() if context.subscriber.ordered else None
+        self._inherited: dict[int, AttemptEntry] = {}
+        self._interrupted: Collection[int] = ()
+        self._waiter = AttemptsWaiter(self._partition.running)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._bytes = 0
+        self._is_full = False
+
+    # ---- called by the delivery
+
+    @property
+    def in_flight(self) -> int:
+        """Number of unfinished events if there are too many, otherwise 0: an event that runs or waits does not pause the reader."""
+        if not self._partition.is_claimed:
+            return 0
+        unfinished = self._partition.tracker.unfinished
+        backlog = self._guarantee.backlog if self._tasks else 0
+        return backlog + (unfinished if unfinished >= MOST_UNFINISHED or self._bytes >= MOST_UNFINISHED_BYTES else 0)
+
+    async def claim(self, claim: Claim) -> int:
+        """Continue at the commit; without one at the position in Redis, and at the first start where ``start`` says.
+
+        Raises:
+            ImpossibleClaimError: The topic was recreated, or an operator has to say where to begin.
+            NotOwnerError: Kafka rejects our first commit.
+            FencedError: Another owner intervened.
+            KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
+        """
+        partition, guarantee = self._partition, self._guarantee
+        restored = await restored_position(partition.tp, self._context, claim, requires_commit=guarantee.requires_commit)
+        partition.restore(claim, restored.tracker, restored.read)
+        if claim.mark is None:
+            await claim.commit_now(guarantee.mark())
+        taken = await guarantee.take_over(claim, restored)
+        self._inherited, self._interrupted = taken.entries, taken.interrupted
+        tasks = {**taken.tasks, "dead letters": partition.dead_letters.forever()}
+        self._tasks = [run(claim, task, f"{about} {partition.tp}") for about, task in tasks.items()]
+        self._context.dispatcher.join(self)
+        return taken.begin
+
+    def deliver(self, batch: Batch) -> None:
+        """Queue the events of the next range."""
+        partition = self._partition
+        self._guarantee.on_read(batch)
+        partition.add_fingerprint(batch)
+        records = batch.records
+        offsets = partition.tracker.cover(batch.begin, batch.end, [record.offset for record in records])
+        if len(offsets) < len(records):
+            wanted = set(offsets)
+            records = [record for record in records if record.offset in wanted]
+        events = list(map(InFlightEvent, records, sizes := sizes_of(records)))
+        self._bytes += sum(sizes)
+        self._inherit(events)
+        if self._key_queue is not None:
+            events = [event for event in events if self._key_queue.arrived(event.record.key, event)]
+        self._enqueue(events)
+        if gone := [offset for offset in self._inherited if offset < batch.end]:
+            for offset in gone:
+                del self._inherited[offset]
+            self._guarantee.log.drop(gone)
+        self._is_full = self.in_flight > 0
+        self._context.dispatcher.kick()
+
+    def _inherit(self, events: Sequence[InFlightEvent]) -> None:
+        """Give events what former owners have left of them."""
+        for event in events if self._inherited else ():
+            if (entry := self._inherited.pop(event.offset, None)) is not None:
+                event.attempts, event.deaths, event.due_ms = entry.attempts, entry.deaths, entry.due_ms
+        for event in events if self._interrupted else ():
+            event.is_interrupted = event.offset in self._interrupted
+            if event.is_interrupted:
+                # A begun event is reported as finished once it is dead-lettered: nobody may begin it afterwards.
+                self._partition.tracker.begin(self._partition.tracker.claim, event.offset)
+
+    async def mark(self) -> OffsetAndMetadata | None:
+        """Return the low watermark, and what is finished above it."""
+        if not self._partition.is_claimed:
+            return None
+        mark = self._guarantee.mark()
+        if self._tasks:
+            self._guarantee.on_mark(mark)
+        return mark
+
+    def tick(self, now_ms: int) -> None:
+        """Start retries that are due."""
+        self._context.dispatcher.kick()
+        if self._tasks:
+            self._guarantee.on_tick()
+
+    async def revoke(self, seconds: float) -> None:
+        """Let running attempts end, within limits; then write what the next owner has to know."""
+        self._partition.is_revoked = True  # first: attempts that are withdrawn must not be taken again
+        if self._tasks:
+            self._guarantee.stop()
+        executor = self._context.dispatcher.runner
+        self._context.dispatcher.leave(self)
+        executor.recall(self._partition.running)
+        if not await self._waiter.within(max(0.0, seconds - LEAVE_SECONDS)):
+            executor.cancel(list(self._partition.running))
+            await self._waiter.though_cancelled(CANCELLED_SECONDS)
+        if self._tasks:
+            await self._partition.dead_letters.sent(CLOSE_SECONDS)
+            await self._guarantee.close(self._tasks)
+
+    def shorten_deadline(self, seconds: float) -> None:
+        """Give running attempts less time to end."""
+        self._waiter.shorten_deadline(max(0.0, seconds - LEAVE_SECONDS))
+
+    async def on_commit_rejected(self) -> None:
+        """Let the guarantee report what no commit includes."""
+        await self._guarantee.on_commit_rejected()
+
+    # ---- called by the dispatcher
+
+    def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
+        """Decode the next events, and schedule their attempts."""
+        partition = self._partition
+        taken: list[Attempt] = []
+        while len(taken) < most and not partition.is_revoked and partition.start_limit != 0:
+            request = StartRequest(most - len(taken), now_ms, is_fresh, self._context.dispatcher.suspension.number)
+            events = self._guarantee.may_start(self._queue, request)
+            if not events:
+                break
+            attempts = self._attempts_of(events)
+            partition.running.update(attempts)
+            taken += attempts
+        return taken
+
+    def ready(self, now_ms: int) -> int:
+        """Estimate how many events could start now."""
+        if self._partition.is_revoked:
+            return 0
+        ready, limit = self._queue.ready(now_ms), self._partition.start_limit
+        return ready if limit is None else min(ready, limit)
+
+    def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
+        """Finish, retry or dead-letter each event by the outcome of its attempt."""
+        self._guarantee.after_end(calls)
+        self._partition.running.difference_update(calls)
+        if self._partition.is_revoked:
+            self._waiter.told()
+        done = [call.whose for call in calls if call.outcome in _DONE]
+        self._finish(done)
+        # In reverse, so that events that return to the front of the queue keep their order.
+        for call in reversed(calls) if len(done) < len(calls) else ():
+            if call.outcome is AttemptOutcome.CANCELLED:
+                if self._guarantee.on_interruption(call.whose, call):
+                    self._undo_attempt(call.whose)
+            elif call.outcome not in _DONE:
+                self._failed(call.whose, call, counts=call not in uncounted)
+
+    def look(self) -> PartitionStatus:
+        """Report what the partition waits for."""
+        partition, tracker = self._partition, self._partition.tracker
+        queued = [*islice(self._queue.fresh, 1), *(() if self._key_queue is None else self._key_queue.next_behind())]
+        waits = {
+            "window": self.in_flight > 0,
+            "dead-letters": partition.dead_letters.is_waiting(),
+            self._guarantee.waits_for(): True,
+        }
+        return PartitionStatus(
+            partition.tp, tracker.end, tracker.unfinished, len(self._queue.retries),
+            min((event.record.timestamp for event in queued), default=None), partition.metadata_bytes,
+            frozenset(what for what, is_so in waits.items() if what and is_so), partition.dead_letters.fault,
+        )  # fmt: skip
+
+    # ---- events
+
+    def _enqueue(self, events: Sequence[InFlightEvent]) -> None:
+        """Queue events that are next of their key; one that needs a dead letter and no attempt does not wait for a slot."""
+        if not any([event.due_ms or event.is_interrupted for event in events]):
+            self._queue.fresh.extend(events)
+            return
+        now_ms = self._context.clock.now_ms()
+        for event in events:
+            if (dead_letter := self._guarantee.dead_letter_of(event)) is not None:
+                self._partition.dead_letters.put(event, dead_letter)
+            elif event.due_ms > now_ms:
+                self._queue.retries.push(event, event.due_ms)
+            else:
+                self._queue.fresh.append(event)
+
+    def _attempts_of(self, events: Sequence[InFlightEvent]) -> list[Attempt]:
+        """Decode events and make their attempts; those that are skipped or dead-lettered have none."""
+        decoded: list[tuple[InFlightEvent, DecodedRecord]] = []
+        skipped: list[InFlightEvent] = []
+        tp, decode, limits = self._partition.tp, self._context.decode, self._context.limits
+        most_bytes = limits.value_bytes
+        for event in events:
+            try:
+                made = decode(tp, event.record, event.attempts + 1)
+                if event.size_bytes > most_bytes and made is not None:
+                    header_faults(event.record.headers, limits)
+            except BadEventError as error:
+                self._partition.dead_letters.put(event, letter(event, error.reason, error.detail))
+                continue
+            if made is None:
+                skipped.append(event)
+                continue
+            event.event_id, event.attempts, event.due_ms = made.event_id, event.attempts + 1, 0
+            decoded.append((event, made))
+        if skipped:
+            for event in skipped:
+                self._context.figures.finished(event, "skipped")
+            self._finish(skipped)
+        return self._guarantee.before_start(decoded) if decoded else []
+
+    def _failed(self, event: InFlightEvent, call: Attempt, *, counts: bool) -> None:
+        now_ms = self._context.clock.now_ms()
+        event.first_failed_ms = event.first_failed_ms or now_ms
+        declared, is_repeatable = self._context.subscriber, self._guarantee.is_repeatable
+        # Compared with None: an error of a user's class may have a length of 0.
+        error = TimeoutError(f"not ended within {declared.timeout.total_seconds():g} s") if call.error is None else call.error
+        is_timeout = call.outcome is AttemptOutcome.TIMEOUT
+        after = after_failure(event, error, declared.retry, is_timeout=is_timeout, is_repeatable=is_repeatable)
+        # A failure during an outage does not count against its event, if the event may run again.
+        is_final = says_something_of_its_event_alone(error, declared.retry) or not (is_repeatable or isinstance(error, Retry))
+        if isinstance(after, DeadLettering) and (counts or is_final):
+            self._partition.dead_letters.put(event, after)
+            if is_timeout:
+                call.on_late = partial(self._partition.dead_letters.say_late, event)
+            return
+        wait_ms = after.after_ms if isinstance(after, ScheduledRetry) else declared.retry.longest_ms
+        event.waited_ms += wait_ms if counts else 0
+        self._retry_later(event, attempts=event.attempts if counts else event.attempts - 1, due_ms=now_ms + wait_ms)
+
+    def _retry_later(self, event: InFlightEvent, *, attempts: int, due_ms: int) -> None:
+        event.attempts, event.due_ms = attempts, due_ms
+        self._keep(event)
+        self._queue.retries.push(event, due_ms)
+
+    def _undo_attempt(self, event: InFlightEvent) -> None:
+        event.attempts, event.due_ms = event.attempts - 1, 1
+        self._keep(event)
+        self._queue.put_back(event)
+
+    def _keep(self, event: InFlightEvent) -> None:
+        """Record that an event waits: it has not begun."""
+        if not self._guarantee.is_repeatable:
+            self._partition.tracker.put_off(self._partition.tracker.claim, event.offset)
+        self._guarantee.log.keep(event.offset, AttemptEntry(event.attempts, event.deaths, event.due_ms))
+
+    def _acknowledged(self, events: Sequence[InFlightEvent]) -> None:
+        self._finish(events)
+        self._context.dispatcher.kick()
+
+    def _finish(self, events: Sequence[InFlightEvent]) -> None:
+        tracker = self._partition.tracker
+        offsets = [event.record.offset for event in events]
+        tracker.finish_all(tracker.claim, offsets)
+        self._bytes -= sum([event.size_bytes for event in events])
+        self._guarantee.log.drop(offsets)
+        if self._key_queue is not None:
+            following = [self._key_queue.finished(event.record.key) for event in events]
+            self._enqueue([event for event in following if event is not None])
+        if self._is_full and not self.in_flight:
+            self._is_full = False
+            self._partition.claim.on_progress()
