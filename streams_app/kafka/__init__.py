@@ -1,4 +1,4 @@
-"""Kafka, as this project speaks to it: members of groups and their consumers, the producer, topics and their ids, and patches.
+"""Clients of Kafka: members of consumer groups, the producer, topics and their ids, and patches of aiokafka and Faust.
 
 ``host`` (with ``consumer``, ``consumer_thread``, ``batches``) is Faust's consumer as a member of a group, ``member`` a bare one.
 """

@@ -1,6 +1,6 @@
-"""Topics: which exist, which are missing and are to be created, how long their logs are kept.
+"""Administration of topics: which exist, creation of missing ones, retention.
 
-The commands and the start of a worker use this module; a worker that runs does not.
+Commands and the start of a worker use this module; a running worker does not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 TOPIC_EXISTS = 36
 NO_RETENTION_LIMIT = -1
 ANSWER_SECONDS = 5.0
-"""A broker that has said nothing for so long is away."""
+"""Time after which a silent broker is considered down."""
 
 VISIBLE_SECONDS = 10.0
 """Every broker must know a new topic after at most this time."""
@@ -41,7 +41,7 @@ class Topic:
     Attributes:
         name: Name of the topic.
         role: ``source``, ``output``, ``dead letters``, ``events`` or ``put back``.
-        users: Names of what uses it: folds, read stores, events, subscribers, live views, journals.
+        users: Names of the folds, read stores, events, subscribers, live views and journals that use it.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Topic:
 
 
 def topics_of(settings: Settings) -> list[Topic]:
-    """Every topic that the settings name, each once, sources first."""
+    """Return every topic in the settings once, sources first."""
     found: dict[str, tuple[str, list[str]]] = {}
     for role, attribute in (("source", "source"), ("output", "output"), ("dead letters", "dead_letters")):
         for fold in settings.folds:
@@ -65,7 +65,7 @@ def topics_of(settings: Settings) -> list[Topic]:
 
 
 def topics_of_journals(journals: Sequence[JournalSettings]) -> list[Topic]:
-    """Every topic that journals name, each once."""
+    """Return every topic of journals once."""
     found: dict[str, list[str]] = {}
     for journal in journals:
         found.setdefault(journal.source, []).append(journal.name)
@@ -73,7 +73,7 @@ def topics_of_journals(journals: Sequence[JournalSettings]) -> list[Topic]:
 
 
 def topics_of_views(views: Sequence[LiveView]) -> list[Topic]:
-    """Every topic that live views name, each once, sources first."""
+    """Return every topic of live views once, sources first."""
     found: dict[str, tuple[str, list[str]]] = {}
     for view in views:
         found.setdefault(view.source, ("source", []))[1].append(view.name)
@@ -84,11 +84,11 @@ def topics_of_views(views: Sequence[LiveView]) -> list[Topic]:
 
 @asynccontextmanager
 async def admin_client(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
-    """A connected admin client; a broker that is silent is given up after :data:`ANSWER_SECONDS`.
+    """Connect an admin client; a silent broker is an error after :data:`ANSWER_SECONDS`.
 
     Raises:
         TryAgainError: The broker cannot be reached, or does not answer.
-        ConfigurationError: The broker does not let us in, or does not allow what is asked.
+        ConfigurationError: The broker denies access, or a right is missing.
     """
     client = AIOKafkaAdminClient(
         **client_options(kafka), client_id="streams-app-admin", request_timeout_ms=int(ANSWER_SECONDS * 1000)
@@ -110,14 +110,14 @@ async def admin_client(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClien
 
 
 async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
-    """The number of partitions of each topic that exists.
+    """Return the number of partitions of each topic that exists.
 
     Raises:
-        TopicAuthorizationFailedError: Some may not be looked at, so that nobody knows whether they exist; all are named.
+        TopicAuthorizationFailedError: The user may not describe some topics, so that their existence is unknown; all are named.
     """
     existing = set(await client.list_topics())
     wanted = [name for name in names if name in existing]
-    # A list leaves out what this user may not see: taken for missing, it would be made, or its subscriber would begin anew.
+    # The list omits topics that this user may not describe. They must not be taken for missing ones, which would be created.
     unlisted = await rights_on_topics(client._client, [name for name in names if name not in existing])
     if hidden := sorted(name for name, granted in unlisted.items() if granted is not None and Right.DESCRIBE not in granted):
         raise TopicAuthorizationFailedError(*hidden)
@@ -128,13 +128,13 @@ async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) ->
 
 
 async def retention_ms(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
-    """``retention.ms`` of topics, -1 for ever; empty where the broker does not tell it, as the embedded one."""
+    """Return ``retention.ms`` of topics, -1 for ever; empty if the broker does not report it, like the embedded one."""
     found = await topic_configs(client, names)
     return {name: int(config["retention.ms"]) for name, config in found.items() if "retention.ms" in config}
 
 
 async def topic_configs(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The configuration of topics; empty where the broker does not tell it."""
+    """Return the configuration of topics; empty if the broker does not report it."""
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
     try:
         replies = await client.describe_configs(resources)
@@ -148,14 +148,14 @@ async def topic_configs(client: AIOKafkaAdminClient, names: Sequence[str]) -> di
 
 
 async def create_topics(kafka: KafkaSettings, topics: Sequence[Topic]) -> tuple[list[str], list[str]]:
-    """Creates the topics that are missing, with ``kafka.partitions`` and ``kafka.replication_factor``.
+    """Create missing topics, with ``kafka.partitions`` and ``kafka.replication_factor``.
 
     Returns:
         The names of the topics created, and of those that existed.
 
     Raises:
         TryAgainError: The broker cannot be reached, or a broker does not know the new topics in time.
-        ConfigurationError: The broker refused a topic; those before it have been created.
+        ConfigurationError: The broker rejected a topic; earlier ones have been created.
     """
     created: list[str] = []
     async with admin_client(kafka) as client:
@@ -208,10 +208,10 @@ async def _topic_names(client: AIOKafkaAdminClient, node_id: int) -> set[str]:
 
 
 async def require(kafka: KafkaSettings, topics: Sequence[Topic]) -> None:
-    """Refuses to go on where topics are missing: a broker that makes them on demand gives them its own partition count.
+    """Check that topics exist: a broker that creates them on demand gives them its own number of partitions.
 
     Raises:
-        ConfigurationError: All that are missing, and the command that creates them.
+        ConfigurationError: Topics are missing; the message names all of them, and the command that creates them.
         TryAgainError: The broker cannot be reached.
     """
     async with admin_client(kafka) as client:

@@ -1,4 +1,4 @@
-"""What may fail without harm, and whose cancellation it is: a client that is closed cancels tasks that others wait for."""
+"""Steps that may fail without harm. A client that is closed cancels tasks that others await, so cancellations are told apart."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ logger = logging.getLogger(__name__)
 
 
 async def attempt(call: Coroutine[Any, Any, Any], seconds: float, what: str) -> None:
-    """Awaits something that may fail without harm."""
+    """Await a step that may fail without harm."""
     try:
         await asyncio.wait_for(call, seconds)
-    except (Exception, asyncio.CancelledError) as error:  # whatever it is: what follows must be done all the same
+    except (Exception, asyncio.CancelledError) as error:  # any error: the following steps must run nevertheless
         if is_cancelled():
             raise
         logger.debug("%s of a consumer that is given up failed", what, exc_info=error)
 
 
 def is_cancelled() -> bool:
-    """Whether the task that asks is to end itself."""
+    """Return whether the current task itself is being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,7 +1,7 @@
-"""A fetched range, carried through Faust as if it were one record.
+"""Passes a fetched range through Faust as one message.
 
-Faust delivers one message at a time and one event at a time would cost it 80 us each. Its ``ConsumerScheduler`` is the
-official place to change what is delivered: here it yields one :class:`BatchMessage` a partition and fetch.
+Faust delivers messages one at a time, which would cost 80 us an event. Its ``ConsumerScheduler`` is the extension point for
+delivery: this one yields one :class:`BatchMessage` for each partition and fetch.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from streams_app.delivery.batch import Batch
 
 
 class BatchMessage:
-    """One batch on its way, with every attribute that Faust reads from a consumer record.
+    """A batch with every attribute that Faust reads from a consumer record.
 
-    Whoever receives it takes the batch out: what Faust wraps around a carrier refers to itself, and would keep every record in
-    memory until the garbage collector runs.
+    The receiver takes the batch out: Faust's wrappers of a message form a reference cycle, which would keep every record in memory
+    until the garbage collector runs.
     """
 
     __slots__ = ("_batch", "offset", "timestamp", "tp")
@@ -50,20 +50,20 @@ class BatchMessage:
 
     @property
     def value(self) -> BatchMessage:
-        """The carrier itself, as agents receive the value of a message."""
+        """The message itself, because agents receive the value of a message."""
         return self
 
     def taken(self) -> Batch:
-        """The batch; it can be taken once."""
+        """Take the batch out; possible only once."""
         batch, self._batch = self._batch, None
         assert batch is not None
         return batch
 
 
 class BatchScheduler(DefaultSchedulingStrategy):
-    """Yields each partition's batch whole, as the fetch has made it."""
+    """Yields the batch of each partition undivided."""
 
     def iterate(self, records: Mapping[FaustTP, Any]) -> Iterator[tuple[FaustTP, Any]]:
-        """One (partition, batch) pair for each partition of a fetch."""
+        """Yield one (partition, batch) pair for each partition of a fetch."""
         for tp, batch in records.items():
             yield tp, BatchMessage(batch)

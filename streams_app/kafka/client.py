@@ -1,6 +1,6 @@
-"""Arguments every aiokafka client of this project is built with.
+"""Options of all aiokafka clients of this project, from the ``[kafka]`` settings.
 
-Owns the translation of ``[kafka]`` settings into client options. Passwords are read here and handed to the client only;
+Passwords are read here and given only to the client;
 they never appear in a log line (the clients do not print their options).
 """
 
@@ -16,9 +16,9 @@ from streams_app.settings import KafkaSettings
 
 
 def client_options(kafka: KafkaSettings) -> dict[str, Any]:
-    """Connection options shared by consumers, producers and admin clients.
+    """Return the connection options of consumers, producers and admin clients.
 
-    Every client is made with them: here aiokafka is patched, see :mod:`streams_app.kafka.patches`.
+    Every client is created with them, so aiokafka is patched here, see :mod:`streams_app.kafka.patches`.
 
     Args:
         kafka: The ``[kafka]`` section.
@@ -47,7 +47,7 @@ def client_options(kafka: KafkaSettings) -> dict[str, Any]:
 
 
 def ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
-    """TLS with certificate verification; a client certificate where one is configured.
+    """Create a TLS context with certificate verification, and a client certificate if one is configured.
 
     Raises:
         ConfigurationError: A certificate or key file cannot be read.

@@ -1,8 +1,8 @@
-"""Records that are sent one by one, at the same time, in one request of their partition.
+"""Coalesces records that are sent concurrently into one request for each partition.
 
-A broker answers a request in some milliseconds, and takes one of a partition at a time: whoever publishes an event for each HTTP
-request, or many within a function, would get some hundred a second through. Here what comes while a request of its partition is on
-its way goes together with the next one. The first goes at once: nothing waits in the hope that more may come.
+A broker answers a request in some milliseconds, and accepts one at a time for a partition: publishing an event for each HTTP
+request would reach some hundred events a second. Records that arrive while a request of their partition is in flight are sent
+together in the next one. The first record is sent at once, without a linger time.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from streams_app.delivery.producer import Outcomes, Outgoing
 from streams_app.kafka.producer import AckedProducer
 
 MOST_TOGETHER: Final = 1_000
-"""So many records go in one request at most."""
+"""Maximum number of records in one request."""
 
 _Line: TypeAlias = list[tuple[Outgoing, asyncio.Future[BaseException | None]]]
-"""Records that wait for their request, each with what is to be told its outcome."""
+"""Records that wait for their request, each with the future of its outcome."""
 
 
 class CoalescingProducer:
-    """Sends as :class:`AckedProducer` does; each record has an outcome of its own, and no partition waits for another."""
+    """Sends like :class:`AckedProducer`; each record has its own outcome, and no partition waits for another."""
 
     def __init__(self, producer: AckedProducer, send_seconds: float) -> None:
-        """Sends nothing yet.
+        """Create a producer.
 
         Args:
-            producer: Sends what goes together.
-            send_seconds: A record has an outcome within this time, with its wait for the request before.
+            producer: Sends the combined records.
+            send_seconds: Deadline for the outcome of a record, including its wait for the previous request.
         """
         self._producer = producer
         self._send_seconds = send_seconds
@@ -40,11 +40,11 @@ class CoalescingProducer:
         self._tasks: dict[TP, asyncio.Task[None]] = {}
 
     async def stop(self) -> None:
-        """Closes all connections within a few seconds; sends that still wait fail."""
+        """Close all connections within a few seconds; pending sends fail."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
-        # A task that is cancelled before its first step does nothing: it would not even tell those who wait.
+        # A task that is cancelled before its first step runs nothing, and would not resolve the futures.
         for line in self._lines.values():
             _tell(line, [ProducerClosed()] * len(line))
         if tasks:
@@ -52,7 +52,7 @@ class CoalescingProducer:
         await self._producer.stop()
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """See :meth:`AckedProducer.send`; several records go as they are."""
+        """Send records, see :meth:`AckedProducer.send`; a list of several records is sent as it is."""
         place = self._producer.place_of(records[0]) if len(records) == 1 else None
         if place is None:
             return await self._producer.send(records)
@@ -70,7 +70,7 @@ class CoalescingProducer:
         line = self._lines[place]
         try:
             while line:
-                # Whoever does not wait any more has been told that nobody knows whether it was sent, or was cancelled.
+                # A caller that waits no more has received a timeout, or was cancelled.
                 going = [one for one in line[:MOST_TOGETHER] if not one[1].done()]
                 del line[:MOST_TOGETHER]
                 if going:
@@ -83,7 +83,7 @@ class CoalescingProducer:
         outcomes: Outcomes = [ProducerClosed()] * len(going)
         try:
             outcomes = await self._producer.send([record for record, _ in going])
-        except Exception as error:  # noqa: BLE001  # each of those who wait raises it
+        except Exception as error:  # noqa: BLE001  # each waiting caller raises it
             outcomes = [error] * len(going)
         finally:
             _tell(going, outcomes)

@@ -1,7 +1,7 @@
-"""The consumer Faust runs for us: batches with their ranges, seeks that hold.
+"""The consumer that Faust runs: it delivers batches with their ranges, and seeks only where the ownership of partitions asks.
 
 Faust's own driver seeks to the committed offset after a rebalance, counts acknowledged offsets, reads uncommitted
-records and delivers single messages. This subclass keeps its group membership and replaces the rest, the thread in
+records and delivers single messages. This subclass keeps its group membership and replaces the rest; the thread is in
 :mod:`streams_app.kafka.consumer_thread` (faust-streaming 0.15, ``transport/drivers/aiokafka.py``).
 """
 
@@ -18,18 +18,18 @@ from streams_app.kafka.consumer_thread import FoldingThread
 from streams_app.settings import Settings
 
 HELD_RECORDS = 40_000
-"""Most records that are parsed and not yet folded, of all partitions together: one batch is worked on while another one waits for
+"""Maximum number of parsed records in flight, in all partitions: one batch is processed while another one waits for
 Redis."""
 
 
 ROOM_SECONDS = 1.0
-"""After so long the reader looks again whether what is held has been folded, or no longer counts as its partition is stuck."""
+"""How often the reader checks whether records in flight were folded, or no longer count because their partition is stuck."""
 
 
 class _ReadOffsets(dict[TP, "int | None"]):
-    """Faust drops a message below the offset it read last; after a rewind that would be every message.
+    """Faust drops messages below the last offset that it read, which after a rewind would be every message.
 
-    Ranges and seek numbers do that job here, so nothing is ever refused.
+    Ranges and seek numbers do that job here, so nothing is dropped.
     """
 
     def __getitem__(self, tp: TP) -> int | None:
@@ -37,7 +37,7 @@ class _ReadOffsets(dict[TP, "int | None"]):
 
 
 class FoldingConsumer(Consumer):
-    """Faust's consumer with our thread; hands every seek to the ownership of partitions."""
+    """Faust's consumer with its own thread; the ownership of partitions decides about every seek."""
 
     settings: Settings
     on_seek: Callable[[int], None]
@@ -58,25 +58,25 @@ class FoldingConsumer(Consumer):
 
     @property
     def thread(self) -> FoldingThread:
-        """The thread in which everything happens that touches aiokafka."""
+        """The thread in which all calls of aiokafka run."""
         return self._thread
 
     def _new_consumer_thread(self) -> FoldingThread:
         return FoldingThread(self, loop=self.loop, beacon=self.beacon)
 
     async def perform_seek(self) -> None:
-        """Faust calls this to go back to the committed offsets; we claim the shards instead, in the background.
+        """Claim the assigned partitions in the background; Faust calls this to seek to the committed offsets.
 
-        Everything assigned stays paused until it is claimed: inside Faust's own time-out a slow Redis would end its recovery
-        task for good, and nothing would ever be consumed again.
+        Assigned partitions stay paused until they are claimed. Within Faust's own timeout, a slow Redis would end its recovery task
+        for good, and nothing would ever be consumed again.
         """
         self.pause_partitions(self.assignment())
         self.on_seek(self.app.consumer_generation_id)
 
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:
-        """Delivers what was fetched; nothing is dropped because its partition was paused meanwhile.
+        """Yield fetched batches, even if their partition was paused meanwhile.
 
-        A batch that is stale is recognised by its seek number when it is delivered.
+        A stale batch is recognised by its seek number on delivery.
         """
         self._thread.room = HELD_RECORDS - self._in_flight()
         if self.flow_active and self.assignment() and (self._thread.room <= 0 or not self._get_active_partitions()):
@@ -93,31 +93,31 @@ class FoldingConsumer(Consumer):
             yield tp, self._to_message(tp, batch)
 
     def on_buffer_full(self, tp: TP) -> None:
-        """Nothing: flow is controlled by the ownership of partitions, and Faust would resume what that has paused."""
+        """Do nothing: the ownership of partitions controls the flow, and Faust would resume partitions that it has paused."""
 
     def on_buffer_drop(self, tp: TP) -> None:
-        """Nothing, see :meth:`on_buffer_full`."""
+        """Do nothing, see :meth:`on_buffer_full`."""
 
     def resume_partitions(self, tps: Iterable[TP]) -> None:
-        """Resumes reading at once; Faust would notice at its next look, up to a second later."""
+        """Resume reading at once; Faust would notice up to a second later."""
         super().resume_partitions(tps)
         self._resumed.set()
         self._thread.wake()
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        """Faust calls :meth:`perform_seek` where something is assigned; that nothing is has to be known, too."""
+        """Handle an assignment without partitions, too: Faust calls :meth:`perform_seek` only if there are some."""
         await super().on_partitions_assigned(assigned, generation_id)
         if not assigned:
             self.on_seek(generation_id)
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Commits and lets go before another member is given the partitions."""
+        """Commit and release partitions before another member gets them."""
         await self.on_revoke(revoked)
         await super().on_partitions_revoked(revoked)
 
     async def commit(self, *_: Any, **__: Any) -> bool:
-        """Faust's own commit does nothing: only low watermarks are committed."""
+        """Do nothing: only low watermarks are committed, and not by Faust."""
         return False
 
     def verify_event_path(self, now: float, tp: TP) -> None:
-        """Faust's check counts acknowledged messages; there are none."""
+        """Do nothing: Faust would check acknowledged messages, and there are none."""

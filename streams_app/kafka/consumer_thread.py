@@ -1,4 +1,4 @@
-"""The thread in which aiokafka runs: it fetches, and hands out one batch a partition with the range it stands for."""
+"""The thread in which aiokafka runs: it fetches, and returns one batch with its range for each partition."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from streams_app.kafka.queries import in_time
 T = TypeVar("T")
 
 FETCH_MAX_WAIT_MS, BUSY_FETCH_MAX_WAIT_MS = 50, 5
-"""One fetch is in flight for each broker; while it waits for an idle partition, a busy one, behind its end, gets nothing."""
+"""Longest wait of a fetch. Each broker has one fetch in flight: while it waits at idle partitions, busy ones get nothing."""
 
 FETCH_MAX_BYTES = 4 * 1024 * 1024
-"""Most bytes of one fetch reply: memory does not grow with the number of partitions."""
+"""Maximum bytes of a fetch reply, so that memory does not grow with the number of partitions."""
 METADATA_MAX_AGE_MS = 30_000
-"""Partitions that are added to a topic are noticed within this time."""
+"""Time within which added partitions are noticed."""
 
 
 class FoldingThread(AIOKafkaConsumerThread):
-    """The thread in which aiokafka runs; everything that touches its consumer happens here."""
+    """The thread in which aiokafka runs; all calls of its consumer are made here."""
 
     consumer: Any
-    """The :class:`streams_app.kafka.consumer.FoldingConsumer` that has it, which imports this file."""
+    """The :class:`streams_app.kafka.consumer.FoldingConsumer` that owns the thread, whose module imports this one."""
     room: int
-    """Most records that are wanted now; there may be a few more, as the batch of a partition is not cut."""
+    """Number of records that are wanted now; a few more may come, because the batch of a partition is not cut."""
 
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, thread_loop=ReceivingLoop(), **options)
@@ -50,10 +50,10 @@ class FoldingThread(AIOKafkaConsumerThread):
         try:
             super()._start_thread()
         finally:
-            self.thread_loop.close()  # mode closes only those it has made
+            self.thread_loop.close()  # mode closes only loops that it has created
 
     def _stopped_set(self) -> None:
-        """Tells waiters that the thread has stopped; after a crash its loop may be closed already, and nobody waits on it."""
+        """Wake waiters because the thread has stopped; after a crash its loop may be closed, without waiters."""
         try:
             super()._stopped_set()
         except RuntimeError:
@@ -92,7 +92,7 @@ class FoldingThread(AIOKafkaConsumerThread):
         timeout: float | None = None,
         max_records: int | None = None,
     ) -> dict[TP, Batch]:
-        """Drains what aiokafka has fetched, one batch a partition."""
+        """Drain the records that aiokafka has fetched, one batch for each partition."""
         if not self.consumer.flow_active:
             return {}
         fetcher = consumer._fetcher
@@ -121,18 +121,18 @@ class FoldingThread(AIOKafkaConsumerThread):
 
     @property
     def client(self) -> aiokafka.AIOKafkaConsumer | None:
-        """The consumer, once there is one; others only look at what it knows."""
+        """The consumer, once it is created; other threads only read its state."""
         return self._consumer
 
     def wake(self) -> None:
-        """Hands out at once what was fetched of a partition that was resumed; safe to call from any thread."""
+        """Deliver fetched records of resumed partitions at once; safe to call from any thread."""
         if self._consumer is not None and not self.thread_loop.is_closed():
             self.thread_loop.call_soon_threadsafe(notify_waiters, self._consumer)
 
     async def run(self, work: Callable[[aiokafka.AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
-        """Runs a coroutine in this thread and waits for it, see :func:`.asking.in_time`.
+        """Run a coroutine in this thread and await it, see :func:`.asking.in_time`.
 
-        It does not go by way of mode's method queue: its two workers can both be busy with a fetch and a slow commit.
+        mode's method queue is not used: both of its workers may be busy with a fetch and a slow commit.
 
         Raises:
             TimeoutError: It took too long; its outcome is unknown.

@@ -1,7 +1,7 @@
-"""Why Kafka does not let us in: reachability, TLS and passwords told apart, each with the setting to look at.
+"""Diagnoses a failed connection to Kafka: distinguishes reachability, TLS and passwords, and names the setting to check.
 
-aiokafka logs the reason and raises the same ``Unable to bootstrap`` for each. So after such a failure each server is asked once
-more, on a connection of its own: what is certainly wrong in the settings ends with exit code 1, what may mend itself with 75.
+aiokafka logs the reason and raises the same ``Unable to bootstrap`` for all of them. So after such a failure each server is probed
+on another connection. Faults that are certainly in the settings end with exit code 1, others with 75.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ NOT_ALLOWED: Final = (TopicAuthorizationFailedError, GroupAuthorizationFailedErr
 
 
 class ServerFinding(NamedTuple):
-    """What one server answered.
+    """The result of probing one server.
 
     Attributes:
-        text: The answer in words, with the setting to look at.
-        is_certain: Whether the settings are wrong, so that no waiting will help.
+        text: The result as text, with the setting to check.
+        is_certain: Whether the settings are wrong, so that a retry cannot help.
     """
 
     text: str
@@ -47,14 +47,14 @@ class ServerFinding(NamedTuple):
 
 
 async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> StreamsAppError:
-    """The error that says why a client could not connect.
+    """Return an error that explains why a client could not connect.
 
     Args:
-        kafka: Settings with which the connection was tried.
+        kafka: Settings of the connection.
         error: Error of the client.
 
     Returns:
-        A :class:`~streams_app.errors.ConfigurationError` where every server that answers says that the settings are wrong, else a
+        A :class:`~streams_app.errors.ConfigurationError` if every server that answers shows that the settings are wrong, else a
         :class:`~streams_app.errors.TryAgainError`.
     """
     servers = [server.strip() for server in kafka.bootstrap_servers.split(",")]
@@ -63,7 +63,7 @@ async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> Streams
         if isinstance(cause, NOT_ALLOWED):
             return not_allowed(kafka, cause)
     if isinstance(error, TimeoutError):
-        return TryAgainError(f"{where}: no answer. Is it running?")  # a silent server says nothing of passwords either
+        return TryAgainError(f"{where}: no answer. Is it running?")  # a silent server tells nothing about passwords
     findings = await asyncio.gather(*(_ask(kafka, server) for server in servers))
     certain = next((found for found in findings if found and found.is_certain), None)
     if certain and None not in findings:
@@ -73,7 +73,7 @@ async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> Streams
 
 
 def not_allowed(kafka: KafkaSettings, error: BaseException) -> ConfigurationError:
-    """The error where the server lets us in and does not allow what was asked."""
+    """Return the error of a server that accepts the connection but denies a request."""
     who = f"user {kafka.sasl_username!r}" if kafka.sasl_username else "this client"
     kind = {TopicAuthorizationFailedError: "topic", GroupAuthorizationFailedError: "group"}.get(type(error), "cluster")
     found = [name for part in error.args for name in ([part] if isinstance(part, str) else sorted(map(str, part)))]
@@ -83,7 +83,7 @@ def not_allowed(kafka: KafkaSettings, error: BaseException) -> ConfigurationErro
 
 
 async def _ask(kafka: KafkaSettings, server: str) -> ServerFinding | None:
-    """Why a server does not let us in; None where it does."""
+    """Probe a server; return why it denies access, None if it does not."""
     host, _, number = server.rpartition(":")
     host, port = host.strip("[]"), int(number)
     try:
@@ -98,13 +98,13 @@ async def _ask(kafka: KafkaSettings, server: str) -> ServerFinding | None:
 
 
 async def _knock(kafka: KafkaSettings, host: str, port: int) -> list[str] | None:
-    """Connects as the settings say; without a password, asks whether one is wanted.
+    """Connect by the settings; without a password, ask whether the server requires one.
 
     Returns:
-        The mechanisms that the server offers, if it wants a password although none is configured; else None.
+        The mechanisms that the server offers if it requires a password and none is configured; else None.
 
     Raises:
-        KafkaError, OSError, TimeoutError: The server does not let us in.
+        KafkaError, OSError, TimeoutError: The server denies access or does not answer.
     """
     options = {name: value for name, value in client_options(kafka).items() if name != "bootstrap_servers"}
     async with asyncio.timeout(ASK_SECONDS):
@@ -116,7 +116,7 @@ async def _knock(kafka: KafkaSettings, host: str, port: int) -> list[str] | None
         wants = for_code(reply.error_code) is not IllegalSaslStateError and bool(reply.enabled_mechanisms)
         return list(reply.enabled_mechanisms) if wants else None
     except (KafkaError, OSError, TimeoutError):
-        return None  # the server let us in, and does not know the question
+        return None  # the server accepted the connection, and does not know the request
     finally:
         connection.close()
 

@@ -1,4 +1,4 @@
-"""Faust's consumer as a member of its group: the host of the folds."""
+"""Faust's consumer as a member of its group, for the folds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FaustGroupConsumer(KafkaQueries):
     """Faust's consumer as a :class:`streams_app.delivery.group_consumer.GroupConsumer`; aiokafka is touched in its thread only."""
 
     def __init__(self, consumer: Callable[[], FoldingConsumer], generation: Callable[[], int]) -> None:
-        """Takes functions, as Faust makes its consumer when it starts and knows the generation only then."""
+        """Take functions, because Faust creates its consumer at its start and knows the generation only then."""
         self._consumer = consumer
         self._generation = generation
 
@@ -31,7 +31,7 @@ class FaustGroupConsumer(KafkaQueries):
 
     @property
     def client(self) -> aiokafka.AIOKafkaConsumer | None:
-        """The consumer within Faust's."""
+        """The aiokafka consumer within Faust's."""
         return self._consumer().thread.client
 
     def assignment(self) -> set[TP]:
@@ -42,10 +42,10 @@ class FaustGroupConsumer(KafkaQueries):
         return await self._consumer().thread.run(question)
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Moves the reader of a partition; batches fetched before the seek carry another number than the one returned.
+        """Seek a partition. Batches that were fetched before the seek carry another number than the returned one.
 
         Raises:
-            NotOwnerError: The partition is not assigned to us.
+            NotOwnerError: The partition is not assigned to this member.
         """
         thread = self._consumer().thread
 
@@ -55,14 +55,14 @@ class FaustGroupConsumer(KafkaQueries):
         return await self._asked(move)
 
     def pause(self, tps: Collection[TP]) -> None:
-        """Stops reading these partitions."""
+        """Pause partitions."""
         self._consumer().pause_partitions(_for_faust(tps))
 
     def resume(self, tps: Collection[TP]) -> None:
-        """Reads these partitions again, at once."""
+        """Resume partitions at once."""
         self._consumer().resume_partitions(_for_faust(tps))
 
 
 def _for_faust(tps: Collection[TP]) -> set[FaustTP]:
-    """Faust insists on its own type among the partitions it reads, equal or not."""
+    """Convert partitions to Faust's own type, which it requires."""
     return {FaustTP(*tp) for tp in tps}

@@ -1,4 +1,4 @@
-"""Takes fetched records out of an aiokafka consumer, with the ranges they stand for; on the loop that runs the consumer."""
+"""Takes fetched records out of an aiokafka consumer, with their ranges; on the event loop of the consumer."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from streams_app.kafka.patches.records import taken
 def drained(
     fetcher: Any, active: Collection[TP], seek_numbers: Mapping[TP, int], room: int, max_records: int | None = None
 ) -> dict[TP, Batch]:
-    """Takes out what a fetcher holds, one batch a partition.
+    """Take the fetched records, one batch for each partition.
 
-    A range begins at the position of the very fetch that brought its records: nothing is awaited between reading the position and
-    taking the records, so a seek cannot come between.
+    A range begins at the position of the fetch that returned its records. Nothing is awaited between reading the position and
+    taking the records, so a seek cannot come in between.
 
     Args:
         fetcher: The fetcher of an aiokafka consumer.
-        active: Partitions that are wanted; what was fetched of others that are assigned is kept.
+        active: Partitions that are wanted; fetched records of other assigned partitions stay.
         seek_numbers: Number of the last seek of each partition.
-        room: Most records that are wanted; there may be a few more, as the batch of a partition is not cut.
-        max_records: Most records of one partition.
+        room: Maximum number of records; a few more may come, because the batch of a partition is not cut.
+        max_records: Maximum number of records of one partition.
 
     Raises:
         KafkaError: The broker answered with an error, or a record cannot be read.
@@ -46,7 +46,7 @@ def drained(
         result = fetcher._records[fetched]
         if type(result) is not FetchResult:
             if batches:
-                return batches  # the error is raised by the next call
+                return batches  # the next call raises the error
             del fetcher._records[fetched]
             fetcher._notify(fetcher._wait_consume_future)
             result.check_raise()
@@ -76,30 +76,30 @@ def drained(
 
 
 def connection_of(client: Any, tp: TopicPartition) -> object:
-    """The connection over which a partition is fetched now; None where there is none."""
+    """Return the connection over which a partition is fetched; None if there is none."""
     return client._conns.get((client.cluster.leader_for_partition(tp), ConnectionGroup.DEFAULT))
 
 
 def is_behind(batches: Iterable[Batch]) -> bool:
-    """Whether more is waiting in the log behind one of these batches."""
+    """Return whether the log has more records after one of these batches."""
     return any(batch.end < (batch.stable_offset or 0) for batch in batches)
 
 
 def view_of(consumer: AIOKafkaConsumer | None, tp: TP) -> tuple[ReaderView, int | None]:
-    """What the last fetch of a partition said, and the reader's position; safe to call from any thread."""
+    """Return the last fetch reply of a partition, and the position of the reader; safe to call from any thread."""
     subscription = consumer._subscription.subscription if consumer is not None else None
     assignment = subscription.assignment if subscription is not None else None
     if assignment is None or tp not in assignment.tps:
         return ReaderView(None, None), None
     state = assignment.state_value(TopicPartition(tp.topic, tp.partition))
     position = state.position if state.has_valid_position else None
-    asked = asked_ms(state)  # before the end: a reply that comes between makes the end newer than the time, never older
-    high = state.highwater  # likewise: older than the stable offset it hides nothing
+    asked = asked_ms(state)  # before the end: a reply in between makes the end newer than the time, never older
+    high = state.highwater  # likewise: if it is older than the stable offset, nothing is hidden
     return ReaderView(stable_offset(state), asked, high), position
 
 
 def stable_offset(state: Any) -> int | None:
-    """Last stable offset of a partition, as the last fetch named it; None where it named none."""
+    """Return the last stable offset of a partition by the last fetch reply; None if there is none."""
     lso, highwater = state.lso, state.highwater
     if lso is not None and lso >= 0:
         return int(lso)
@@ -107,7 +107,7 @@ def stable_offset(state: Any) -> int | None:
 
 
 def moved(consumer: AIOKafkaConsumer, seek_numbers: MutableMapping[TP, int], tp: TP, offset: int) -> int:
-    """Moves the reader of a partition to an offset, and counts the seek.
+    """Seek a partition to an offset, and count the seek.
 
     Returns:
         The number of this seek: batches fetched before it carry another one.
@@ -124,7 +124,7 @@ def moved(consumer: AIOKafkaConsumer, seek_numbers: MutableMapping[TP, int], tp:
 
 
 def notify_waiters(consumer: AIOKafkaConsumer) -> None:
-    """Lets whoever waits for records look again, after a partition was resumed."""
+    """Wake callers that wait for records, after a partition was resumed."""
     fetcher = consumer._fetcher
     for waiter in list(fetcher._fetch_waiters if fetcher is not None else ()):
         fetcher._notify(waiter)

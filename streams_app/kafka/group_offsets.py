@@ -1,4 +1,4 @@
-"""The committed offsets of a consumer group that has no members: moved by a command, which joins nothing."""
+"""Reads and moves the committed offsets of a consumer group without members, for commands."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from streams_app.kafka.members import committed_of
 from streams_app.settings import KafkaSettings
 
 COMMITS_SECONDS = 15.0
-"""So long a coordinator may take to say or to take what a group has committed: a new one reads its log first."""
+"""Time that a coordinator may take to return or accept commits: a new one reads its log first."""
 
 
 @asynccontextmanager
 async def in_group(kafka: KafkaSettings, group: str) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer in a group that joins nothing: it may commit while the group has no members.
+    """Connect a consumer that does not join its group; it can commit while the group has no members.
 
     Raises:
         TryAgainError: The broker cannot be reached.
-        ConfigurationError: The broker does not let us in.
+
+        ConfigurationError: The broker denies access.
     """
     consumer = AIOKafkaConsumer(**client_options(kafka), group_id=group, enable_auto_commit=False, isolation_level="read_committed")
     try:
@@ -45,17 +46,17 @@ async def in_group(kafka: KafkaSettings, group: str) -> AsyncIterator[AIOKafkaCo
 
 
 async def held_in(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, tps: Iterable[TP]) -> dict[TP, Committed]:
-    """What a group has committed; partitions without a commit are left out.
+    """Return the commits of a group; partitions without a commit are left out.
 
     Args:
         kafka: Settings of the broker.
-        consumer: Of :func:`in_group`.
-        group: Its group, for people.
-        tps: The partitions that are asked for.
+        consumer: A consumer from :func:`in_group`.
+        group: Name of its group, for messages.
+        tps: The partitions.
 
     Raises:
-        TryAgainError: The broker does not tell it, or not in time: nobody may take that for no commit.
-        ConfigurationError: The broker does not allow us to ask.
+        TryAgainError: The broker does not answer, or not in time: this must not be taken for a missing commit.
+        ConfigurationError: A right is missing.
     """
     try:
         async with asyncio.timeout(COMMITS_SECONDS):
@@ -63,7 +64,7 @@ async def held_in(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, 
     except NOT_ALLOWED as error:
         raise not_allowed(kafka, error) from error
     except TimeoutError as error:
-        # The client asks a coordinator that is not ready until the time is over, and keeps its answers to itself.
+        # The client retries a coordinator that is not ready until the timeout, and hides its errors.
         why = f"not within {COMMITS_SECONDS:g} s; its coordinator may be starting"
         raise TryAgainError(f"Kafka does not say what group {group!r} has committed: {why}. Try again") from error
     except (KafkaError, OSError) as error:
@@ -71,17 +72,17 @@ async def held_in(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, 
 
 
 async def move(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, offsets: Mapping[TP, Committed]) -> None:
-    """Commits in the name of nobody, all partitions in one request.
+    """Commit without a member id, all partitions in one request.
 
     Args:
         kafka: Settings of the broker.
-        consumer: Of :func:`in_group`.
-        group: Its group, for people.
-        offsets: What is committed, with its metadata.
+        consumer: A consumer from :func:`in_group`.
+        group: Name of its group, for messages.
+        offsets: Offsets with metadata.
 
     Raises:
-        ConfigurationError: The group has members, or the broker does not allow it.
-        TryAgainError: The broker does not answer; nobody knows whether it has moved them.
+        ConfigurationError: The group has members, or a right is missing.
+        TryAgainError: The broker does not answer; the outcome is unknown.
     """
     if not offsets:
         return
@@ -90,7 +91,7 @@ async def move(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, off
     try:
         async with asyncio.timeout(COMMITS_SECONDS):
             await consumer.commit(commits)
-    except CommitFailedError as error:  # its text speaks of another client
+    except CommitFailedError as error:  # its text is about another client
         raise ConfigurationError([f"Kafka refuses to move the offsets of group {group!r}: stop its workers first"]) from error
     except NOT_ALLOWED as error:
         raise not_allowed(kafka, error) from error
@@ -102,7 +103,7 @@ async def move(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, off
 
 
 async def member_count(client: AIOKafkaAdminClient, group: str) -> int:
-    """How many members a group has now; 0 where the broker does not tell."""
+    """Return the number of members of a group; 0 if the broker does not report it."""
     try:
         (reply,) = await client.describe_consumer_groups([group])
         return sum(len(found[5]) for found in reply.groups if found[0] == 0)

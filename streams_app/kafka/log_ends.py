@@ -1,7 +1,7 @@
-"""Where logs end, asked of the leaders of their partitions.
+"""Asks the leaders of partitions for the ends of logs.
 
-It stands alone as clients of every kind ask for it. A log has two ends. The last stable offset is where whoever reads what is
-committed comes to; the high watermark is where all that was acknowledged ends. Between them lies what an open transaction hides.
+This is a module of its own because clients of every kind use it. A log has two ends: the last stable offset, up to which consumers
+with ``read_committed`` read, and the high watermark, the end of acknowledged records. Open transactions hide the rest.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ async def ask_offsets(
     found: dict[TP, int],
     isolation: Literal[0, 1] = READ_COMMITTED,
 ) -> None:
-    """Asks all leaders for an offset of their partitions; the answer of one is kept also where another one does not answer.
+    """Ask all leaders for an offset of their partitions; replies are kept even if another leader does not answer.
 
     Args:
-        client: Of any kind.
-        leaders: Of the partitions that are asked for.
+        client: An aiokafka client of any kind.
+        leaders: Leaders of the partitions.
         which: :data:`LATEST` or :data:`EARLIEST`.
-        found: Takes the answers.
-        isolation: Whether the latest one is the last stable offset or the high watermark.
+        found: Receives the replies.
+        isolation: Whether the latest offset is the last stable offset or the high watermark.
 
     Raises:
-        KafkaError: One of them has not answered, or refused.
+        KafkaError: A leader has not answered, or returned an error.
     """
     by_leader: dict[int | None, list[tuple[TP, tuple[int, int]]]] = defaultdict(list)
     for tp, leader in leaders.items():
@@ -56,10 +56,10 @@ async def ask_offsets(
 
 
 async def high_watermarks(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where all that was acknowledged ends, also behind open transactions, whatever the consumer itself may read.
+    """Return high watermarks, whatever the isolation level of the consumer.
 
     Raises:
-        KafkaError: It could not be found out now.
+        KafkaError: The broker does not answer, or returned an error.
     """
     client: AIOKafkaClient = consumer._client
     found: dict[TP, int] = {}
@@ -68,7 +68,7 @@ async def high_watermarks(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartiti
 
 
 def by_topic(asked: Iterable[tuple[TP, Any]]) -> Asked:
-    """Groups what is asked by topic, as the requests of the protocol do."""
+    """Group partitions by topic, as requests of the protocol do."""
     topics: dict[str, list[Any]] = defaultdict(list)
     for tp, what in asked:
         topics[tp.topic].append(what)

@@ -1,7 +1,6 @@
-"""A range of the log of some partitions, read once and fast: no consumer group, nothing committed.
+"""Reads a range of the log of some partitions once and fast, without a consumer group or commits.
 
-The ends are asked for before the first record is read, and nothing beyond them is handed out: the read of a topic that grows
-meanwhile comes to an end.
+The ends are read before the first record, and no record beyond them is returned: reading a growing topic ends.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from streams_app.settings import KafkaSettings
 
 FETCH_MAX_BYTES: Final = 4 * 1024 * 1024
 PARTITION_FETCH_BYTES: Final = 2 * 1024 * 1024
-"""While a reply with that of one partition is taken apart, the next one is on its way: a sixth faster than with 1 MB."""
+"""Bytes of one partition in a reply: the next reply is in flight while one is parsed. A sixth faster than 1 MB."""
 
 FETCH_MAX_WAIT_MS: Final = 50
 MAX_RECORDS: Final = 5_000
-"""Most records taken out of the client at once; the rest stays unparsed bytes until the next look."""
+"""Maximum number of records taken from the client at once; the rest stays unparsed."""
 
 POLL_MS: Final = 100
 SILENT_SECONDS: Final = 15.0
-"""A broker that brings nothing for so long, although the end is not reached, counts as away."""
+"""Time without a record, although the end is not reached, after which the broker is considered down."""
 
 
 @asynccontextmanager
@@ -43,11 +42,11 @@ async def log_reader(
     *,
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer of all these partitions that belongs to no group, and sees what is committed if nothing else is said.
+    """Connect a consumer of partitions that belongs to no group, by default with ``read_committed``.
 
     Raises:
         TryAgainError: Kafka does not answer.
-        ConfigurationError: The topic may not be read.
+        ConfigurationError: The right to read the topic is missing.
     """
     consumer = AIOKafkaConsumer(
         **client_options(kafka),
@@ -73,12 +72,12 @@ async def log_reader(
 
 
 async def stable_ends(consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Last stable offsets, as the reply to a fetch tells them. The position of each partition is moved.
+    """Return last stable offsets by a fetch, which moves the position of each partition.
 
-    Asked for the end of a partition, the embedded broker names the first record of the last batch.
+    Asked for the end of a partition, the embedded broker would return the first record of the last batch.
 
     Raises:
-        TryAgainError: The broker does not say.
+        TryAgainError: The broker does not answer.
     """
     for tp, end in (await consumer.end_offsets(tps)).items():
         consumer.seek(tp, end)
@@ -91,16 +90,16 @@ async def stable_ends(consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition])
 
 
 async def read_ranges(consumer: AIOKafkaConsumer, ranges: Mapping[TP, tuple[int, int]]) -> AsyncGenerator[Batch, None]:
-    """Reads [begin, end) of each partition, each in its order. The last batch of a partition ends at its end or beyond it.
+    """Yield batches of [begin, end) of each partition in order. The last batch of a partition ends at its end or beyond it.
 
-    A partition that is paused by whoever takes the batches is not read any further, and not waited for.
+    If the caller pauses a partition, it is not read any further, and not waited for.
 
     Args:
-        consumer: Of :func:`log_reader`.
-        ranges: Of assigned partitions.
+        consumer: A consumer from :func:`log_reader`.
+        ranges: Ranges of assigned partitions.
 
     Raises:
-        TryAgainError: The broker has fallen silent.
+        TryAgainError: The broker stopped answering.
     """
     unread = {tp for tp, (begin, end) in ranges.items() if begin < end}
     consumer.pause(*(tp for tp in consumer.assignment() if TP(*tp) not in unread))
@@ -126,5 +125,5 @@ async def read_ranges(consumer: AIOKafkaConsumer, ranges: Mapping[TP, tuple[int,
                 consumer.pause(TopicPartition(*tp))
                 batch.records = [record for record in batch.records if record.offset < end]
             yield batch
-        # What was fetched may be without end: the replies have their turn.
+        # Fetched records may never run out: let replies be processed.
         await asyncio.sleep(0)

@@ -1,8 +1,7 @@
-"""A member of a consumer group on a bare aiokafka consumer: the host of what is beside the folds.
+"""A member of a consumer group on a bare aiokafka consumer, for everything besides the folds.
 
-It is not Faust's consumer: there one loop delivers all topics, so that a processor that waits for a dead store would stop the
-folding. This consumer lives on the loop of the worker, and neither a rebalance of its group nor a client that has to be made anew
-touches the folds.
+Faust's consumer delivers all topics in one loop, so that a processor that waits for a store that is down would stop folding. This
+consumer runs on the loop of the worker; neither a rebalance of its group nor a client that has to be recreated affects the folds.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 POLL_SECONDS: Final = 0.5
-"""The consumer is polled so often also while everything is paused: one that does not poll is put out of its group."""
+"""Longest time between two polls, even while everything is paused: a consumer that does not poll is removed from its group."""
 
 MAX_RECORDS: Final = 5_000
-"""Most records taken out of the client at once, of all partitions together; the rest stays unparsed bytes until the next look."""
+"""Maximum number of records taken from the client at once, in all partitions; the rest stays unparsed."""
 
 FETCH_MAX_WAIT_MS, BUSY_FETCH_MAX_WAIT_MS = 500, 50
-"""One fetch is in flight for each broker. While it waits for a partition that is at its end, one that is behind and was paused gets
-nothing when it goes on, until then."""
+"""Longest wait of a fetch, and the same while partitions are behind. Each broker has one fetch in flight: while it waits at the end
+of a partition, a resumed partition that is behind gets nothing."""
 
 REBALANCE_MS: Final = 10_000
 POLL_INTERVAL_MS: Final = 300_000
 
 METADATA_MAX_AGE_MS: Final = 5_000
-"""Within this time a member notices that a topic it reads was made, made again, or got more partitions."""
+"""Time within which a member notices that a topic was created, created again, or got more partitions."""
 
 RELEASE_SECONDS: Final = 3.0
 LEAVE_SECONDS: Final = 1.5
@@ -57,7 +56,7 @@ NO_GENERATION: Final = -1
 
 
 class GroupMember(KafkaQueries, ConsumerRebalanceListener):
-    """One member of a group as a :class:`streams_app.delivery.group_consumer.GroupConsumer`; its client may be made anew."""
+    """A member of a group as a :class:`streams_app.delivery.group_consumer.GroupConsumer`; its client may be recreated."""
 
     def __init__(
         self,
@@ -69,15 +68,15 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
         stop_seconds: float | None = None,
         fetch_wait_ms: int = FETCH_MAX_WAIT_MS,
     ) -> None:
-        """Connects nothing yet.
+        """Create a member, without connecting.
 
         Args:
             settings: Settings of the application.
             group: Short name: the group is ``<app_id>.<group>``.
-            topics: Topics that are read.
-            release_seconds: So long the ownership may take to let go of its partitions, in a rebalance and at the end.
-            stop_seconds: The same where the worker is told to stop; None: no other time.
-            fetch_wait_ms: So long a fetch waits at the end of all partitions: what it says of that end is as old, at most.
+            topics: Topics to read.
+            release_seconds: Time for the release of partitions, in a rebalance and at the end.
+            stop_seconds: The same at the shutdown of the worker; None: ``release_seconds``.
+            fetch_wait_ms: Longest wait of a fetch at the end of all partitions, and so the maximum age of the known ends.
         """
         self._fetch_wait_ms = fetch_wait_ms
         self._stop_seconds = release_seconds if stop_seconds is None else stop_seconds
@@ -91,14 +90,14 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
         self.patience = OutageReporter(f"consumer of group {settings.app_id}.{group}")
         self._failed: asyncio.Future[None] | None = None
 
-    # ---- life
+    # ---- membership
 
     async def run(self, ownership: Ownership, stop: asyncio.Event) -> None:
-        """Belongs to the group until told to stop, then commits and leaves it, within about five seconds; raises nothing.
+        """Be a member of the group until the worker stops, then commit and leave within about five seconds; never raises.
 
         Args:
-            ownership: Ownership of the partitions of this member.
-            stop: Set by the application.
+            ownership: Owns the partitions of this member.
+            stop: Set when the worker stops.
         """
         self._ownership = ownership
         while not stop.is_set():
@@ -106,7 +105,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             try:
                 await self._join()
                 await self._serve(ownership, stop)
-            except (Exception, asyncio.CancelledError) as error:  # whatever it is: the worker beside it goes on folding
+            except (Exception, asyncio.CancelledError) as error:  # any error: the worker continues to fold
                 if is_cancelled():
                     raise
                 wait_ms = self.patience.failed(error)
@@ -116,7 +115,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             await wait(stop, wait_ms / 1000)
 
     def fail(self, error: BaseException) -> None:
-        """This member cannot go on: it is made anew, later each time in a row."""
+        """End this member because of an error; it is recreated with a growing backoff."""
         if self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
 
@@ -135,7 +134,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             session_timeout_ms=session_ms,
             heartbeat_interval_ms=min(3_000, max(300, session_ms // 5)),
             rebalance_timeout_ms=max(REBALANCE_MS, round(2_000 * self._release_seconds)),
-            # While it lets go of its partitions it does not poll.
+            # It does not poll while it releases its partitions.
             max_poll_interval_ms=max(POLL_INTERVAL_MS, round(2_000 * max(self._release_seconds, self._stop_seconds))),
         )
         self._consumer.subscribe(self._topics, listener=self)
@@ -159,7 +158,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             one.result()
 
     async def _leave(self, ownership: Ownership, seconds: float) -> None:
-        """Commits and leaves the group; never raises."""
+        """Commit and leave the group; never raises."""
         consumer = self._consumer
         await attempt(ownership.stop(seconds), seconds, "release")
         self._consumer = None
@@ -171,15 +170,15 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
     async def _read(self, ownership: Ownership) -> None:
         while True:
             await self._fetch_once(ownership)
-            # What ends claims, each time anew, would otherwise be taken for many short faults.
+            # Only with all partitions claimed: an error that ends every claim would otherwise count as many short faults.
             if ownership.partitions.keys() >= ownership.assignment:
                 self.patience.succeeded()
 
     async def _fetch_once(self, ownership: Ownership) -> None:
-        """Hands over what has been fetched; else waits for it a little.
+        """Deliver fetched records, or wait for them for a moment.
 
         Raises:
-            KafkaError: What aiokafka does not mend by itself.
+            KafkaError: An error that aiokafka does not recover from.
         """
         consumer = self._connected()
         consumer._coordinator.check_errors()
@@ -194,7 +193,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
                 ownership.deliver(batch)
             if batches:
                 fetcher._fetch_max_wait_ms = BUSY_FETCH_MAX_WAIT_MS if is_behind(batches.values()) else self._fetch_wait_ms
-                # What was fetched may be without end: others on this loop have their turn.
+                # Fetched records may never run out: let other tasks of this loop run.
                 await asyncio.sleep(0)
                 return
             waiter = fetcher._create_fetch_waiter()
@@ -207,27 +206,27 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
     # ---- rebalance
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Commits and lets go before another member is given the partitions."""
+        """Commit and release partitions before another member gets them."""
         if self._ownership is not None:
             await self._ownership.revoked([TP(*tp) for tp in revoked])
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Holds the partitions until they are claimed."""
+        """Pause the partitions until they are claimed."""
         self.pause([TP(*tp) for tp in assigned])
         if self._ownership is not None:
             self._ownership.assigned(self.generation)
 
-    # ---- what the ownership asks for
+    # ---- requests of the ownership
 
     @property
     def generation(self) -> int:
-        """Generation of the group, as aiokafka knows it; -1 while there is no client, or it is starting."""
+        """Generation of the group, as aiokafka knows it; -1 without a client, or while it is starting."""
         coordinator = self._consumer._coordinator if self._consumer is not None else None
         return NO_GENERATION if coordinator is None else int(coordinator.generation)
 
     @property
     def client(self) -> AIOKafkaConsumer | None:
-        """The consumer, until it is made anew."""
+        """The consumer, until it is recreated."""
         return self._consumer
 
     def assignment(self) -> set[TP]:
@@ -236,35 +235,35 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
         return {TP(*tp) for tp in consumer.assignment()} if consumer is not None else set()
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Moves the reader of a partition; batches fetched before the seek carry another number than the one returned.
+        """Seek a partition. Batches that were fetched before the seek carry another number than the returned one.
 
         Raises:
-            NotOwnerError: The partition is not assigned to us.
+            NotOwnerError: The partition is not assigned to this member.
         """
         return moved(self._connected(), self._seek_numbers, tp, offset)
 
     def pause(self, tps: Collection[TP]) -> None:
-        """Stops reading these partitions."""
+        """Pause partitions."""
         consumer = self._consumer
         if consumer is not None:
             consumer.pause(*_assigned(consumer, tps))
 
     def resume(self, tps: Collection[TP]) -> None:
-        """Reads these partitions again, at once."""
+        """Resume partitions at once."""
         consumer = self._consumer
         if consumer is not None:
             consumer.resume(*_assigned(consumer, tps))
             notify_waiters(consumer)
 
     async def places(self, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-        """Partition → its position and the end of its log: of all that was acknowledged, also behind an open transaction.
+        """Return partition → its position and its high watermark.
 
         Args:
-            positions: Below 0: what is committed, or the begin of the log where nothing is.
+            positions: Known positions; below 0: the committed offset, or the beginning of the log without one.
 
         Raises:
-            NotOwnerError: This is no member now.
-            KafkaError, TimeoutError: It could not be found out now.
+            NotOwnerError: The member is not connected.
+            KafkaError, TimeoutError: The broker does not answer.
         """
         return await self._asked(lambda consumer: places_of(consumer, positions))
 
@@ -300,7 +299,7 @@ async def _told(stop: asyncio.Event) -> None:
 
 
 async def wait(stop: asyncio.Event, seconds: float) -> None:
-    """Returns after ``seconds``, or as soon as ``stop`` is set."""
+    """Wait for ``seconds``, or until ``stop`` is set."""
     try:
         await asyncio.wait_for(stop.wait(), seconds)
     except TimeoutError:

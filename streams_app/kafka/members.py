@@ -1,4 +1,4 @@
-"""The requests of a consumer group's member to the broker, on an aiokafka consumer; awaited on the loop that runs it."""
+"""Requests of a group member to the broker, through an aiokafka consumer; to be awaited on its event loop."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
 from streams_app.kafka.log_ends import high_watermarks
 
 _UNANSWERED: Final = (KafkaConnectionError, RequestTimedOutError, CorrelationIdError)
-"""The connection is closed, and what was sent on it may still come: after whatever is sent on the next one."""
+"""Errors of a closed connection: a request that was sent on it may still be executed, even after later requests."""
 
 _NOT_OWNER: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError)
 
 
 async def committed_of(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> dict[TP, Committed]:
-    """The commits the broker holds now, not those the client meant to make; partitions without a commit are left out."""
+    """Read the commits from the broker, not from the client; partitions without a commit are left out."""
     asked = [TopicPartition(*tp) for tp in tps]
     found = await consumer._coordinator.fetch_committed_offsets(asked)
     return {TP(*tp): Committed(held.offset, held.metadata or "") for tp, held in found.items() if held.offset >= 0}
 
 
 async def places_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-    """Partition → its position and the end of its log: of all that was acknowledged, also behind an open transaction.
+    """Return partition → its position and its high watermark.
 
     Args:
-        consumer: Asks the broker.
-        positions: Below 0: what is committed, or the begin of the log where nothing is.
+        consumer: A connected consumer.
+        positions: Known positions; below 0: the committed offset, or the beginning of the log without one.
 
     Raises:
-        KafkaError: It could not be found out now.
+        KafkaError: The broker does not answer.
     """
     tps = [TopicPartition(*tp) for tp in positions]
     unknown = [tp for tp, position in positions.items() if position < 0]
@@ -66,15 +66,15 @@ async def places_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> 
 
 
 async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], member: Member) -> None:
-    """Commits as a member of a generation, whatever the client is by now; waits for a coordinator that moves.
+    """Commit as a member of a given generation; wait while the coordinator moves.
 
-    aiokafka's own commit is sent under what is current at that moment, and again after a rejoin: the mark of a partition that
-    was taken away meanwhile would be accepted. This request stays what it is, and is sent again only where the broker has answered
-    that it did not take it, or nothing was sent: one without an answer may come twice, the second time after a newer one.
+    aiokafka's own commit uses the current generation, and is repeated after a rejoin: the offset of a partition that was revoked
+    meanwhile would be accepted. This request keeps its generation. It is repeated only if the broker has rejected it, or it was not
+    sent: a request without an answer may be executed twice, the second time after a newer one.
 
     Raises:
-        NotOwnerError: The broker refused it: the group has gone on without this member, or is about to.
-        KafkaError: There was no answer, or an error that lasts; the outcome is unknown.
+        NotOwnerError: The broker rejected it: the group has continued without this member, or is about to.
+        KafkaError: There was no answer, or a permanent error; the outcome is unknown.
     """
     coordinator: Any = consumer._coordinator
     request = _commit_request(coordinator.group_id, marks, member)
@@ -100,7 +100,7 @@ async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], m
 
 
 def _look(sending: asyncio.Task[Any]) -> None:
-    """Looks at the failure of a request that nobody waits for any more, so that asyncio does not complain that nobody did."""
+    """Retrieve the exception of a request that is not awaited any more, so that asyncio does not log it."""
     if not sending.cancelled():
         sending.exception()
 
@@ -114,7 +114,7 @@ def _commit_request(group: str, marks: Mapping[TP, Committed], member: Member) -
 
 
 def _check(response: Any, coordinator: Any, member: Member) -> None:
-    """Raises the error with which the broker refuses the first partition that it refuses; returns if it refuses none."""
+    """Raise the first error of the response, if it has one."""
     refused = [(code, topic) for topic, partitions in response.topics for _, code in partitions if code]
     if not refused:
         return
@@ -123,7 +123,7 @@ def _check(response: Any, coordinator: Any, member: Member) -> None:
     if error in (GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError):
         coordinator.coordinator_dead()
     is_current = (coordinator.generation, coordinator.member_id) == (member.generation, member.member_id)
-    # aiokafka does the same after its own commit. But an error for an old claim says nothing about the member as it is now.
+    # aiokafka does the same after its own commit. But an error for an old claim does not concern the current member.
     if is_current and error is RebalanceInProgressError:
         coordinator.request_rejoin()
     elif is_current and error in _NOT_OWNER:

@@ -1,4 +1,4 @@
-"""One record of a partition, read beside what a consumer reads: its position is left alone."""
+"""Reads one record of a partition without moving the position of the consumer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from streams_app.delivery.fingerprints import GONE, OTHER, checksum_of
 from streams_app.kafka.patches.record_batches import RecordBatches
 
 READ_UNCOMMITTED: Final = 0
-"""A record that was read is committed; the end of an open transaction is not waited for."""
+"""Isolation level: a record that was read is committed, so the end of an open transaction is not awaited."""
 
 FIRST_BATCH: Final = 1
-"""Bytes that are asked for: a broker sends the first batch whole, however large."""
+"""Requested bytes: a broker sends the first batch whole, however large."""
 
 MAX_WAIT_MS: Final = 100
 
@@ -25,7 +25,7 @@ async def checksum_at(consumer: AIOKafkaConsumer, tp: TP, offset: int) -> int:
     """Return the checksum of the record at an offset, as :meth:`.GroupConsumer.checksum_at`; call it on the loop of the consumer.
 
     Raises:
-        KafkaError: The broker does not answer, or cannot tell now.
+        KafkaError: The broker does not answer, or returned an error.
     """
     key = TopicPartition(*tp)
     client = consumer._client
@@ -52,7 +52,7 @@ async def checksum_at(consumer: AIOKafkaConsumer, tp: TP, offset: int) -> int:
 
 
 def _found(data: bytes | None, offset: int) -> int | None:
-    """The checksum of a record in the first batches from its offset on (pure); None where there is no batch."""
+    """Return the checksum of a record in the first batches from its offset on (pure); None if there is no batch."""
     batches = RecordBatches(data or b"")
     is_empty = True
     while (batch := batches.open_batch()) is not None:

@@ -1,8 +1,7 @@
-"""What open transactions hide of the logs that a worker reads: gauges, a remark and a line in the log.
+"""Reports records that open transactions hide from a worker: gauges, a remark and a log line.
 
-Whoever reads what is committed comes to the last stable offset: what was acknowledged behind a transaction that is neither
-committed nor aborted waits until it is, by default for up to a quarter of an hour. Nothing is wrong with the worker, which is
-ready, and events wait all the same.
+Consumers with ``read_committed`` read up to the last stable offset: records after an open transaction wait until it is committed or
+aborted, by default up to a quarter of an hour. The worker is ready meanwhile, and events wait nevertheless.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from streams_app.health.status import Status
 logger = logging.getLogger(__name__)
 
 REPORTED_MS: Final = 10_000
-"""A transaction that has been open for so long is reported: others come and go, and end by themselves."""
+"""A transaction is reported once it has been open for this time; others end by themselves."""
 
 KNOWN_MS: Final = 30_000
-"""What a fetch said longer ago is not known any more: the reader is paused, or cut off."""
+"""Maximum age of a fetch reply: an older one is not current, because the reader is paused or cut off."""
 
 ADVICE: Final = "its producer has neither committed nor aborted it: kafka-transactions.sh find-hanging names it"
 
 
 @dataclass(slots=True)
 class _Open:
-    """A transaction that begins at the last stable offset of a partition, and stays there."""
+    """A transaction that keeps the last stable offset of a partition where it is."""
 
     stable: int
     records: int
@@ -41,38 +40,38 @@ class _Open:
 
 
 class TopicReader(NamedTuple):
-    """Who reads a topic."""
+    """A reader of a topic."""
 
     name: str
     topic: str
 
 
 def hidden_text(tp: TP, offsets: int, stable: int) -> str:
-    """What a transaction hides, in words."""
+    """Describe the records that a transaction hides."""
     return f"an open transaction hides {counted(offsets, 'offset')} of {tp} from offset {stable} on"
 
 
 class OpenTransactions:
-    """Of everything that a worker reads."""
+    """The open transactions in all partitions that a worker reads."""
 
     def __init__(self, metrics: Metrics, status: Status) -> None:
-        """Knows of none yet."""
+        """Start without any."""
         self._metrics = metrics
         self._status = status
         self._open: dict[str, dict[TP, _Open]] = defaultdict(dict)
         self._topics: dict[str, set[str]] = defaultdict(set)
 
     def observe(self, reader: str, views: Mapping[TP, ReaderView], now_ms: int) -> None:
-        """Sets the gauges of a reader, and reports what stays.
+        """Set the gauges of a reader, and report transactions that stay open.
 
         Args:
             reader: Name of the consumer group within the application.
-            views: What the last fetch of each of its partitions said.
+            views: The last fetch reply of each of its partitions.
             now_ms: Wall clock.
         """
         known = self._open[reader]
         for tp in known.keys() - views.keys():
-            del known[tp]  # somebody else has it
+            del known[tp]  # another worker has the partition
         for tp, view in views.items():
             self._observe_one(reader, tp, view, now_ms)
         self._topics[reader] |= {tp.topic for tp in views}

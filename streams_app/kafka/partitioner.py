@@ -1,8 +1,7 @@
-"""The partitions of record keys, as Kafka's own clients choose them (pure).
+"""Chooses the partition of a record key like Kafka's own clients (pure).
 
-The output must be partitioned as a Java producer would: consumers join it with topics of their own. A record is produced for every
-folded group, and the hash is 32-bit arithmetic, which Python does slowly one key at a time: here it is done for all keys of one
-length at once, in the lanes of one large integer.
+The output must be partitioned as by a Java producer, because consumers join it with their own topics. The hash is 32-bit
+arithmetic, which Python does slowly one key at a time: here all keys of one length are hashed at once, in the lanes of one large integer.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _LANE = struct.pack("<Q", 1)  # 64 bits: a product of two 32-bit numbers stays w
 
 
 def murmur2(keys: Sequence[bytes]) -> list[int]:
-    """Kafka's 32-bit Murmur2 of each key (``org.apache.kafka.common.utils.Utils.murmur2``), unsigned."""
+    """Return Kafka's 32-bit Murmur2 of each key (``org.apache.kafka.common.utils.Utils.murmur2``), unsigned."""
     by_length: dict[int, list[int]] = defaultdict(list)
     for position, key in enumerate(keys):
         by_length[len(key)].append(position)
@@ -50,10 +49,10 @@ def _of_one_length(keys: list[bytes], length: int) -> tuple[int, ...]:
 
 
 def _shifted(lanes: int, bits: int, one: int) -> int:
-    """Every lane shifted to the right; what comes out of the lane above is cut off."""
+    """Shift every lane to the right; bits from the lane above are cut off."""
     return lanes >> bits & one * (_MASK >> bits)
 
 
 def partitions_of(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """The partition of each key in a topic with so many partitions."""
+    """Return the partition of each key in a topic with this many partitions."""
     return [(value & 0x7FFFFFFF) % partitions for value in murmur2(keys)]

@@ -1,6 +1,6 @@
-"""The producer of folded records and dead letters: every send waits for the broker's acknowledgement, and not for ever.
+"""The producer of folded records and dead letters: every send waits for acknowledgement, with a deadline.
 
-Faust's own producer returns before the broker has answered and is not idempotent; nothing here goes through it.
+Faust's own producer returns before the broker has answered, and is not idempotent; it is not used.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ START_SECONDS = 15.0
 
 
 def _nobody(_: str, __: str | None) -> None:
-    """Takes what is wrong with a topic, and does nothing with it."""
+    """Ignore the fault of a topic."""
 
 
 class AckedProducer:
-    """Produces records and waits for their acknowledgement; idempotent where the broker allows it. No topic waits for another."""
+    """Produces records and waits for their acknowledgement; idempotent if the broker supports it. No topic waits for another."""
 
     def __init__(
         self,
@@ -42,14 +42,14 @@ class AckedProducer:
         send_seconds: float = SEND_SECONDS,
         linger_ms: int = LINGER_MS,
     ) -> None:
-        """Connects nothing yet.
+        """Create a producer, without connecting.
 
         Args:
             kafka: How to connect.
             client_id: Name of this client in the broker's log.
             tell: See :class:`TopicProducer`.
-            send_seconds: Every send has an outcome within this time.
-            linger_ms: So long a send waits for others, which have other partitions and go in the same request.
+            send_seconds: Deadline of every send.
+            linger_ms: Time for which a send waits for records of other partitions, to share a request with them.
         """
         self._kafka = kafka
         self._client_id = client_id
@@ -61,28 +61,28 @@ class AckedProducer:
         self._is_stopped = False
 
     async def stop(self) -> None:
-        """Closes all connections within a few seconds; sends that still wait fail, and so do later ones."""
+        """Close all connections within a few seconds; pending and later sends fail."""
         self._is_stopped = True
         topics, self._topics = self._topics, {}
         await asyncio.gather(*(topic.stop() for topic in topics.values()))
 
     def forget_trouble(self) -> None:
-        """Forgets what was wrong with each topic: a send that still waits says so again."""
+        """Forget the fault of each topic: a pending send reports it again."""
         for topic in self._topics.values():
             topic.forget_trouble()
 
     def place_of(self, record: Outgoing) -> TP | None:
-        """Where a record would be sent now; None: nothing was sent to its topic yet, or the broker does not know it."""
+        """Return the partition for a record; None if nothing was sent to its topic yet, or the broker does not know the topic."""
         topic = self._topics.get(record.topic)
         partition = None if topic is None else topic.partition_of(record)
         return None if partition is None else TP(record.topic, partition)
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """Produces records and waits for all acknowledgements, at most ``send_seconds``.
+        """Produce records and wait for all acknowledgements, at most ``send_seconds``.
 
         Returns:
-            One entry a record: None once the broker has acknowledged it, else the error. An error leaves the outcome of that
-            record unknown; the caller sends it again under the same id.
+            One entry for each record: None if the broker has acknowledged it, else the error. After an error the outcome of that
+            record is unknown; the caller sends it again under the same id.
         """
         by_topic: dict[str, list[int]] = defaultdict(list)
         for position, record in enumerate(records):
@@ -131,12 +131,12 @@ class AckedProducer:
         try:
             async with asyncio.timeout(START_SECONDS):
                 await producer.start()
-        except BaseException:  # cancelled, too: it has connections and a task
+        except BaseException:  # also if cancelled: it has connections and a task
             await end(producer)
             raise
         return producer
 
 
 def _refuses_idempotence(error: KafkaError) -> bool:
-    """Whether the broker does not know the request, or not the version aiokafka speaks; a broker out of reach refuses nothing."""
+    """Return whether the broker does not support the request, or not aiokafka's version of it; False if it does not answer."""
     return not error.retriable

@@ -1,4 +1,4 @@
-"""What every host knows of its consumer and asks the broker, whoever runs that consumer."""
+"""Queries of a group member to its consumer and the broker, whatever runs the consumer."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from streams_app.kafka.topic_ids import incarnations, topic_ids
 T = TypeVar("T")
 
 CALL_SECONDS: Final = 10.0
-"""A call to the broker that takes longer is given up and made again by its caller."""
+"""Timeout of a call to the broker; the caller repeats it."""
 
 
 async def in_time(question: Coroutine[Any, Any, T]) -> T:
-    """Waits for the answer of the broker, at most :data:`CALL_SECONDS`.
+    """Wait for the answer of the broker, at most :data:`CALL_SECONDS`.
 
     Raises:
-        TimeoutError: It took too long, which the error says; its outcome is unknown.
+        TimeoutError: It took too long; the outcome is unknown.
     """
     try:
         async with asyncio.timeout(CALL_SECONDS):
@@ -38,16 +38,16 @@ async def in_time(question: Coroutine[Any, Any, T]) -> T:
 
 
 class KafkaQueries(ABC):
-    """The part of a :class:`.GroupConsumer` that asks the broker; a subclass adds where its aiokafka consumer runs."""
+    """The queries of a :class:`.GroupConsumer`; a subclass defines where the aiokafka consumer runs."""
 
     @property
     @abstractmethod
     def client(self) -> AIOKafkaConsumer | None:
-        """The consumer, where there is one; what it knows may be looked at from any thread."""
+        """The consumer, if there is one; its state may be read from any thread."""
 
     @abstractmethod
     async def _asked(self, question: Callable[[AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
-        """Runs a coroutine on the loop of the consumer, and waits for it.
+        """Run a coroutine on the event loop of the consumer, and await it.
 
         Raises:
             TimeoutError: It took too long; its outcome is unknown.
@@ -55,29 +55,29 @@ class KafkaQueries(ABC):
 
     @property
     def member_id(self) -> str:
-        """Id of this member, as aiokafka knows it; "" while there is no client."""
+        """Id of this member, as aiokafka knows it; "" without a client."""
         coordinator = self.client._coordinator if self.client is not None else None  # None while the client is starting
         return "" if coordinator is None else str(coordinator.member_id)
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has by the metadata of the cluster; 1 while that is unknown."""
+        """Return the number of partitions of a topic by the cluster metadata; 1 while it is unknown."""
         partitions = self.client.partitions_for_topic(topic) if self.client is not None else None
         return len(partitions) if partitions else 1
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """What the last fetch of a partition said, and the reader's position; safe to call from any thread."""
+        """Return the last fetch reply of a partition, and the position of the reader; safe to call from any thread."""
         return view_of(self.client, tp)
 
     async def topic_id(self, topic: str) -> str:
-        """The id the broker gave the topic when it was made; "" where it gives none."""
+        """Return the id that the broker gave the topic when it was created; "" if it gives none."""
         return (await self._asked(lambda consumer: topic_ids(consumer._client, [topic])))[topic]
 
     async def committed(self, tp: TP) -> Committed | None:
-        """The commit that the broker holds now; None where there never was one."""
+        """Read the commit of a partition from the broker; None if there is none."""
         return (await self._asked(lambda consumer: committed_of(consumer, [tp]))).get(tp)
 
     async def commits(self, topic: str) -> dict[int, Committed]:
-        """The commits that the broker holds for a topic, by partition number; partitions without a commit are left out."""
+        """Read the commits of a topic from the broker, by partition number; partitions without a commit are left out."""
 
         async def ask(consumer: AIOKafkaConsumer) -> dict[TP, Committed]:
             return await committed_of(consumer, [TP(topic, number) for number in consumer.partitions_for_topic(topic) or ()])
@@ -85,16 +85,16 @@ class KafkaQueries(ABC):
         return {tp.partition: held for tp, held in (await self._asked(ask)).items()}
 
     async def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
-        """Commits under the generation and member id of a claim.
+        """Commit under the generation and member id of a claim.
 
         Raises:
-            NotOwnerError: Kafka refused it.
+            NotOwnerError: Kafka rejected it.
             KafkaError, TimeoutError: The outcome is unknown; a low watermark may be committed again at any time.
         """
         await self._asked(lambda consumer: commit_as(consumer, marks, claim))
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
-        """First offset of the log and its end, as ``read_committed`` sees it."""
+        """Return the first offset of the log, and its last stable offset."""
         key = TopicPartition(*tp)
 
         async def ask(consumer: AIOKafkaConsumer) -> tuple[int, int]:
@@ -103,19 +103,19 @@ class KafkaQueries(ABC):
         return await self._asked(ask)
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
-        """The checksum of the record at an offset, or why there is none."""
+        """Return the checksum of the record at an offset, or why there is none."""
         return await self._asked(lambda consumer: checksum_at(consumer, tp, offset))
 
     async def incarnations(self, topic: str) -> dict[int, Incarnation]:
-        """The id of a topic and the epoch of the leader of each partition; nothing where the broker gives none."""
+        """Return the id of a topic and the leader epoch of each partition; empty if the broker gives none."""
         return await self._asked(lambda consumer: incarnations(consumer._client, topic))
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
-        """Offset of the first record that is not older than a time, or a lower one; the end of the log where there is none."""
+        """Return the offset of the first record that is not older than a time, or a lower one; without one, the end of the log."""
         key = TopicPartition(*tp)
 
         async def ask(consumer: AIOKafkaConsumer) -> int:
-            # The end first: what arrives after it must not be passed over where nothing was found.
+            # The end first: records that arrive later must not be skipped if nothing is found.
             end = (await consumer.end_offsets([key]))[key]
             found = (await consumer.offsets_for_times({key: time_ms}))[key]
             return int(end if found is None else found.offset)

@@ -1,7 +1,7 @@
-"""Which rights this user of Kafka has, as the broker tells them of topics and groups.
+"""Asks the broker which rights this user of Kafka has on topics and groups.
 
-A broker without an authorizer grants everything. One that does not tell rights, as those before Kafka 2.8 and the embedded one,
-leaves them unknown: nobody may say then that one is missing.
+A broker without an authorizer grants everything. Brokers before Kafka 2.8 and the embedded one do not report rights: then they are
+unknown, and no right counts as missing.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from streams_app.kafka.topic_ids import Client, described
 from streams_app.settings import KafkaSettings
 
 COORDINATOR_SECONDS: Final = 5.0
-"""So long a group that nobody has used yet may be without a coordinator."""
+"""Time for which an unused group may be without a coordinator."""
 
 TOPIC: Final = "topic"
 GROUP: Final = "group"
 
 
 class Right(IntEnum):
-    """What may be granted, by the numbers of Kafka's protocol."""
+    """Operations that can be granted, with the numbers of Kafka's protocol."""
 
     READ = 3
     WRITE = 4
@@ -42,22 +42,22 @@ class Right(IntEnum):
     DESCRIBE_CONFIGS = 10
 
     def __str__(self) -> str:
-        """As ``kafka-acls`` has it."""
+        """Return the name in ``kafka-acls``."""
         return self.name.title().replace("_", "")
 
 
 Granted = frozenset[Right] | None
-"""None: not known."""
+"""The rights on a topic or a group; None: unknown."""
 
 
 class Needed(NamedTuple):
     """A right that is needed.
 
     Attributes:
-        right: To do what.
-        kind: On a ``topic`` or a ``group``.
-        name: Its name.
-        why: What for.
+        right: The operation.
+        kind: Kind of the resource: ``topic`` or ``group``.
+        name: Name of the resource.
+        why: What it is needed for.
     """
 
     right: Right
@@ -69,21 +69,21 @@ class Needed(NamedTuple):
         return f"missing right: {self.right} on {self.kind} {self.name} ({self.why})"
 
     def command(self, kafka: KafkaSettings) -> str:
-        """The command that grants it."""
+        """The command that grants the right."""
         return grant_command(kafka, self.right, self.kind, self.name)
 
 
 def grant_command(kafka: KafkaSettings, right: Right, kind: str, name: str) -> str:
-    """The command that grants a right on a ``topic`` or a ``group``."""
+    """Return the command that grants a right on a ``topic`` or a ``group``."""
     who = f"--bootstrap-server {kafka.bootstrap_servers} --add --allow-principal User:{kafka.sasl_username or 'NAME'}"
     return f"kafka-acls {who} --operation {right} --{kind} {name}"
 
 
 async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[Needed]) -> list[Needed]:
-    """Those of these rights that are certainly missing, each once, with all that it is needed for.
+    """Return the rights that are certainly missing, each once, with everything it is needed for.
 
     Raises:
-        KafkaError: The broker cannot be asked now.
+        KafkaError: The broker does not answer.
     """
     whys: dict[tuple[Right, str, str], list[str]] = {}
     for right, kind, name, why in needed:
@@ -99,10 +99,10 @@ async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[Needed]) -> l
 
 
 async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, Granted]:
-    """Topic → rights on it; those that do not exist are left out, unless their existence is hidden from this user.
+    """Return topic → rights on it; topics that do not exist are left out, unless their existence is hidden from this user.
 
     Raises:
-        KafkaError: The broker cannot be asked now.
+        KafkaError: The broker does not answer.
     """
     answer = await described(client, topics, with_rights=True) if topics else None
     return {
@@ -113,7 +113,7 @@ async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, G
 
 
 async def rights_on_groups(client: AIOKafkaAdminClient, groups: Sequence[str]) -> dict[str, Granted]:
-    """Group → rights on it, also of groups that nobody has used yet."""
+    """Return group → rights on it, also for unused groups."""
     return dict(zip(groups, await asyncio.gather(*(_on_group(client, group) for group in groups)), strict=True))
 
 
@@ -143,13 +143,13 @@ async def _coordinator(client: AIOKafkaAdminClient, group: str) -> int:
 
 
 def _granted(operations: int) -> Granted:
-    """The rights that a bit field names (pure); one without Describe is none, as who lacks that is told nothing."""
+    """Return the rights in a bit field (pure); without Describe there are none, because the broker hides the others then."""
     found = frozenset(right for right in Right if operations >= 0 and operations & 1 << right)
     return found if Right.DESCRIBE in found else None
 
 
 class _DescribeGroupStruct(RequestStruct):
-    """As aiokafka has it, with the answer of this version: its own takes that of an older one."""
+    """aiokafka's request, with the response of this version: aiokafka's own parses that of an older one."""
 
     API_KEY = DescribeGroupsRequest_v3.API_KEY
     API_VERSION = DescribeGroupsRequest_v3.API_VERSION

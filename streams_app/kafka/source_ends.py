@@ -1,7 +1,7 @@
-"""Ends, beginnings and committed offsets of the sources, asked of the broker on a connection of its own.
+"""Reads ends, beginnings and committed offsets of the sources, on a connection of its own.
 
-A reader that is paused or cut off still "knows" the end its last fetch named: in an outage that says nothing. This client
-neither reads nor joins the group, and asks for topics by name without ever having one created.
+A reader that is paused or disconnected only knows the end of its last fetch, which says nothing in an outage. This client neither
+reads nor joins the group, and its requests never create a topic.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from streams_app.settings import KafkaSettings
 REQUEST_MS: Final = 5_000
 CLOSE_SECONDS: Final = 2.0
 THOROUGH_EVERY: Final = 5
-"""Ends are asked for each time; partitions, leaders, beginnings and commits, which seldom change, each fifth time."""
+"""Ends are read every time; partitions, leaders, beginnings and commits, which seldom change, every fifth time."""
 
 
 class SourceEnds:
-    """The partitions of some topics, as the broker describes them; its last answers are kept while it is away.
+    """The state of the partitions of some topics; the last replies are kept while the broker is down.
 
     Attributes:
-        ends: End of each partition, as ``read_committed`` sees it.
-        high: Its high watermark: behind an open transaction it is beyond the end.
+        ends: Last stable offset of each partition.
+        high: High watermark of each partition.
         begins: First offset of each partition.
         committed: Last commit of the group in each partition.
         missing: Topics that do not exist.
     """
 
     def __init__(self, kafka: KafkaSettings, group: str, topics: Sequence[str]) -> None:
-        """Connects nothing yet; without topics it asks only whether the broker answers."""
+        """Create a client, without connecting. Without topics it only checks that the broker answers."""
         self.ends: dict[TP, int] = {}
         self.high: dict[TP, int] = {}
         self.begins: dict[TP, int] = {}
@@ -55,26 +55,26 @@ class SourceEnds:
         self._asked = 0
 
     async def ask_once(self) -> None:
-        """Asks the broker once; after a failure over a new connection.
+        """Ask the broker once; after a failure, on a new connection.
 
         Raises:
-            KafkaError, OSError, TimeoutError: The broker has not answered for every partition that exists.
+            KafkaError, OSError, TimeoutError: The broker has not answered for every existing partition.
         """
         try:
             client = self._client or await self._connect()
-            # Where no leader is known there is nobody else who could show that the broker answers.
+            # Without a known leader, no other request shows that the broker answers.
             if self._asked % THOROUGH_EVERY == 0 or not self._leaders:
                 await self._ask_thoroughly(client)
             await ask_offsets(client, self._leaders, LATEST, self.ends)
             await ask_offsets(client, self._leaders, LATEST, self.high, READ_UNCOMMITTED)
-        except BaseException:  # cancelled at a deadline, too: a reply that comes later would be taken for the next one's
+        except BaseException:  # also if cancelled at a deadline: a late reply would be taken for that of the next request
             self._asked = 0
             await self.close()
             raise
         self._asked += 1
 
     async def close(self) -> None:
-        """Closes the connection, also one that is broken."""
+        """Close the connection, even if it is broken."""
         client, self._client = self._client, None
         if client is not None:
             with contextlib.suppress(KafkaError, OSError, TimeoutError):
@@ -90,12 +90,12 @@ class SourceEnds:
         return self._client
 
     async def _ask_thoroughly(self, client: AIOKafkaClient) -> None:
-        """Asks which partitions there are and who leads them, where they begin, and what is committed."""
+        """Read the partitions, their leaders, beginnings and commits."""
         client.cluster.update_metadata(await client.send(client.get_random_node(), MetadataRequest(self._topics, False)))
         known = client.cluster.topics(exclude_internal_topics=False) | client.cluster.unauthorized_topics
         self.missing = set(self._topics) - known
         if not self._topics:
-            return  # a group that nobody belongs to need not be one that this client may look at
+            return  # this client need not have the right to describe an unused group
         self._leaders = {
             TP(topic, partition): client.cluster.leader_for_partition(TopicPartition(topic, partition))
             for topic in self._topics
@@ -106,7 +106,7 @@ class SourceEnds:
         reply = await client.send(
             coordinator, OffsetFetchRequest(self._group, by_topic((tp, tp.partition) for tp in self._leaders))
         )
-        # Beside an empty list; the first version of the reply has no such field.
+        # An error comes with an empty list; the first version of the reply has no such field.
         if code := getattr(reply, "error_code", 0):
             raise for_code(code)(self._group)
         self.committed |= {

@@ -1,4 +1,4 @@
-"""What stands in the place of Faust's manager of tables: this application has none, and keeps its state in Redis."""
+"""Replaces Faust's table manager: this application has no tables, and keeps its state in Redis."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from faust.tables.manager import TableManager
 
 
 class NoTables(TableManager):
-    """Faust subscribes to topics once its tables are registered, and waits a second for them to be declared.
+    """A table manager without tables.
 
-    A worker would join its group a second later for nothing.
+    Faust subscribes to topics after it has waited a second for tables, which would delay a worker for nothing.
     """
 
     async def on_start(self) -> None:
-        """Says at once that all tables, of which there are none, are known, and starts what resumes after a rebalance."""
+        """Report at once that all tables are registered, and start the service that resumes after a rebalance."""
         self._tables_finalized.set()
         self._tables_registered.set()
         await self.recovery.start()

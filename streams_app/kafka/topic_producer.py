@@ -1,7 +1,7 @@
-"""Producing to one topic: every record has an outcome within half a minute, whatever becomes of the topic.
+"""Produces to one topic: every record has an outcome within half a minute, whatever happens to the topic.
 
-A topic has an aiokafka producer of its own: one that is missing, or has no leader, holds up no other. What was not acknowledged
-in time may still arrive; the caller sends it again under the same id.
+Each topic has its own aiokafka producer: a missing topic, or one without a leader, delays no other. Records that were not
+acknowledged in time may still arrive; the caller sends them again under the same id.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from streams_app.kafka.partitioner import partitions_of
 from streams_app.kafka.patches.producer_end import end
 
 SEND_SECONDS = 25.0
-"""Longer than a partition is without a leader when its broker is killed."""
+"""Deadline of a send; longer than a partition is without a leader after its broker was killed."""
 
 LOOKUPS, LOOKUP_PAUSE_SECONDS = 10, 0.2
-"""How often a topic that the broker does not know is asked for before the send fails: not all brokers know a new one."""
+"""Number of requests for an unknown topic before a send fails: not all brokers know a new topic yet."""
 
 LOOK_SECONDS, SLOW_LOOKS = 1.0, 5
-"""How often a waiting send looks whether there still is a topic, and after how many looks it says that it waits."""
+"""How often a pending send checks that the topic exists, and after how many checks it reports that it waits."""
 
 
 class ProducerBatch:
-    """Records of one partition that are sent together, and their positions among those of the call."""
+    """Records of one partition that are sent together, and their indexes in the call."""
 
     __slots__ = ("builder", "partition", "positions")
 
@@ -48,7 +48,7 @@ class ProducerBatch:
         self.positions: list[int] = []
 
     def append(self, record: Outgoing, position: int) -> bool:
-        """Adds a record; returns False where the batch is full. An empty batch takes any record."""
+        """Add a record; return False if the batch is full. An empty batch takes any record."""
         _, key, value, headers, timestamp_ms, _ = record
         if self.builder.append(timestamp=timestamp_ms, key=key, value=value, headers=headers) is None:
             return False
@@ -58,13 +58,13 @@ class ProducerBatch:
 
 @dataclass(slots=True, eq=False)
 class Opened:
-    """One aiokafka producer and the sends that use it.
+    """An aiokafka producer and the sends that use it.
 
     Attributes:
         producer: The producer, started.
-        places: Partition → the lock that lets one batch at a time wait for its place in that partition.
-        users: Number of sends under way.
-        is_retired: Whether no send begins with it any more; it ends with the last one under way.
+        places: Partition → lock that allows one batch at a time to wait for room in that partition.
+        users: Number of pending sends.
+        is_retired: Whether no new send uses it; it is closed with its last pending send.
     """
 
     producer: AIOKafkaProducer
@@ -74,7 +74,7 @@ class Opened:
 
 
 class TopicProducer:
-    """Produces to one topic and waits for the acknowledgements."""
+    """Produces to one topic and waits for acknowledgements."""
 
     def __init__(
         self,
@@ -83,13 +83,13 @@ class TopicProducer:
         tell: Callable[[str, str | None], None],
         send_seconds: float = SEND_SECONDS,
     ) -> None:
-        """Connects nothing yet.
+        """Create a producer, without connecting.
 
         Args:
             topic: Name of the topic.
-            opener: Makes a producer and starts it.
-            tell: Called with the topic and with what is wrong with it; with None once nothing is wrong any more.
-            send_seconds: Time within which every send has an outcome.
+            opener: Creates and starts an aiokafka producer.
+            tell: Called with the topic and its fault; with None once it has none.
+            send_seconds: Deadline of every send.
         """
         self._topic = topic
         self._opener = opener
@@ -102,14 +102,14 @@ class TopicProducer:
         self._turn = 0
 
     def partition_of(self, record: Outgoing) -> int | None:
-        """The partition of a record, of one without a key the next in turn; None: a send has to ask the broker before."""
+        """Return the partition for a record, by round robin without a key; None until a send has asked the broker."""
         if record.partition is not None or self._opened is None:
             return record.partition
         known = self._opened.producer.client.cluster.partitions_for_topic(self._topic)
         return self._partitions([record], len(known))[0] if known else None
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """Produces records and waits for all acknowledgements, see :meth:`AckedProducer.send`."""
+        """Produce records and wait for all acknowledgements, see :meth:`AckedProducer.send`."""
         late = KafkaTimeoutError(f"not acknowledged within {self._send_seconds:g} s")
         outcomes: Outcomes = [late] * len(records)
         opened: Opened | None = None
@@ -130,20 +130,20 @@ class TopicProducer:
         finally:
             if opened is not None:
                 opened.users -= 1
-                # A producer that failed once may go on failing (it has lost a sequence number): the next send opens another one.
+                # A producer that failed may keep failing (it has lost a sequence number): the next send opens another one.
                 if has_failed:
                     self._retire(opened)
                 elif opened.is_retired:
                     self._end_unused(opened)
-        return list(outcomes)  # a copy: late acknowledgements are still noted in the list itself
+        return list(outcomes)  # a copy: late acknowledgements still change the list
 
     def forget_trouble(self) -> None:
-        """Forgets what was wrong with the topic; a send that still fails says so again."""
+        """Forget the fault of the topic; a failing send reports it again."""
         self._troubled.clear()
         self._tell(self._topic, None)
 
     async def stop(self) -> None:
-        """Ends the producer; sends that still wait fail."""
+        """Close the producer; pending sends fail."""
         opened, self._opened = self._opened, None
         if opened is not None:
             await end(opened.producer)
@@ -159,7 +159,7 @@ class TopicProducer:
             return self._opened
 
     def _retire(self, opened: Opened) -> None:
-        """Lets no further send use a producer. Those that wait for its other partitions go on, each with its own deadline."""
+        """Retire a producer: no new send uses it. Sends that wait for its other partitions continue, each with its own deadline."""
         opened.is_retired = True
         if self._opened is opened:
             self._opened = None
@@ -172,11 +172,11 @@ class TopicProducer:
             task.add_done_callback(self._ending.discard)
 
     async def _partition_count(self, producer: AIOKafkaProducer) -> int:
-        """The number of partitions of the topic.
+        """Return the number of partitions of the topic.
 
         Raises:
-            UnknownTopicOrPartitionError: There is no such topic.
-            TopicAuthorizationFailedError: We may not produce to it.
+            UnknownTopicOrPartitionError: The topic does not exist.
+            TopicAuthorizationFailedError: The right to produce to it is missing.
             KafkaConnectionError: No broker answers.
         """
         client, has_answer = producer.client, True
@@ -204,7 +204,7 @@ class TopicProducer:
         await self._send_all(opened, batches, outcomes)
         if not any(outcomes):
             return
-        # A topic may take less than a whole batch: only a record that is sent alone shows whether it is too large by itself.
+        # A topic may accept less than a whole batch: only a record that is sent alone shows whether it is itself too large.
         for position in [at for batch in batches if len(batch.positions) > 1 for at in batch.positions]:
             if isinstance(outcomes[position], TOO_LARGE):
                 alone = self._batches(opened.producer, records, count, [position])
@@ -213,7 +213,7 @@ class TopicProducer:
     def _batches(
         self, producer: AIOKafkaProducer, records: Sequence[Outgoing], count: int, positions: Sequence[int]
     ) -> list[ProducerBatch]:
-        """Packs records by partition: a future for each batch costs a fraction of one for each record."""
+        """Pack records by partition: a future for each batch costs a fraction of one for each record."""
         batches: list[ProducerBatch] = []
         waiting: dict[int, ProducerBatch] = {}
         for position, place in zip(positions, self._partitions([records[at] for at in positions], count), strict=True):
@@ -236,18 +236,17 @@ class TopicProducer:
         return found
 
     async def _send_all(self, opened: Opened, batches: Iterable[ProducerBatch], outcomes: Outcomes) -> None:
-        """Sends batches, those of one partition in order, and notes what becomes of each record."""
+        """Send batches, those of one partition in order, and record the outcome of each record."""
         queues: dict[int, list[ProducerBatch]] = {}
         for batch in batches:
             queues.setdefault(batch.partition, []).append(batch)
         await asyncio.gather(*(self._send_in_order(opened, queue, outcomes) for queue in queues.values()))
 
     async def _send_in_order(self, opened: Opened, queue: Sequence[ProducerBatch], outcomes: Outcomes) -> None:
-        """Sends the batches of one partition.
+        """Send the batches of one partition.
 
-        Only one batch of the process waits for its place in a partition at a time. Where many wait, aiokafka counts the time of
-        each turn against all that follow, and gives up after a few megabytes however often it is tried (``add_batch`` in its
-        ``message_accumulator.py``).
+        Only one batch of the process waits for room in a partition at a time. If many wait, aiokafka counts the time of each one
+        against all that follow, and gives up after a few megabytes (``add_batch`` in its ``message_accumulator.py``).
         """
         acks: list[asyncio.Future[Any]] = []
         for number, batch in enumerate(queue):
@@ -255,7 +254,7 @@ class TopicProducer:
                 async with opened.places[batch.partition]:
                     ack = await opened.producer.send_batch(batch.builder, self._topic, partition=batch.partition)
             except (KafkaError, TimeoutError, AssertionError) as error:
-                # The assertion is aiokafka's: the topic was made again, with fewer partitions.
+                # aiokafka's assertion: the topic was created again with fewer partitions.
                 fault = self._missing() if isinstance(error, AssertionError) else error
                 for unsent in queue[number:]:
                     self._note(unsent, outcomes, fault)
@@ -271,7 +270,7 @@ class TopicProducer:
     async def _wait(
         self, opened: Opened, acks: Sequence[asyncio.Future[Any]], queue: Sequence[ProducerBatch], outcomes: Outcomes
     ) -> None:
-        """Returns when all batches are answered, or when the topic does not exist any more."""
+        """Wait until all batches are answered, or the topic does not exist any more."""
         looks, waiting = 0, set(acks)
         while waiting:
             _, waiting = await asyncio.wait(waiting, timeout=LOOK_SECONDS)
@@ -297,7 +296,7 @@ class TopicProducer:
         for position in batch.positions:
             outcomes[position] = outcome
         if isinstance(outcome, ProducerClosed):
-            return  # what we have ended ourselves says nothing about the topic
+            return  # a producer that we closed ourselves says nothing about the topic
         if outcome is not None and not isinstance(outcome, TOO_LARGE):
             self._note_trouble(batch.partition, outcome)
         elif self._troubled:
@@ -306,7 +305,7 @@ class TopicProducer:
                 self._tell(self._topic, None)
 
     def _note_trouble(self, partition: int | None, error: BaseException) -> None:
-        """Notes that a partition does not acknowledge, or, with None, the topic as a whole."""
+        """Record that a partition, or with None the whole topic, does not acknowledge."""
         self._troubled.add(partition)
         is_missing = isinstance(error, UnknownTopicOrPartitionError)
         self._tell(self._topic, f"topic {self._topic!r} " + ("does not exist" if is_missing else f"does not acknowledge: {error}"))
