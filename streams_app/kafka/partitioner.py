@@ -1,7 +1,8 @@
 """Chooses the partition of a record key like Kafka's own clients (pure).
 
 The output must be partitioned as by a Java producer, because consumers join it with their own topics. The hash is 32-bit
-arithmetic, which Python does slowly one key at a time: here all keys of one length are hashed at once, in the lanes of one large integer.
+arithmetic, which Python does slowly one key at a time: here all keys of one length are hashed at once, in the lanes of one large
+integer.
 """
 
 from __future__ import annotations
