@@ -22,13 +22,13 @@ import orjson
 from benchmarks.finding import Finding
 from streams_app.delivery.batch import TP
 from streams_app.demo.load import METRICS, Load
-from streams_app.read_store.agents.sync import MAX_RECORDS
 from streams_app.read_store.core.merge import Cell, CellChange, newest
-from streams_app.read_store.databases.opensearch_client import OpenSearchClient
-from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.opensearch_bulk import write
-from streams_app.read_store.targets.opensearch_shapes import Shape
-from streams_app.read_store.targets.port import ProgressStep
+from streams_app.read_store.core.store import ProgressStep
+from streams_app.read_store.opensearch.bulk import write
+from streams_app.read_store.opensearch.connection import OpenSearchClient
+from streams_app.read_store.opensearch.documents import Shape
+from streams_app.read_store.registry import open_store
+from streams_app.read_store.sync.store_sync import MAX_RECORDS
 from streams_app.settings import ReadStoreSettings
 from tests.servers.opensearch import OpenSearch  # the tests are not installed with the package
 from tests.servers.postgresql import PostgreSQL

@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from streams_app.errors import ConfigurationError
+
 PROBE_SECONDS: Final = 3.0
 
 
@@ -75,3 +77,15 @@ _MARKS: Final = {
     "UNKNOWN_CA": "the server does not trust our client certificate",
 }
 """Part of the text of an error of OpenSSL → what it means."""
+
+
+def trusting(cafile: Path, setting: str) -> ssl.SSLContext:
+    """Trusts one authority and no other.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or holds no certificate.
+    """
+    try:
+        return ssl.create_default_context(cafile=str(cafile))
+    except OSError as error:  # of which an SSLError is one
+        raise ConfigurationError([f"{setting}: cannot read {cafile}: {error}"]) from error

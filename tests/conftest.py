@@ -40,7 +40,7 @@ REDIS_CHOICE = os.environ.get("STREAMS_APP_TEST_REDIS") or "embedded"
 SHARE, _, SHARES = (os.environ.get("STREAMS_APP_TEST_SHARE") or "1/1").partition("/")
 
 TRANSPORT = frozenset({"kafka", "redis_server", "broker"})
-FIRST_LOOK = "read_store/test_opensearch_back.py"
+FIRST_LOOK = "read_store/opensearch/test_read_back.py"
 """What `make test` has of OpenSearch, which takes a quarter of a minute to start; all else is marked `long`."""
 
 _RUN_VARIABLE = "STREAMS_APP_TEST_RUN"

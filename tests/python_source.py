@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from streams_app.read_store.core.merge import Cell, CellChange
-from streams_app.read_store.sources.choice import open_source
-from streams_app.read_store.sources.port import ValueSource
+from streams_app.read_store.core.source import ValueSource
+from streams_app.read_store.registry import open_source
 from streams_app.settings import ReadStoreSettings
 
 LIKES, SHARES = CellChange(Cell("f", "a", "likes"), 1), CellChange(Cell("f", "a", "shares"), 1)

@@ -14,8 +14,8 @@ from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.delivery.processor import Claim, LogBounds, OffsetAndMetadata
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
-from streams_app.read_store.agents.processor import StoreProcessor, StoreProcessors
-from streams_app.read_store.agents.sync import Sync
+from streams_app.read_store.sync.processor import StoreProcessor, StoreProcessors
+from streams_app.read_store.sync.store_sync import Sync
 from streams_app.settings import Settings
 from tests.helpers import wait_until
 from tests.manual_clock import ManualClock

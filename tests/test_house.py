@@ -111,8 +111,8 @@ def reached(module: str) -> set[str]:
 FLOORS = [
     "settings", "redis_access", "health", "delivery", "kafka/patches", "kafka", "events", "folding", "folding/core",
     "folding/reading",
-    "folding/store", "folding/shard", "folding/agents", "read_store", "read_store/core", "read_store/databases",
-    "read_store/sources", "read_store/targets", "read_store/agents", "subscribers", "subscribers/declaration", "subscribers/state",
+    "folding/store", "folding/shard", "folding/agents", "read_store/core", "read_store/sqlite", "read_store/postgresql",
+    "read_store/opensearch", "read_store", "read_store/sync", "subscribers", "subscribers/declaration", "subscribers/state",
     "subscribers/execution", "subscribers/guarantees", "subscribers/running", "live", "live/core", "live/store",
     "live/agents", "live/hub", "journal", "journal/core", "journal/store", "journal/reading", "journal/agents", "local", "tuning",
     "operations", "checking", "worker", "embedded", "testing", "demo", "cli",

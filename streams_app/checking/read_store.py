@@ -7,8 +7,7 @@ from contextlib import aclosing
 
 from streams_app.checking.finding import Finding, Level
 from streams_app.errors import StreamsAppError
-from streams_app.read_store.sources.choice import open_source
-from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.registry import open_source, open_store
 from streams_app.settings import ReadStoreSettings, Settings
 
 

@@ -46,7 +46,7 @@ def init(settings: Settings, store: str | None) -> None:
 
     Until they exist, a worker folds but does not sync.
     """
-    from streams_app.read_store.targets.choice import open_store
+    from streams_app.read_store.registry import open_store
 
     declared = settings.read_store(store)
 

@@ -25,7 +25,7 @@ from streams_app.embedded.child import Child
 from streams_app.errors import ConfigurationError, InternalError
 from streams_app.fold import Fold
 from streams_app.operations.topics import create_missing_topics
-from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.registry import open_store
 from streams_app.settings import Settings
 
 FOLD: Final = "account-metrics"

@@ -18,8 +18,8 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
 from streams_app.health.metrics import Metrics
 from streams_app.operations.insisting import insisted
-from streams_app.read_store.agents.sync import Sync, steps
-from streams_app.read_store.core.failures import AccessDeniedError
+from streams_app.read_store.core.errors import AccessDeniedError
+from streams_app.read_store.sync.store_sync import Sync, steps
 from streams_app.settings import ReadStoreSettings, Settings
 
 LINES: Final = 500

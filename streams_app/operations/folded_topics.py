@@ -13,9 +13,9 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
-from streams_app.read_store.agents.sync import steps
 from streams_app.read_store.core.merge import FORMER, CellChange, newest
 from streams_app.read_store.core.record import Expected, Rejected, parse
+from streams_app.read_store.sync.store_sync import steps
 from streams_app.settings import ReadStoreSettings, Settings
 
 

@@ -20,7 +20,7 @@ from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
 from streams_app.folding.store.keys import ShardKeys, shard_keys
 from streams_app.formatting import group_value
-from streams_app.read_store.core.asking import group_of
+from streams_app.read_store.core.function_answer import group_of
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.settings import Settings
 

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from streams_app.backoff import Backoff
 from streams_app.errors import TryAgainError
-from streams_app.read_store.core.failures import AccessDeniedError, TooSlowError
+from streams_app.read_store.core.errors import AccessDeniedError, TooSlowError
 
 T = TypeVar("T")
 

@@ -22,21 +22,20 @@ from streams_app.operations.insisting import insisted
 from streams_app.operations.repairing import repaired
 from streams_app.operations.verify import PAGE, left_of
 from streams_app.read_store.core.merge import Cell, CellChange, Stored
-from streams_app.read_store.databases.driver import OPENSEARCH
-from streams_app.read_store.sources.current_values import CurrentValues
-from streams_app.read_store.targets.batch_writer import BatchWriter
-from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import (
+from streams_app.read_store.core.rebuilding import FORMER, OvertakenError
+from streams_app.read_store.core.store import (
     NotStorableError,
     ProgressError,
     ProgressStep,
+    Repair,
     former_end_of,
     former_ends,
     put_back_into,
     reset_of,
 )
-from streams_app.read_store.targets.readable_store import Repair
-from streams_app.read_store.targets.rebuilding import FORMER, OvertakenError, open_rebuilding
+from streams_app.read_store.registry import database_of, open_rebuilding, open_store
+from streams_app.read_store.sync.batch_writer import BatchWriter
+from streams_app.read_store.sync.current_values import CurrentValues
 from streams_app.settings import ReadStoreSettings, Settings
 
 MOST_TRIES: Final = 100
@@ -260,7 +259,8 @@ def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool
 def told(done: Rebuilt, declared: ReadStoreSettings) -> list[str]:
     """Describe the result for an operator, a sentence each."""
     table = declared.table
-    former = "without an alias" if declared.url.startswith(OPENSEARCH) else f"{table}{FORMER}"
+    database = database_of(declared.url)
+    former = f"{table}{FORMER}" if database and database.keeps_former_table else "without an alias"
     lines = [f"{counted(done.records, 'folded record')} read, {counted(done.kept, 'cell')} kept from the former table"]
     if done.refused:
         lines.append(f"{counted(done.refused, 'value')} passed over, which the store can never hold; the last one before it stays")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from streams_app.operations.insisting import insisted
-from streams_app.read_store.core.columns import RowKey, row_key
-from streams_app.read_store.core.failures import TooSlowError
+from streams_app.read_store.core.errors import TooSlowError
+from streams_app.read_store.core.group_rows import RowKey, row_key
 from streams_app.read_store.core.merge import Cell
-from streams_app.read_store.targets.port import NotStorableError
-from streams_app.read_store.targets.readable_store import ReadableStore, Repair
+from streams_app.read_store.core.store import NotStorableError, ReadableStore, Repair
 
 
 async def repaired(

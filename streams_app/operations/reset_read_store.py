@@ -21,9 +21,9 @@ from streams_app.formatting import counted
 from streams_app.health.metrics import Metrics
 from streams_app.kafka.log_reader import stable_ends
 from streams_app.operations.insisting import insisted
-from streams_app.read_store.agents.sync import Sync, steps
-from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import ProgressStep, ReadStore, former_end_of, reset_of
+from streams_app.read_store.core.store import ProgressStep, ReadStore, former_end_of, reset_of
+from streams_app.read_store.registry import open_store
+from streams_app.read_store.sync.store_sync import Sync, steps
 from streams_app.settings import ReadStoreSettings, Settings
 
 POLL_MS: Final = 500

@@ -19,8 +19,8 @@ from streams_app.health.metrics import Metrics
 from streams_app.operations.dead_letter import ListedDeadLetter, Selection
 from streams_app.operations.dead_letters import dead_letter_topic
 from streams_app.operations.replay import ReplayProgress
-from streams_app.read_store.agents.letters import OutputRecord
-from streams_app.read_store.agents.sync import Sync, steps
+from streams_app.read_store.sync.dead_letters import OutputRecord
+from streams_app.read_store.sync.store_sync import Sync, steps
 from streams_app.settings import ReadStoreSettings, Settings
 
 

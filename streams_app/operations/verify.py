@@ -29,11 +29,10 @@ from streams_app.operations.repairing import repaired
 from streams_app.operations.verified import Verified
 from streams_app.read_store.core.comparing import Difference, DifferenceKind, differences, stays
 from streams_app.read_store.core.merge import Cell, CellChange, Stored
-from streams_app.read_store.sources.current_values import CurrentValues
-from streams_app.read_store.sources.port import by_fold
-from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import NotStorableError, former_ends
-from streams_app.read_store.targets.readable_store import Repair
+from streams_app.read_store.core.source import by_fold
+from streams_app.read_store.core.store import NotStorableError, Repair, former_ends
+from streams_app.read_store.registry import open_store
+from streams_app.read_store.sync.current_values import CurrentValues
 from streams_app.settings import ReadStoreSettings, Settings
 
 T = TypeVar("T")

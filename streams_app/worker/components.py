@@ -31,8 +31,8 @@ from streams_app.journal.reading.page import add_journal_pages
 from streams_app.kafka.producer import AckedProducer
 from streams_app.live.agents.agent import LiveViews
 from streams_app.operations.groups import groups_of_worker
-from streams_app.read_store.agents.access import require_store_access
-from streams_app.read_store.agents.agent import ReadStoreAgent
+from streams_app.read_store.sync.access import require_store_access
+from streams_app.read_store.sync.agent import ReadStoreAgent
 from streams_app.redis_access.client import REDIS_ERRORS, connect, require_access, require_rights, why_unreachable
 from streams_app.settings import Settings
 from streams_app.subscribers.running.subscribers import Subscribers

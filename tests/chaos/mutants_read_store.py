@@ -51,13 +51,13 @@ SYNCING: Final = (
         "the store does not ask where a transaction goes on",
         "A server that has lost its last transactions takes the next ones, and what lies between is in neither.",
         ("failover:3",),
-        (Change("read_store.targets.sqlite:SqliteStore._apply", "if found not in (step.after, step.to):", "if False:"),),
+        (Change("read_store.sqlite.store:SqliteStore._apply", "if found not in (step.after, step.to):", "if False:"),),
     ),
     Mutant(
         "nobody looks at the store in silence",
         "Of a quiet partition nobody notices that the server has lost the last transactions.",
         ("failover:3",),
-        (Change("read_store.agents.processor:StoreProcessor._look", "if stored != self._stored:", "if False:"),),
+        (Change("read_store.sync.processor:StoreProcessor._look", "if stored != self._stored:", "if False:"),),
     ),
     Mutant(
         "a store that stands elsewhere is written to from there",
@@ -65,7 +65,7 @@ SYNCING: Final = (
         ("failover:3",),
         (
             Change(
-                "read_store.agents.processor:StoreProcessor._sync_batch",
+                "read_store.sync.processor:StoreProcessor._sync_batch",
                 "step = ProgressStep(self._tp, self._stored, next_offset)",
                 "stored = (await self._processors.done(self, self._sync.progress)).get(self._tp)\n"
                 "step = ProgressStep(self._tp, stored, next_offset)",
@@ -76,11 +76,7 @@ SYNCING: Final = (
         "the first transaction of a range notes its end",
         "A crash between two transactions loses what follows.",
         ("lossy crash zombie rebalance drops history",),
-        (
-            Change(
-                "read_store.agents.processor:_steps", "taken[at + 1][0].offset if at + 1 < len(taken) else batch.end", "batch.end"
-            ),
-        ),
+        (Change("read_store.sync.processor:_steps", "taken[at + 1][0].offset if at + 1 < len(taken) else batch.end", "batch.end"),),
     ),
     Mutant(
         "what is delivered may be committed",
@@ -88,7 +84,7 @@ SYNCING: Final = (
         ("fragile:store crash",),
         (
             Change(
-                "read_store.agents.processor:StoreProcessor.deliver",
+                "read_store.sync.processor:StoreProcessor.deliver",
                 "self._arrived.put_nowait(batch)",
                 "self._next = batch.end\nself._arrived.put_nowait(batch)",
             ),
@@ -100,7 +96,7 @@ SYNCING: Final = (
         ("fragile:store crash",),
         (
             Change(
-                "read_store.agents.processor:StoreProcessor._sync_batch",
+                "read_store.sync.processor:StoreProcessor._sync_batch",
                 "done = await self._processors.done(self, partial(self._sync.sync_once, step, left))",
                 "try:\n    done = await self._sync.sync_once(step, left)\n"
                 "except ProgressError:\n    raise\n"

@@ -17,11 +17,11 @@ from streams_app.delivery.processor import Processors
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
-from streams_app.read_store.agents.letters import OutputRecord
-from streams_app.read_store.agents.processor import StoreProcessors
-from streams_app.read_store.agents.sync import Sync, SyncResult, steps
-from streams_app.read_store.targets.port import ProgressStep
-from streams_app.read_store.targets.sqlite import SqliteStore
+from streams_app.read_store.core.store import ProgressStep
+from streams_app.read_store.sqlite.store import SqliteStore
+from streams_app.read_store.sync.dead_letters import OutputRecord
+from streams_app.read_store.sync.processor import StoreProcessors
+from streams_app.read_store.sync.store_sync import Sync, SyncResult, steps
 from streams_app.settings import Settings
 from tests.chaos.simulation_ledger import marks_in
 
@@ -114,7 +114,7 @@ def _copy(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 class _Wire:
-    """In the place of :class:`streams_app.read_store.databases.sqlite_thread.SqliteThread`: a store elsewhere, that may be away."""
+    """In the place of :class:`streams_app.read_store.sqlite.connection.SqliteThread`: a store elsewhere, that may be away."""
 
     def __init__(self, worker: Worker, connection: sqlite3.Connection, ledger: StoreLedger) -> None:
         self._worker = worker
@@ -160,7 +160,7 @@ class Reading:
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
         """Few records a transaction."""
-        with patch("streams_app.read_store.agents.processor.steps", partial(steps, max_records=1 + seed % 3)):
+        with patch("streams_app.read_store.sync.processor.steps", partial(steps, max_records=1 + seed % 3)):
             yield
         for connection in (self._connection, *self.ledger.copies):
             connection.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 
-from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.registry import open_store
 from streams_app.settings import ReadStoreSettings
 from streams_app.settings.loading import load
 from tests.helpers import produce, wait_until

@@ -13,7 +13,7 @@ from pathlib import Path
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.health.metrics import Metrics
-from streams_app.read_store.agents.agent import ReadStoreAgent
+from streams_app.read_store.sync.agent import ReadStoreAgent
 from streams_app.settings import Settings
 from tests.conftest import Names
 from tests.helpers import admin_of, produce, wait_until

@@ -18,12 +18,11 @@ import asyncpg
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import TryAgainError
-from streams_app.read_store.agents.letters import OutputRecord
-from streams_app.read_store.agents.sync import Sync, SyncResult
 from streams_app.read_store.core.merge import CellChange
-from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import Counts, ProgressStep, ReadStore
-from streams_app.read_store.targets.readable_store import ReadableStore
+from streams_app.read_store.core.store import Counts, ProgressStep, ReadableStore, ReadStore
+from streams_app.read_store.registry import open_store
+from streams_app.read_store.sync.dead_letters import OutputRecord
+from streams_app.read_store.sync.store_sync import Sync, SyncResult
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")

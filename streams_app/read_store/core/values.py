@@ -151,3 +151,33 @@ def _number(value: Decimal) -> Value:
 def _inner(value: Any) -> Any:
     """What is within a list or an object and no JSON: a number as it is, anything else as text."""
     return orjson.Fragment(str(value)) if isinstance(value, Decimal) and value.is_finite() else str(value)
+
+
+def json_value(text: str) -> Value:
+    """A number, true or false, a text; a list or an object becomes its JSON without spaces.
+
+    What cannot be read, as it is nested too deeply or holds half a surrogate pair, stays the text that it was.
+    """
+    if text[:1] in ("[", "{"):
+        return JsonText(_compact(text))
+    try:
+        return json.loads(text, parse_int=_json_integer, parse_float=_json_number)
+    except ValueError:
+        return JsonText(text)
+
+
+def _compact(text: str) -> str:
+    try:
+        found: Any = json.loads(text, parse_int=orjson.Fragment, parse_float=orjson.Fragment)
+        return orjson.dumps(found).decode()
+    except (ValueError, TypeError, RecursionError):
+        return text
+
+
+def _json_integer(text: str) -> int | Decimal:
+    return int(text) if len(text) < MOST_DIGITS else Decimal(text)
+
+
+def _json_number(text: str) -> float | Decimal:
+    number = float(text)
+    return number if isfinite(number) and Decimal(repr(number)) == Decimal(text) else Decimal(text)

@@ -19,7 +19,7 @@ from streams_app.fold import Fold
 from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.entries import Entry
 from streams_app.operations.folded_events import RawEvent
-from streams_app.read_store.targets.sqlite import SqliteStore
+from streams_app.read_store.sqlite.store import SqliteStore
 from streams_app.settings import Limits
 
 FOLD = Fold.model_validate({"name": "f", "source": "events", "group_key": "account_id", "changed": "metrics", "quiet_period": "1s"})

@@ -9,7 +9,7 @@ import pytest
 
 from streams_app.kafka.group_offsets import in_group
 from streams_app.operations import reset_read_store
-from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.registry import open_store
 from streams_app.settings.loading import load
 from tests.helpers import create_topics, delete_topic, produce, wait_until
 from tests.integration.commands import run

@@ -13,9 +13,9 @@ import pytest
 
 from streams_app.clock import SystemClock
 from streams_app.health.metrics import Metrics
-from streams_app.read_store.agents.agent import ReadStoreAgent
-from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.sqlite import SqliteStore
+from streams_app.read_store.registry import open_store
+from streams_app.read_store.sqlite.store import SqliteStore
+from streams_app.read_store.sync.agent import ReadStoreAgent
 from streams_app.settings.loading import load
 from tests.helpers import wait_until
 from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric
@@ -169,7 +169,7 @@ async def test_a_worker_for_one_store_alone_syncs_it_and_folds_nothing(stage: St
 # A worker whose read store has a defect where its lag is told.
 DEFECTIVE = """
 from streams_app.cli import main
-from streams_app.read_store.agents.agent import ReadStoreAgent
+from streams_app.read_store.sync.agent import ReadStoreAgent
 
 def _look(self, places):
     raise ValueError("a defect")

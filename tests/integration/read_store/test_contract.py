@@ -12,7 +12,7 @@ import pytest
 
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
-from streams_app.read_store.targets.port import Counts, ProgressStep
+from streams_app.read_store.core.store import Counts, ProgressStep
 from tests.integration.targets import ODD_NAME, P0, P1, Target, held, patiently, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
@@ -138,8 +138,8 @@ WRITER = """
 import asyncio, sys
 from streams_app.delivery.batch import TP
 from streams_app.read_store.core.merge import Cell, CellChange
-from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import ProgressStep
+from streams_app.read_store.registry import open_store
+from streams_app.read_store.core.store import ProgressStep
 from streams_app.settings import ReadStoreSettings
 
 async def main():

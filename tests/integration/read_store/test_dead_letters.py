@@ -17,10 +17,10 @@ from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
 from streams_app.operations.reset_read_store import follow
-from streams_app.read_store.agents.letters import StoreLetters
-from streams_app.read_store.agents.sync import Sync
 from streams_app.read_store.core.merge import FORMER, Cell, CellChange
-from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressStep
+from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep
+from streams_app.read_store.sync.dead_letters import StoreLetters
+from streams_app.read_store.sync.store_sync import Sync
 from streams_app.settings import Settings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, produce, read_topic, wait_until

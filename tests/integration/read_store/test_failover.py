@@ -10,8 +10,8 @@ import pytest
 from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
-from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import Counts, NotStorableError
+from streams_app.read_store.core.store import Counts, NotStorableError
+from streams_app.read_store.registry import open_store
 from streams_app.settings import ReadStoreSettings
 from tests.helpers import wait_until
 from tests.integration.targets import P0, Postgres, write

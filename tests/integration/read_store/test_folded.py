@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streams_app.health.metrics import Metrics
-from streams_app.read_store.agents.sync import Sync, SyncResult
+from streams_app.read_store.sync.store_sync import Sync, SyncResult
 from streams_app.settings import Settings
 from tests.integration.targets import P0, Target, held, sync_on
 from tests.manual_clock import ManualClock

@@ -10,8 +10,8 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange
-from streams_app.read_store.targets.port import Counts
-from streams_app.read_store.targets.postgresql_groups import PostgresGroups
+from streams_app.read_store.core.store import Counts
+from streams_app.read_store.postgresql.groups import PostgresGroupStore
 from tests.integration.conftest import of_groups
 from tests.integration.targets import Postgres, SqlTarget, held, own, write
 
@@ -228,7 +228,7 @@ async def test_a_row_is_found_by_its_key_whatever_the_size_of_the_table(postgres
     await target.run("ANALYZE cells")
     await target.store.progress()
     store = target.store
-    assert isinstance(store, PostgresGroups)
+    assert isinstance(store, PostgresGroupStore)
     rows = store._rows([CellChange(Cell("f", f"g{n}", "likes"), 2, n) for n in range(500)])
     async with target.connected() as connection:
         plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {store._apply}", rows, 0, "s.f", None, 0, 1))

@@ -15,8 +15,8 @@ from aiokafka.admin import RecordsToDelete
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.kafka.member import POLL_SECONDS
-from streams_app.read_store.agents.processor import StoreProcessors
-from streams_app.read_store.targets.sqlite import SqliteStore
+from streams_app.read_store.sqlite.store import SqliteStore
+from streams_app.read_store.sync.processor import StoreProcessors
 from tests.conftest import KafkaServer, Names
 from tests.helpers import admin_of, create_topics, delete_topic, wait_until
 from tests.integration.reading import LIMIT_SECONDS, PARTITIONS, Member, Reading
@@ -27,8 +27,8 @@ KILLED = """
 import asyncio, itertools, os, signal, sys
 from streams_app.clock import SystemClock
 from streams_app.health.metrics import Metrics
-from streams_app.read_store.agents.agent import ReadStoreAgent
-from streams_app.read_store.targets.sqlite import SqliteStore
+from streams_app.read_store.sync.agent import ReadStoreAgent
+from streams_app.read_store.sqlite.store import SqliteStore
 from streams_app.settings import Settings
 
 apply, times = SqliteStore.apply, itertools.count(1)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from streams_app.read_store.core.merge import Cell, CellChange
-from streams_app.read_store.targets.port import Counts, ProgressError, ProgressStep
+from streams_app.read_store.core.store import Counts, ProgressError, ProgressStep
 from tests.integration.targets import P0, P1, Target, held, write
 
 LIKES = Cell("f", "a", "likes")

@@ -11,8 +11,7 @@ import pytest
 from streams_app.operations.repairing import repaired
 from streams_app.read_store.core.comparing import differences
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored, Value
-from streams_app.read_store.targets.port import Counts
-from streams_app.read_store.targets.readable_store import Repair
+from streams_app.read_store.core.store import Counts, Repair
 from tests.integration.conftest import of_groups
 from tests.integration.targets import ODD_NAME, Postgres, SqlTarget, Target, own, write
 

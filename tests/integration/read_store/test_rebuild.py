@@ -16,9 +16,9 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError
 from streams_app.operations.rebuild import ALONE, Rebuilt, is_kept, told
 from streams_app.read_store.core.merge import Stored
-from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import ProgressError, ProgressStep
-from streams_app.read_store.targets.rebuilding import behind, open_rebuilding
+from streams_app.read_store.core.rebuilding import behind
+from streams_app.read_store.core.store import ProgressError, ProgressStep
+from streams_app.read_store.registry import open_rebuilding, open_store
 from streams_app.settings import ReadStoreSettings
 from tests.helpers import wait_until
 from tests.integration.compared import Compared, folded

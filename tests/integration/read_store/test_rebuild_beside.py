@@ -16,11 +16,11 @@ from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
 from streams_app.operations.folded_topics import FoldedTopics
 from streams_app.operations.rebuild import Rebuild
-from streams_app.read_store.agents.sync import Sync
 from streams_app.read_store.core.merge import Cell, CellChange
-from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import NotStorableError, ProgressStep, put_back_into, reset_of
-from streams_app.read_store.targets.rebuilding import OvertakenError, open_rebuilding
+from streams_app.read_store.core.rebuilding import OvertakenError
+from streams_app.read_store.core.store import NotStorableError, ProgressStep, put_back_into, reset_of
+from streams_app.read_store.registry import open_rebuilding, open_store
+from streams_app.read_store.sync.store_sync import Sync
 from streams_app.settings.loading import load
 from tests.integration.compared import Compared, folded
 from tests.integration.site import Stage

@@ -7,8 +7,8 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange
-from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import ProgressStep
+from streams_app.read_store.core.store import ProgressStep
+from streams_app.read_store.registry import open_store
 from tests.integration.compared import FOLD, Compared, folded
 from tests.integration.site import Stage
 

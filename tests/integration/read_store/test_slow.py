@@ -15,8 +15,8 @@ from aiohttp import web
 
 from streams_app.embedded.ports import LOOPBACK
 from streams_app.errors import TryAgainError
-from streams_app.read_store.agents.sync import Sync
-from streams_app.read_store.targets.port import ProgressStep
+from streams_app.read_store.core.store import ProgressStep
+from streams_app.read_store.sync.store_sync import Sync
 from tests.integration.conftest import CELLS, OPENSEARCH
 from tests.integration.read_store.test_folded import Record, folded, sync_of
 from tests.integration.targets import P0, Postgres, Sqlite, SqlTarget, Target

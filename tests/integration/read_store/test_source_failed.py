@@ -16,9 +16,9 @@ import pytest
 
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
-from streams_app.read_store.agents.sync import Sync
 from streams_app.read_store.core.merge import Cell, CellChange
-from streams_app.read_store.sources.current_values import CurrentValues
+from streams_app.read_store.sync.current_values import CurrentValues
+from streams_app.read_store.sync.store_sync import Sync
 from streams_app.settings import ReadStoreSettings, Settings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, read_topic

@@ -12,7 +12,7 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
-from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressError, ProgressStep
+from streams_app.read_store.core.store import Counts, NotStorableError, ProgressError, ProgressStep
 from tests.integration.conftest import CELLS, of_sql
 from tests.integration.targets import P0, Postgres, Sqlite, SqlTarget, held, patiently, write
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
-from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressStep
+from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep
 from tests.integration.targets import P0, Postgres, Sqlite, SqlTarget, own, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")

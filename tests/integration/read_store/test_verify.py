@@ -9,7 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from streams_app.delivery.batch import TP
-from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.registry import open_store
 from tests.helpers import wait_until
 from tests.integration.compared import Compared, folded
 from tests.integration.site import LIMIT_SECONDS, Stage, metric

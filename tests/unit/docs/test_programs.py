@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from streams_app.read_store.sources.choice import open_source
-from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.registry import open_source, open_store
 from streams_app.settings import Settings
 from streams_app.testing import FoldTester, SubscriberTester
 from tests.pages import PAGES, ROOT, fenced, name_of

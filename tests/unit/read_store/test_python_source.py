@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from examples import served
 from streams_app.codec import member_of
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.asking import calls_for, group_of, with_answer
+from streams_app.read_store.core.function_answer import calls_for, group_of, with_answer
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.record import group_column
-from streams_app.read_store.sources.choice import open_source
+from streams_app.read_store.registry import open_source
 from streams_app.settings import ReadStoreSettings, Settings
 from tests.python_source import LIKES, SHARES, opened
 

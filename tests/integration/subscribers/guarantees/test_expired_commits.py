@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
-from streams_app.read_store.targets.sqlite import SqliteStore
+from streams_app.read_store.sqlite.store import SqliteStore
 from streams_app.subscribers.declaration.received import Received
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import admin_of, wait_until

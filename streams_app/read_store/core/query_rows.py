@@ -1,0 +1,133 @@
+"""What a query of current values is asked for, and which of its rows belongs to which change (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any, Final
+
+import orjson
+
+from streams_app.codec import MAX_SAFE_INTEGER, TEXT_MARK
+from streams_app.errors import TryAgainError
+from streams_app.read_store.core.errors import SourceFailedError
+from streams_app.read_store.core.merge import CellChange, JsonText, Value
+from streams_app.read_store.core.record import group_column, group_of_column, group_text
+from streams_app.read_store.core.values import value_of
+
+COLUMNS: Final = 3
+
+
+def typed_groups(changes: Sequence[CellChange]) -> list[Any]:
+    """Groups for a database that tells numbers from text within a list: of a number the number and its text."""
+    columns = dict.fromkeys(change.cell.group_key for change in changes)
+    return [group for column in columns for group in _typed(column)]
+
+
+def plain_groups(changes: Sequence[CellChange]) -> list[str]:
+    """Groups as they read, whatever their type, each once."""
+    return list(dict.fromkeys(_plain(change.cell.group_key) for change in changes))
+
+
+def names_of(changes: Sequence[CellChange]) -> list[str]:
+    """Changed names, each once."""
+    return list(dict.fromkeys(change.cell.name for change in changes))
+
+
+def with_values(changes: Sequence[CellChange], rows: Iterable[Sequence[Any]], setting: str) -> list[CellChange]:
+    """The same changes with the values of the rows; a pair without a row is gone, its value is None.
+
+    Args:
+        changes: Of one fold.
+        rows: (group, name, value), of more pairs than asked for perhaps; without a name and a value: the whole group is gone.
+        setting: The query's name, for messages.
+
+    Raises:
+        SourceFailedError: Two rows are of one pair, or one of a group that is gone.
+        TryAgainError: A row has another number of columns.
+    """
+    pairs = _pairs(rows, setting)
+    same_text = _by_text(pairs)
+
+    def row_of(column: str, name: str | None) -> tuple[str, str | None] | None:
+        return (column, name) if (column, name) in pairs else same_text.get((_plain(column), name))
+
+    found = []
+    for change in changes:
+        _, column, name = change.cell
+        row = row_of(column, name)
+        found.append(replace(change, value=None if row is None else pairs[row], is_group_gone=row_of(column, None) is not None))
+    return found
+
+
+def check_columns(count: int, setting: str) -> None:
+    """A query returns group, name and value.
+
+    Raises:
+        TryAgainError: It does not.
+    """
+    if count != COLUMNS:
+        raise TryAgainError(f"{setting} returns {count} columns; expected group, name, value")
+
+
+def _pairs(rows: Iterable[Sequence[Any]], setting: str) -> dict[tuple[str, str | None], Value]:
+    pairs: dict[tuple[str, str | None], Value] = {}
+    for row in rows:
+        check_columns(len(row), setting)
+        group, name, value = row
+        if group is None or (name is None and value is not None):
+            continue  # no group and no name is called so
+        pair = (_column(value_of(group)), None if name is None else _text(value_of(name)))
+        if pair in pairs:
+            # Which of them is right nobody can tell; a wrong figure that looks right is worse than a late one.
+            raise _contradiction(setting, "returns several rows for one group and name; aggregate them (GROUP BY)")
+        pairs[pair] = value_of(value)
+    gone = {_plain(group) for group, name in pairs if name is None}
+    if both := sorted({_plain(group) for group, name in pairs if name is not None and _plain(group) in gone}):
+        named = f"group {both[0]!r}" + (f" and {len(both) - 1} more" if both[1:] else "")
+        raise _contradiction(
+            setting, f"returns for {named} a row without a name, which says that it is gone, beside rows of its names"
+        )
+    return pairs
+
+
+def _contradiction(setting: str, why: str) -> SourceFailedError:
+    return SourceFailedError(f"{setting} {why}", why, is_data_error=False)
+
+
+def _column(value: Value) -> str:
+    """What a group that a query names is called in the read store."""
+    is_text = isinstance(value, str) and not isinstance(value, JsonText)
+    return group_column(TEXT_MARK + str(value).encode()) if is_text else _text(value)
+
+
+def _typed(column: str) -> list[Any]:
+    """A group as a query is asked for it: SQLite takes no number of a list for the text it reads as."""
+    group = group_of_column(column)
+    return [group] if isinstance(group, str) else [group, column]
+
+
+def _plain(column: str) -> str:
+    """A group as it reads, whatever its type."""
+    group = group_of_column(column)
+    return group if isinstance(group, str) else column
+
+
+def _by_text(pairs: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], tuple[str, str | None]]:
+    """Pairs by how they read; without those that read as another one does, as nobody can tell which is meant."""
+    found: dict[tuple[str, str | None], list[tuple[str, str | None]]] = {}
+    for column, name in pairs:
+        found.setdefault((_plain(column), name), []).append((column, name))
+    return {text: same[0] for text, same in found.items() if len(same) == 1}
+
+
+def _text(value: Value) -> str:
+    """A name, or a group that is no text, as text: a number as JSON writes it, which is how the group key writes it."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Decimal):
+        value = float(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_SAFE_INTEGER:
+        value = int(value)  # the canonical group key knows no 1.0
+    return group_text(value) if isinstance(value, bytes) else orjson.dumps(value).decode()

@@ -1,1 +1,0 @@
-"""Connections to databases, which sources and targets share."""

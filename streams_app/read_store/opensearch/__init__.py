@@ -1,0 +1,19 @@
+"""A read store in OpenSearch, in either shape. The driver is opensearch-py. OpenSearch is no source of values."""
+
+from __future__ import annotations
+
+from streams_app.read_store.core.rebuilding import Rebuilding
+from streams_app.read_store.core.store import ReadableStore
+from streams_app.read_store.opensearch.rebuilding import OpenSearchRebuilding
+from streams_app.read_store.opensearch.store import OpenSearchStore
+from streams_app.settings import ReadStoreSettings
+
+
+def open_store(declared: ReadStoreSettings) -> ReadableStore:
+    """Return the store, see :meth:`.registry.Database.open_store`."""
+    return OpenSearchStore(declared)
+
+
+def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
+    """Return the rebuilding, see :meth:`.registry.Database.open_rebuilding`."""
+    return OpenSearchRebuilding(declared, new)

@@ -1,0 +1,204 @@
+"""Requests to an OpenSearch, over a few connections that are made when they are needed.
+
+Whatever goes wrong is a :class:`~streams_app.errors.TryAgainError` that names the server, without its credentials; where it refuses
+credentials or a right, an :class:`~streams_app.read_store.core.errors.AccessDeniedError` that says what to do.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from opensearchpy import AsyncOpenSearch
+from opensearchpy.exceptions import (
+    AuthenticationException,
+    AuthorizationException,
+    ConnectionTimeout,
+    OpenSearchException,
+    SSLError,
+    TransportError,
+)
+from opensearchpy.exceptions import ConnectionError as NoConnectionError
+
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.core.errors import AccessDeniedError, TooSlowError
+from streams_app.settings import ReadStoreSettings, has_late_at, redacted
+from streams_app.tls import trusting
+
+SCHEME: Final = re.compile(r"(?:opensearch|elasticsearch)\+(https?)")
+PORT: Final = 9200
+LONG_SECONDS: Final = 3600.0
+VALUE: Final = re.compile(r"\. Preview of field's value: .*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What the server says of a request or of one document that it did not take.
+
+    Attributes:
+        status: As of HTTP.
+        kind: Class of its error.
+        text: The error in words, without anything of the document.
+    """
+
+    status: int
+    kind: str
+    text: str
+
+    @classmethod
+    def of(cls, status: int, error: Any) -> Fault:
+        """From the JSON of an error; the reason that lies deepest says most."""
+        kind, reasons = "", []
+        while isinstance(error, dict):
+            kind = kind or str(error.get("type", ""))
+            if error.get("reason"):
+                reasons.append(VALUE.sub("", str(error["reason"])))
+            error = error.get("caused_by")
+        return cls(status, kind, ": ".join(dict.fromkeys(reasons)) or str(error or f"status {status}"))
+
+
+class FaultError(TryAgainError):
+    """The server answered that it does not do what was asked for.
+
+    Attributes:
+        fault: What it said.
+    """
+
+    def __init__(self, what: str, fault: Fault, advice: str = "") -> None:
+        """Names the server, and says what to do."""
+        super().__init__("; ".join(filter(None, (f"{what}: {fault.text}", advice))))
+        self.fault = fault
+
+
+class AccessFaultError(FaultError, AccessDeniedError):
+    """The server answered that it does not let its user in, or not do it."""
+
+
+class OpenSearchClient:
+    """Asks one server, or what stands before several."""
+
+    def __init__(self, settings: ReadStoreSettings) -> None:
+        """Connects nothing yet.
+
+        Raises:
+            ConfigurationError: Not a URL of OpenSearch.
+        """
+        try:
+            parts = urlsplit(settings.url)
+            scheme = SCHEME.fullmatch(parts.scheme)
+            host, port = parts.hostname, parts.port or PORT
+        except ValueError:  # the port is no number, or the brackets of an address do not match
+            scheme, host, port = None, None, PORT
+        if scheme is None or not host or parts.query or parts.fragment or has_late_at(settings.url):
+            # Not shown: a part of the password may stand where the port should.
+            raise ConfigurationError(
+                [
+                    f"{settings.section}.url: expected opensearch+https://USER@HOST:PORT (opensearch+http:// without TLS); "
+                    "/ # ? @ in a password are written as %2F %23 %3F %40"
+                ]
+            )
+        self._settings = settings
+        self._host = {"host": host, "port": port, "url_prefix": parts.path.strip("/")}
+        self._has_tls = scheme[1] == "https"
+        self._user, self._password = (None if part is None else unquote(part) for part in (parts.username, parts.password))
+        self._client: AsyncOpenSearch | None = None
+        self.what = f"read store {settings.name} {redacted(settings.url)}"
+        """How it is called in messages."""
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        given: Mapping[str, str | int] | None = None,
+        *,
+        seconds: float | None = None,
+    ) -> dict[str, Any]:
+        """Sends one request; what the server answered.
+
+        Args:
+            method: As of HTTP.
+            path: Already quoted where that is needed.
+            body: JSON as bytes, or what becomes JSON.
+            given: What stands behind the question mark.
+            seconds: How long it may take; None: the ``timeout`` of the settings.
+
+        Raises:
+            FaultError: The server answered with an error; an AccessFaultError where it refuses credentials or a right.
+            TooSlowError: It took too long: what was asked for may have been done or not.
+            TryAgainError: It is away; likewise.
+            ConfigurationError: A password or authority cannot be read.
+        """
+        if self._client is None:
+            self._client = self._opened()
+        parameters = {**(given or {}), "request_timeout": seconds or self._settings.timeout_ms / 1000}
+        try:
+            answer = await self._client.transport.perform_request(method, path, params=parameters, body=body)
+        except NoConnectionError as error:
+            fault = TooSlowError if isinstance(error, ConnectionTimeout) else TryAgainError
+            raise fault(f"{self.what}: {_text(error)}") from error
+        except TransportError as error:
+            if isinstance(error, (AuthenticationException, AuthorizationException)):
+                await self.close()  # the password is read again: it may have been changed
+            raise self.fault_error(_fault(error)) from error
+        except OpenSearchException as error:
+            raise TryAgainError(f"{self.what}: its answer is no JSON") from error
+        return answer if isinstance(answer, dict) else {}
+
+    def fault_error(self, fault: Fault) -> FaultError:
+        """What to raise for a fault of a request or of one document."""
+        section = self._settings.section
+        # A block of an index is a 403 of another kind: whoever put it takes it away.
+        if fault.status == HTTPStatus.FORBIDDEN and fault.kind in ("", "security_exception"):
+            advice = f"grant it to the user in {section}.url"
+        elif fault.status == HTTPStatus.UNAUTHORIZED:
+            advice = f"look at the user in {section}.url and the password in {section}.password_file"
+        else:
+            return FaultError(self.what, fault)
+        return AccessFaultError(self.what, fault, advice)
+
+    async def found(self, path: str) -> dict[str, Any] | None:
+        """What stands there; None: nothing does."""
+        try:
+            return await self.ask("GET", path)
+        except FaultError as error:
+            if error.fault.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+
+    async def close(self) -> None:
+        """Ends all connections at once. A later call opens new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    def _opened(self) -> AsyncOpenSearch:
+        settings, given = self._settings, dict[str, Any]()
+        password = settings.password if settings.password_file is not None else self._password
+        if self._user is not None:
+            given["http_auth"] = (self._user, password or "")
+        if self._has_tls:
+            cafile = settings.ssl_cafile
+            given["ssl_context"] = trusting(cafile, f"{settings.section}.ssl_cafile") if cafile else ssl.create_default_context()
+        # What fails is repeated by those who ask: they know how long to wait, and for what.
+        return AsyncOpenSearch(hosts=[self._host], use_ssl=self._has_tls, max_retries=0, **given)
+
+
+def _fault(error: TransportError) -> Fault:
+    info, status = error.info, int(error.status_code)
+    if isinstance(info, dict) and isinstance(info.get("error"), dict):
+        return Fault.of(status, info["error"])
+    return Fault(status, "", HTTPStatus(status).phrase if status in list(HTTPStatus) else f"status {status}")
+
+
+def _text(error: NoConnectionError) -> str:
+    if isinstance(error, ConnectionTimeout):
+        return "no answer in time"
+    if isinstance(error, SSLError):
+        return f"no TLS: {error.error}"
+    return str(error.error or error)

@@ -1,0 +1,236 @@
+"""The two shapes of documents in OpenSearch, and what a batch asks of them (pure).
+
+``cells``: a document for each (fold, group_key, name). ``groups``: a document for each (fold, group_key), a field for each name.
+What decides about a document is a script that the server keeps, see ``painless/``: it is read, judged and written in one step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from importlib.resources import files
+from math import isfinite
+from types import MappingProxyType
+from typing import Any, Final
+
+import orjson
+
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Value
+from streams_app.read_store.core.store import Repair
+from streams_app.read_store.core.values import integer_fault, json_text, surrogate_fault
+
+MOST_ID_BYTES: Final = 512
+MOST_KEY_BYTES: Final = 32_766
+"""A longer keyword is not taken."""
+
+MOST_DEPTH: Final = 300
+"""Of lists within lists; a value has less than 255."""
+
+_MOST_DIGITS: Final = 300
+
+# What stands in an object that is not looked into is kept whatever it is, and no two documents disagree about its type.
+_KEPT: Final = {"type": "object", "enabled": False}
+_KEYWORD: Final = {"type": "keyword"}
+_LONG: Final = {"type": "long"}
+_DOUBLE: Final = {"type": "double", "ignore_malformed": True}
+_TEXT: Final = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
+
+_CELLS: Final = {
+    "fold": _KEYWORD, "group_key": _KEYWORD, "name": _KEYWORD, "value": _KEPT, "number": _DOUBLE, "text": _TEXT,
+    "version": _LONG, "updated_ms": _LONG, "counts": _KEPT,
+}  # fmt: skip
+_GROUPS: Final = {
+    "fold": _KEYWORD, "group_key": _KEYWORD, "other": _KEPT, "versions": _KEPT, "guarded": _LONG, "updated_ms": _LONG,
+    "counts": _KEPT,
+}  # fmt: skip
+
+# A field has the type of the first value that is seen of it. Each of these types takes whatever a later value is; what it cannot
+# index it leaves out of the index, never out of the document.
+_BY_VALUE: Final = [
+    {f"streams_app_{kind}": {"match_mapping_type": kind, "mapping": mapping}}
+    for kind, mapping in (("long", _DOUBLE), ("double", _DOUBLE), ("boolean", _TEXT), ("string", _TEXT))
+]
+
+PROGRESS: Final = {
+    "dynamic": False, "properties": {"topic": _KEYWORD, "partition": _LONG, "next_offset": _LONG, "updated_ms": _LONG},
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRequest:
+    """What is asked of one document.
+
+    Attributes:
+        id: Of the document.
+        changes: What it is about.
+        body: Two lines of a bulk request.
+        more: What a repair tells the script beside the changes.
+    """
+
+    id: str
+    changes: tuple[CellChange, ...]
+    body: bytes
+    more: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How documents look.
+
+    Attributes:
+        name: As in the settings.
+        columns: Name → field, for groups; empty: every name is the field of its name, where that can be one.
+    """
+
+    name: str
+    columns: Mapping[str, str]
+
+    @property
+    def mapping(self) -> dict[str, Any]:
+        """Fields and their types."""
+        meta = {"streams_app": {"shape": self.name}}
+        if self.name == "cells":
+            return {"_meta": meta, "dynamic": False, "properties": _CELLS}
+        return {
+            "_meta": meta, "dynamic": True, "date_detection": False, "numeric_detection": False,
+            "dynamic_templates": _BY_VALUE, "properties": _GROUPS,
+        }  # fmt: skip
+
+    @property
+    def script(self) -> str:
+        """Painless."""
+        return _script(self.name)
+
+    @property
+    def script_name(self) -> str:
+        """It tells the text, so that workers of two releases do not take each other's script away."""
+        return _script_name(self.name)
+
+    def items(self, changes: Sequence[CellChange], now_ms: int) -> list[DocumentRequest]:
+        """A batch, an item for each document."""
+        if self.name == "cells":
+            return [self._cell(change, now_ms) for change in changes]
+        groups: dict[tuple[str, str], list[CellChange]] = {}
+        for change in changes:
+            groups.setdefault((change.cell.fold, change.cell.group_key), []).append(change)
+        return [self._group(each, now_ms) for each in groups.values()]
+
+    def apart(self, items: Sequence[DocumentRequest], now_ms: int) -> list[DocumentRequest]:
+        """The same, a name at a time and no value in a field of its own; empty: these documents know no such fields."""
+        if self.name == "cells":
+            return []
+        return [self._group([change], now_ms, item.more, is_apart=True) for item in items for change in item.changes]
+
+    def probe(self) -> DocumentRequest:
+        """An update that does nothing to a document that is never there."""
+        return self._item("probe", (), {"names": {}})
+
+    def refusal(self, change: CellChange) -> str | None:
+        """Why no document can hold a change; None: one can."""
+        for text in change.cell:
+            if fault := surrogate_fault(text):
+                return f"group or name {fault}"
+            if (size := len(text.encode())) > MOST_KEY_BYTES:
+                return f"group or name has {size} bytes, {MOST_KEY_BYTES} are possible"
+        if self.columns and change.cell.name not in self.columns:
+            return "the name has no column"
+        value = change.value
+        if isinstance(value, (float, Decimal)) and not isfinite(float(value)):
+            return "the value is not a finite number"
+        fault = surrogate_fault(value) if isinstance(value, str) else integer_fault(value)
+        return f"the value {fault}" if fault else None
+
+    def repairs(self, repairs: Sequence[Repair], now_ms: int) -> list[DocumentRequest]:
+        """What is to be written where a cell is as it was found, whatever its version."""
+        if self.name == "cells":
+            return [self._cell(change, now_ms, {"found": found}) for change, found in repairs]
+        groups: dict[str, list[Repair]] = {}
+        for repair in repairs:
+            groups.setdefault(self.document(repair.change.cell), []).append(repair)
+        return [
+            self._group(
+                [repair.change for repair in each], now_ms, {"found": {repair.change.cell.name: repair.found for repair in each}}
+            )
+            for each in groups.values()
+        ]
+
+    def document(self, cell: Cell) -> str:
+        """Id of the document a cell stands in."""
+        return document_id(cell if self.name == "cells" else cell[:2])
+
+    def field(self, name: str) -> str | None:
+        """The field of a name; None: it can have none."""
+        return self.columns.get(name) or (name if is_field(name) else None)
+
+    def _cell(self, change: CellChange, now_ms: int, more: Mapping[str, Any] = MappingProxyType({})) -> DocumentRequest:
+        cell, value = change.cell, change.value
+        text = _json(value)
+        is_number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+        is_text = isinstance(value, (str, bytes, bool)) and not isinstance(value, JsonText)
+        given = {
+            "fold": cell.fold, "group_key": cell.group_key, "name": cell.name, "value": text,
+            "number": text if is_number else None, "text": text if is_text else None, "version": change.version,
+            "now_ms": now_ms,
+        }  # fmt: skip
+        return self._item(self.document(cell), (change,), given, more)
+
+    def _group(
+        self, changes: Sequence[CellChange], now_ms: int, more: Mapping[str, Any] = MappingProxyType({}), *, is_apart: bool = False
+    ) -> DocumentRequest:
+        fold, group_key, _ = changes[0].cell
+        names = {}
+        for change in changes:
+            name, value = change.cell.name, change.value
+            field = self.field(name)
+            is_in_field = field is not None and not is_apart and not isinstance(value, JsonText)
+            names[name] = [change.version, _json(value), field, is_in_field]
+        given = {"fold": fold, "group_key": group_key, "names": names, "now_ms": now_ms}
+        return self._item(self.document(changes[0].cell), tuple(changes), given, more)
+
+    def _item(
+        self,
+        document: str,
+        changes: tuple[CellChange, ...],
+        given: Mapping[str, Any],
+        more: Mapping[str, Any] = MappingProxyType({}),
+    ) -> DocumentRequest:
+        update = {"update": {"_id": document, "retry_on_conflict": 5}}
+        script = {"id": self.script_name, "params": {**given, **more}}
+        body = {"scripted_upsert": True, "upsert": {}, "script": script, "_source": ["counts"]}
+        return DocumentRequest(document, changes, orjson.dumps(update) + b"\n" + orjson.dumps(body) + b"\n", more)
+
+
+def document_id(parts: Sequence[str | int]) -> str:
+    """The same for the same parts, and another one for others: their JSON, or its hash where that is too long to be an id."""
+    text = orjson.dumps(list(parts))
+    return text.decode() if len(text) <= MOST_ID_BYTES else f"sha256:{hashlib.sha256(text).hexdigest()}"
+
+
+def is_field(name: str) -> bool:
+    """Whether a name can be a field of a document: one with a dot would be two, and some are taken."""
+    return name.strip() != "" and "." not in name and not name.startswith("_") and name not in _GROUPS
+
+
+@cache
+def _script(shape: str) -> str:
+    return files(__package__).joinpath("painless", f"{shape}.painless").read_text("utf-8")
+
+
+@cache
+def _script_name(shape: str) -> str:
+    return f"streams-app-{shape}-{hashlib.sha256(_script(shape).encode()).hexdigest()[:12]}"
+
+
+def value_json(value: Value) -> bytes:
+    """As JSON; a decimal fraction is the nearest double, as the server would make it one."""
+    if isinstance(value, Decimal):
+        is_whole = value == value.to_integral_value() and value.adjusted() < _MOST_DIGITS
+        value = int(value) if is_whole else float(value)
+    return (json_text(value) or "null").encode()
+
+
+def _json(value: Value) -> orjson.Fragment:
+    return orjson.Fragment(value_json(value))

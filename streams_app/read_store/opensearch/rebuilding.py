@@ -1,0 +1,125 @@
+"""The switch of a rebuilt store in OpenSearch: aliases get other indices in one step of the cluster.
+
+The new indices have the next number and the aliases of the new store until the switch. Meanwhile the indices in use are blocked for
+writing for the moment of the switch, so that nothing is acknowledged by an index that nobody will look at; workers try again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+from streams_app.delivery.batch import TP
+from streams_app.read_store.core.rebuilding import NEW, OWNER, Owning, behind
+from streams_app.read_store.core.store import ReadStore
+from streams_app.read_store.opensearch.connection import OpenSearchClient
+from streams_app.read_store.opensearch.documents import Shape, document_id
+from streams_app.read_store.opensearch.indices import PARTS, Action, Indices, WriteBlock, write_alias
+from streams_app.read_store.opensearch.store import OpenSearchStore
+from streams_app.settings import ReadStoreSettings
+
+T = TypeVar("T")
+
+SUFFIXES: Final = (*PARTS, write_alias("", "cells"), write_alias("", "groups"))
+"""What the aliases of a store end with."""
+
+
+class OpenSearchRebuilding:
+    """See :class:`streams_app.read_store.core.rebuilding.Rebuilding`."""
+
+    def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
+        """Connects nothing yet.
+
+        Args:
+            declared: The store in use.
+            store: The new one.
+        """
+        self._table = declared.table
+        self._old, self._new = OpenSearchStore(declared), store
+        self._owning = Owning(declared.table, store)
+        self._client = OpenSearchClient(declared)
+        shape = Shape(declared.shape, declared.columns)
+        self._block = WriteBlock(self._client, declared.table)
+        self._indices = Indices(self._client, declared.table, shape, declared.section)
+
+    async def prepare(self) -> list[str]:
+        """Removes indices without an alias and those of a rebuild that did not end, and makes new ones."""
+        await self._indices.initialise(is_rebuild=True)
+        await self._block.remove()  # a rebuild that was killed in the moment of its switch has left it
+        found = await self._indices.reshape()
+        own = {f"{self._table}{NEW}{suffix}" for suffix in SUFFIXES}
+        # Looked at before any is removed: an index never has the name of one that another rebuild is about to switch.
+        numbered = {part: await self._numbered(part) for part in PARTS}
+        for part, indices in numbered.items():
+            used = await self._client.ask("GET", f"/_alias/{self._table}{part}")
+            for index in sorted(index for index in indices.keys() - used.keys() if indices[index]["aliases"].keys() <= own):
+                await self._client.ask("DELETE", f"/{index}")
+                found.append(f"removed index {index}, which a former rebuild has left")
+        for part, indices in numbered.items():
+            number = int(max(indices, default=f"{self._table}{part}-0").rpartition("-")[2]) + 1
+            await self._indices.make(f"{self._table}{part}", f"{self._table}{part}-{number:06d}", f"{self._table}{NEW}{part}")
+        await self._owning.take()
+        return found
+
+    async def switch(self, beyond: Collection[TP]) -> Collection[TP]:
+        """Gives the new indices the aliases of the others, unless they are behind."""
+        if await self._client.found(f"/_alias/{self._table}{NEW}-progress") is None:
+            self._owning.check(None)
+            await self._disown()
+            return set()
+        await self._block.put()
+        try:
+            # In this order: an index that another rebuild removes after this fails the switch, as it is named there.
+            actions = [action for part in PARTS for action in await self._actions(part)]
+            actions += await self._block.ending()
+            new = await self._new.progress()
+            self._owning.check(new)
+            left = behind(await self._old.progress(), new, beyond)
+            if not left:
+                self._owning.switching()
+                await self._client.ask("POST", "/_aliases", {"actions": actions})
+                await self._disown()
+        finally:
+            await self._block.remove()
+        return left
+
+    async def holding(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Workers wait for the block to go."""
+        await self._block.put()
+        try:
+            return await function()
+        finally:
+            await self._block.remove()
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        await self._old.close()
+        await self._client.close()
+
+    async def _disown(self) -> None:
+        """The mark is of no partition, so whoever reads the progress before it is gone passes it over."""
+        path = f"/{self._table}-progress/_doc/{quote(document_id(OWNER), safe='')}"
+        if await self._client.found(path) is not None:
+            await self._client.ask("DELETE", path)
+
+    async def _numbered(self, part: str) -> dict[str, Any]:
+        """Indices of a part of the store with their aliases; others whose names begin in the same way are left out."""
+        found = await self._client.ask("GET", f"/{self._table}{part}-0*/_alias")
+        return {index: told for index, told in found.items() if re.fullmatch(rf"{self._table}{part}-[0-9]{{6}}", index)}
+
+    async def _actions(self, part: str) -> list[Action]:
+        """Takes the aliases of the index in use away, and gives their names to those of the new one."""
+        alias, new = f"{self._table}{part}", f"{self._table}{NEW}{part}"
+        used, fresh = await self._client.ask("GET", f"/{alias}/_alias"), await self._client.ask("GET", f"/{new}/_alias")
+        own = {f"{self._table}{suffix}" for suffix in SUFFIXES}
+        remove = [(index, name) for index, told in used.items() for name in told["aliases"] if name in own]
+        moved = [
+            (index, name, name.removeprefix(f"{self._table}{NEW}")) for index, told in fresh.items() for name in told["aliases"]
+        ]
+        return [
+            *({"remove": {"index": index, "alias": name}} for index, name in remove),
+            *({"remove": {"index": index, "alias": name}} for index, name, _ in moved),
+            *({"add": {"index": index, "alias": f"{self._table}{suffix}"}} for index, _, suffix in moved),
+        ]

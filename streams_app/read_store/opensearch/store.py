@@ -1,0 +1,375 @@
+"""The read store in OpenSearch: a document for each cell, or one for each group.
+
+A batch is one ``_bulk`` request. Each of its items names a script that the server keeps: the document is written only where the
+version is newer, whoever writes meanwhile. OpenSearch has no transactions, so the progress is written once the whole batch is
+acknowledged; whatever comes between is sent again, and finds its own versions.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote
+
+from streams_app.delivery.batch import TP
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored, Value
+from streams_app.read_store.core.store import Counts, NotStorableError, ProgressError, ProgressStep, Repair
+from streams_app.read_store.core.values import possible, surrogate_fault
+from streams_app.read_store.opensearch.bulk import BulkOutcome, write
+from streams_app.read_store.opensearch.connection import LONG_SECONDS, Fault, FaultError, OpenSearchClient
+from streams_app.read_store.opensearch.documents import DocumentRequest, Shape, document_id, value_json
+from streams_app.read_store.opensearch.indices import Indices, WriteBlock, write_alias
+from streams_app.settings import ReadStoreSettings
+
+logger = logging.getLogger(__name__)
+
+INDEX_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
+MOST_PARTITIONS: Final = 10_000
+
+SWITCH_MS: Final = 30_000
+"""A rebuild blocks the indices for its switch, and never for so long; one that is frozen meanwhile has to switch again."""
+BLOCKED: Final = "cluster_block_exception"
+
+LOWER: Final = {
+    "cells": "ctx._source.version = -1",
+    "groups": "for (entry in ctx._source.versions.entrySet()) { entry.setValue(-1); } ctx._source.guarded = 0",
+}
+_ALIAS: Final = {"require_alias": "true"}
+"""An index of that name that nobody has prepared would be made by the first document."""
+_WHOLE: Final = {"allow_partial_search_results": "false"}
+GUARDED: Final = {"cells": "version", "groups": "guarded"}
+
+CELLS_A_GROUP: Final = 50
+"""A page has fewer groups than cells: a document of a group has several."""
+
+PAGE: Final = 1_000
+"""Names of one group asked for at once."""
+
+_SORT: Final = {"cells": ("group_key", "name"), "groups": ("group_key",)}
+
+_HIDDEN: Final = ["counts", "number", "text"]
+
+
+class OpenSearchStore:
+    """See :class:`streams_app.read_store.core.store.ReadStore`; how it is read back stands in ``opensearch_back``."""
+
+    def __init__(self, settings: ReadStoreSettings) -> None:
+        """Connects nothing yet.
+
+        Raises:
+            ConfigurationError: A URL or a table that cannot be used.
+        """
+        if INDEX_NAME.fullmatch(settings.table) is None:
+            raise ConfigurationError(
+                [f"{settings.section}.table: '{settings.table}' is no name of an index (a-z, 0-9 and _, a letter first)"]
+            )
+        self._name = settings.name
+        self._table = settings.table
+        self._progress = f"{settings.table}-progress"
+        self._written = write_alias(settings.table, settings.shape)
+        self._shape = Shape(settings.shape, settings.columns)
+        self._client = OpenSearchClient(settings)
+        self._indices = Indices(self._client, settings.table, self._shape, settings.section)
+        self._block = WriteBlock(self._client, settings.table)
+        self._blocked_since_ms: int | None = None
+        self._tried: tuple[ProgressStep | None, Counter[str]] = (None, Counter())
+
+    async def initialise(self) -> list[str]:
+        """Creates script, template and indices where they are missing.
+
+        Raises:
+            ConfigurationError: An index of that name is not of this store.
+            TryAgainError: The server is away, or does not let us.
+        """
+        done = await self._indices.initialise()
+        if await self._block.lift():
+            done.append("lifted the block of a rebuild that did not end")
+        return done
+
+    async def missing(self) -> list[str]:
+        """What is not there as it should be."""
+        return await self._indices.missing()
+
+    async def probe(self) -> None:
+        """Asks for an update that changes nothing, in both indices: blocks, rights, aliases and the script are looked at for it."""
+        item = self._shape.probe()
+        outcome = await self._write([item])
+        for _, fault in (*outcome.refused, *outcome.delayed):
+            raise self._away(fault)
+        # Of a document that is never there: in the end nothing is written.
+        nothing = {"scripted_upsert": True, "upsert": {}, "script": {"source": "ctx.op = 'none'"}}
+        await self._ask("POST", f"/{self._progress}/_update/{quote(item.id, safe='')}", nothing, _ALIAS)
+
+    async def progress(self) -> dict[TP, int]:
+        """The offset to go on with, for each partition ever synced."""
+        await self._ask("POST", f"/{self._progress}/_refresh")
+        found = await self._ask("POST", f"/{self._progress}/_search", {"size": MOST_PARTITIONS}, _WHOLE)
+        rows = [hit["_source"] for hit in found["hits"]["hits"]]
+        return {TP(row["topic"], row["partition"]): row["next_offset"] for row in rows}
+
+    async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
+        """Merges changes, then notes the progress.
+
+        Documents are written before the progress is: what is sent again after a fault in between changes nothing. A block that
+        outlasts every switch is looked into: the rebuild that has put it may be dead.
+        """
+        try:
+            counts = await self._applied(changes, step, now_ms)
+        except FaultError as error:
+            if error.fault.kind == BLOCKED:
+                await self._lift(now_ms)
+            raise
+        self._blocked_since_ms = None
+        return counts
+
+    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
+        """A page of the cells of a fold; the first one looks at all that was written before it."""
+        keys = _SORT[self._shape.name]
+        body: dict[str, Any] = {
+            "size": limit if self._shape.name == "cells" else max(1, limit // CELLS_A_GROUP),
+            "query": {"term": {"fold": fold}}, "sort": list(keys), "_source": {"excludes": _HIDDEN},
+        }  # fmt: skip
+        if after is None:
+            await self._client.ask("POST", f"/{self._table}/_refresh")
+        else:
+            body["search_after"] = [getattr(after, key) for key in keys]
+        return [one for hit in await self._hits(body) for one in self._of(hit["_source"])]
+
+    async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+        """What the store holds of some cells, in this moment."""
+        ids = list(dict.fromkeys(self._shape.document(cell) for cell in possible(cells, surrogate_fault)))
+        if not ids:
+            return {}
+        body = {"docs": [{"_id": each, "_source": {"exclude": _HIDDEN}} for each in ids]}
+        found = await self._client.ask("POST", f"/{self._table}/_mget", body)
+        if failed := [doc["error"] for doc in found["docs"] if "error" in doc]:
+            raise TryAgainError(f"{self._client.what}: {failed[0].get('reason')}")
+        known = {cell: stored for doc in found["docs"] if doc["found"] for cell, stored in self._of(doc["_source"])}
+        return {cell: known[cell] for cell in cells if cell in known}
+
+    async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
+        """The cells of some groups, those that were written just now among them."""
+        await self._client.ask("POST", f"/{self._table}/_refresh")
+        return [cell for group in possible(groups, surrogate_fault) for cell in await self._names_of(*group)]
+
+    async def _applied(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
+        index, condition, found = await self._place(step)
+        outcome = await self._write(self._shape.items(changes, now_ms))
+        if outcome.refused:
+            await self._look_again(outcome, now_ms)
+        counts = self._counted(step, outcome)
+        if outcome.delayed:
+            raise self._away(outcome.delayed[0][1])
+        if outcome.refused:
+            raise NotStorableError(refused_cells(outcome))
+        if found != step.to:
+            await self._note(step, index, condition, now_ms)
+        self._tried = (None, Counter())
+        return counts
+
+    async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
+        """Sets the progress of a partition whatever it is."""
+        await self._ask("PUT", _document(self._progress, tp), _progress(tp, offset, now_ms), _ALIAS)
+
+    def refusal(self, change: CellChange) -> str | None:
+        """Text that is no Unicode, what is no number, groups and names that are too long."""
+        return self._shape.refusal(change)
+
+    async def guarded(self, fold: str) -> int | None:
+        """Values of a fold that refuse an older version; None: the indices are not there."""
+        if await self.missing():
+            return None
+        await self._ask("POST", f"/{self._table}/_refresh")
+        field = GUARDED[self._shape.name]
+        body = {
+            "size": 0, "query": _of(fold), "track_total_hits": True,
+            "aggs": {"guarded": {"sum": {"field": field}}, "newer": {"filter": {"range": {field: {"gte": 0}}}}},
+        }  # fmt: skip
+        found = await self._ask("POST", f"/{self._table}/_search", body, _WHOLE)
+        counted = found["aggregations"]
+        return int(counted["newer"]["doc_count"] if field == "version" else counted["guarded"]["value"])
+
+    async def lower(self, fold: str) -> None:
+        """Makes every value of a fold accept any version."""
+        await self._ask("POST", f"/{self._table}/_refresh")
+        body = {"query": _of(fold), "script": {"source": LOWER[self._shape.name]}}
+        await self._ask("POST", f"/{self._table}/_update_by_query", body, {"refresh": "true"}, seconds=LONG_SECONDS)
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        await self._client.close()
+
+    async def _place(self, step: ProgressStep) -> tuple[str, dict[str, str | int], int | None]:
+        """The index of the progress of a partition, what must be true of its document when it is written, and where it stands.
+
+        The progress is written to the index that it was read from, not to the alias: another index may have taken its place
+        meanwhile, one that has not got what was written just now.
+
+        Raises:
+            ProgressError: It stands elsewhere.
+        """
+        found: dict[str, Any] | None
+        try:
+            found = await self._ask("GET", _document(self._progress, step.tp))
+        except FaultError as error:
+            if error.fault.status != HTTPStatus.NOT_FOUND or error.fault.kind:
+                raise
+            found = None  # the index is there, the document is not
+        offset = None if found is None else found["_source"]["next_offset"]
+        if offset not in (step.after, step.to):
+            raise ProgressError(self._client.what, step.tp, offset, step.after)
+        if found is None:
+            return self._progress, {"require_alias": "true", "op_type": "create"}, offset
+        return found["_index"], {"if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}, offset
+
+    async def _note(self, step: ProgressStep, index: str, condition: Mapping[str, str | int], now_ms: int) -> None:
+        body = _progress(step.tp, step.to, now_ms)
+        try:
+            await self._ask("PUT", _document(index, step.tp), body, condition)
+        except FaultError as error:
+            if error.fault.status != HTTPStatus.CONFLICT:
+                raise
+            raise ProgressError(self._client.what, step.tp, None, step.after) from error
+
+    async def _lift(self, now_ms: int) -> None:
+        if self._blocked_since_ms is None:
+            self._blocked_since_ms = now_ms
+        if now_ms - self._blocked_since_ms >= SWITCH_MS and await self._block.lift():
+            logger.warning("lifted the block of a rebuild that did not end store=%s table=%s", self._name, self._table)
+
+    async def _write(self, items: Sequence[DocumentRequest]) -> BulkOutcome:
+        try:
+            return await write(self._client, self._written, items)
+        except FaultError as error:
+            raise self._away(error.fault) from error
+
+    async def _look_again(self, outcome: BulkOutcome, now_ms: int) -> None:
+        """Finds out whether the store or the documents are at fault, and keeps of the latter what can be kept.
+
+        Without its script or with an alias of two indices the server says of every document that it is a bad request. A name that
+        can have no field, as the index has as many as it may or another type for it, stands where fields are no matter.
+
+        Raises:
+            TryAgainError: The store is not as it should be.
+        """
+        await self.probe()
+        apart = self._shape.apart([item for item, _ in outcome.refused], now_ms)
+        if apart:
+            again = await self._write(apart)
+            outcome.taken += again.taken
+            outcome.refused = again.refused
+            outcome.delayed += again.delayed
+
+    def _counted(self, step: ProgressStep, outcome: BulkOutcome) -> Counts:
+        """What was written; what a try before this one has written of the same step is found unchanged now."""
+        tried, before = self._tried
+        noted = Counter(before if tried == step else {})
+        left = noted.copy()
+        total = [0, 0, 0]
+        for item, (written, stale, unchanged) in outcome.taken:
+            known = min(left[item.id], unchanged)
+            left[item.id] -= known
+            noted[item.id] += written
+            total = [total[0] + written + known, total[1] + stale, total[2] + unchanged - known]
+        self._tried = (step, noted)
+        return Counts(*total)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        given: Mapping[str, str | int] | None = None,
+        *,
+        seconds: float | None = None,
+    ) -> dict[str, Any]:
+        try:
+            return await self._client.ask(method, path, body, given, seconds=seconds)
+        except FaultError as error:
+            if error.fault.kind == "index_not_found_exception":
+                raise self._away(error.fault) from error
+            raise
+
+    def _away(self, fault: Fault) -> FaultError:
+        """Says how to make what is not there."""
+        is_missing = fault.status == HTTPStatus.NOT_FOUND or "unable to find script" in fault.text
+        init = f"; run `streams-app read-store init --store {self._name}`" if is_missing else ""
+        return self._client.fault_error(replace(fault, text=f"{fault.text}{init}"))
+
+    async def _names_of(self, fold: str, group_key: str) -> list[Cell]:
+        body: dict[str, Any] = {
+            "size": PAGE, "query": {"bool": {"filter": [{"term": {"fold": fold}}, {"term": {"group_key": group_key}}]}},
+            "sort": list(_SORT[self._shape.name]), "_source": {"excludes": _HIDDEN},
+        }  # fmt: skip
+        found: list[Cell] = []
+        while hits := await self._hits(body):
+            found += [cell for hit in hits for cell, _ in self._of(hit["_source"])]
+            body["search_after"] = hits[-1]["sort"]
+        return found
+
+    async def _hits(self, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+        found = await self._client.ask("POST", f"/{self._table}/_search", body, {"allow_partial_search_results": "false"})
+        hits: list[dict[str, Any]] = found["hits"]["hits"]
+        return hits
+
+    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
+        """The same changes with values as the server would hold them."""
+        return [replace(change, value=_value(json.loads(value_json(change.value)))) for change in changes]
+
+    async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
+        """Writes cells that are still as they were found; a document at a time is one step, not the whole."""
+        if is_trial:
+            return 0
+        outcome = await self._write(self._shape.repairs(repairs, now_ms))
+        if outcome.refused:
+            await self._look_again(outcome, now_ms)
+        for _, fault in outcome.delayed:
+            raise self._away(fault)
+        written = sum(written for _, (written, _, _) in outcome.taken)
+        if outcome.refused:
+            raise NotStorableError(refused_cells(outcome), written)
+        return written
+
+    def _of(self, source: Mapping[str, Any]) -> Iterator[tuple[Cell, Stored]]:
+        """The cells of a document."""
+        fold, group_key = source["fold"], source["group_key"]
+        if self._shape.name == "cells":
+            yield Cell(fold, group_key, source["name"]), Stored(source["version"], _value(source.get("value")))
+            return
+        other = source.get("other", {})
+        for name, version in sorted(source["versions"].items()):
+            field = self._shape.field(name)
+            value = source[field] if field is not None and field in source else other.get(name)
+            yield Cell(fold, group_key, name), Stored(version, _value(value))
+
+
+def refused_cells(outcome: BulkOutcome) -> dict[Cell, str]:
+    """Cells that can never be held, with the reason (pure)."""
+    return {change.cell: fault.text for item, fault in outcome.refused for change in item.changes}
+
+
+def _document(index: str, tp: TP) -> str:
+    return f"/{index}/_doc/{quote(document_id((tp.topic, tp.partition)), safe='')}"
+
+
+def _progress(tp: TP, offset: int, now_ms: int) -> dict[str, str | int]:
+    return {"topic": tp.topic, "partition": tp.partition, "next_offset": offset, "updated_ms": now_ms}
+
+
+def _of(fold: str) -> dict[str, Any]:
+    return {"term": {"fold": fold}}
+
+
+def _value(value: Any) -> Value:
+    """Of two values that say the same one is like the other."""
+    if isinstance(value, (dict, list)):
+        return JsonText(json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")))
+    found: Value = value
+    return found

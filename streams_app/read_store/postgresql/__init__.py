@@ -1,0 +1,29 @@
+"""A read store in PostgreSQL, and PostgreSQL as a source of values. The driver is asyncpg."""
+
+from __future__ import annotations
+
+from streams_app.read_store.core.rebuilding import Rebuilding
+from streams_app.read_store.core.source import ValueSource
+from streams_app.read_store.core.store import ReadableStore
+from streams_app.read_store.postgresql.groups import PostgresGroupStore
+from streams_app.read_store.postgresql.rebuilding import PostgresRebuilding
+from streams_app.read_store.postgresql.source import PostgresSource
+from streams_app.read_store.postgresql.store import PostgresStore
+from streams_app.settings import ReadStoreSettings
+
+
+def open_store(declared: ReadStoreSettings) -> ReadableStore:
+    """Return the store, see :meth:`.registry.Database.open_store`."""
+    return PostgresStore(declared) if declared.shape == "cells" else PostgresGroupStore(declared)
+
+
+def open_rebuilding(declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
+    """Return the rebuilding, see :meth:`.registry.Database.open_rebuilding`."""
+    return PostgresRebuilding(declared, new)
+
+
+def open_source(declared: ReadStoreSettings) -> ValueSource:
+    """Return the source, see :meth:`.registry.Database.open_source`."""
+    assert declared.source_url is not None  # the settings were checked
+    assert declared.sql is not None
+    return PostgresSource(declared.source_url, declared.sql, declared)

@@ -1,0 +1,201 @@
+"""A few connections to a PostgreSQL, made when they are needed and made again after a fault.
+
+Whatever goes wrong is a :class:`~streams_app.errors.TryAgainError` that names the server, without its credentials; where it refuses
+credentials or a right, an :class:`~streams_app.read_store.core.errors.AccessDeniedError` that says what to do. A statement ends
+at its time-out on the server's side; where the server does not answer at all, a little later on ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import asyncpg
+
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.core.errors import AccessDeniedError, TooSlowError
+from streams_app.read_store.core.values import json_value
+from streams_app.settings import ReadStoreSettings, has_late_at, redacted
+from streams_app.tls import trusting
+
+T = TypeVar("T")
+
+Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+
+MOST_CONNECTIONS: Final = 2
+"""A store takes one batch after the other; the second is for whoever looks at it meanwhile."""
+
+GRACE_SECONDS: Final = 2.0
+"""So much longer than the server we wait ourselves."""
+
+LONG_SECONDS: Final = 3600.0
+FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile")
+"""Parameters of a URL that name a file."""
+
+FAULTS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+
+
+class PostgresPool:
+    """Runs functions of a connection, each call by itself.
+
+    Attributes:
+        what: Store or source with its URL, without credentials, for messages.
+    """
+
+    def __init__(self, url: str, settings: ReadStoreSettings, what: str, *, is_source: bool = False) -> None:
+        """Connects nothing yet.
+
+        Args:
+            url: ``postgresql://...``, of the store or of its source.
+            settings: Of the store.
+            what: What it is, for messages.
+            is_source: It is only read.
+
+        Raises:
+            ConfigurationError: Not a URL of PostgreSQL.
+        """
+        if has_late_at(url) or not _is_url(url):
+            # Not shown: a part of the password may stand where the port should.
+            setting = f"{settings.section}.{'source_url' if is_source else 'url'}"
+            raise ConfigurationError(
+                [f"{setting}: expected postgresql://USER@HOST:PORT/DATABASE; / # ? @ in a password are written as %2F %23 %3F %40"]
+            )
+        self._url = url
+        self._settings = settings
+        self.what = f"{what} {redacted(url)}"
+        self._is_source = is_source
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+
+    async def call(self, function: Callable[[Connection], Awaitable[T]]) -> T:
+        """Runs ``function(connection)``; when the caller is cancelled, the server is told to end the statement.
+
+        Raises:
+            AccessDeniedError: The server refuses user, password, database or a right.
+            TooSlowError: A statement took too long; it was rolled back, or its outcome is unknown.
+            TryAgainError: The server is away, or refused; a transaction was rolled back, or its outcome is unknown.
+            ConfigurationError: A password or authority cannot be read, or a parameter of the URL is wrong.
+        """
+        try:
+            if self._pool is None:
+                self._pool = await self._opened()
+            async with self._pool.acquire(timeout=self._seconds + GRACE_SECONDS) as connection:
+                try:
+                    return await function(connection)
+                except (asyncpg.QueryCanceledError, TimeoutError) as error:
+                    raise TooSlowError(f"{self.what}: {_text(_discreet(error))}") from error
+        except asyncpg.exceptions.ClientConfigurationError as error:
+            raise ConfigurationError([f"{self.what}: {_text(error)}"]) from error
+        except FAULTS as error:
+            if isinstance(error, asyncpg.ReadOnlySQLTransactionError) and self._pool is not None:
+                # The server was demoted without being started again. Whoever connects anew finds the one that takes its place.
+                await self._pool.expire_connections()
+            text = f"{self.what}: {_text(_discreet(error))}"
+            if advice := self._advice(error):
+                raise AccessDeniedError(f"{text}; {advice}") from error
+            raise TryAgainError(text) from error
+
+    async def call_long(self, function: Callable[[Connection], Awaitable[T]]) -> T:
+        """As :meth:`call`, in a transaction whose statements may take as long as they need."""
+
+        async def run(connection: Connection) -> T:
+            async with connection.transaction():
+                await connection.execute("SET LOCAL statement_timeout = 0")
+                return await function(connection)
+
+        return await self.call(run)
+
+    async def close(self) -> None:
+        """Ends all connections at once. A later call opens new ones."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.terminate()
+
+    @property
+    def _seconds(self) -> float:
+        return self._settings.timeout_ms / 1000
+
+    def _advice(self, error: BaseException) -> str | None:
+        """What to do where the server refuses credentials or a right; None: it is another fault."""
+        section, of = self._settings.section, "source_" if self._is_source else ""
+        url = f"{section}.{of}url"
+        if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
+            return f"look at the user in {url} and the password in {section}.{of}password_file"
+        if isinstance(error, asyncpg.InvalidCatalogNameError):
+            return f"name a database that exists in {url}, or create it"
+        if not isinstance(error, asyncpg.InsufficientPrivilegeError):
+            return None
+        user, table = unquote(urlsplit(self._url).username or "USER"), self._settings.table
+        if self._is_source:
+            return f"GRANT SELECT on what {section}.sql reads TO {user}"
+        return (
+            f"GRANT SELECT, INSERT, UPDATE ON {table}, {table}_progress TO {user}, with USAGE on their schema; `read-store init` "
+            "needs CREATE on the schema, too, and `read-store rebuild` that and to own both tables"
+        )
+
+    def _password(self) -> str:
+        return (self._settings.source_password if self._is_source else self._settings.password) or ""
+
+    async def _opened(self) -> asyncpg.Pool[asyncpg.Record]:
+        if absent := _absent_files(self._url):
+            raise ConfigurationError([f"{self.what}: {fault}" for fault in absent])
+        options = {
+            "application_name": f"streams_app {self._settings.name}",
+            "statement_timeout": str(self._settings.timeout_ms),
+            "lock_timeout": str(self._settings.timeout_ms * 3 // 4),  # sooner, as it says more
+            "idle_in_transaction_session_timeout": str(self._settings.timeout_ms),
+        }
+        if self._is_source:
+            options["default_transaction_read_only"] = "on"
+        given: dict[str, Any] = {}
+        if (self._settings.source_password_file if self._is_source else self._settings.password_file) is not None:
+            given["password"] = self._password  # read for each connection: it may have been changed
+        if self._settings.ssl_cafile is not None:
+            given["ssl"] = trusting(self._settings.ssl_cafile, f"{self._settings.section}.ssl_cafile")
+        return await asyncpg.create_pool(
+            self._url, min_size=0, max_size=MOST_CONNECTIONS, timeout=self._seconds, command_timeout=self._seconds + GRACE_SECONDS,
+            server_settings=options, init=_prepare, reset=_left_as_it_is, **given,
+        )  # fmt: skip
+
+
+def _is_url(url: str) -> bool:
+    """Whether a URL names a database, and each of its hosts, of which there may be several, a port that can be."""
+    try:
+        parts = urlsplit(url)
+        hosts = parts.netloc.rpartition("@")[2].split(",")
+        return bool(parts.path.strip("/")) and all(urlsplit(f"//{host}").port != 0 for host in hosts)
+    except ValueError:  # the port is no number, or the brackets of an address do not match
+        return False
+
+
+def _absent_files(url: str) -> list[str]:
+    given = parse_qsl(urlsplit(url).query)
+    return [f"{name}: there is no file {file}" for name, file in given if name in FILES and not Path(file).is_file()]
+
+
+async def _prepare(connection: Any) -> None:
+    for kind in ("json", "jsonb"):
+        await connection.set_type_codec(kind, schema="pg_catalog", encoder=_as_it_is, decoder=json_value)
+
+
+async def _left_as_it_is(connection: Any) -> None:
+    """Nothing of a session is changed here; asking the server to forget it would be a round trip for each call."""
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _discreet(error: Exception) -> Exception:
+    """The same error without what a server adds to its message: whole rows, which belong into no log and no letter."""
+    if isinstance(error, asyncpg.PostgresError):
+        error.detail = None
+    return error
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
+        return "no answer in time"
+    return str(error) or repr(error)

@@ -1,0 +1,274 @@
+"""The read store in PostgreSQL, a row for each (fold, group_key) and a column for each name.
+
+Owns the table of ``read_stores.NAME.table``, which people may have made themselves with columns of their types, and the one beside
+it, ``<table>_progress``. A batch is one statement, see :mod:`streams_app.read_store.postgresql.groups_sql`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+
+from streams_app.delivery.batch import TP
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.core.column_types import POSTGRESQL, ColumnKind, ColumnType
+from streams_app.read_store.core.group_rows import (
+    ExistingColumn,
+    RowKey,
+    RowState,
+    Wanted,
+    held_by,
+    refusal_of,
+    row_key,
+    rows_of,
+    table_faults,
+    types_of,
+)
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored, Value
+from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep, Repair
+from streams_app.read_store.core.values import json_text, json_value, possible, text_fault
+from streams_app.read_store.postgresql.connection import Connection
+from streams_app.read_store.postgresql.errors import REFUSALS, accepted, ending, refused_together
+from streams_app.read_store.postgresql.groups_sql import (
+    FOUND,
+    GUARDED,
+    LOWER,
+    NAME_TYPE,
+    OWN,
+    apply_statement,
+    create_statement,
+)
+from streams_app.read_store.postgresql.store import KEYS, LOCK, PROGRESS_COLUMNS, PostgresStore, key_fault
+from streams_app.settings import ReadStoreSettings
+
+PAGE: Final = """
+SELECT group_key, versions::text, {values} FROM {table} WHERE fold = $1 {beyond} ORDER BY group_key LIMIT $2
+"""
+
+BEYOND: Final = "AND group_key > $3"
+
+READ: Final = """
+SELECT fold, group_key, versions::text, {values}
+FROM unnest($1::text[], $2::text[]) AS given (fold, group_key) JOIN {table} USING (fold, group_key)
+"""
+
+HELD: Final = "SELECT fold, group_key, NULL, {values} FROM jsonb_populate_recordset(NULL::{table}, $1::jsonb)"
+
+# No other writer for the moment of a repair: what was compared is what is written over.
+LOCK_TABLE: Final = "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"
+
+REPAIR: Final = """
+INSERT INTO {table} AS stored (fold, group_key, {columns}, versions, updated_ms)
+SELECT fold, group_key, {columns}, versions, $2::bigint FROM jsonb_populate_recordset(NULL::{table}, $1::jsonb)
+ON CONFLICT (fold, group_key) DO UPDATE SET {assignments}, versions = stored.versions || excluded.versions,
+    updated_ms = excluded.updated_ms
+"""
+
+ASSIGNMENT: Final = '"{column}" = CASE WHEN excluded.versions ? \'{column}\' THEN excluded."{column}" ELSE stored."{column}" END'
+
+
+class PostgresGroupStore(PostgresStore):
+    """See :class:`streams_app.read_store.core.store.ReadStore`.
+
+    The types of the columns are looked up with the progress, which every owner of a partition asks for before it writes.
+    """
+
+    guarded_sql = GUARDED
+    lower_sql = LOWER
+
+    def __init__(self, settings: ReadStoreSettings) -> None:
+        """Connects nothing yet.
+
+        Raises:
+            ConfigurationError: A URL or a table name that cannot be used.
+        """
+        super().__init__(settings)
+        self._columns = settings.columns
+        self._wanted = Wanted(OWN, settings.columns.values(), POSTGRESQL, NAME_TYPE)
+        self._types: dict[str, ColumnType] = {}
+
+    async def missing(self) -> list[str]:
+        """Tables that are not there.
+
+        Raises:
+            ConfigurationError: A table lacks a column, or has one of a type that cannot be used.
+        """
+
+        async def look(connection: Connection) -> list[str]:
+            return [] if await self._look(connection) else [f"table {self._settings.table}"]
+
+        return [*await self._pool.call(look), *await super().missing()]
+
+    async def progress(self) -> dict[TP, int]:
+        """The offset to go on with, for each partition ever synced."""
+        await self._with_tables(self._known)
+        return await super().progress()
+
+    def refusal(self, change: CellChange) -> str | None:
+        """A name needs a column, and a value one of its type, as far as the types are known."""
+        return refusal_of(change, self._columns, self._types) or key_fault(row_key(change))
+
+    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
+        """A page of the cells of a fold, whole groups."""
+        groups = max(1, limit // len(self._columns))
+
+        async def run(connection: Connection) -> list[tuple[Cell, Stored]]:
+            await self._known(connection)
+            beyond = after.group_key if after else None
+            while True:
+                sql = self._sql(PAGE, beyond="" if beyond is None else BEYOND)
+                rows = await connection.fetch(sql, fold, groups, *(() if beyond is None else (beyond,)))
+                found = [cell for row in rows for cell in self._cells_of((fold, *row))]
+                if found or not rows:
+                    return found
+                beyond = rows[-1]["group_key"]  # rows of which nothing was synced yet: somebody else has made them
+
+        return await self._pool.call(run)
+
+    async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+        """What the store holds of some cells."""
+        return await self._pool.call(lambda connection: self._read(connection, cells))
+
+    async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
+        """The cells of some groups."""
+        return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
+
+    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
+        """The same changes with values as their columns would hold them, of which the server is asked."""
+
+        async def run(connection: Connection) -> list[CellChange]:
+            fitting, _ = held_by(changes, self._columns, await self._known(connection))
+            sql = self._sql(HELD)
+            rows = await accepted(connection, fitting, lambda part: connection.fetch(sql, self._rows(part)))
+            held = {RowKey(*row[:2]): dict(zip(self._types, row[3:], strict=True)) for row in rows}
+            columns = [self._columns[one.cell.name] for one in fitting]
+            return [
+                replace(one, value=_value(held[row_key(one)][column], self._types[column].kind))
+                for one, column in zip(fitting, columns, strict=True)
+            ]
+
+        return await self._pool.call(run)
+
+    async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
+        """Writes cells that are still as they were found."""
+
+        async def run(connection: Connection) -> int:
+            with refused_together(repair.change for repair in repairs):
+                async with ending(connection, is_trial=is_trial):
+                    await connection.execute(self._sql(LOCK_TABLE))
+                    stored = await self._read(connection, [repair.change.cell for repair in repairs])
+                    versions = {cell: found.version for cell, found in stored.items()}
+                    as_found = [change for change, found in repairs if found == versions.get(change.cell)]
+                    fitting, _ = held_by(as_found, self._columns, self._types)
+                    await connection.execute(self._sql(REPAIR), self._rows(fitting), now_ms)
+                    return len(fitting)
+
+        return await self._pool.call(run)
+
+    def _tables(self) -> list[tuple[str, dict[str, str], str]]:
+        """Those whose columns are always the same."""
+        return [(f"{self._settings.table}_progress", PROGRESS_COLUMNS, "topic, partition")]
+
+    async def _initialise(self, connection: Connection) -> list[str]:
+        table = self._settings.table
+        async with connection.transaction():
+            await connection.fetchval(LOCK, table)
+            if await self._look(connection):
+                done = f"table {table} is there already"
+            else:
+                await connection.execute(create_statement(self._names["table"], dict.fromkeys(self._columns.values(), NAME_TYPE)))
+                done = f"created table {table}"
+            return [done, *await super()._initialise(connection)]
+
+    async def _look(self, connection: Connection) -> dict[str, ColumnType]:
+        """Types of the columns of names; empty: there is no table.
+
+        Raises:
+            ConfigurationError: The table cannot hold groups.
+        """
+        table = self._names["table"]
+        found = {name: ExistingColumn(*rest) for name, *rest in await connection.fetch(FOUND, table)}
+        keys = {frozenset(columns) for (columns,) in await connection.fetch(KEYS, table)}
+        faults = table_faults(found, keys, self._wanted) if found else []
+        if faults:
+            raise ConfigurationError([f"{self._settings.section}.table: {self._settings.table}: {fault}" for fault in faults])
+        return types_of(found, self._wanted)
+
+    async def _known(self, connection: Connection) -> dict[str, ColumnType]:
+        """Looks the types up, and makes the statement for them.
+
+        Raises:
+            TryAgainError: There is no table that can hold groups; whoever makes it can do so while the worker waits.
+        """
+        try:
+            types = await self._look(connection)
+        except ConfigurationError as error:
+            raise TryAgainError(f"{self._pool.what}: {error}") from error
+        if not types:
+            init = f"streams-app read-store init --store {self._settings.name}"
+            raise TryAgainError(f"{self._pool.what}: no table {self._settings.table}; run `{init}`")
+        if types != self._types:
+            self._apply = apply_statement(self._names["table"], self._names["progress"], types)
+        self._types = types
+        return types
+
+    async def _written(self, connection: Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
+        held, refused = held_by(changes, self._columns, self._types or await self._known(connection))
+        if refused:
+            raise NotStorableError(refused)  # the types were not known when the store was asked
+        try:
+            return await super()._written(connection, held, step, now_ms)
+        except (NotStorableError, *REFUSALS):
+            self._types = {}  # somebody may have changed them
+            raise
+
+    def _arguments(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> tuple[Any, ...]:
+        """What the statement is given."""
+        return self._rows(changes), now_ms, step.tp.topic, step.after, step.tp.partition, step.to
+
+    def _rows(self, held: Sequence[CellChange]) -> str:
+        """A batch as JSON, as the statement takes it."""
+        return orjson.dumps([_object(key, row) for key, row in rows_of(held, self._columns).items()]).decode()
+
+    async def _read(self, connection: Connection, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+        await self._known(connection)
+        keys = possible(dict.fromkeys(RowKey(*cell[:2]) for cell in cells), text_fault)
+        rows = await connection.fetch(self._sql(READ), [key.fold for key in keys], [key.group_key for key in keys])
+        found = dict(cell for row in rows for cell in self._cells_of(tuple(row)))
+        return {cell: found[cell] for cell in cells if cell in found}
+
+    def _cells_of(self, row: tuple[Any, ...]) -> Iterator[tuple[Cell, Stored]]:
+        """What one row holds: fold, group, versions, and a value for each column."""
+        fold, group_key, versions, *values = row
+        known = orjson.loads(versions)
+        names = {column: name for name, column in self._columns.items()}
+        for (column, of_type), value in zip(self._types.items(), values, strict=True):
+            if column in known:
+                yield Cell(fold, group_key, names[column]), Stored(known[column], _value(value, of_type.kind))
+
+    def _sql(self, template: str, beyond: str = "") -> str:
+        """A statement for the columns of the table as they were looked up last."""
+        return template.format(
+            table=self._names["table"],
+            beyond=beyond,
+            columns=", ".join(f'"{column}"' for column in self._types),
+            values=", ".join(f'to_jsonb("{column}")::text' for column in self._types),
+            assignments=", ".join(ASSIGNMENT.format(column=column) for column in self._types),
+        )
+
+
+def _object(key: RowKey, row: RowState) -> dict[str, Any]:
+    """A value that is gone is left out; the JSON of nothing would be a value."""
+    texts = {column: json_text(value) for column, value in row.values.items()}
+    given = {column: orjson.Fragment(text.encode()) for column, text in texts.items() if text is not None}
+    return {"fold": key.fold, "group_key": key.group_key, "versions": row.versions, **given}
+
+
+def _value(text: str | None, kind: ColumnKind) -> Value:
+    """What a column holds, as the server tells it in JSON: a column of JSON takes the text as it is, no other one does."""
+    if text is None:
+        return None
+    return JsonText(text) if kind is ColumnKind.JSON else json_value(text)

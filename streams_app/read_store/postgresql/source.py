@@ -1,0 +1,137 @@
+"""Current values from a query of a PostgreSQL database, which is only read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import asyncpg
+
+from streams_app.errors import TryAgainError
+from streams_app.read_store.core.errors import SourceFailedError
+from streams_app.read_store.core.merge import CellChange
+from streams_app.read_store.core.query_rows import check_columns, names_of, plain_groups, with_values
+from streams_app.read_store.core.source import by_fold
+from streams_app.read_store.core.values import value_of
+from streams_app.read_store.postgresql.connection import Connection, PostgresPool
+from streams_app.settings import ReadStoreSettings
+
+DATA_ERRORS: Final = (
+    asyncpg.DataError, asyncpg.CardinalityViolationError, asyncpg.PLPGSQLError, asyncpg.ProgramLimitExceededError,
+)  # fmt: skip
+"""What a query says of a value: a cast, a division by zero, a function of the user's that raises."""
+
+TOKENS: Final = re.compile(
+    r"""
+      '(?:[^']|'')*'                     # text
+    | "(?:[^"]|"")*"                       # a name
+    | --[^\n]* | /\*.*?\*/                 # comments; one within another is not understood
+    | \$(?P<quote>\w*)\$.*?\$(?P=quote)\$ # text between dollars
+    | ::                                   # a cast
+    | :(?P<name>groups|names)\b
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class PostgresSource:
+    """A parametrised SELECT; one statement, in one round trip, for all changed names of all groups of a fold and batch."""
+
+    carries_values = False
+
+    def __init__(self, url: str, sql: str, settings: ReadStoreSettings) -> None:
+        """Connects nothing yet.
+
+        Raises:
+            ConfigurationError: Not a URL of PostgreSQL.
+        """
+        self._sql, self._used = numbered(sql)
+        self._setting = f"{settings.section}.sql"
+        self._pool = PostgresPool(url, settings, f"{settings.section} source", is_source=True)
+        self._is_checked = False
+
+    async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
+        """Asks once for each fold among the changes.
+
+        Raises:
+            TooSlowError: The statement exceeded ``timeout``.
+            SourceFailedError: The query failed for a value, or returned what cannot be taken.
+            TryAgainError: The database is away, or the SQL does not do what it must.
+        """
+        found = []
+        for mentioned in by_fold(changes):
+            given = {"groups": plain_groups(mentioned), "names": names_of(mentioned)}
+            rows = await self._query([_without_nul(given[name]) for name in self._used])
+            found += with_values(mentioned, rows, self._setting)
+        return found
+
+    async def check(self) -> None:
+        """Runs the SQL for no group and no name.
+
+        Raises:
+            TryAgainError: It does not run, or does not return three columns.
+        """
+        self._is_checked = False
+        await self._query([[] for _ in self._used])
+
+    async def close(self) -> None:
+        """Ends a running query and all connections."""
+        await self._pool.close()
+
+    async def _query(self, arguments: list[list[str]]) -> list[tuple[Any, ...]]:
+        async def run(connection: Connection) -> list[tuple[Any, ...]]:
+            if not self._is_checked:
+                # Once: a query without rows says nothing of its columns, and no row would mean that everything is gone.
+                statement = await connection.prepare(self._sql)
+                check_columns(len(statement.get_attributes()), self._setting)
+                self._is_checked = True
+            return [tuple(map(_plain, row)) for row in await connection.fetch(self._sql, *arguments)]
+
+        try:
+            return await self._pool.call(run)
+        except TryAgainError as error:
+            fault = error.__cause__
+            if isinstance(fault, DATA_ERRORS):
+                raise SourceFailedError(str(error), str(fault.args[0]), is_data_error=True) from fault
+            raise
+
+
+def _plain(value: Any) -> Any:
+    """Ranges and bits as PostgreSQL writes them in text; their client's own classes read otherwise."""
+    if isinstance(value, asyncpg.Range):
+        return _range_text(value)
+    if isinstance(value, asyncpg.BitString):
+        return value.as_string()
+    return [_plain(one) for one in value] if isinstance(value, list) else value
+
+
+def _range_text(found: asyncpg.Range[Any]) -> str:
+    if found.isempty:
+        return "empty"
+    lower, upper = ("" if bound is None else str(value_of(bound)) for bound in (found.lower, found.upper))
+    return f"{'[' if found.lower_inc else '('}{lower},{upper}{']' if found.upper_inc else ')'}"
+
+
+def _without_nul(texts: list[str]) -> list[str]:
+    """PostgreSQL has no text with U+0000: nothing can be found under it."""
+    return [text for text in texts if "\0" not in text]
+
+
+def numbered(sql: str) -> tuple[str, list[str]]:
+    """A query with ``$1::text[]`` and ``$2::text[]`` for the parameters it names.
+
+    Returns:
+        The query, and the names in the order of their numbers.
+    """
+    used: list[str] = []
+
+    def replaced(token: re.Match[str]) -> str:
+        name = token["name"]
+        if name is None:
+            return token[0]
+        if name not in used:
+            used.append(name)
+        return f"${used.index(name) + 1}::text[]"
+
+    return TOKENS.sub(replaced, sql), used

@@ -1,0 +1,381 @@
+"""The read store in PostgreSQL, a row for each (fold, group_key, name).
+
+Owns the table of ``read_stores.NAME.table`` and a second one beside it, ``<table>_progress``. A batch is one statement: it
+writes the rows that are newer and the progress, both or neither, and counts what it did. Nothing is written row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+import asyncpg
+
+from streams_app.delivery.batch import TP
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored
+from streams_app.read_store.core.store import TABLE_NAME, Counts, ProgressError, ProgressStep, Repair
+from streams_app.read_store.core.values import json_fault, json_text, possible, text_fault
+from streams_app.read_store.postgresql.connection import LONG_SECONDS, Connection, PostgresPool
+from streams_app.read_store.postgresql.errors import accepted, ending, refused_together
+from streams_app.settings import ReadStoreSettings
+
+T = TypeVar("T")
+
+COLUMNS: Final = {
+    "fold": "text", "group_key": "text", "name": "text", "value": "jsonb", "version": "bigint", "updated_ms": "bigint",
+}  # fmt: skip
+PROGRESS_COLUMNS: Final = {"topic": "text", "partition": "integer", "next_offset": "bigint", "updated_ms": "bigint"}
+
+MOST_KEY_BYTES: Final = 2_600
+"""Of fold, group and name together; an entry of an index takes 2 704 bytes, and nobody can make it larger."""
+
+# Space in each page, so that a row is updated beside its former self and no index is written.
+CREATE: Final = "CREATE TABLE {table} ({columns}, PRIMARY KEY ({key})) WITH (fillfactor = 85)"
+FOUND: Final = """
+SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute
+WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+KEYS: Final = """
+SELECT array_agg(attname::text) FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey)
+WHERE indrelid = to_regclass($1) AND indisunique AND indisvalid AND indimmediate AND indpred IS NULL AND indexprs IS NULL
+GROUP BY indexrelid
+"""
+# Values are compared as text: 1 and 1.0 are equal numbers and two values. Rows are locked in the order of their key, so that two
+# workers never wait for each other in a circle. ``before`` sees what the statement found, ``stored`` what is there in the moment of
+# writing: the guard is right whoever writes meanwhile, only the counts may then be of a moment before.
+# ``noted`` comes first and decides: where the store does not stand at $9 it gives no row, and nothing is written. It also keeps
+# another transaction of the same partition out until this one has ended.
+# A newer version of the same value is noted, as a record between the two versions would take the value back otherwise; value and
+# updated_ms stay.
+APPLY: Final = """
+WITH batch AS MATERIALIZED (
+    SELECT fold, group_key, name, value::jsonb AS value, version
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[]) AS given (fold, group_key, name, value, version)
+), noted AS (
+    INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms)
+    SELECT $7::text, $8::integer, $10::bigint, $6::bigint
+    WHERE $9::bigint IS NULL OR EXISTS (SELECT FROM {progress} WHERE topic = $7 AND partition = $8)
+    ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
+    WHERE stored.next_offset IN ($9, $10)
+    RETURNING next_offset
+), before AS MATERIALIZED (
+    SELECT fold, group_key, name, batch.version AS version, found.version AS stored_version,
+        found.version IS NOT NULL AND found.value::text IS NOT DISTINCT FROM batch.value::text AS is_same
+    FROM batch LEFT JOIN {table} AS found USING (fold, group_key, name)
+), upserted AS (
+    INSERT INTO {table} AS stored (fold, group_key, name, value, version, updated_ms)
+    SELECT fold, group_key, name, value, version, $6::bigint FROM batch
+    WHERE EXISTS (SELECT FROM noted)
+    ORDER BY fold, group_key, name
+    ON CONFLICT (fold, group_key, name) DO UPDATE SET
+        version = excluded.version,
+        (value, updated_ms) = (
+            SELECT CASE WHEN is_same THEN stored.value ELSE excluded.value END,
+                CASE WHEN is_same THEN stored.updated_ms ELSE excluded.updated_ms END
+            FROM (SELECT stored.value::text IS NOT DISTINCT FROM excluded.value::text) AS compared (is_same)
+        )
+    WHERE stored.version < excluded.version
+    RETURNING fold, group_key, name
+)
+SELECT
+    EXISTS (SELECT FROM noted) AS is_noted,
+    (SELECT next_offset FROM {progress} WHERE topic = $7 AND partition = $8) AS found,
+    count(*) FILTER (WHERE is_written AND NOT is_same) AS written,
+    count(*) FILTER (WHERE NOT is_written AND NOT (is_same AND version = stored_version)) AS stale,
+    count(*) FILTER (WHERE is_same AND (is_written OR version = stored_version)) AS unchanged
+FROM before LEFT JOIN (SELECT *, true AS is_upserted FROM upserted) AS done USING (fold, group_key, name),
+    LATERAL (SELECT is_upserted IS NOT NULL) AS outcome (is_written)
+"""
+BEGIN: Final = """
+INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms) VALUES ($1, $2, $3, $4)
+ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
+"""
+PROGRESS: Final = "SELECT topic, partition, next_offset FROM {progress}"
+NOWHERE: Final = ProgressStep(TP("", -1), None, 0)
+GUARDED: Final = "SELECT count(*) FROM {table} WHERE fold = $1 AND version >= 0"
+LOWER: Final = "UPDATE {table} SET version = -1 WHERE fold = $1 AND version >= 0"
+LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('streams_app'), hashtext($1))"
+
+PAGE: Final = """
+SELECT group_key, name, version, value::text FROM {table} WHERE fold = $1 {beyond} ORDER BY group_key, name LIMIT $2
+"""
+
+BEYOND: Final = "AND (group_key, name) > ($3, $4)"
+
+READ: Final = """
+SELECT fold, group_key, name, version, value::text
+FROM unnest($1::text[], $2::text[], $3::text[]) AS given (fold, group_key, name) JOIN {table} USING (fold, group_key, name)
+"""
+
+NAMES: Final = """
+SELECT fold, group_key, name FROM unnest($1::text[], $2::text[]) AS given (fold, group_key) JOIN {table} USING (fold, group_key)
+"""
+
+HELD: Final = "SELECT value::jsonb::text FROM unnest($1::text[]) WITH ORDINALITY AS given (value, place) ORDER BY place"
+
+REPAIR: Final = """
+WITH given AS MATERIALIZED (
+    SELECT fold, group_key, name, value::jsonb AS value, version, found
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[])
+        AS given (fold, group_key, name, value, version, found)
+), changed AS (
+    UPDATE {table} AS stored SET value = given.value, version = given.version, updated_ms = $7::bigint
+    FROM given
+    WHERE (stored.fold, stored.group_key, stored.name, stored.version) = (given.fold, given.group_key, given.name, given.found)
+    RETURNING 1
+), added AS (
+    INSERT INTO {table} (fold, group_key, name, value, version, updated_ms)
+    SELECT fold, group_key, name, value, version, $7::bigint FROM given WHERE found IS NULL ORDER BY fold, group_key, name
+    ON CONFLICT (fold, group_key, name) DO NOTHING
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM changed) + (SELECT count(*) FROM added)
+"""
+
+
+class PostgresStore:
+    """See :class:`streams_app.read_store.core.store.ReadStore`."""
+
+    guarded_sql = GUARDED
+    lower_sql = LOWER
+
+    def __init__(self, settings: ReadStoreSettings) -> None:
+        """Connects nothing yet.
+
+        Raises:
+            ConfigurationError: A URL or a table name that cannot be used.
+        """
+        table = settings.table
+        if not all(map(TABLE_NAME.fullmatch, table.split(".", 1))):
+            what = "(letters, digits and _; at most 45; SCHEMA.TABLE where it is in a schema)"
+            raise ConfigurationError([f"{settings.section}.table: '{table}' is no table name {what}"])
+        self._settings = settings
+        self._names = {"table": quoted(table), "progress": quoted(f"{table}_progress")}
+        self._apply = APPLY.format(**self._names)
+        self._pool = PostgresPool(settings.url, settings, f"read store {settings.name}")
+
+    async def initialise(self) -> list[str]:
+        """Creates the tables where they are missing.
+
+        Raises:
+            ConfigurationError: A table of that name has other columns.
+            TryAgainError: The server is away, or does not let us.
+        """
+        return await self._pool.call(self._initialise)
+
+    async def missing(self) -> list[str]:
+        """Tables that are not there as they should be."""
+
+        async def look(connection: Connection) -> list[str]:
+            return [f"table {table}" for table, columns, key in self._tables() if await _fault(connection, table, columns, key)]
+
+        return await self._pool.call(look)
+
+    async def probe(self) -> None:
+        """Does what a batch does, without changes, and takes it back: a right that is missing on either table is seen."""
+        await self._try([])
+
+    async def progress(self) -> dict[TP, int]:
+        """The offset to go on with, for each partition ever synced."""
+
+        async def read(connection: Connection) -> dict[TP, int]:
+            return {TP(topic, number): offset for topic, number, offset in await connection.fetch(PROGRESS.format(**self._names))}
+
+        return await self._with_tables(read)
+
+    async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
+        """Merges changes and notes the progress in one statement.
+
+        A reply that is lost leaves the outcome unknown; repeated, the statement changes nothing.
+
+        Raises:
+            ProgressError: The store stands elsewhere than the step goes on.
+            NotStorableError: The server refuses some of the values, as a number beyond what it can hold, or what a constraint or a
+                trigger that people have given the table refuses; nothing was written.
+        """
+        return await self._with_tables(lambda connection: self._written(connection, changes, step, now_ms))
+
+    async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
+        """Sets the progress of a partition whatever it is."""
+        sql = BEGIN.format(**self._names)
+        await self._with_tables(lambda connection: connection.execute(sql, *tp, offset, now_ms))
+
+    def refusal(self, change: CellChange) -> str | None:
+        """Text and JSON of PostgreSQL hold no U+0000, and an index has a longest entry."""
+        if fault := key_fault(change.cell):
+            return fault
+        fault = json_fault(change.value)
+        return f"the value {fault}" if fault else None
+
+    async def guarded(self, fold: str) -> int | None:
+        """Values of a fold that refuse an older version; None: the tables are not there."""
+        if await self.missing():
+            return None
+        sql = self.guarded_sql.format(**self._names)
+        return await self._pool.call_long(lambda connection: connection.fetchval(sql, fold, timeout=LONG_SECONDS))
+
+    async def lower(self, fold: str) -> None:
+        """Makes every value of a fold accept any version."""
+        sql = self.lower_sql.format(**self._names)
+        await self._pool.call_long(lambda connection: connection.execute(sql, fold, timeout=LONG_SECONDS))
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        await self._pool.close()
+
+    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
+        """A page of the cells of a fold."""
+        sql = PAGE.format(**self._names, beyond=BEYOND if after else "")
+        arguments = (fold, limit, *(after[1:] if after else ()))
+        rows = await self._pool.call(lambda connection: connection.fetch(sql, *arguments))
+        return [(Cell(fold, group_key, name), Stored(version, _value(value))) for group_key, name, version, value in rows]
+
+    async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+        """What the store holds of some cells."""
+        sql, cells = READ.format(**self._names), possible(cells, text_fault)
+        rows = await self._pool.call(lambda connection: connection.fetch(sql, *_keys(cells)))
+        return {Cell(*cell): Stored(version, _value(value)) for *cell, version, value in rows}
+
+    async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
+        """The cells of some groups."""
+        sql = NAMES.format(**self._names)
+        asked = possible(groups, text_fault)
+        given = [fold for fold, _ in asked], [group_key for _, group_key in asked]
+        return [Cell(*row) for row in await self._pool.call(lambda connection: connection.fetch(sql, *given))]
+
+    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
+        """The same changes with values as the server would hold them, of which it is asked."""
+
+        async def run(connection: Connection) -> list[Any]:
+            return await accepted(connection, changes, lambda part: connection.fetch(HELD, [json_text(one.value) for one in part]))
+
+        rows = await self._pool.call(run)
+        return [replace(change, value=_value(row[0])) for change, row in zip(changes, rows, strict=True)]
+
+    async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
+        """Writes cells that are still as they were found."""
+        changes = [repair.change for repair in repairs]
+        cells = _keys([change.cell for change in changes])
+        rest = [json_text(change.value) for change in changes], [change.version for change in changes]
+        sql = REPAIR.format(**self._names)
+
+        async def run(connection: Connection) -> int:
+            with refused_together(changes):
+                async with ending(connection, is_trial=is_trial):
+                    return int(await connection.fetchval(sql, *cells, *rest, [repair.found for repair in repairs], now_ms))
+
+        return await self._pool.call(run)
+
+    async def _try(self, changes: Sequence[CellChange]) -> None:
+        """Writes changes and takes them back, of a partition that does not exist."""
+
+        async def run(connection: Connection) -> None:
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                await self._written(connection, changes, NOWHERE, 0)
+            finally:
+                await transaction.rollback()
+
+        await self._pool.call(run)
+
+    def _tables(self) -> list[tuple[str, dict[str, str], str]]:
+        table = self._settings.table
+        return [(table, COLUMNS, "fold, group_key, name"), (f"{table}_progress", PROGRESS_COLUMNS, "topic, partition")]
+
+    async def _initialise(self, connection: Connection) -> list[str]:
+        done = []
+        async with connection.transaction():
+            await connection.fetchval(LOCK, self._settings.table)
+            for table, columns, key in self._tables():
+                if not await _columns(connection, table):
+                    await connection.execute(made(table, columns, key))
+                    done.append(f"created table {table}")
+                elif fault := await _fault(connection, table, columns, key):
+                    raise ConfigurationError([f"{self._settings.section}.table: {table} {fault}"])
+                else:
+                    done.append(f"table {table} is there already")
+        return done
+
+    async def _written(self, connection: Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
+        async def run(part: Sequence[CellChange]) -> Counts:
+            row = await connection.fetchrow(self._apply, *self._arguments(part, step, now_ms))
+            assert row is not None  # counts are always one row
+            if not row["is_noted"]:
+                raise ProgressError(self._pool.what, step.tp, row["found"], step.after)
+            return Counts(row["written"], row["stale"], row["unchanged"])
+
+        return await accepted(connection, changes, run)
+
+    def _arguments(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> tuple[Any, ...]:
+        """What the statement is given."""
+        return (
+            [change.cell.fold for change in changes],
+            [change.cell.group_key for change in changes],
+            [change.cell.name for change in changes],
+            [json_text(change.value) for change in changes],
+            [change.version for change in changes],
+            now_ms,
+            *step.tp,
+            step.after,
+            step.to,
+        )
+
+    async def _with_tables(self, function: Callable[[Connection], Awaitable[T]]) -> T:
+        """As the pool's call; says how to make tables that are not there."""
+        try:
+            return await self._pool.call(function)
+        except TryAgainError as error:
+            init = f"streams-app read-store init --store {self._settings.name}"
+            if isinstance(error.__cause__, asyncpg.UndefinedObjectError):  # a type: that of the rows of the table
+                raise TryAgainError(f"{self._pool.what}: no table {self._settings.table}; run `{init}`") from error
+            if isinstance(error.__cause__, (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError)):
+                raise TryAgainError(f"{error}; run `{init}`") from error
+            raise
+
+
+def quoted(table: str) -> str:
+    """The name of a table, with its schema if it has one, as SQL text; the names of tables and schemas have no quotes."""
+    return ".".join(f'"{part}"' for part in table.split("."))
+
+
+def key_fault(key: Sequence[str]) -> str | None:
+    """Why the texts of a primary key can never be held; None: they can."""
+    for text in key:
+        if fault := text_fault(text):
+            return f"group or name {fault}"
+    size = sum(len(text.encode()) for text in key)
+    return f"group and name have {size} bytes, {MOST_KEY_BYTES} are possible" if size > MOST_KEY_BYTES else None
+
+
+async def _columns(connection: Connection, table: str) -> dict[str, str]:
+    return {name: kind for name, kind in await connection.fetch(FOUND, quoted(table))}
+
+
+async def _fault(connection: Connection, table: str, columns: Mapping[str, str], key: str) -> str | None:
+    """What keeps a table from holding what it should; None: nothing."""
+    found = await _columns(connection, table)
+    if found != columns:
+        return f"has the columns {_told(found)}; expected {_told(columns)}"
+    keys = [set(names) for (names,) in await connection.fetch(KEYS, quoted(table))]
+    return None if set(key.split(", ")) in keys else f"has no PRIMARY KEY ({key})"
+
+
+def _told(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+
+def made(table: str, columns: Mapping[str, str], key: str) -> str:
+    """The statement that makes a table."""
+    told = ", ".join(f"{name} {kind}{'' if name == 'value' else ' NOT NULL'}" for name, kind in columns.items())
+    return CREATE.format(table=quoted(table), columns=told, key=key)
+
+
+def _keys(cells: Sequence[Cell]) -> list[list[str]]:
+    return [[cell.fold for cell in cells], [cell.group_key for cell in cells], [cell.name for cell in cells]]
+
+
+def _value(text: str | None) -> JsonText | None:
+    return None if text is None else JsonText(text)

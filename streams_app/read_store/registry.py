@@ -1,0 +1,135 @@
+"""The databases of read stores: which one a URL names, and how to open its store and its source.
+
+Each database has a folder beside this file. Its package has two or three functions, the port :class:`Database`. A folder is
+imported only when a URL names its database, because only then its driver needs to be installed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final, Protocol, cast
+
+from streams_app.errors import ConfigurationError
+from streams_app.read_store.core.rebuilding import Rebuilding, settings_of_new
+from streams_app.read_store.core.source import CarriedSource, ValueSource
+from streams_app.read_store.core.store import ReadableStore
+from streams_app.read_store.python_source import PythonSource
+from streams_app.settings import ReadStoreSettings
+
+MOST_NAME_LETTERS: Final = 45
+"""Longest name of a table that can be rebuilt: the suffixes of the new table and of its progress are appended to it."""
+
+
+class Database(Protocol):
+    """What the package of a database provides. The functions open nothing; they raise ConfigurationError for unusable settings."""
+
+    def open_store(self, declared: ReadStoreSettings) -> ReadableStore:
+        """Return the store of ``url``, in the layout that ``shape`` names."""
+
+    def open_rebuilding(self, declared: ReadStoreSettings, new: ReadableStore) -> Rebuilding:
+        """Return what prepares the new store of a rebuild and switches to it."""
+
+    def open_source(self, declared: ReadStoreSettings) -> ValueSource:
+        """Return the source that runs ``sql`` at ``source_url``; only if the database is registered as a source."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredDatabase:
+    """A database that read stores support.
+
+    Attributes:
+        folder: Its folder in ``read_store``.
+        schemes: What its URLs begin with.
+        driver: Module of its driver; empty: it is part of Python.
+        package: What to install for the driver.
+        has_login: It has users and rights, which a worker checks when it starts.
+        is_source: It can be a ``source_url``, too.
+        keeps_former_table: After a rebuild, the former store has the name of the table with a suffix.
+    """
+
+    folder: str
+    schemes: tuple[str, ...]
+    driver: str = ""
+    package: str = ""
+    has_login: bool = True
+    is_source: bool = False
+    keeps_former_table: bool = True
+
+    def load(self, section: str) -> Database:
+        """Import the package of the database.
+
+        Args:
+            section: Name of the settings, for the message.
+
+        Raises:
+            ConfigurationError: The driver is not installed.
+        """
+        try:
+            return cast(Database, import_module(f"streams_app.read_store.{self.folder}"))
+        except ModuleNotFoundError as error:
+            if error.name != self.driver:
+                raise
+            text = f"{section}: {self.package} is not installed; pip install {self.package}"
+            raise ConfigurationError([text]) from error
+
+
+DATABASES: Final = (
+    RegisteredDatabase("sqlite", ("sqlite:",), has_login=False, is_source=True),
+    RegisteredDatabase("postgresql", ("postgresql://", "postgres://"), "asyncpg", "asyncpg", is_source=True),
+    RegisteredDatabase("opensearch", ("opensearch+", "elasticsearch+"), "opensearchpy", "opensearch-py", keeps_former_table=False),
+)
+
+
+def database_of(url: str) -> RegisteredDatabase | None:
+    """Return the database that a URL names, or None if there is no such database."""
+    return next((database for database in DATABASES if url.startswith(database.schemes)), None)
+
+
+def open_store(declared: ReadStoreSettings) -> ReadableStore:
+    """Return the store of ``url``; nothing is opened yet.
+
+    Raises:
+        ConfigurationError: The URL or the name of the table cannot be used, or the driver is not installed.
+    """
+    return _store_database(declared).load(declared.section).open_store(declared)
+
+
+def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadableStore]:
+    """Return what switches the store of the settings, and the new store to be filled; nothing is opened yet.
+
+    Raises:
+        ConfigurationError: The store cannot be rebuilt.
+    """
+    if len(declared.table.rpartition(".")[2]) > MOST_NAME_LETTERS:
+        raise ConfigurationError([f"{declared.section}.table: '{declared.table}' has more than {MOST_NAME_LETTERS} letters"])
+    database = _store_database(declared).load(declared.section)
+    new = database.open_store(settings_of_new(declared))
+    return database.open_rebuilding(declared, new), new
+
+
+def open_source(declared: ReadStoreSettings) -> ValueSource:
+    """Return the source that ``source`` names; nothing is opened yet.
+
+    Raises:
+        ConfigurationError: The URL cannot be used, or the driver is not installed.
+    """
+    if declared.source == "carried":
+        return CarriedSource()
+    if declared.source == "python":
+        assert declared.current is not None  # the settings were checked
+        return PythonSource(declared.current, declared)
+    assert declared.source_url is not None  # the settings were checked
+    database = database_of(declared.source_url)
+    if database is None or not database.is_source:
+        database = DATABASES[0]  # its message says what a URL looks like
+    return database.load(declared.section).open_source(declared)
+
+
+def _store_database(declared: ReadStoreSettings) -> RegisteredDatabase:
+    database = database_of(declared.url)
+    if database is None:
+        scheme = declared.url.partition(":")[0]
+        expected = "sqlite:///FILE, postgresql://HOST/DATABASE or opensearch+https://HOST:9200"
+        raise ConfigurationError([f"{declared.section}.url: no store for '{scheme}:'; use {expected}"])
+    return database

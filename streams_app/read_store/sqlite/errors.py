@@ -1,0 +1,72 @@
+"""What a table in SQLite refuses of a batch, and for which of its changes: SQLite does not say that itself."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from streams_app.read_store.core.bisect_rejected import search
+from streams_app.read_store.core.merge import Cell, CellChange
+from streams_app.read_store.core.store import NotStorableError
+
+T = TypeVar("T")
+
+REFUSALS: Final = (sqlite3.IntegrityError, sqlite3.DataError)
+"""What is said to a value that is never taken: a constraint, a trigger of somebody's, a text that is too long."""
+
+
+def accepted(connection: sqlite3.Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], T]) -> T:
+    """What ``run`` returns for a batch.
+
+    Args:
+        connection: In a transaction, which is to be rolled back if this raises.
+        changes: The batch.
+        run: Writes changes; where it fails it is tried with parts of the batch.
+
+    Raises:
+        NotStorableError: Some of the changes are refused.
+    """
+    try:
+        return run(changes)
+    except REFUSALS:
+        raise NotStorableError(_refused(connection, changes, run)) from None
+
+
+@contextmanager
+def refused_together(changes: Iterable[CellChange]) -> Iterator[None]:
+    """Says of all changes that they are refused where a table refuses one of them; nobody looks which.
+
+    Raises:
+        NotStorableError: It does; the transaction is to be rolled back.
+    """
+    try:
+        yield
+    except REFUSALS as error:
+        raise NotStorableError({change.cell: f"is refused: {error}" for change in changes}) from None
+
+
+def _refused(
+    connection: sqlite3.Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], object]
+) -> dict[Cell, str]:
+    """Cell → why."""
+
+    def fault(part: Sequence[CellChange]) -> str | None:
+        connection.execute("SAVEPOINT trial")
+        try:
+            run(part)
+        except REFUSALS as error:
+            return f"is refused: {error}"
+        finally:
+            connection.execute("ROLLBACK TO trial")
+        return None
+
+    searching = search(sorted(changes, key=lambda change: change.cell))
+    part = next(searching)
+    while True:
+        try:
+            part = searching.send(fault(part))
+        except StopIteration as found:
+            cells: dict[Cell, str] = found.value
+            return cells

@@ -1,0 +1,268 @@
+"""The read store in a SQLite file, a row for each (fold, group_key) and a column for each name.
+
+Owns the table of ``read_stores.NAME.table``, which people may have made themselves with columns of their types, and the one beside
+it, ``<table>_progress``. A batch is one transaction: its rows are read by one statement, merged, and written by another.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Final, TypeVar
+
+import orjson
+
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.core.column_types import SQLITE, ColumnType
+from streams_app.read_store.core.group_rows import (
+    KEY,
+    ExistingColumn,
+    RowKey,
+    RowState,
+    Wanted,
+    held_by,
+    refusal_of,
+    row_key,
+    table_faults,
+    types_of,
+)
+from streams_app.read_store.core.merge import Cell, CellChange, Stored, Value, merge
+from streams_app.read_store.core.store import Counts, NotStorableError, Repair
+from streams_app.read_store.core.values import possible, sqlite_value, surrogate_fault, value_of
+from streams_app.read_store.sqlite.errors import accepted, refused_together
+from streams_app.read_store.sqlite.store import CREATE_PROGRESS, KEYS, PROGRESS_COLUMNS, PROGRESS_KEY, SqliteStore
+
+T = TypeVar("T")
+
+OWN: Final = {
+    "fold": "TEXT NOT NULL", "group_key": "TEXT NOT NULL", "versions": "TEXT NOT NULL DEFAULT '{}'",
+    "updated_ms": "INTEGER NOT NULL DEFAULT 0",
+}  # fmt: skip
+# Columns have no type: SQLite would otherwise turn the text "007" into a number, or a number into text.
+CREATE: Final = """
+CREATE TABLE {table} (fold {fold}, group_key {group_key}, {columns}, versions {versions}, updated_ms {updated_ms},
+PRIMARY KEY (fold, group_key)) WITHOUT ROWID
+"""
+FOUND: Final = """
+SELECT name, upper(type), "notnull", dflt_value IS NOT NULL OR hidden > 1, hidden > 1 FROM pragma_table_xinfo(?) ORDER BY cid
+"""
+SELECT: Final = """
+WITH asked (fold, group_key) AS (VALUES {keys}) SELECT fold, group_key, updated_ms, versions, {columns}
+FROM asked JOIN {table} USING (fold, group_key)
+"""
+UPSERT: Final = """
+INSERT INTO {table} (fold, group_key, updated_ms, versions, {columns}) VALUES {rows} ON CONFLICT (fold, group_key)
+DO UPDATE SET updated_ms = excluded.updated_ms, versions = excluded.versions, {assignments}
+"""
+GUARDED: Final = "SELECT COUNT(*) FROM {table}, json_each(versions) AS held WHERE fold = ? AND held.value >= 0"
+LOWER: Final = "UPDATE {table} SET versions = (SELECT json_group_object(key, -1) FROM json_each(versions)) WHERE fold = ?"
+BESIDE: Final = 4
+"""Columns of a row beside those of names."""
+
+GROUP_PAGE: Final = 'SELECT group_key FROM "{table}" WHERE fold = ? {beyond} ORDER BY group_key LIMIT ?'
+
+
+class SqliteGroupStore(SqliteStore):
+    """See :class:`streams_app.read_store.core.store.ReadStore`."""
+
+    guarded_sql = GUARDED
+    lower_sql = LOWER
+
+    def __init__(self, url: str, table: str, name: str, columns: Mapping[str, str], *, timeout_seconds: float = 600.0) -> None:
+        """Opens nothing yet.
+
+        Args:
+            url: ``sqlite:///FILE``.
+            table: Table name; part of SQL text, so only letters, digits and ``_``.
+            name: Name of the store, for messages.
+            columns: Name → column; columns are letters, digits and ``_``.
+            timeout_seconds: How long a transaction that writes a batch may take.
+
+        Raises:
+            ConfigurationError: A URL or a table name that cannot be used.
+        """
+        super().__init__(url, table, name, timeout_seconds=timeout_seconds)
+        self._columns = columns
+        self._names = {column: name for name, column in columns.items()}
+        self._wanted = Wanted(OWN, self._names, SQLITE, "")
+        self._types: dict[str, ColumnType] = {}
+
+    def refusal(self, change: CellChange) -> str | None:
+        """A name needs a column, and a value one of its type, as far as the types are known."""
+        return refusal_of(change, self._columns, self._types) or super().refusal(change)
+
+    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
+        """A page of the cells of a fold, whole groups."""
+        sql = GROUP_PAGE.format(table=self._table, beyond="AND group_key > ?" if after else "")
+
+        groups = max(1, limit // len(self._columns))
+
+        def run(connection: sqlite3.Connection) -> list[tuple[Cell, Stored]]:
+            self._require_tables(connection)
+            beyond = (after.group_key,) if after else ()
+            statement = sql
+            while True:
+                keys = [RowKey(fold, key) for (key,) in connection.execute(statement, (fold, *beyond, groups))]
+                found = self._cells_of(connection, keys)
+                if found or not keys:
+                    return found
+                # Rows of which nothing was synced yet: somebody else has made them.
+                beyond, statement = (keys[-1].group_key,), GROUP_PAGE.format(table=self._table, beyond="AND group_key > ?")
+
+        return await self._thread.call(run)
+
+    async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+        """What the store holds of some cells."""
+
+        def run(connection: sqlite3.Connection) -> dict[Cell, Stored]:
+            self._require_tables(connection)
+            keys = possible(dict.fromkeys(RowKey(*cell[:2]) for cell in cells), surrogate_fault)
+            rows = dict(self._cells_of(connection, keys))
+            return {cell: rows[cell] for cell in cells if cell in rows}
+
+        return await self._thread.call(run)
+
+    async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
+        """The cells of some groups."""
+        return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
+
+    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
+        """The same changes with values as their columns would hold them."""
+        await self._thread.call(self._require_tables)
+        held, _ = held_by(changes, self._columns, self._types)
+        return [replace(change, value=as_held(change.value)) for change in held]
+
+    async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
+        """Writes cells that are still as they were found."""
+
+        def run(connection: sqlite3.Connection) -> int:
+            connection.execute("BEGIN IMMEDIATE")
+            self._require_tables(connection)
+            rows = self._read(connection, list(dict.fromkeys(row_key(repair.change) for repair in repairs)))
+            touched: dict[RowKey, RowState] = {}
+            written = 0
+            for (change, found), value in zip(repairs, self._values_of(repairs), strict=True):
+                key, column = row_key(change), self._columns[change.cell.name]
+                row = rows.setdefault(key, RowState())
+                if row.versions.get(column) == found:
+                    row.take(column, value, change.version)
+                    row.updated_ms = now_ms
+                    touched[key] = row
+                    written += 1
+            with refused_together(repair.change for repair in repairs):
+                for key, row in touched.items():
+                    self._upsert(connection, {key: row})
+            connection.execute("ROLLBACK" if is_trial else "COMMIT")
+            return written
+
+        return await self._thread.call(run)
+
+    def _tables(self) -> tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]:
+        """Those whose columns are always the same."""
+        return ((self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS, PROGRESS_KEY),)
+
+    def _make(self, connection: sqlite3.Connection) -> list[str]:
+        if self._look(connection):
+            done = f"table {self._table} is there already in {self._path}"
+        else:
+            connection.execute(CREATE.format(table=f'"{self._table}"', columns=self._told(), **OWN))
+            done = f"created table {self._table} in {self._path}"
+        return [done, *super()._make(connection)]
+
+    def _missing(self, connection: sqlite3.Connection) -> list[str]:
+        """Raises a :class:`ConfigurationError` for a table that cannot hold groups."""
+        return [*([] if self._look(connection) else [f"table {self._table}"]), *super()._missing(connection)]
+
+    def _require_tables(self, connection: sqlite3.Connection) -> None:
+        try:
+            super()._require_tables(connection)
+            self._types = self._look(connection)
+        except ConfigurationError as error:
+            # Whoever has made the table can make it right while the worker waits.
+            raise TryAgainError(f"read store {self._name} {self._path}: {error}") from error
+
+    def _look(self, connection: sqlite3.Connection) -> dict[str, ColumnType]:
+        """Types of the columns of names; empty: there is no table."""
+        found = {name: ExistingColumn(*rest) for name, *rest in connection.execute(FOUND, (self._table,))}
+        keys = {frozenset(columns.split(",")) for (columns,) in connection.execute(KEYS, (self._table,))}
+        faults = table_faults(found, keys, self._wanted) if found else []
+        if faults:
+            raise ConfigurationError(
+                [f"read_stores.{self._name}.table: {self._table} in {self._path}: {fault}" for fault in faults]
+            )
+        return types_of(found, self._wanted)
+
+    def _write(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
+        fitting, refused = held_by(changes, self._columns, self._types)
+        if refused:
+            raise NotStorableError(refused)  # the types were not known when the store was asked
+        held = [replace(change, value=as_held(change.value)) for change in fitting]
+        return accepted(connection, held, lambda part: self._merge(connection, part, now_ms))
+
+    def _merge(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
+        rows = self._read(connection, list(dict.fromkeys(row_key(change) for change in changes)))
+        merged = merge({cell: stored for key, row in rows.items() for cell, stored in self._stored_in(key, row)}, changes)
+        for change in merged.written + merged.confirmed:
+            rows.setdefault(row_key(change), RowState()).take(self._columns[change.cell.name], change.value, change.version)
+        for key in {row_key(change) for change in merged.written}:
+            rows[key].updated_ms = now_ms
+        touched = dict.fromkeys(row_key(change) for change in merged.written + merged.confirmed)
+        for some in _parts(list(touched), _most(connection, BESIDE + len(self._names))):
+            self._upsert(connection, {key: rows[key] for key in some})
+        return Counts(len(merged.written), merged.stale, merged.unchanged)
+
+    def _read(self, connection: sqlite3.Connection, keys: Sequence[RowKey]) -> dict[RowKey, RowState]:
+        found = {}
+        for some in _parts(keys, _most(connection, len(KEY))):
+            sql = SELECT.format(keys=_values(some), columns=self._told(), table=f'"{self._table}"')
+            for fold, group_key, updated_ms, versions, *values in connection.execute(sql, [text for key in some for text in key]):
+                row = RowState(dict(zip(self._names, values, strict=True)), orjson.loads(versions), updated_ms)
+                found[RowKey(fold, group_key)] = row
+        return found
+
+    def _upsert(self, connection: sqlite3.Connection, rows: Mapping[RowKey, RowState]) -> None:
+        given = [
+            (*key, row.updated_ms, orjson.dumps(row.versions).decode(), *(row.values.get(column) for column in self._names))
+            for key, row in rows.items()
+        ]
+        assignments = ", ".join(f'"{column}" = excluded."{column}"' for column in self._names)
+        sql = UPSERT.format(table=f'"{self._table}"', columns=self._told(), rows=_values(given), assignments=assignments)
+        connection.execute(sql, [value for row in given for value in row])
+
+    def _stored_in(self, key: RowKey, row: RowState) -> Iterator[tuple[Cell, Stored]]:
+        for column, version in row.versions.items():
+            if column in self._names:
+                yield Cell(*key, self._names[column]), Stored(version, row.values[column])
+
+    def _told(self) -> str:
+        return ", ".join(f'"{column}"' for column in self._names)
+
+    def _values_of(self, repairs: Sequence[Repair]) -> list[Value]:
+        held, _ = held_by([repair.change for repair in repairs], self._columns, self._types)
+        return [as_held(change.value) for change in held]
+
+    def _cells_of(self, connection: sqlite3.Connection, keys: Sequence[RowKey]) -> list[tuple[Cell, Stored]]:
+        rows = self._read(connection, keys)
+        return [cell for key in keys if key in rows for cell in self._stored_in(key, rows[key])]
+
+
+def as_held(value: Value) -> Value:
+    """A decimal without a fraction is an integer, as SQLite makes it one itself in a column of numbers."""
+    return sqlite_value(value_of(value) if isinstance(value, Decimal) else value)
+
+
+def _values(rows: Sequence[Sequence[object]]) -> str:
+    """Places for the values of rows."""
+    return ", ".join([f"({', '.join('?' * len(rows[0]))})"] * len(rows))
+
+
+def _most(connection: sqlite3.Connection, columns: int) -> int:
+    """Rows that one statement can take."""
+    return connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // columns
+
+
+def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for begin in range(0, len(items), size):
+        yield items[begin : begin + size]

@@ -1,0 +1,148 @@
+"""The switch of a rebuilt store in SQLite: four tables get other names in one transaction."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final, TypeVar
+
+from streams_app.delivery.batch import TP
+from streams_app.errors import ConfigurationError, InternalError
+from streams_app.read_store.core.rebuilding import FORMER, NEW, OWNER, Owning, behind, check_names, left_behind
+from streams_app.read_store.core.store import ReadStore
+from streams_app.read_store.sqlite.connection import SqliteThread, sqlite_path
+from streams_app.read_store.sqlite.store import CREATE_PROGRESS
+from streams_app.settings import ReadStoreSettings
+
+T = TypeVar("T")
+
+PARTS: Final = ("", "_progress")
+MADE_BY_PEOPLE: Final = """
+SELECT type, name, sql FROM sqlite_master WHERE tbl_name = ? AND type IN ('index', 'trigger') AND sql IS NOT NULL
+"""
+
+
+NAMED: Final = re.compile(r'^CREATE TABLE\s+(?:"(?:[^"]|"")*"|`[^`]*`|\[[^]]*\]|\w+)', re.IGNORECASE)
+"""How the statement that has made a table begins, as SQLite keeps it."""
+WRITTEN: Final = "SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0"
+
+
+class SqliteRebuilding:
+    """See :class:`streams_app.read_store.core.rebuilding.Rebuilding`."""
+
+    def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
+        """Opens nothing yet.
+
+        Args:
+            declared: The store in use.
+            store: The new one.
+        """
+        self._declared = declared
+        self._table = declared.table
+        self._store = store
+        self._owning = Owning(declared.table, store)
+        path = sqlite_path(declared.url, f"{declared.section}.url")
+        self._thread = SqliteThread(path, f"read store {declared.name}", prepare=_prepare)
+
+    async def prepare(self) -> list[str]:
+        """Drops what was left, and makes new tables like those in use; where these have other columns, as the settings say."""
+        check_names(self._declared, await self._thread.call(_tables, mode="rwc"))
+        found = await self._thread.call(self._drop_left, mode="rwc")
+        try:
+            added = await self._thread.call(self._make_alike)
+            await self._store.initialise()
+        except ConfigurationError:  # other columns than those of the settings, which is a reason to rebuild
+            await self._thread.call(self._drop_left)
+            await self._store.initialise()
+            added = []
+        await self._owning.take()
+        return [*found, *left_behind(self._declared, added)]
+
+    async def switch(self, beyond: Collection[TP]) -> Collection[TP]:
+        """Renames, unless the new table is behind. Indexes and triggers that people made go with the name, as views do."""
+        return await self._thread.call(lambda connection: self._switch(connection, beyond))
+
+    async def holding(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Just runs it: a lock would be one of the whole file, and keep the new table from being written, too."""
+        return await function()
+
+    async def close(self) -> None:
+        """Closes the file."""
+        await self._thread.close()
+
+    def _drop_left(self, connection: sqlite3.Connection) -> list[str]:
+        connection.execute("BEGIN IMMEDIATE")
+        found = []
+        if _exists(connection, f"{self._table}{NEW}"):
+            (rows,) = connection.execute(f'SELECT COUNT(*) FROM "{self._table}{NEW}"').fetchone()
+            found.append(f"removed {self._table}{NEW} with {rows} rows, which a rebuild that did not end has left")
+        for part in PARTS:
+            connection.execute(f'DROP TABLE IF EXISTS "{self._table}{NEW}{part}"')
+        connection.execute("COMMIT")
+        return found
+
+    def _make_alike(self, connection: sqlite3.Connection) -> list[str]:
+        """Makes the table, with its types and constraints; says which columns can be written."""
+        made = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", (self._table,)).fetchone()
+        if made is None:
+            return []
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(NAMED.sub(f'CREATE TABLE "{self._table}{NEW}"', made[0], count=1))
+        connection.execute(CREATE_PROGRESS.format(table=f'"{self._table}{NEW}_progress"'))  # says whose the table is
+        connection.execute("COMMIT")
+        return [column for (column,) in connection.execute(WRITTEN, (self._table,))]
+
+    def _switch(self, connection: sqlite3.Connection, beyond: Collection[TP]) -> Collection[TP]:
+        connection.execute("BEGIN IMMEDIATE")
+        is_there = _exists(connection, f"{self._table}{NEW}")
+        if not is_there and not _exists(connection, self._table):
+            raise InternalError(f"there is neither a table {self._table} nor a new one")
+        new = _progress(connection, f"{self._table}{NEW}")
+        if not self._owning.check(new if is_there else None):
+            connection.execute("ROLLBACK")
+            return set()
+        left = behind(_progress(connection, self._table), new, beyond)
+        if left:
+            connection.execute("ROLLBACK")
+            return left
+        connection.execute(f'DELETE FROM "{self._table}{NEW}_progress" WHERE (topic, partition) = (?, ?)', OWNER)
+        made: list[str] = []
+        for part in PARTS:
+            table = f"{self._table}{part}"
+            former = f"{self._table}{FORMER}{part}"
+            connection.execute(f'DROP TABLE IF EXISTS "{former}"')
+            for kind, name, sql in connection.execute(MADE_BY_PEOPLE, (table,)).fetchall():
+                quoted = name.replace('"', '""')
+                connection.execute(f'DROP {kind} "{quoted}"')
+                made.append(sql)
+            if _exists(connection, table):
+                connection.execute(f'ALTER TABLE "{table}" RENAME TO "{former}"')
+            elif part and _exists(connection, f"{self._table}{FORMER}"):
+                connection.execute(CREATE_PROGRESS.format(table=f'"{former}"'))  # says whose the former table is
+            connection.execute(f'ALTER TABLE "{self._table}{NEW}{part}" RENAME TO "{table}"')
+        for sql in made:
+            connection.execute(sql)
+        self._owning.switching()
+        connection.execute("COMMIT")
+        return set()
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    # A view names a table, and is to show the new one: SQLite would write the former one's new name into it.
+    connection.execute("PRAGMA legacy_alter_table = ON")
+
+
+def _exists(connection: sqlite3.Connection, table: str) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone() is not None
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
+
+
+def _progress(connection: sqlite3.Connection, table: str) -> dict[TP, int]:
+    if not _exists(connection, f"{table}_progress"):
+        return {}
+    rows = connection.execute(f'SELECT topic, partition, next_offset FROM "{table}_progress"')
+    return {TP(topic, partition): offset for topic, partition, offset in rows}

@@ -1,0 +1,374 @@
+"""The read store in a SQLite file.
+
+Owns the table of ``read_stores.NAME.table`` and a second one beside it, ``<table>_progress``. Both are written in one transaction,
+so a crash leaves either the changes with their progress or neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from streams_app.delivery.batch import TP
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.core.errors import TooSlowError
+from streams_app.read_store.core.merge import Cell, CellChange, Stored, merge
+from streams_app.read_store.core.store import TABLE_NAME, Counts, ProgressError, ProgressStep, Repair
+from streams_app.read_store.core.values import possible, sqlite_value, surrogate_fault
+from streams_app.read_store.sqlite.connection import SqliteThread, sqlite_path
+from streams_app.read_store.sqlite.errors import accepted, refused_together
+
+COLUMNS: Final = ("fold", "group_key", "name", "value", "version", "updated_ms")
+PROGRESS_COLUMNS: Final = ("topic", "partition", "next_offset", "updated_ms")
+KEY: Final = ("fold", "group_key", "name")
+PROGRESS_KEY: Final = ("topic", "partition")
+WATCHED_STEPS: Final = 10_000
+"""Of SQLite's virtual machine, after which it is asked whether the time is over: a millisecond or so."""
+
+WAL_TRIES: Final = 10
+"""So often it is asked for; once is usually enough where others do the same."""
+
+KEYS: Final = """
+SELECT group_concat(part.name) FROM pragma_index_list(?) AS key, pragma_index_info(key.name) AS part
+WHERE key."unique" AND NOT key.partial GROUP BY key.name
+"""
+VALUE_TYPE: Final = "SELECT type FROM pragma_table_info(?) WHERE name = 'value' AND upper(type) NOT IN ('', 'BLOB')"
+
+# `value` has no type: SQLite would otherwise turn the text "007" into a number, or a number into text.
+CREATE: Final = """
+CREATE TABLE IF NOT EXISTS {table} (
+    fold TEXT NOT NULL, group_key TEXT NOT NULL, name TEXT NOT NULL,
+    value, version INTEGER NOT NULL, updated_ms INTEGER NOT NULL,
+    PRIMARY KEY (fold, group_key, name)
+) WITHOUT ROWID
+"""
+CREATE_PROGRESS: Final = """
+CREATE TABLE IF NOT EXISTS {table} (
+    topic TEXT NOT NULL, partition INTEGER NOT NULL, next_offset INTEGER NOT NULL, updated_ms INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition)
+) WITHOUT ROWID
+"""
+SELECT: Final = "SELECT version, value FROM {table} WHERE fold = ? AND group_key = ? AND name = ?"
+UPSERT: Final = """
+INSERT INTO {table} (fold, group_key, name, value, version, updated_ms) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (fold, group_key, name)
+DO UPDATE SET value = excluded.value, version = excluded.version, updated_ms = excluded.updated_ms
+"""
+CONFIRM: Final = "UPDATE {table} SET version = ? WHERE fold = ? AND group_key = ? AND name = ?"
+GUARDED: Final = "SELECT COUNT(*) FROM {table} WHERE fold = ? AND version >= 0"
+LOWER: Final = "UPDATE {table} SET version = -1 WHERE fold = ?"
+SELECT_PROGRESS: Final = "SELECT topic, partition, next_offset FROM {table}"
+UPSERT_PROGRESS: Final = """
+INSERT INTO {table} (topic, partition, next_offset, updated_ms) VALUES (?, ?, ?, ?)
+ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
+"""
+
+PAGE: Final = """
+SELECT group_key, name, version, value FROM "{table}" WHERE fold = ? {beyond} ORDER BY group_key, name LIMIT ?
+"""
+
+BEYOND: Final = "AND (group_key, name) > (?, ?)"
+
+READ: Final = 'SELECT version, value FROM "{table}" WHERE fold = ? AND group_key = ? AND name = ?'
+
+NAMES: Final = 'SELECT name FROM "{table}" WHERE fold = ? AND group_key = ?'
+
+CHANGE: Final = """
+UPDATE "{table}" SET value = ?, version = ?, updated_ms = ? WHERE fold = ? AND group_key = ? AND name = ? AND version = ?
+"""
+
+ADD: Final = """
+INSERT INTO "{table}" (value, version, updated_ms, fold, group_key, name) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (fold, group_key, name) DO NOTHING
+"""
+
+
+class SqliteStore:
+    """See :class:`streams_app.read_store.core.store.ReadStore`."""
+
+    guarded_sql = GUARDED
+    lower_sql = LOWER
+
+    def __init__(self, url: str, table: str, name: str, *, timeout_seconds: float = 600.0) -> None:
+        """Opens nothing yet.
+
+        Args:
+            url: ``sqlite:///FILE``.
+            table: Table name; part of SQL text, so only letters, digits and ``_``.
+            name: Name of the store, for messages.
+            timeout_seconds: How long a transaction that writes a batch may take.
+
+        Raises:
+            ConfigurationError: A URL or a table name that cannot be used.
+        """
+        self._seconds = timeout_seconds
+        if TABLE_NAME.fullmatch(table) is None:
+            raise ConfigurationError(
+                [f"read_stores.{name}.table: '{table}' is no table name (letters, digits and _; at most 45; not sqlite_...)"]
+            )
+        self._name = name
+        self._table = table
+        self._progress_table = f"{table}_progress"
+        self._path = sqlite_path(url, f"read_stores.{name}.url")
+        self._thread = SqliteThread(self._path, f"read store {name}", prepare=_prepare)
+
+    async def initialise(self) -> list[str]:
+        """Creates file and tables where they are missing.
+
+        Raises:
+            ConfigurationError: There is no folder for the file, or a table of that name has other columns.
+            TryAgainError: The file is locked or cannot be created.
+        """
+        if not self._path.parent.is_dir():
+            raise ConfigurationError(
+                [f"read_stores.{self._name}.url: there is no folder {self._path.parent}; create it, or name another file"]
+            )
+        return await self._thread.call(self._initialise, mode="rwc")
+
+    async def missing(self) -> list[str]:
+        """Tables that are not there; a missing file is a :class:`TryAgainError`."""
+        return await self._thread.call(self._missing)
+
+    async def probe(self) -> None:
+        """Writes a row and takes it back."""
+        await self._thread.call(self._probe)
+
+    async def progress(self) -> dict[TP, int]:
+        """The offset to go on with, for each partition ever synced."""
+        return await self._thread.call(self._read_progress)
+
+    async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
+        """Merges changes and notes the progress in one transaction.
+
+        Raises:
+            ProgressError: The store stands elsewhere than the step goes on.
+            NotStorableError: A constraint or a trigger that people have given the table refuses some of the values.
+            TooSlowError: It takes too long; nothing was written, unless the time was over in the moment of the commit.
+        """
+        is_over = threading.Event()
+
+        def run(connection: sqlite3.Connection) -> Counts:
+            # An interrupt from outside is lost between two statements.
+            connection.set_progress_handler(is_over.is_set, WATCHED_STEPS)
+            try:
+                return self._apply(connection, changes, step, now_ms)
+            finally:
+                connection.set_progress_handler(None, 0)
+
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._thread.call(run)
+        except TimeoutError as error:
+            is_over.set()
+            raise TooSlowError(f"read store {self._name} {self._path}: no answer within {self._seconds:g} s") from error
+
+    async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
+        """Sets the progress of a partition whatever it is."""
+        await self._thread.call(lambda connection: self._begin(connection, tp, offset, now_ms))
+
+    def refusal(self, change: CellChange) -> str | None:
+        """SQLite holds whatever there is; a text goes there as UTF-8, which has no half of a surrogate pair."""
+        if fault := next(filter(None, map(surrogate_fault, change.cell)), None):
+            return f"group or name {fault}"
+        fault = surrogate_fault(change.value) if isinstance(change.value, str) else None
+        return f"the value {fault}" if fault else None
+
+    async def guarded(self, fold: str) -> int | None:
+        """Values of a fold that refuse an older version; None: file or tables are not there."""
+        return await self._thread.call(lambda connection: self._guarded(connection, fold)) if self._path.exists() else None
+
+    async def lower(self, fold: str) -> None:
+        """Makes every value of a fold accept any version."""
+        await self._thread.call(lambda connection: connection.execute(self._sql(self.lower_sql, self._table), (fold,)))
+
+    async def close(self) -> None:
+        """Interrupts what is under way and closes the file."""
+        await self._thread.close()
+
+    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
+        """A page of the cells of a fold."""
+        sql = PAGE.format(table=self._table, beyond=BEYOND if after else "")
+        arguments = (fold, *(after[1:] if after else ()), limit)
+        rows = await self._thread.call(lambda connection: connection.execute(sql, arguments).fetchall())
+        return [(Cell(fold, group_key, name), Stored(version, value)) for group_key, name, version, value in rows]
+
+    async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+        """What the store holds of some cells."""
+        sql = READ.format(table=self._table)
+
+        def run(connection: sqlite3.Connection) -> dict[Cell, Stored]:
+            rows = ((cell, connection.execute(sql, cell).fetchone()) for cell in possible(cells, surrogate_fault))
+            return {cell: Stored(*row) for cell, row in rows if row is not None}
+
+        return await self._thread.call(run)
+
+    async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
+        """The cells of some groups."""
+        sql = NAMES.format(table=self._table)
+
+        def run(connection: sqlite3.Connection) -> list[Cell]:
+            return [Cell(*group, name) for group in possible(groups, surrogate_fault) for (name,) in connection.execute(sql, group)]
+
+        return await self._thread.call(run)
+
+    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
+        """The same changes with values as SQLite would hold them."""
+        return [replace(change, value=sqlite_value(change.value)) for change in changes]
+
+    async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
+        """Writes cells that are still as they were found."""
+        change, add = CHANGE.format(table=self._table), ADD.format(table=self._table)
+
+        def run(connection: sqlite3.Connection) -> int:
+            connection.execute("BEGIN IMMEDIATE")
+            written = 0
+            with refused_together(repair.change for repair in repairs):
+                for wanted, found in repairs:
+                    arguments = (sqlite_value(wanted.value), wanted.version, now_ms, *wanted.cell)
+                    done = connection.execute(add, arguments) if found is None else connection.execute(change, (*arguments, found))
+                    written += done.rowcount
+            connection.execute("ROLLBACK" if is_trial else "COMMIT")
+            return written
+
+        return await self._thread.call(run)
+
+    def _tables(self) -> tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]:
+        return (
+            (self._table, CREATE, COLUMNS, KEY),
+            (self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS, PROGRESS_KEY),
+        )
+
+    def _initialise(self, connection: sqlite3.Connection) -> list[str]:
+        # Readers of the read side go on while the agent writes. Kept in the file, so set once, here.
+        _use_wal(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        done = self._make(connection)
+        connection.execute("COMMIT")
+        return done
+
+    def _make(self, connection: sqlite3.Connection) -> list[str]:
+        done = []
+        for table, create, columns, key in self._tables():
+            if not _columns(connection, table):
+                connection.execute(create.format(table=_quoted(table)))
+                done.append(f"created table {table} in {self._path}")
+            elif fault := _fault(connection, table, columns, key):
+                raise ConfigurationError([f"read_stores.{self._name}.table: {table} in {self._path} {fault}"])
+            else:
+                done.append(f"table {table} is there already in {self._path}")
+        return done
+
+    def _missing(self, connection: sqlite3.Connection) -> list[str]:
+        return [f"table {table}" for table, _, columns, key in self._tables() if _fault(connection, table, columns, key)]
+
+    def _guarded(self, connection: sqlite3.Connection, fold: str) -> int | None:
+        if self._missing(connection):
+            return None
+        (found,) = connection.execute(self._sql(self.guarded_sql, self._table), (fold,)).fetchone()
+        return int(found)
+
+    def _probe(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), ("", -1, 0, 0))
+        connection.execute("ROLLBACK")
+
+    def _read_progress(self, connection: sqlite3.Connection) -> dict[TP, int]:
+        self._require_tables(connection)
+        rows = connection.execute(self._sql(SELECT_PROGRESS, self._progress_table)).fetchall()
+        return {TP(topic, partition): next_offset for topic, partition, next_offset in rows}
+
+    def _begin(self, connection: sqlite3.Connection, tp: TP, offset: int, now_ms: int) -> None:
+        self._require_tables(connection)
+        connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), (*tp, offset, now_ms))
+
+    def _apply(self, connection: sqlite3.Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
+        # IMMEDIATE: the lock is taken before the read, or another writer could slip between our reading and our writing.
+        connection.execute("BEGIN IMMEDIATE")
+        found = self._read_progress(connection).get(step.tp)
+        if found not in (step.after, step.to):
+            raise ProgressError(f"read store {self._name} {self._path}", step.tp, found, step.after)
+        counts = self._write(connection, changes, now_ms)
+        connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), (*step.tp, step.to, now_ms))
+        connection.execute("COMMIT")
+        return counts
+
+    def _write(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
+        held = [replace(change, value=sqlite_value(change.value)) for change in changes]
+        return accepted(connection, held, lambda part: self._merge(connection, part, now_ms))
+
+    def _merge(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
+        merged = merge(self._stored(connection, (change.cell for change in changes)), changes)
+        connection.executemany(
+            self._sql(UPSERT, self._table),
+            [(*change.cell, change.value, change.version, now_ms) for change in merged.written],
+        )
+        connection.executemany(self._sql(CONFIRM, self._table), [(change.version, *change.cell) for change in merged.confirmed])
+        return Counts(len(merged.written), merged.stale, merged.unchanged)
+
+    def _stored(self, connection: sqlite3.Connection, cells: Iterable[Cell]) -> dict[Cell, Stored]:
+        # By primary key, one by one: a prepared statement costs microseconds, and any text works as a key.
+        select = self._sql(SELECT, self._table)
+        found = {}
+        for cell in cells:
+            row = connection.execute(select, cell).fetchone()
+            if row is not None:
+                found[cell] = Stored(version=row[0], value=row[1])
+        return found
+
+    def _require_tables(self, connection: sqlite3.Connection) -> None:
+        missing = self._missing(connection)
+        if missing:
+            raise TryAgainError(
+                f"read store {self._name} {self._path}: no {' and no '.join(missing)}; "
+                f"run `streams-app read-store init --store {self._name}`"
+            )
+
+    def _sql(self, template: str, table: str) -> str:
+        return template.format(table=_quoted(table))
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    # In WAL mode a power cut may take back the newest commits, changes and progress together: they are read again.
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Changes the journal of the file; waits for others who do the same, which SQLite does not: it fails at once.
+
+    Raises:
+        sqlite3.Error: Somebody else keeps the file.
+    """
+    for _ in range(WAL_TRIES - 1):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            # For this lock SQLite waits. Whoever has it lets go of it when the mode is changed.
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        else:
+            return
+    connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
+    return tuple(row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?) ORDER BY cid", (table,)))
+
+
+def _fault(connection: sqlite3.Connection, table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> str | None:
+    """What keeps a table from holding what it should; None: nothing."""
+    found = _columns(connection, table)
+    if found != columns:
+        return f"has the columns {', '.join(found)}; expected {', '.join(columns)}"
+    if typed := connection.execute(VALUE_TYPE, (table,)).fetchone():
+        return f"has a column value of type {typed[0]}, which would change values; expected one without a type"
+    if not any(set(names.split(",")) == set(key) for (names,) in connection.execute(KEYS, (table,))):
+        return f"has no PRIMARY KEY ({', '.join(key)})"
+    return None
+
+
+def _quoted(table: str) -> str:
+    return f'"{table}"'  # checked against TABLE_NAME, which allows no quote

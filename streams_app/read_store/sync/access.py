@@ -1,0 +1,66 @@
+"""Whether read stores and their sources accept the credentials of a worker that starts, and grant the rights that it needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from streams_app.errors import ConfigurationError
+from streams_app.read_store.core.errors import AccessDeniedError
+from streams_app.read_store.registry import database_of, open_source, open_store
+from streams_app.settings import ReadStoreSettings
+
+PROBE_SECONDS: Final = 5.0
+"""A server that says nothing for so long is away."""
+
+
+async def require_store_access(stores: Sequence[ReadStoreSettings]) -> None:
+    """Reads the progress, tries a write that is rolled back, and asks the source for nothing; all servers at the same time.
+
+    A server that is away, slow or not initialised passes: the worker waits for it. A file, and a function of the user's, is not
+    tried, as nobody is let in there by a password.
+
+    Args:
+        stores: Those that the worker runs.
+
+    Raises:
+        ConfigurationError: A server refuses credentials or a right, or a password cannot be read; every fault is listed.
+    """
+    found = await asyncio.gather(*(attempt(store) for store in stores for attempt in (_store_fault, _source_fault)))
+    if faults := [fault for fault in found if fault is not None]:
+        raise ConfigurationError(faults)
+
+
+async def _store_fault(declared: ReadStoreSettings) -> str | None:
+    database = database_of(declared.url)
+    if database is None or not database.has_login:
+        return None
+    store = open_store(declared)
+
+    async def probe() -> None:
+        await store.progress()
+        await store.probe()
+
+    return await _fault(probe, store.close)
+
+
+async def _source_fault(declared: ReadStoreSettings) -> str | None:
+    database = database_of(declared.source_url or "")
+    if declared.source != "sql" or database is None or not (database.has_login and database.is_source):
+        return None
+    source = open_source(declared)
+    return await _fault(source.check, source.close)
+
+
+async def _fault(probe: Callable[[], Coroutine[Any, Any, None]], close: Callable[[], Awaitable[None]]) -> str | None:
+    """Why no waiting helps; None: the probe succeeds, or fails in a way that may mend itself."""
+    task = asyncio.create_task(probe())
+    await asyncio.wait((task,), timeout=PROBE_SECONDS)
+    task.cancel()
+    await close()  # a cancelled statement would wait for the server otherwise
+    await asyncio.wait((task,), timeout=PROBE_SECONDS)
+    if not task.done() or task.cancelled():
+        return None
+    error = task.exception()
+    return str(error) if isinstance(error, (AccessDeniedError, ConfigurationError)) else None

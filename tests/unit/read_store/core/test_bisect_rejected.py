@@ -1,0 +1,51 @@
+"""Which changes a database refuses, where it refuses a batch as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import pytest
+
+from streams_app.read_store.core.bisect_rejected import search
+from streams_app.read_store.core.merge import Cell, CellChange
+
+CHANGES = [CellChange(Cell("f", f"g{number // 5:03}", f"n{number % 5}"), 1, number) for number in range(500)]
+"""A hundred rows of five."""
+
+
+def found(refuses: Callable[[Collection[object]], bool]) -> tuple[list[object], int]:
+    """Values that are refused, and how often the database was asked."""
+    searching, tries = search(CHANGES), 1
+    part = next(searching)
+    while True:
+        try:
+            part = searching.send("no" if refuses([change.value for change in part]) else None)
+            tries += 1
+        except StopIteration as ended:
+            return [change.value for change in CHANGES if change.cell in ended.value], tries
+
+
+@pytest.mark.parametrize("wrong", [set(), {0}, {499}, {17, 18}, set(range(500))])
+def test_those_that_are_refused_alone_are_found(wrong: set[int]) -> None:
+    assert sorted(wrong) == found(lambda values: bool(wrong & set(values)))[0]
+
+
+def test_one_of_five_hundred_is_found_with_two_tries_for_each_halving() -> None:
+    values, tries = found(lambda values: 77 in values)
+
+    assert [77] == values
+    assert tries <= 1 + 2 * 10
+
+
+def test_those_that_are_refused_together_only_are_all_of_the_smallest_part_of_their_row() -> None:
+    assert [5, 6, 7, 8, 9] == found(lambda values: {5, 7} <= set(values))[0]
+    assert [5, 6] == found(lambda values: {5, 6} <= set(values))[0]
+
+
+def test_a_search_without_changes_finds_none() -> None:
+    searching = search([])
+
+    assert [] == next(searching)
+    with pytest.raises(StopIteration) as ended:
+        searching.send(None)
+    assert {} == ended.value.value

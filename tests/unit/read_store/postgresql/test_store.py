@@ -1,0 +1,85 @@
+"""What is said of a PostgreSQL before anybody connects to it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from streams_app.errors import ConfigurationError
+from streams_app.read_store.registry import open_source, open_store
+from streams_app.settings import ReadStoreSettings, redacted
+
+URL = "postgresql://u:s3cret@db:5432/read"
+
+
+def settings(**given: object) -> ReadStoreSettings:
+    return ReadStoreSettings.model_validate(
+        {"name": "dashboard", "url": URL, "folds": ["f"], "source_url": URL, "sql": "SELECT 1, 2, 3", **given}
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://", "postgresql://db", "postgresql://u:s3c/ret@db/", "postgresql://u:s3cret@db:x/read",
+     "postgresql://app:12/s3c@host/db", "postgresql://app:12/s?s3c@host/db", "postgresql://app:12/s#s3c@host/db"],
+)  # fmt: skip
+def test_what_is_no_url_is_refused_without_showing_it(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"read_stores\.dashboard\.url: expected postgresql://USER@HOST") as caught:
+        open_store(settings(url=url))
+    with pytest.raises(ConfigurationError, match=r"read_stores\.dashboard\.source_url: expected postgresql://USER@HOST"):
+        open_source(settings(source_url=url))
+
+    assert all(secret not in str(caught.value) for secret in ("s3c", "12"))
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        (URL, "postgresql://db:5432/read"),
+        (f"{URL}?password=s3cret&sslmode=require", "postgresql://db:5432/read?password=***&sslmode=require"),
+        ("postgresql://db/read?user=u&pass%77ord=s3cret", "postgresql://db/read?user=u&pass%77ord=***"),
+        ("postgresql://db/read?sslpassword=s3cret", "postgresql://db/read?sslpassword=***"),
+        ("postgresql://u:p@a:1,b:2/read", "postgresql://a:1,b:2/read"),
+        ("postgresql://app:12/ss@host/db", "postgresql://host/db"),
+    ],
+)
+def test_a_password_is_not_shown_wherever_it_stands_in_a_url(url: str, expected: str) -> None:
+    assert expected == redacted(url)
+
+
+@pytest.mark.parametrize("url", ["postgresql://a:1,b:2/read?target_session_attrs=read-write", "postgresql://u:p@[::1]:5432,b/read"])
+def test_several_hosts_are_a_url(url: str) -> None:
+    open_store(settings(url=url))
+    open_source(settings(source_url=url))
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:s3cret@a:1,b:x/read", "postgresql://u:s3cret@a:0,b/read"])
+def test_of_several_hosts_each_has_a_port_that_can_be(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"read_stores\.dashboard\.url: expected postgresql://USER@HOST"):
+        open_store(settings(url=url))
+
+
+@pytest.mark.parametrize("query", ["sslmode=bogus", "target_session_attrs=bogus", "sslmode=verify-full&sslrootcert=/absent"])
+async def test_a_parameter_that_can_never_work_is_a_fault_of_the_settings(query: str) -> None:
+    store = open_store(settings(url=f"postgresql://u@127.0.0.1:1/read?{query}"))
+    with pytest.raises(ConfigurationError, match=r"read store dashboard postgresql://127\.0\.0\.1:1/read"):
+        await store.progress()
+    await store.close()
+
+
+def test_a_table_name_that_a_server_would_cut_is_refused() -> None:
+    assert settings(table="a" * 45).table
+    with pytest.raises(ValidationError, match="is no name of a table"):
+        settings(table="a" * 46)
+
+
+def test_without_the_driver_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    for name in [name for name in sys.modules if name.startswith("streams_app.read_store.postgresql")]:
+        monkeypatch.delitem(sys.modules, name)
+
+    for opened in (open_store, open_source):
+        with pytest.raises(ConfigurationError, match="asyncpg is not installed; pip install asyncpg"):
+            opened(settings())

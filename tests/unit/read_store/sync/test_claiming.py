@@ -1,0 +1,114 @@
+"""Where the processor of the read store begins with a partition, on a real SQLite file."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from streams_app.delivery.processor import Claim, OffsetAndMetadata
+from streams_app.read_store.core.store import former_end_of
+from streams_app.read_store.sync.processor import beginning
+from tests.store_processor import P0, Store, claim_of, opened
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with opened(tmp_path) as store:
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("stored", "claim", "expected"),
+    [
+        (None, claim_of(begin=3), 3),
+        (None, claim_of(begin=3, mark=OffsetAndMetadata(7)), 3),
+        (5, claim_of(mark=OffsetAndMetadata(9)), 5),
+        (9, claim_of(mark=OffsetAndMetadata(5)), 9),
+        (5, claim_of(begin=8), 8),
+        (50, claim_of(end=20), 50),
+        (50, claim_of(end=20, was_reset=True), 0),
+        (5, claim_of(end=20, was_reset=True), 0),
+        (5, claim_of(mark=OffsetAndMetadata(5, "old"), topic_id="new"), 0),
+        (5, claim_of(mark=OffsetAndMetadata(5, "same"), topic_id="same"), 5),
+        (50, claim_of(end=20, mark=OffsetAndMetadata(50, "same"), topic_id="same", was_reset=True), 0),
+        (50, claim_of(end=20, mark=OffsetAndMetadata(50, "same~4:0000000a"), topic_id="same", was_reset=True), 50),
+        (5, claim_of(mark=OffsetAndMetadata(5, "old"), topic_id=""), 5),
+        (5, claim_of(mark=OffsetAndMetadata(5, ""), topic_id="new"), 5),
+    ],
+)
+def test_a_partition_goes_on_where_the_store_says_unless_its_log_is_new(stored: int | None, claim: Claim, expected: int) -> None:
+    assert expected == beginning(stored, claim)
+
+
+async def test_where_nothing_was_ever_committed_kafka_is_asked_before_anything_is_written(store: Store) -> None:
+    claim = claim_of(begin=4, topic_id="x")
+    start = await store.processor().claim(claim)
+
+    assert (4, [OffsetAndMetadata(4, "x")]) == (start, claim._partition.committed)  # type: ignore[attr-defined]  # of the notes
+
+
+async def test_a_topic_that_was_made_again_lowers_the_progress_before_anything_arrives(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    await store.sync.begin(P0, 90)
+    start = await store.processor().claim(claim_of(mark=OffsetAndMetadata(90), end=2, was_reset=True))
+
+    assert (0, 0) == (start, await store.progress())
+    assert "an output topic was made again, reading it from its start source=s.f-0 offset=0 stored_offset=90" in caplog.text
+
+
+async def test_what_retention_has_removed_is_told(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    await store.sync.begin(P0, 5)
+    start = await store.processor().claim(claim_of(mark=OffsetAndMetadata(5), begin=8))
+
+    assert 8 == start
+    assert "retention overtook the read store" in caplog.text
+    assert "source=s.f-0 offsets=5-7" in caplog.text
+    assert 3 == store.lost()
+
+
+READ = "x~4:0000000a"
+"""A note with the id of the topic and a fingerprint."""
+
+
+@pytest.mark.parametrize(
+    ("former_end", "claim", "expected"),
+    [
+        (10, claim_of(mark=OffsetAndMetadata(50, READ), topic_id="x"), (50, 10)),
+        (55, claim_of(mark=OffsetAndMetadata(50, READ), topic_id="x"), (55, 55)),
+        (60, claim_of(mark=OffsetAndMetadata(50, READ), topic_id="x"), (60, 60)),
+        (10, claim_of(mark=OffsetAndMetadata(60, READ), topic_id="x"), (60, 10)),
+        (10, claim_of(mark=OffsetAndMetadata(50, READ), topic_id="x", common=40), (40, 10)),
+        (45, claim_of(mark=OffsetAndMetadata(50, READ), topic_id="x", common=40), (40, 40)),
+        (45, claim_of(mark=OffsetAndMetadata(50, READ), topic_id="y", begin=2), (2, 2)),
+        (1, claim_of(mark=OffsetAndMetadata(50, READ), topic_id="y", begin=2), (2, 1)),
+    ],
+    ids=[
+        "crash",
+        "crash-around-reset",
+        "reset-took-all",
+        "nothing-lost",
+        "back-after",
+        "back-before",
+        "made-again",
+        "made-again-long",
+    ],
+)
+async def test_only_another_log_moves_the_end_of_what_is_of_before_a_reset(
+    store: Store, former_end: int, claim: Claim, expected: tuple[int, int]
+) -> None:
+    await store.sync.begin(P0, 60)
+    await store.sync._store.begin(former_end_of(P0), former_end, 1)
+    start = await store.processor().claim(claim)
+
+    assert expected == (start, await store.progress(former_end_of(P0)))
+    assert start == await store.progress()
+
+
+async def test_what_retention_has_removed_is_counted_after_a_crash_as_well(store: Store) -> None:
+    await store.sync.begin(P0, 5)
+    start = await store.processor().claim(claim_of(mark=OffsetAndMetadata(3, "x~2:0000000a"), topic_id="x", begin=8))
+
+    assert (8, 3) == (start, store.lost())

@@ -1,0 +1,194 @@
+"""The processor of the read store on a real SQLite file: what it holds, what a mark promises, how it lets go."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from streams_app.delivery.processor import OffsetAndMetadata
+from streams_app.read_store.core.store import ProgressStep
+from streams_app.read_store.sync.store_sync import MAX_RECORDS
+from tests.helpers import wait_until
+from tests.store_processor import LIMIT_SECONDS, P0, P1, Store, batch_of, claim_of, opened
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with opened(tmp_path) as store:
+        yield store
+
+
+# Syncing
+
+
+async def test_a_range_is_synced_in_order_and_its_end_is_the_mark_and_the_progress(store: Store) -> None:
+    processor = store.processor()
+    await processor.claim(claim_of(topic_id="x"))
+    processor.deliver(batch_of(range(2 * MAX_RECORDS + 1), end=2_000))
+    held = processor.in_flight
+    await store.reaches(processor, 2_000)
+
+    assert (2 * MAX_RECORDS + 1, 0) == (held, processor.in_flight)
+    mark = await processor.mark()
+    assert mark is not None
+    assert (2_000, "x", 2_000) == (mark.offset, mark.metadata.partition("~")[0], await store.progress())
+    assert {f"n{offset}" for offset in range(2 * MAX_RECORDS + 1)} == store.names()
+
+
+async def test_a_step_notes_the_first_offset_it_has_not_taken(store: Store) -> None:
+    processor = store.processor()
+    seen: list[int] = []
+    apply = store.sync._store.apply
+
+    async def noted(changes: object, step: ProgressStep, now_ms: int) -> object:
+        seen.append(step.to)
+        return await apply(changes, step, now_ms)  # type: ignore[arg-type]  # passed on
+
+    store.sync._store.apply = noted  # type: ignore[method-assign,assignment]  # to look at every step
+    await processor.claim(claim_of())
+    processor.deliver(batch_of(range(10, 10 + MAX_RECORDS + 1), end=900))
+    await store.reaches(processor, 900)
+
+    assert [10 + MAX_RECORDS, 900] == seen
+
+
+async def test_a_range_without_records_moves_the_mark(store: Store) -> None:
+    processor = store.processor()
+    await processor.claim(claim_of())
+    processor.deliver(batch_of(range(0), end=7))
+    await store.reaches(processor, 7)
+
+    assert 0 == processor.in_flight
+
+
+async def test_nothing_may_be_committed_before_the_store_was_asked(store: Store) -> None:
+    assert None is await store.processor().mark()
+
+
+async def test_a_store_that_is_away_is_waited_for_told_once_and_nothing_is_skipped(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    first, second = store.processor(), store.processor(P1)
+    await first.claim(claim_of())
+    await second.claim(claim_of(P1))
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        first.deliver(batch_of(range(3)))
+        second.deliver(batch_of(range(5, 9), tp=P1))
+        await wait_until(lambda: len(store.processors._patience._waiting) == 2, LIMIT_SECONDS, "both have tried")
+        held = first.in_flight, second.in_flight
+        writer.execute("ROLLBACK")
+    await store.reaches(first, 3)
+    await store.reaches(second, 9)
+    lines = [record.getMessage() for record in caplog.records if "read store sync" in record.getMessage()]
+
+    assert (3, 4) == held
+    assert [f"read store sync does not work, waiting for it error=read store dashboard {store.path}: database is locked",
+            "read store sync works again"] == lines  # fmt: skip
+    assert (False, True) == (store.told[2], store.told[-1])
+    assert {"n0", "n1", "n2", "n5", "n6", "n7", "n8"} == store.names()
+
+
+async def test_records_the_store_cannot_take_hold_up_their_partition_only(store: Store) -> None:
+    good, bad = store.processor(), store.processor(P1)
+    sync_once = store.sync.sync_once
+
+    async def picky(step: ProgressStep, *rest: object) -> object:
+        if step.tp == P1:
+            raise RuntimeError("not these")
+        return await sync_once(step, *rest)  # type: ignore[arg-type]  # passed on
+
+    store.sync.sync_once = picky  # type: ignore[method-assign,assignment]  # a fault of one partition alone
+    await good.claim(claim_of(mark=OffsetAndMetadata(0)))
+    await bad.claim(claim_of(P1, mark=OffsetAndMetadata(0)))
+    bad.deliver(batch_of(range(2), tp=P1))
+    await wait_until(lambda: store.told and not store.told[-1], LIMIT_SECONDS, "the other one has failed")
+    good.deliver(batch_of(range(2)))
+    await store.reaches(good, 2)
+
+    assert (0, 2) == (good.in_flight, bad.in_flight)
+    assert not store.told[-1]
+
+
+# A store that has gone back
+
+
+async def test_a_store_that_has_gone_back_is_claimed_again_and_nothing_is_written_or_committed(store: Store) -> None:
+    processor, claim = store.processor(), claim_of()
+    await processor.claim(claim)
+    processor.deliver(batch_of(range(5)))
+    await store.reaches(processor, 5)
+    await store.sync.begin(P0, 2)
+    processor.deliver(batch_of(range(5, 9)))
+    said: list[str] = claim._partition.refusals  # type: ignore[attr-defined]  # of the notes
+    await wait_until(lambda: said, LIMIT_SECONDS, "it is refused")
+
+    assert "goes on with s.f-0 at 2, not at 5 where it was left" in said[0]
+    assert (None, 2, {f"n{n}" for n in range(5)}) == (await processor.mark(), await store.progress(), store.names())
+    assert store.told[-1]
+
+
+async def test_a_store_that_has_gone_back_is_noticed_in_silence(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams_app.read_store.sync.processor.LOOK_SECONDS", 0.01)
+    processor, claim = store.processor(), claim_of()
+    await processor.claim(claim)
+    processor.deliver(batch_of(range(5), end=8))
+    await store.reaches(processor, 8)
+    processor.deliver(batch_of(range(9, 9), end=20))
+    await store.reaches(processor, 20)
+    await store.sync.begin(P0, 2)
+    said: list[str] = claim._partition.refusals  # type: ignore[attr-defined]  # of the notes
+    await wait_until(lambda: said, LIMIT_SECONDS, "it is refused")
+
+    assert "at 2, not at 8" in said[0]
+
+
+# Letting go
+
+
+async def test_letting_go_finishes_the_transaction_that_is_under_way_and_drops_the_rest(store: Store) -> None:
+    processor = store.processor()
+    await processor.claim(claim_of())
+    processor.deliver(batch_of(range(MAX_RECORDS * 40)))
+    await wait_until(lambda: store.processors.is_busy_with(processor), LIMIT_SECONDS, "the first transaction is under way")
+    await processor.revoke(LIMIT_SECONDS)
+    mark = await processor.mark()
+
+    assert mark is not None
+    assert (await store.progress(), True) == (mark.offset, 0 < mark.offset < MAX_RECORDS * 40)
+
+
+async def test_letting_go_does_not_wait_for_a_store_that_is_away(store: Store) -> None:
+    processor = store.processor()
+    await processor.claim(claim_of())
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        processor.deliver(batch_of(range(3)))
+        await wait_until(lambda: store.told[1:] and not store.told[-1], LIMIT_SECONDS, "it has failed")
+        await wait_until(lambda: store.processors.is_busy_with(processor), LIMIT_SECONDS, "it is tried again")
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await processor.revoke(0.1)
+
+    assert OffsetAndMetadata(0) == await processor.mark()
+    assert {} == store.processors._patience._waiting
+
+
+async def test_letting_go_of_one_does_not_interrupt_what_the_store_does_for_another(store: Store) -> None:
+    busy = store.processor()
+    await busy.claim(claim_of(mark=OffsetAndMetadata(0)))
+    busy.deliver(batch_of(range(MAX_RECORDS * 40)))
+    for _ in range(20):
+        other = store.processor(P1)
+        await other.claim(claim_of(P1, mark=OffsetAndMetadata(0)))
+        other.deliver(batch_of(range(3), tp=P1))
+        await asyncio.sleep(0)  # its task begins
+        await other.revoke(0)
+    await store.reaches(busy, MAX_RECORDS * 40)
+
+    assert False not in store.told

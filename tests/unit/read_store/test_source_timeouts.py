@@ -1,0 +1,117 @@
+"""A source of current values that takes too long: a function, or a query of SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams_app.errors import TryAgainError
+from streams_app.read_store.core.merge import Cell, CellChange
+from streams_app.read_store.core.source import ValueSource
+from streams_app.read_store.registry import open_source
+from streams_app.settings import ReadStoreSettings
+from tests.helpers import wait_until
+from tests.python_source import LIKES, opened
+
+pytestmark = pytest.mark.timeout(120)
+
+LIMIT_SECONDS = 60
+
+
+async def value_of(source: ValueSource) -> object:
+    """What a source says of the likes, once it answers in its time."""
+
+    async def asked() -> list[object]:
+        try:
+            return [change.value for change in await source.current([LIKES])]
+        except TryAgainError:
+            return []
+
+    (value,) = await wait_until(asked, LIMIT_SECONDS, "it is called again")
+    return value
+
+
+async def test_one_that_hangs_ends_at_its_time_out_and_is_cancelled() -> None:
+    ended = threading.Event()
+
+    async def current(fold: str, pairs: Any) -> dict[Any, Any]:
+        try:
+            await asyncio.sleep(3600)  # for ever: it is to be cut off
+        finally:
+            ended.set()
+        return {}
+
+    async with opened(current, "100ms") as source:
+        with pytest.raises(TryAgainError, match=r"has not come back within 0\.1 s"):
+            await source.current([LIKES])
+        await wait_until(ended.is_set, 60, "the call is cancelled")
+
+
+async def test_one_that_blocks_its_thread_holds_up_nobody_else() -> None:
+    release = threading.Event()
+    blocked = [True]
+
+    def current(fold: str, pairs: Any) -> dict[Any, Any]:
+        if blocked and blocked.pop():
+            release.wait(60)
+        return {("a", "likes"): 1}
+
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0.01)
+            beats += 1
+
+    beating = asyncio.create_task(beat())
+    async with opened(current, "200ms") as source:
+        with pytest.raises(TryAgainError, match="has not come back"):
+            await source.current([LIKES])
+        assert beats
+        assert 1 == await value_of(source)
+        release.set()
+    beating.cancel()
+
+
+async def test_calls_that_never_come_back_are_no_more_than_a_few() -> None:
+    release = threading.Event()
+    async with opened(lambda fold, pairs: release.wait(60) and {}, "100ms") as source:
+        for _ in range(4):
+            with pytest.raises(TryAgainError, match="has not come back"):
+                await source.current([LIKES])
+        with pytest.raises(TryAgainError, match="4 calls have never come back"):
+            await source.current([LIKES])
+        release.set()
+
+        assert await value_of(source) is None
+
+
+async def test_a_caller_that_is_cancelled_leaves_at_once() -> None:
+    async def current(fold: str, pairs: Any) -> dict[Any, Any]:
+        await asyncio.sleep(3600)  # for ever: it is to be cut off
+        return {}
+
+    async with opened(current, "60s") as source:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(source.current([LIKES]), 0.2)
+
+
+async def test_a_query_of_sqlite_that_takes_too_long_ends_at_its_time_out_and_the_next_one_runs(tmp_path: Path) -> None:
+    (tmp_path / "write.db").touch()
+    forever = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, i, COUNT(*) FROM n"
+    sql = f"SELECT 'a', 'likes', 1 WHERE :groups = :groups UNION ALL SELECT * FROM ({forever}) WHERE :names = '[\"slow\"]'"
+    given = {"name": "dashboard", "url": "sqlite:///x.db", "folds": ["f"], "timeout": "200ms", "sql": sql}
+    source = open_source(ReadStoreSettings.model_validate({**given, "source_url": f"sqlite:///{tmp_path}/write.db"}))
+    began = time.monotonic()
+    with pytest.raises(TryAgainError, match=r"read_stores\.dashboard\.sql has not come back within 0\.2 s"):
+        await source.current([CellChange(Cell("f", "a", "slow"), 1)])
+
+    assert time.monotonic() - began < 30  # it would take for ever
+    assert 1 == await value_of(source)
+    await source.close()
