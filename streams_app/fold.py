@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
 from streams_app.formatting import Duration, milliseconds
 
 TOPIC_NAME: Final = re.compile(r"^[a-zA-Z0-9._-]{1,249}$")
 FOLD_NAME: Final = re.compile(r"^[a-z0-9][a-z0-9_-]{0,62}$")
 RECORD_KEY: Final = "@key"
+
+MOST_CLOSING_VALUES: Final = 1_000
+"""Maximum number of values of one field of ``close_when``."""
+
+
+Scalar = StrictBool | StrictStr | StrictInt | StrictFloat
 
 
 class Fold(BaseModel):
@@ -52,6 +58,9 @@ class Fold(BaseModel):
     """Maximum number of events in one fold of a group; 0: no limit."""
     max_changed: int = Field(10_000, ge=1, le=100_000)
     """Maximum number of names in one fold of a group; an event that would exceed it begins another fold."""
+    close_when: dict[str, tuple[Scalar, ...]] | Callable[[Any], Any] | None = None
+    """Field or dotted path → list of values, for example ``{status = ["done", "cancelled"]}``: an event that has one of the values
+    closes its group at once, itself included. In Python, also a function from the event to a boolean."""
     backlog: Literal["merge", "sessions"] = "merge"
     """Behaviour while the worker catches up. ``merge``: quiet groups stay open; ``sessions``: groups close exactly at gaps of
     record time."""
@@ -85,6 +94,7 @@ class Fold(BaseModel):
             max_hold: str | timedelta = ...,
             max_events: int = ...,
             max_changed: int = ...,
+            close_when: Mapping[str, Sequence[str | int | float | bool]] | Callable[[Any], Any] | None = ...,
             backlog: Literal["merge", "sessions"] = ...,
             start: Literal["earliest", "latest"] = ...,
             tombstones: Literal["dead-letter", "ignore"] = ...,
@@ -105,7 +115,9 @@ class Fold(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Fold:
-        faults = [*self._name_faults(), *self._group_faults(), *self._alias_faults(), *self._time_faults()]
+        faults = [
+            *self._name_faults(), *self._group_faults(), *self._alias_faults(), *self._time_faults(), *self._close_when_faults(),
+        ]  # fmt: skip
         if faults:
             raise ValueError("; ".join(faults))
         return self
@@ -163,6 +175,17 @@ class Fold(BaseModel):
             faults.append("quiet_period is longer than max_hold, which is 6h by default: set max_hold, too")
         return faults
 
+    def _close_when_faults(self) -> list[str]:
+        if self.close_when is None or callable(self.close_when):
+            return []
+        faults = [] if self.close_when else ["close_when must name at least one field"]
+        for path, values in self.close_when.items():
+            if not all(path.split(".")):
+                faults.append(f"close_when holds an empty path: {path!r}")
+            if not 0 < len(values) <= MOST_CLOSING_VALUES:
+                faults.append(f"close_when.{path} must list 1 to {MOST_CLOSING_VALUES} values")
+        return faults
+
     @property
     def group_fields(self) -> tuple[str, ...]:
         """Names of the group fields as they appear in records."""
@@ -182,7 +205,12 @@ class Fold(BaseModel):
     @property
     def is_by_functions(self) -> bool:
         """Whether functions of the user have a say in which group an event belongs to, or whether it is folded at all."""
-        return any(map(callable, (self.group_key, self.changed, self.decode, self.source_filter)))
+        return any(map(callable, (self.group_key, self.changed, self.decode, self.source_filter, self.close_when)))
+
+    @property
+    def reads_details(self) -> bool:
+        """Whether events say more than their group and what changed, such as that they close their group."""
+        return self.close_when is not None
 
     @property
     def quiet_period_ms(self) -> int:

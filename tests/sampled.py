@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from streams_app.folding.core.chunks import Chunk, ChunkCutter
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import PlainEvent as Event
 from streams_app.folding.core.group_sample import ObservedGroups
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.health.metric_table import GAP_BUCKETS

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from streams_app.delivery.scripts import Script
 from streams_app.folding.core.chunks import Chunk, ChunkCutter
 from streams_app.folding.core.closing import FEW_NAMES, Bounds
-from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.core.event import Event, FoldEvent
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
 from streams_app.folding.shard.range_progress import SCRIPT_WORK, ChunkProgress
@@ -38,7 +38,7 @@ def new_store(redis: Redis) -> ShardStore:
 
 
 def chunks_of(
-    events: Iterable[FoldEvent], end: int, *, start_ms: int = 0, above: int = -1, session_gap_ms: int | None = None,
+    events: Iterable[Event], end: int, *, start_ms: int = 0, above: int = -1, session_gap_ms: int | None = None,
     cap_ms: int = WALL, arrived_ms: int | None = None, keeps_values: bool = True, is_whole: bool = False, hold_ms: int = WALL,
     max_changed: int = FEW_NAMES,
 ) -> Iterator[Chunk]:  # fmt: skip
@@ -98,7 +98,7 @@ async def send(
 
 
 async def fold(
-    store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds = BOUNDS, events: Sequence[FoldEvent] = (), *,
+    store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds = BOUNDS, events: Sequence[Event] = (), *,
     epoch: bytes = EPOCH, silent_from_ms: int = 0, most: int = MANY_GROUPS, outbox_limit: int = OUTBOX_LIMIT,
 ) -> list[Sealed]:  # fmt: skip
     """Folds a chunk from its begin to its end; what it sealed, script by script.

@@ -112,9 +112,9 @@ def command(
         streams-app tune --file events.jsonl.gz --time created_at
         kcat -C -t my-topic -e | streams-app tune --file - --time ts --windows 10s,1m,15m
 
-    The time of a partition is its record timestamps; one that goes back counts as the newest before it. max_hold, max_events and
-    max_changed are those of the settings. Above ten million events the result is based on a sample of the groups, and its error is
-    shown.
+    The time of a partition is its record timestamps; one that goes back counts as the newest before it. max_hold, max_events,
+    max_changed and close_when are those of the settings. Above ten million events the result is based on a sample of the
+    groups, and its error is shown.
 
     If a tenth of the events is rejected, older than an earlier one or in the future, or if times look like dates or day numbers,
     there is no recommendation; the output says why, and the exit code is 1.
@@ -172,7 +172,8 @@ def _replayed(
     from streams_app.tuning.timestamps import timestamp_faults
 
     now_ms = clock.now_ms()
-    columns, tally = Columns(now_ms=now_ms, max_changed=of.max_changed), ReadCounts()
+    columns = Columns(now_ms=now_ms, max_changed=of.max_changed, reads_details=of.reads_details)
+    tally = ReadCounts()
     unit = "lines" if file else "events"
     search_cycles_rarely()
     with read_progress(clock, unit) as progress:

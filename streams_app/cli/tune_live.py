@@ -63,7 +63,10 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
     curve = live_curve(fold.name, metrics, windows or live_windows(metrics, fold.quiet_period_ms), now_ms)
     if not urls:
         notes.append(f"by the worker at {known[0]} alone; --url, several times if need be, names others")
-    notes.append("silence alone is reckoned with, not max_hold, max_events and max_changed; latency and memory are not known live")
+    notes.append(
+        "silence alone is reckoned with, not max_hold, max_events, max_changed and close_when; latency and memory are not known "
+        "live"
+    )
     doubt = widest_interval(metrics, curve)
     if doubt is not None:
         notes.append(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streams_app.fold import Fold
 from streams_app.folding.core.closing import CONTENT_BOUNDS
-from streams_app.formatting import counted, escaped, shown, shown_group, shown_key, span, time_text
+from streams_app.formatting import counted, escaped, json_line, shown, shown_group, shown_key, span, time_text
 from streams_app.tuning.live import live_metrics_in
 
 if TYPE_CHECKING:
@@ -204,7 +204,17 @@ def _due(found: FoundGroup, fold: Fold, now_ms: int) -> str:
             parts.append(f"{left} can be added, then it is closed")
         elif most and not bound.is_before:
             parts.append(f"{left} would close it at once")
+    if fold.close_when is not None:
+        parts.append(f"an event {_closing_event(fold)} would close it at once")
     return "; ".join(parts)
+
+
+def _closing_event(fold: Fold) -> str:
+    """Which event closes a group, by ``close_when``."""
+    if fold.close_when is None or callable(fold.close_when):
+        return "for which close_when returns true"
+    rules = (f"{path} = {' or '.join(json_line(value) for value in values)}" for path, values in fold.close_when.items())
+    return f"with {escaped(' or '.join(rules))}"
 
 
 def _outbox(found: FoundGroup, fold: Fold) -> str:

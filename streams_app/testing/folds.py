@@ -217,7 +217,7 @@ class FoldTester:
         emitted: list[Record] = []
         time = RangeTime(self.now_ms, None if is_behind else self.now_ms)
         for event in reading.events:
-            cutter = ChunkCutter([event], event.offset - 1, event.offset, self._shard.bounds, keeps_values=True)
+            cutter = ChunkCutter([event[:4]], event.offset - 1, event.offset, self._shard.bounds, keeps_values=True)
             chunk = cutter.next(time, self._clock.start_ms(time))
             after = self._clock.after(time, chunk.clock_ms, has_events=True)
             silent_from_ms = self._clock.silent_from_ms(time, after)

@@ -62,13 +62,14 @@ class Columns:
         at_midnight: How many have a time that is the beginning of a day, as a date without a time has.
     """
 
-    def __init__(self, *, now_ms: int, max_changed: int = 10_000, capacity: int = CAPACITY) -> None:
+    def __init__(self, *, now_ms: int, max_changed: int = 10_000, capacity: int = CAPACITY, reads_details: bool = False) -> None:
         """No events yet.
 
         Args:
             now_ms: Wall clock: no score lies beyond it.
             max_changed: Bound of the fold on the names of a group.
             capacity: Events that are kept at most.
+            reads_details: Whether the events are :class:`streams_app.folding.core.event.DetailedEvent`: 4 more bytes each.
         """
         self.events = self.from_ms = self.to_ms = self.halvings = 0
         self.sets = NameSets(max_changed)
@@ -83,6 +84,8 @@ class Columns:
         # The last four bytes of each score tell it as long as the range is short.
         self._scores: Times = np.empty(capacity, np.uint32)
         self._numbers = np.empty(capacity, np.uint32)
+        self._details = np.zeros(capacity if reads_details else 0, np.uint32)
+        self._reads_details = reads_details
         self._clocks: dict[int, int] = {}
         self._groups_seen = self._bytes_seen = 0
         self._firsts = np.empty(0, bool)
@@ -103,7 +106,8 @@ class Columns:
         rest = iter(events)
         shift = np.uint64(partition * _SPREAD % 2**_BITS)
         while batch := list(islice(rest, self._batch)):
-            _, stamps, members, names = zip(*batch, strict=True)
+            _, stamps, members, names, *_ = zip(*batch, strict=True)
+            details = np.fromiter(map(_details_of, batch), np.uint32, len(batch)) if self._reads_details else None
             hashes = np.fromiter(map(hash, members), np.int64, len(batch)).view(np.uint64) + shift
             times = np.fromiter(stamps, np.int64, len(batch))
             scores = np.minimum(times, self._now_ms)
@@ -114,7 +118,7 @@ class Columns:
             distinct = set(members)
             self._groups_seen += len(distinct)
             self._bytes_seen += sum(map(len, distinct))
-            self._keep(hashes, scores, names)
+            self._keep(hashes, scores, names, details)
 
     def _count(self, partition: int, first_ms: int, last_ms: int, events: int) -> None:
         from_ms = min(self.from_ms, first_ms) if self.events else first_ms
@@ -150,12 +154,16 @@ class Columns:
     def _blocks(self) -> Iterable[slice]:
         return (slice(begin, min(self._used, begin + _BLOCK)) for begin in range(0, self._used, _BLOCK))
 
-    def _keep(self, hashes: NDArray[np.uint64], scores: NDArray[np.int64], names: Sequence[Mapping[str, Any] | int]) -> None:
+    def _keep(
+        self, hashes: NDArray[np.uint64], scores: NDArray[np.int64], names: Sequence[Mapping[str, Any] | int],
+        details: NDArray[np.uint32] | None,
+    ) -> None:  # fmt: skip
         """Writes a batch, or that part of it which belongs to the sample."""
         while True:
             if self.halvings:
                 kept = self._is_sampled(hashes)
                 hashes, scores, names = hashes[kept], scores[kept], list(compress(names, kept.tolist()))
+                details = None if details is None else details[kept]
             if self.is_cut:
                 self._left_out += len(hashes)
                 return
@@ -165,6 +173,8 @@ class Columns:
             self._halve()
         self._hashes[self._used : end] = hashes
         self._scores[self._used : end] = scores.astype(self._scores.dtype)
+        if details is not None:
+            self._details[self._used : end] = details
         self._numbers[self._used : end] = self.sets.numbers(names)
         self._used = end
         if self.sets.is_full:
@@ -197,7 +207,7 @@ class Columns:
         for block in self._blocks():
             kept = self._is_sampled(self._hashes[block])
             end = used + int(np.count_nonzero(kept))
-            for column in (self._hashes, self._scores, self._numbers):
+            for column in (self._hashes, self._scores, self._numbers, *([self._details] if self._reads_details else [])):
                 column[used:end] = column[block][kept]
             used = end
         self._used = used
@@ -251,6 +261,11 @@ class Columns:
         for block in self._blocks():
             after_ms[block] = self._after_ms(order[block])
         self._scores = after_ms
+        if self._reads_details:
+            details = np.empty(self._used, np.uint32)
+            for block in self._blocks():
+                details[block] = self._details[order[block]]
+            self._details = details
         if not self.sets.may_close:
             order = order[:NUMBERED]
         numbers = np.empty(len(order), np.uint32)
@@ -285,9 +300,18 @@ class Columns:
         return self._scores
 
     @property
+    def closing(self) -> NDArray[np.bool_] | None:
+        """Sorted: whether each event closes its group; None if no event of the fold does."""
+        return (self._details & 1).astype(bool) if self._reads_details else None
+
+    @property
     def numbers(self) -> NDArray[np.uint32]:
         """Sorted: which of the :attr:`sets` each event has; of the first of them alone where no group can have too many names."""
         return self._numbers
+
+
+def _details_of(event: Any) -> int:
+    return int(event.closes)
 
 
 POSITION_BITS: Final = 24

@@ -81,6 +81,7 @@ class _Replay:
         self.bounds = bounds
         self.ratio_error = 0.0
         self._firsts, self._after_ms = columns.firsts, columns.after_ms
+        self._closing = columns.closing
         self._hold_ms = min(bounds.hold_ms, FOR_EVER_MS)
         self._following = next_starts(columns, bounds)
         columns.forget_numbers()
@@ -175,6 +176,8 @@ class _Replay:
             closes = np.where(by_names, following, closes)
         if self.bounds.max_events:
             closes = np.where(ends - starts == self.bounds.max_events, last, closes)
+        if self._closing is not None:
+            closes = np.where(self._closing[ends - 1], last, closes)
         return closes
 
     def _latencies(self, starts: Positions, closes: Times) -> tuple[int, int, int, int, int]:

@@ -1,4 +1,4 @@
-"""Where the bounds on hold, events and names part the events of a group, whatever the quiet period is (pure).
+"""Where bounds other than the quiet period part the events of a group: hold, events, names, and events that close it (pure).
 
 A record that begins with some event ends before the first later one that a bound keeps out. This does not depend on the quiet
 period, so it is worked out once for every event; the records of a candidate are chains of such steps within its sessions.
@@ -53,6 +53,7 @@ def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
     """
     found = np.empty(len(columns.after_ms), np.int32)
     is_any = False
+    closing = columns.closing
     for block in blocks(columns.firsts):
         after_ms, firsts = columns.after_ms[block], columns.firsts[block]
         following = found[block]
@@ -61,6 +62,8 @@ def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
         if columns.sets.may_close:
             ends = [len(firsts)] if is_long else np.append(np.flatnonzero(firsts)[1:], len(firsts)).tolist()
             parts |= limit_names(columns.numbers[block], ends, columns.sets, following)
+        if closing is not None:
+            parts |= _after_closing(closing[block], following)
         following += block.start
         is_any = is_any or parts
     return found if is_any else None
@@ -98,6 +101,15 @@ def _of_long_group(after_ms: Times, bounds: Bounds, following: Positions) -> boo
         following[begin : begin + _BLOCK] = found
         is_any = is_any or bool((found < events).any())
     return is_any
+
+
+def _after_closing(closing: NDArray[np.bool_], following: Positions) -> bool:
+    """Let records end with the first event that closes its group; return whether that shortens any of them."""
+    positions = np.where(closing, np.arange(len(closing)), len(closing))
+    ends = np.minimum.accumulate(positions[::-1])[::-1] + 1
+    is_shorter = bool((ends < following).any())
+    np.minimum(following, ends, out=following)
+    return is_shorter
 
 
 def chained(starts: Positions, ends: Positions, following: Positions) -> list[Positions]:

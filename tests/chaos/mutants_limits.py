@@ -100,6 +100,18 @@ LIMITS: Final = (
         ),
     ),
     Mutant(
+        "a closing event closes nothing",
+        "A group that is done stays open until silence or a bound closes it.",
+        ("",),
+        (Change(FOLD, "type(following) == 'string' and following)", "false)"),),
+    ),
+    Mutant(
+        "a run goes on after a closing event",
+        "Events that came after the end of a group are in its record.",
+        ("history",),
+        (Change("folding.core.detailed_chunks:DetailedChunkCutter._add", "run.closes or (", "("),),
+    ),
+    Mutant(
         "groups of a former definition are not emitted first",
         "What is open is told by a definition it was not folded by.",
         ("settings rebalance crash",),

@@ -49,7 +49,7 @@ def scores_in(groups: list[Any]) -> Iterator[tuple[int, int]]:
         for first_offset, first_score, last_score, record in zip(*(sessions[n::4] for n in range(4)), strict=True):
             yield first_offset, first_score
             yield Sealed.unpack(record).last_offset, last_score
-        for run in [rest] if rest and isinstance(rest[0], int) else rest:
+        for run in [rest] if rest and isinstance(rest[0], int) else [run for run in rest if isinstance(run, list)]:
             group = StoredGroup.unpack(run[3])
             yield group.first_offset, group.opened_ms
             yield group.last_offset, group.score_ms
@@ -74,6 +74,7 @@ class Folding:
     def _new_folds(self) -> Iterator[Fold]:
         mix, rng = self._world.mix, self._world.rng
         start: Any = "latest" if "latest" in mix.faults else "earliest"
+        details = self._world.rng_of("details")
         for name in ("a", "b"):
             yield Fold(
                 name=name, source=self._world.log.tp.topic, group_key=name, changed="m",
@@ -82,6 +83,7 @@ class Folding:
                 max_events=rng.choice([0, 0, 3]), max_changed=rng.choice([10_000, 10_000, 2]),
                 backlog=rng.choice(["merge", "sessions"]), start=start,
                 tombstones=rng.choice(["dead-letter", "ignore"]),
+                close_when=details.choice([None, None, None, {"m.u": (2,)}]),
             )  # fmt: skip
 
     @contextmanager

@@ -18,6 +18,8 @@ from tests.chaos.simulation_limits import faults as limit_faults
 from tests.virtual_loop import LoopClock
 
 SLACK_MS = 1_000
+CLOSING = 2
+"""Value of ``m.u`` with which an event closes its group, where a fold has ``close_when``."""
 
 
 def marks_in(committed: Committed | None) -> dict[str, int]:
@@ -261,8 +263,9 @@ class Ledger:
             if entry is None or group is None or offset in self._known_lost[fold.name]:
                 continue
             score, is_exact = max(score, entry.timestamp), is_exact and entry.timestamp <= entry.born_ms
-            names = frozenset((self.event(entry) or {})["m"])
-            yield Arrival(offset, group, score, is_exact, self._log.readable_ms[offset], names)
+            changed = (self.event(entry) or {})["m"]
+            closes = fold.close_when is not None and changed.get("u") == CLOSING
+            yield Arrival(offset, group, score, is_exact, self._log.readable_ms[offset], frozenset(changed), closes)
 
     def check_end(self) -> None:
         """After healing and draining everything has come out."""

@@ -35,6 +35,7 @@ class Arrival:
         is_exact: False once an event was from the future: from then on the score depends on who read it when.
         readable_ms: Since when it could be read.
         names: What it changes.
+        closes: Whether it closes its group.
     """
 
     offset: int
@@ -43,6 +44,7 @@ class Arrival:
     is_exact: bool
     readable_ms: int
     names: frozenset[str]
+    closes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,10 @@ def _within(fold: Fold, record: Emitted) -> Iterator[str]:
 
 def _bounds(fold: Fold, record: Emitted, following: Arrival | None) -> Iterator[str]:
     count, most = len(record.events), fold.max_events
-    if most and (count > most or (count == most) != (record.reason == "max_events")):
+    closes = [event.closes for event in record.events]
+    if any(closes[:-1]) or closes[-1] != (record.reason == "closed"):
+        yield f"closing events at {[event.offset for event in record.events if event.closes]}"
+    if most and not closes[-1] and (count > most or (count == most) != (record.reason == "max_events")):
         yield f"{count} events"
     if count > 1 and len(record.names) > fold.max_changed:
         yield f"{len(record.names)} names"

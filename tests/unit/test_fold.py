@@ -47,6 +47,7 @@ def test_defaults_are_the_documented_ones() -> None:
         "max_hold": timedelta(hours=6),
         "max_events": 0,
         "max_changed": 10_000,
+        "close_when": None,
         "backlog": "merge",
         "start": "earliest",
         "tombstones": "dead-letter",
@@ -250,3 +251,22 @@ def test_all_faults_of_a_fold_are_reported_at_once() -> None:
         for part in ("the name 'F'", "source = 'a b'", "each once", "named 'fold'", "changed must", "at least 1ms")
         if part not in message
     ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "fault"),
+    [
+        ({}, "close_when must name at least one field"),
+        ({"": ["x"]}, "close_when holds an empty path: ''"),
+        ({"a..b": ["x"]}, "close_when holds an empty path: 'a..b'"),
+        ({"status": []}, "close_when.status must list 1 to 1000 values"),
+        ({"status": list(range(1_001))}, "close_when.status must list 1 to 1000 values"),
+    ],
+)
+def test_close_when_needs_fields_and_values(rule: Any, fault: str) -> None:
+    assert fault in faults(close_when=rule)
+
+
+@pytest.mark.parametrize("rule", ["status", {"status": "done"}, {"status": [None]}, {"status": [["done"]]}, 1])
+def test_close_when_of_another_form_is_refused(rule: Any) -> None:
+    assert "close_when" in faults(close_when=rule)

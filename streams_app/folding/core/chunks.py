@@ -10,12 +10,12 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import Event, PlainEvent
 from streams_app.folding.core.names import mask_of, names_of_mask, size_of, unmasked
 from streams_app.folding.core.shard_clock import RangeTime
 
@@ -45,7 +45,7 @@ PAUSE_MS: Final = 1_000
 
 
 class GroupRun(msgspec.Struct, gc=False):
-    """The aggregate of consecutive events of one group; times in ms."""
+    """The aggregate of consecutive events of one group; times in ms. ``closes``: its last event closes the group."""
 
     first_offset: int
     last_offset: int
@@ -55,6 +55,7 @@ class GroupRun(msgspec.Struct, gc=False):
     first_score: int
     last_score: int
     names: dict[str, Any] | int
+    closes: bool = False
 
     @property
     def changed(self) -> Mapping[str, Any]:
@@ -124,7 +125,7 @@ class ChunkCutter:
         pauses: list[int] = []
         paused: list[bytes] = []
         count, to, is_wide = 0, self.end, False
-        for offset, timestamp_ms, member, names in self._events:
+        for offset, timestamp_ms, member, names in cast("Iterator[PlainEvent]", self._events):
             # One loop without max() and min(), because a call per event would be expensive.
             clock = clock if clock >= timestamp_ms else timestamp_ms if timestamp_ms < now else max(now, clock)
             stamp = timestamp_ms if timestamp_ms >= 0 else clock

@@ -34,7 +34,10 @@ CONTENT_BOUNDS: Final = {
     "max_changed": ContentBound("name", is_before=True),
 }
 
-REASONS: Final = ("quiet", "max_hold", *CONTENT_BOUNDS, "flush")
+CLOSED: Final = "closed"
+"""Reason of a group that an event has closed, see ``close_when``."""
+
+REASONS: Final = ("quiet", "max_hold", *CONTENT_BOUNDS, CLOSED, "flush")
 """Why groups close, as records tell it."""
 
 REASONS_BEFORE_AN_EVENT: Final = {name for name, bound in CONTENT_BOUNDS.items() if bound.is_before}
@@ -51,6 +54,7 @@ class Bounds:
         max_changed: Maximum number of changed names of one group.
         sessions: Whether the backlog policy is ``sessions``: a gap in the scores that is longer than the quiet period closes a
             group while it is folded. With ``merge``, silence closes groups only once the worker has caught up.
+        reads_details: See :attr:`streams_app.fold.Fold.reads_details`.
     """
 
     quiet_ms: int
@@ -58,12 +62,14 @@ class Bounds:
     max_events: int = 0
     max_changed: int = 10_000
     sessions: bool = False
+    reads_details: bool = False
 
     @classmethod
     def of(cls, fold: Fold) -> Bounds:
         """Return the bounds of a declared fold."""
         contents = {name: getattr(fold, name) for name in CONTENT_BOUNDS}
-        return cls(quiet_ms=fold.quiet_period_ms, hold_ms=fold.max_hold_ms, sessions=fold.backlog == "sessions", **contents)
+        sessions = fold.backlog == "sessions"
+        return cls(fold.quiet_period_ms, fold.max_hold_ms, sessions=sessions, reads_details=fold.reads_details, **contents)
 
     def arguments(self) -> dict[str, Any]:
         """Return the bounds as arguments of ``fold.lua``."""
@@ -85,13 +91,14 @@ class Bounds:
         """
         return "max_changed" if names > self.max_changed else None
 
-    def reached_by(self, events: int) -> str | None:
+    def reached_by(self, events: int, *, closes: bool = False) -> str | None:
         """Return the reason why a group closes with an event, or None.
 
         Args:
             events: Number of events of the group, this one included.
+            closes: Whether the event itself closes its group.
         """
-        return "max_events" if self.max_events and events >= self.max_events else None
+        return CLOSED if closes else "max_events" if self.max_events and events >= self.max_events else None
 
     def keeps_open(self, lasted_ms: int, events: int, names: int) -> bool:
         """Return whether a group stays open that consists of these events: neither hold nor contents close it.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from streams_app.folding.core.names import unmasked
 
-Event = tuple[int, int, bytes, dict[str, Any] | int]
+PlainEvent = tuple[int, int, bytes, dict[str, Any] | int]
 """The fields of a :class:`FoldEvent` as a plain tuple: it is created for each event, in half the time."""
 
 
@@ -30,3 +30,42 @@ class FoldEvent(NamedTuple):
     def changed(self) -> Mapping[str, Any]:
         """Return the changed names with their values; the values of a mask are empty."""
         return unmasked(self.names)
+
+    @property
+    def closes(self) -> bool:
+        """Return whether the event closes its group; see :class:`DetailedEvent`."""
+        return False
+
+
+class DetailedEvent(NamedTuple):
+    """An event of a fold whose events say more than what changed; see :attr:`streams_app.fold.Fold.reads_details`.
+
+    Attributes:
+        offset: As in :class:`FoldEvent`.
+        timestamp_ms: As in :class:`FoldEvent`.
+        group: As in :class:`FoldEvent`.
+        names: As in :class:`FoldEvent`.
+        closes: Whether the event closes its group, itself included (``close_when``).
+    """
+
+    offset: int
+    timestamp_ms: int
+    group: bytes
+    names: dict[str, Any]
+    closes: bool
+
+    @property
+    def changed(self) -> Mapping[str, Any]:
+        """Return the changed names with their values; the values of a mask are empty."""
+        return self.names
+
+
+Event = PlainEvent | DetailedEvent
+"""What a reader yields: plain tuples, unless the fold reads details."""
+
+ScoredEvent = FoldEvent | DetailedEvent
+
+
+def event_of(fields: Event) -> ScoredEvent:
+    """Return an event whose fields have names."""
+    return fields if isinstance(fields, DetailedEvent) else FoldEvent(*fields)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.core.event import ScoredEvent
 from streams_app.folding.core.record import Sealed
 
 
@@ -43,7 +43,7 @@ class MemoryShard:
     partitions: int = 1
     open: dict[bytes, OpenGroup] = field(default_factory=dict)
 
-    def fold(self, event: FoldEvent, score_ms: int, silent_from_ms: int = 0) -> list[Sealed]:
+    def fold(self, event: ScoredEvent, score_ms: int, silent_from_ms: int = 0) -> list[Sealed]:
         """Fold one event.
 
         Args:
@@ -72,7 +72,7 @@ class MemoryShard:
         stored.low_ms, stored.high_ms = min(stored.low_ms, stamp_ms), max(stored.high_ms, stamp_ms)
         masked = isinstance(event.names, int)
         stored.names |= event.changed if masked else {name: orjson.dumps(value) for name, value in event.changed.items()}
-        if (reason := bounds.reached_by(stored.events)) is not None:
+        if (reason := bounds.reached_by(stored.events, closes=event.closes)) is not None:
             sealed.append(self._close(group, reason, score_ms))
         return sealed
 

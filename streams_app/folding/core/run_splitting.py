@@ -13,11 +13,11 @@ from typing import Any
 
 from streams_app.folding.core.chunks import Chunk, GroupRun
 from streams_app.folding.core.closing import REASONS_BEFORE_AN_EVENT, Bounds
-from streams_app.folding.core.event import Event, FoldEvent
+from streams_app.folding.core.event import Event, ScoredEvent, event_of
 from streams_app.folding.core.model import MemoryShard, OpenGroup
 
 
-def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tuple[FoldEvent, int]]]:
+def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tuple[ScoredEvent, int]]]:
     """Return the events of a chunk with their scores, by group.
 
     Args:
@@ -27,14 +27,14 @@ def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tup
     clock = chunk.start_ms
     found = defaultdict(list)
     for fields in events:
-        event = FoldEvent(*fields)
+        event = event_of(fields)
         if chunk.above < event.offset <= chunk.to:
             clock = max(clock, min(event.timestamp_ms, chunk.time.cap_ms))
             found[event.group].append((event, clock))
     return found
 
 
-def split_runs(events: Sequence[tuple[FoldEvent, int]], open_group: OpenGroup | None, bounds: Bounds) -> list[GroupRun]:
+def split_runs(events: Sequence[tuple[ScoredEvent, int]], open_group: OpenGroup | None, bounds: Bounds) -> list[GroupRun]:
     """Return the events of a group as runs without a bound inside.
 
     The names of a whole run do not show which event they came with: an event that closes its group by its names is a run of its
@@ -68,8 +68,10 @@ def split_runs(events: Sequence[tuple[FoldEvent, int]], open_group: OpenGroup | 
             run = runs[-1]
             run.last_offset, run.last_score, run.events = event.offset, score, run.events + 1
             run.low_ms, run.high_ms = min(run.low_ms, stamp), max(run.high_ms, stamp)
+            run.closes = event.offset > behind and event.closes
             names.update(event.changed)
         else:
             names = dict(event.changed)
-            runs.append(GroupRun(event.offset, event.offset, 1, stamp, stamp, score, score, names))
+            closes = event.offset > behind and event.closes
+            runs.append(GroupRun(event.offset, event.offset, 1, stamp, stamp, score, score, names, closes))
     return runs

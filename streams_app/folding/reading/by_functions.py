@@ -17,9 +17,10 @@ from streams_app.codec import member_of
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError
 from streams_app.fold import Fold
-from streams_app.folding.core.event import Event, FoldEvent
+from streams_app.folding.core.event import Event
+from streams_app.folding.reading.details import at_path
 from streams_app.folding.reading.fast import FastReader, is_usual
-from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, at_path, decode_all
+from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
 from streams_app.settings import Limits
 
 T = TypeVar("T")
@@ -32,8 +33,7 @@ _TEXT: Final = frozenset({str})
 
 def reader_of(fold: Fold, limits: Limits) -> EventReader:
     """The reader a fold needs: the fast one wherever no function of the user's is involved."""
-    own = (fold.decode, fold.source_filter)
-    if any(own) or callable(fold.group_key) or callable(fold.changed):
+    if fold.is_by_functions:
         return PythonReader(fold, limits)
     if is_usual(fold):
         return FastReader(fold, limits)
@@ -42,6 +42,12 @@ def reader_of(fold: Fold, limits: Limits) -> EventReader:
 
 class PythonReader(EventReader):
     """Reads events by ``Fold.decode``, ``source_filter``, ``group_key`` and ``changed``, as far as they are functions."""
+
+    def __init__(self, fold: Fold, limits: Limits) -> None:
+        super().__init__(fold, limits)
+        if callable(fold.close_when):
+            function = _truth_of(fold.close_when)
+            self._closes = lambda event: _called("close_when", function, event)
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
         """Reads a range; see :meth:`EventReader.events`.
@@ -61,12 +67,12 @@ class PythonReader(EventReader):
                 continue
             if event is None:
                 continue
-            if record.key != event.group[1:]:
+            if record.key != event[2][1:]:
                 reading.misrouted += 1
                 reading.misrouted_example = record.offset
             yield event
 
-    def _event(self, record: RawRecord, value: Any) -> FoldEvent | None:
+    def _event(self, record: RawRecord, value: Any) -> Event | None:
         fold = self._fold
         if not record.value:
             if fold.tombstones == "ignore":
@@ -82,8 +88,7 @@ class PythonReader(EventReader):
             return None
         if type(value) is not dict and not (callable(fold.group_key) and callable(fold.changed)):
             raise BadEventError("not-an-object", f"decode returned {type(value).__name__}, not a dict")
-        stamp = record.timestamp
-        return FoldEvent(record.offset, -1 if stamp is None else stamp, self._group(record, value), self._changed_names(value))
+        return self._read_event(record, value, self._group(record, value), self._changed_names(value))
 
     def _group(self, record: RawRecord, value: Any) -> bytes:
         if not callable(self._fold.group_key):

@@ -49,8 +49,9 @@ def is_plain_field(path: str) -> bool:
 
 def is_usual(fold: Fold) -> bool:
     """Return whether this reader can read for a fold."""
-    own = fold.decode, fold.source_filter
-    if not isinstance(fold.group_key, str) or not isinstance(fold.changed, str) or fold.keep != "names" or any(own):
+    if fold.is_by_functions or fold.reads_details or fold.keep != "names":
+        return False
+    if not isinstance(fold.group_key, str) or not isinstance(fold.changed, str):
         return False
     return is_plain_field(fold.group_key) and is_plain_field(fold.changed)
 

@@ -15,7 +15,8 @@ from streams_app.codec import TEXT_MARK, decode_object, member_of
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
-from streams_app.folding.core.event import Event, FoldEvent
+from streams_app.folding.core.event import DetailedEvent, Event, ScoredEvent, event_of
+from streams_app.folding.reading.details import at_path, closing_rule
 from streams_app.settings import Limits
 
 KNOWN_NAMES_MAX: Final = 50_000
@@ -52,7 +53,7 @@ class DecodedRange:
         misrouted_example: Offset of one of them.
     """
 
-    events: list[FoldEvent] = field(default_factory=list)
+    events: list[ScoredEvent] = field(default_factory=list)
     refused: list[RejectedEvent] = field(default_factory=list)
     misrouted: int = 0
     misrouted_example: int | None = None
@@ -100,12 +101,13 @@ class EventReader:
         self._changed = fold.changed_field
         self._changed_path = self._changed.split(".")
         self._keeps_values = fold.keep == "last"
+        self._closes = closing_rule(fold)
         self._known_names: set[str] = set()
 
     def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> DecodedRange:
         """Read a range into a list; see :meth:`events`."""
         reading = DecodedRange()
-        reading.events = [FoldEvent(*event) for event in self.events(records, decoded, reading)]
+        reading.events = [event_of(event) for event in self.events(records, decoded, reading)]
         return reading
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
@@ -132,8 +134,13 @@ class EventReader:
             if record.key != member[1:]:
                 reading.misrouted += 1
                 reading.misrouted_example = record.offset
-            stamp = record.timestamp
-            yield FoldEvent(record.offset, -1 if stamp is None else stamp, member, names)
+            yield self._read_event(record, event, member, names)
+
+    def _read_event(self, record: RawRecord, value: Any, member: bytes, names: dict[str, Any]) -> Event:
+        stamp = -1 if record.timestamp is None else record.timestamp
+        if self._closes is None:
+            return record.offset, stamp, member, names
+        return DetailedEvent(record.offset, stamp, member, names, self._closes(value))
 
     def _rest_of(self, fault: BadEventError | None) -> dict[str, Any]:
         """Return the readable part of an event with a fault: numbers that no fold reads may have any size, as in the fast one."""
@@ -203,13 +210,3 @@ class EventReader:
                 except orjson.JSONEncodeError as error:
                     raise BadEventError("no-changed", f"the value of {name!r} cannot be kept: {error}") from error
         return names
-
-
-def at_path(value: Any, path: list[str]) -> Any:
-    """Return the value at a path of field names; None if there is none."""
-    found: Any = value
-    for step in path:
-        if type(found) is not dict:
-            return None
-        found = found.get(step)
-    return found

@@ -11,7 +11,8 @@ from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.scripts import FencedError
 from streams_app.folding.core.chunks import Chunk, ChunkCutter, GroupRun
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import Event, FoldEvent
+from streams_app.folding.core.detailed_chunks import DetailedChunkCutter
+from streams_app.folding.core.event import Event, ScoredEvent
 from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.core.run_splitting import scored_events, split_runs
 from streams_app.folding.core.shard_clock import ShardClock
@@ -55,7 +56,7 @@ class ChunkProgress:
         self._members = sorted(chunk.groups)
         self._events = events
         self._at = bisect_right(self._members, cursor)
-        self._scored: dict[bytes, list[tuple[FoldEvent, int]]] = {}
+        self._scored: dict[bytes, list[tuple[ScoredEvent, int]]] = {}
         self._apart: dict[bytes, list[GroupRun]] = {}
 
     def next_groups(self, most: int, packing: GroupPacker, silent_from_ms: int) -> tuple[PackedGroups, bool]:
@@ -122,7 +123,8 @@ def chunks_of(
         now_ms: Wall clock.
         keeps_values: Whether the last value of each name is kept.
     """
-    cut = partial(ChunkCutter, bounds=bounds, keeps_values=keeps_values)
+    cutter_of = DetailedChunkCutter if bounds.reads_details else ChunkCutter
+    cut = partial(cutter_of, bounds=bounds, keeps_values=keeps_values)
     if begun is not None:
         listed = list(events)
         first = cut((event for event in listed if event[0] <= begun.to), fence, begun.to)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from streams_app.folding.core.chunks import Chunk, GroupRun
-from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.closing import CLOSED, Bounds
 from streams_app.folding.core.names import size_of
 from streams_app.folding.store.codec import Session, flatten_sessions, pack_run, pack_session
 
@@ -85,8 +85,12 @@ class GroupPacker:
                 rest = pack_run(runs[-1], epoch, silent_from_ms, keeps_values=keeps_values)
                 parts += len(rest)
             elif count < len(runs):
-                rest = [pack_run(run, epoch, silent_from_ms, keeps_values=keeps_values) for run in runs[count:]]
-                parts += sum(map(len, rest))
+                rest = []
+                for run in runs[count:]:
+                    rest.append(pack_run(run, epoch, silent_from_ms, keeps_values=keeps_values))
+                    parts += len(rest[-1])
+                    if run.closes:
+                        rest.append(CLOSED)
             packed.values += (member, sessions, rest)
             if keeps_values:
                 parts += _bytes_of(sessions, rest) // BYTES_OF_A_PART
@@ -94,7 +98,7 @@ class GroupPacker:
 
     def _is_plain(self, run: GroupRun) -> bool:
         """Return whether no bound closes a group that opens with this run."""
-        return self.bounds.keeps_open(run.last_score - run.first_score, run.events, size_of(run.names))
+        return not run.closes and self.bounds.keeps_open(run.last_score - run.first_score, run.events, size_of(run.names))
 
     def _session_count(self, runs: Sequence[GroupRun], clock_ms: int) -> int:
         """Return how many runs are sessions by the clock of the chunk; 0 if a bound other than silence may close one."""
@@ -104,5 +108,5 @@ class GroupPacker:
 
 def _bytes_of(sessions: Any, rest: Any) -> int:
     """Return the number of bytes of the packed values of a group."""
-    runs = rest if rest and isinstance(rest[0], list) else [rest or []]
+    runs = [run for run in rest if run != CLOSED] if rest and isinstance(rest[0], list) else [rest or []]
     return sum(map(len, (sessions or [])[3::4])) + sum(len(value) for run in runs for value in run[5::2])

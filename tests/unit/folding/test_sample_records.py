@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import Event, FoldEvent
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.core.event import PlainEvent as Event
 from streams_app.folding.core.group_sample import GroupSample
 from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.record import Sealed

@@ -8,7 +8,7 @@ import tracemalloc
 
 import pytest
 
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import PlainEvent as Event
 from streams_app.folding.core.group_sample import MOST_GROUPS, GroupSample, ObservedGroups
 from streams_app.folding.core.record import Sealed
 from tests.sampled import BOUNDS_MS, DAY, GROUPS, LATE, MINUTE, SECOND, added, bounds, cut, log_of, recomputed

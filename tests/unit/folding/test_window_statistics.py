@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.folding.core.chunks import PAUSE_MS
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import PlainEvent as Event
 from streams_app.folding.core.group_sample import GroupSample
 from tests.sampled import BOUNDS_MS, DAY, GROUPS, SECOND, added, bounds, cut, log_of, recomputed
 

@@ -247,3 +247,10 @@ def test_journal_of_the_same_source_and_key_is_pointed_to() -> None:
     assert "streams-app journal read 'a b' --journal accounts shows its events" == pointed
     told = describe_none("a b", FOLD, 1, AGAIN, 120, pointed).splitlines()
     assert f"  journal {pointed}" == told[-1]
+
+
+def test_events_that_would_close_the_group_are_named() -> None:
+    assert 'an event with status = "done" or "failed" or code = 1 would close it at once' in said(
+        close_when={"status": ["done", "failed"], "code": [1]}
+    )
+    assert "an event for which close_when returns true would close it at once" in said(close_when=bool)

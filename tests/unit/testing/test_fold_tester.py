@@ -272,3 +272,13 @@ def test_one_producer_whose_clock_is_behind_among_good_ones_is_folded_like_them(
     records = kit.advance("2m")
 
     assert {b"good": 5, b"behind": 5} == {record.key: record.value["fold"]["events"] for record in records}
+
+
+def test_closing_event_is_in_the_record_that_it_closes_at_once() -> None:
+    kit = FoldTester(fold(close_when={"status": ["done"]}))
+    kit.send(event("a", "x"))
+    (record,) = kit.send(event("a", "y") | {"status": "done"})
+    kit.send(event("a", "z"))
+
+    assert ("closed", ["x", "y"], 2) == (record.value["fold"]["reason"], record.value["m"], record.value["fold"]["events"])
+    assert [["z"]] == [one.value["m"] for one in kit.flush()]

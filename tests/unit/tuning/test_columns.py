@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Iterable
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import PlainEvent as Event
 from streams_app.tuning.columns import Columns, order_of
 from streams_app.tuning.name_sets import NameSets
 from streams_app.tuning.points import Curve
@@ -34,7 +35,7 @@ def bursts(groups: int, seed: int = 1) -> list[Event]:
     return [(at, stamp, member, {"n": None}) for at, (stamp, member) in enumerate(sorted(events))]
 
 
-def filled(events: Iterable[Event], capacity: int, **options: int) -> Columns:
+def filled(events: Iterable[Event], capacity: int, **options: Any) -> Columns:
     columns = Columns(now_ms=NOW_MS, capacity=capacity, **options)
     columns.add(0, events)
     return columns

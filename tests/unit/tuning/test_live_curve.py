@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streams_app.folding.agents.window_statistics import WindowStatistics
 from streams_app.folding.core.chunks import ChunkCutter
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import PlainEvent as Event
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.health.metric_table import GAP_BUCKETS
 from streams_app.health.metrics import Metrics

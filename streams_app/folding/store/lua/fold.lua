@@ -27,8 +27,9 @@
 -- partitions    partition count of the source, for the version of the record
 -- groups        three values for each group that is beyond the cursor: its member; its sessions, which began and ended within the range,
 --               before what follows, as {first offset, first score, last score, packed record, ...}, or false; and what is left open:
---               false, a run that no bound closes by itself, or an array of runs to be looked at one by one. A run is {first offset,
---               from when silence is counted, "\255", packed numbers, name, value, ...}: the group it would open, see shared/group.lua
+--               false, a run that no bound closes by itself, or an array of runs to be looked at one by one, each perhaps followed by
+--               the reason why its last event closes the group. A run is {first offset, from when silence is counted, "\255", packed
+--               numbers, name, value, ...}: the group it would open, see shared/group.lua
 --
 -- Returns {"done" | "more", cursor, clock, sealed records one after the other, msgpack array of the positions of those sessions, counted
 --         over all groups, that are not in the outbox as they were sent, sessions taken, groups taken, work done}
@@ -104,8 +105,8 @@ local function names_with(plan, run)
   return count
 end
 
--- Adds a run to the group of a plan; false where a bound falls inside it: it is to be taken apart.
-local function add(plan, run)
+-- Adds a run to the group of a plan; false where a bound falls inside it: it is to be taken apart. With a reason, the group closes.
+local function add(plan, run, reason)
   local r, g = numbers_of(run[4]), plan.open
   if g and r.first <= g.last then return r.last <= g.last end -- folded by a script that died before its marks
   if g and closes_before(g, r.opened) then
@@ -134,7 +135,11 @@ local function add(plan, run)
   plan.runs[#plan.runs + 1] = run
   if plan.names then join(plan, run) end
   work = work + RUN + NAME * #run / 2
-  if max_events > 0 and events >= max_events then close(plan, 'max_events', r.score) end
+  if reason then
+    close(plan, reason, r.score)
+  elseif max_events > 0 and events >= max_events then
+    close(plan, 'max_events', r.score)
+  end
   return true
 end
 
@@ -181,8 +186,13 @@ local function take(group, sessions, rest, opened_at)
     return true
   end
   work = work + GOES_ON
-  for r = 1, is_plain and 1 or rest and #rest or 0 do
-    if not add(plan, is_plain and rest or rest[r]) then return false end
+  if is_plain then
+    if not add(plan, rest) then return false end
+  else
+    for r = 1, rest and #rest or 0 do
+      local run, following = rest[r], rest[r + 1]
+      if type(run) == 'table' and not add(plan, run, type(following) == 'string' and following) then return false end
+    end
   end
   plans[#plans + 1] = plan
   return true

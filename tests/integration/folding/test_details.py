@@ -1,0 +1,104 @@
+"""Folds whose events say more than what changed: the scripts do the same as the model, however a range is parted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.detailed_chunks import DetailedChunkCutter
+from streams_app.folding.core.event import DetailedEvent
+from streams_app.folding.core.model import MemoryShard
+from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.shard_clock import RangeTime
+from tests.integration.shapes import RUNS
+from tests.scripts import EPOCH, PARTITIONS, WALL, BriefStore, emptied, fold, new_store, open_groups, outbox_of, packed, seal, send
+
+bounds_of_details = st.builds(
+    Bounds,
+    quiet_ms=st.sampled_from([5, 20]),
+    hold_ms=st.sampled_from([20, 50, 1_000]),
+    max_events=st.sampled_from([0, 0, 1, 3]),
+    max_changed=st.sampled_from([2, 4, 10_000]),
+    sessions=st.booleans(),
+    reads_details=st.just(True),
+)
+steps = st.lists(
+    st.tuples(
+        st.lists(
+            st.tuples(
+                st.integers(1, 3),
+                st.integers(0, 25),
+                st.sampled_from([b"sa", b"sb", b"j1"]),
+                st.dictionaries(st.sampled_from("uvwxyz"), st.integers(0, 9), max_size=3),
+                st.sampled_from([False, False, True]),
+            ),
+            max_size=12,
+        ),
+        st.integers(0, 60),
+    ),
+    max_size=6,
+)
+
+
+@pytest.fixture
+async def redis(redis_client: Redis) -> Redis:
+    return redis_client
+
+
+def told(sealed: Sealed) -> tuple[Any, ...]:
+    return (*sealed[:9], {name: orjson.loads(value) for name, value in sealed.names.items()})
+
+
+def by_offset(entries: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return sorted(entries, key=lambda entry: entry[1])
+
+
+@RUNS
+@given(steps=steps, bounds=bounds_of_details, most=st.sampled_from([1, 2, 100]), work=st.sampled_from([1, 40, 5_000]))
+async def test_scripts_agree_with_the_model(redis: Redis, steps: Any, bounds: Bounds, most: int, work: int) -> None:
+    store = BriefStore(new_store(redis), work)
+    model = MemoryShard(bounds, PARTITIONS)
+    expected: list[tuple[Any, ...]] = []
+    found: list[tuple[Any, ...]] = []
+    await store.claim("me", -1, EPOCH, "")
+    fence, clock, stamp = -1, 0, 1_000
+    for events, pause in steps:
+        batch: list[DetailedEvent] = []
+        at = fence
+        for gap, later, group, names, closes in events:
+            at, stamp = at + gap, stamp + later
+            batch.append(DetailedEvent(at, stamp, group, names, closes))
+            expected += map(told, model.fold(batch[-1], stamp))
+        cutter = DetailedChunkCutter(batch, fence, at, bounds, keeps_values=True)
+        while cutter.above < at:
+            chunk = cutter.next(RangeTime(WALL, None), clock)
+            found += map(told, await fold(store, fence, chunk, bounds, batch, most=most))
+            fence, clock = chunk.to, chunk.clock_ms
+        stamp += pause
+        clock = stamp
+        expected += map(told, model.seal(stamp))
+        found += map(told, (await seal(store, fence, clock, bounds, limit=1_000)).sealed)
+
+        assert set(model.open) == set(await open_groups(store))
+    assert by_offset(expected) == by_offset(found) == by_offset(list(map(told, await outbox_of(store))))
+    await emptied(store)
+
+
+async def test_a_closing_event_that_was_folded_by_a_script_that_died_closes_nothing_again(redis: Redis) -> None:
+    store, bounds = new_store(redis), Bounds(10, 1_000, reads_details=True)
+    await store.claim("me", -1, EPOCH, "")
+    events = [DetailedEvent(0, 1_000, b"sa", {"u": 1}, True), DetailedEvent(1, 1_001, b"sa", {"v": 2}, False)]
+    chunk = DetailedChunkCutter(events, -1, 1, bounds, keeps_values=True).next(RangeTime(WALL, None), 0)
+    first = await send(store, -1, chunk, packed(chunk, bounds), bounds)
+    await redis.hset(store.keys.meta, "fence", "-1")
+    again = await send(store, -1, chunk, packed(chunk, bounds), bounds)
+
+    assert [("closed", 0, 0)] == [(one.reason, one.first_offset, one.last_offset) for one in first.sealed]
+    assert [] == again.sealed
+    assert {b"sa": 1} == {group: held.numbers.first_offset for group, held in (await open_groups(store)).items()}
