@@ -1,1 +1,1 @@
-"""What fills live views in the worker."""
+"""The part of the worker that fills live views."""

@@ -1,6 +1,6 @@
-"""The live views of a worker: each is a member of a consumer group of its own, ``<app_id>.live.<view>``.
+"""The live views of a worker: each is a member of its own consumer group, ``<app_id>.live.<view>``.
 
-A view that reads two days back, a rebalance of its group or a client that fails delays no other view, no fold and no subscriber.
+A view that reads two days back, a rebalance of its group or a client that fails delays no other view, fold or subscriber.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ logger = logging.getLogger(__name__)
 REPORT_EVERY_SECONDS: Final = 2.0
 
 FETCH_WAIT_MS: Final = 200
-"""The clock of a view is when its last fetch was asked for: items leave so much later, at most."""
+"""Maximum time of a fetch. The clock of a view is the time of its last fetch request, so an item may expire later by this time."""
 
 
 class ViewAgent:
-    """Keeps one view; several workers share the partitions of its source.
+    """Maintains one view; several workers share the partitions of its source.
 
     Attributes:
-        ownership: Of its partitions.
+        ownership: Ownership of the partitions of the source.
     """
 
     def __init__(
         self, settings: Settings, view: LiveView, scripts: LiveScripts, producer: Producer, clock: TrustedClock, metrics: Metrics
     ) -> None:
-        """Connects nothing yet.
+        """Create the agent of one view, without connecting.
 
         Args:
-            settings: Of the application.
-            view: The view, of a topic.
-            scripts: Those of the application's Redis.
+            settings: Settings of the application.
+            view: A view of a topic.
+            scripts: Scripts of the application's Redis.
             producer: Sends dead letters.
-            clock: Of the worker.
-            metrics: Where it counts.
+            clock: Clock of the worker.
+            metrics: Metrics of the worker.
         """
         self._view = view
         self._metrics = metrics
@@ -75,7 +75,7 @@ class ViewAgent:
             self._processors,
             OwnershipConfig(
                 clock,
-                Status(),  # a worker whose view is read anew is ready: it folds, and the view says so itself
+                Status(),  # a worker that reads a view again is ready: it folds, and the view shows its state itself
                 on_fatal=self._member.fail,
                 on_resync=lambda name, cause: None,
                 on_went_back=metrics.went_back,
@@ -85,10 +85,10 @@ class ViewAgent:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Keeps the view until told to stop, then commits and leaves the group; whatever is away is waited for.
+        """Maintain the view until stopped, then commit and leave the group; failed dependencies are retried.
 
         Args:
-            stop: Set by the application.
+            stop: Set by the application to stop the view.
         """
         reporting = asyncio.create_task(self._report(stop), name=f"live-report {self._view.name}")
         try:
@@ -104,8 +104,8 @@ class ViewAgent:
             metrics.live_reading.labels(view=name).set(is_reading)
             try:
                 places = await self._member.places(self.ownership.positions())
-            except Exception as error:  # whatever it is: it is asked again
-                logger.debug("lag of a live view is not known now", exc_info=error)
+            except Exception as error:  # any error: the lag is read again
+                logger.debug("lag of a live view is unknown", exc_info=error)
             else:
                 lag = sum(max(0, end - position) for position, end in places.values())
                 metrics.live_lag_records.labels(view=name).set(lag)
@@ -124,7 +124,7 @@ class ViewAgent:
 
 
 class LiveViews:
-    """The live views that a worker keeps."""
+    """The live views that a worker maintains."""
 
     def __init__(
         self,
@@ -136,16 +136,16 @@ class LiveViews:
         watch: Callable[[str, Ownership], None],
         views: Sequence[LiveView],
     ) -> None:
-        """Connects nothing yet.
+        """Create the agents, without connecting.
 
         Args:
-            settings: Of the application.
+            settings: Settings of the application.
             redis: The application's Redis.
             producer: Sends dead letters.
-            clock: Of the worker.
-            metrics: Where the views count.
-            watch: Called with the group and the ownership of each view whose progress is to be watched.
-            views: Those of topics that this worker keeps.
+            clock: Clock of the worker.
+            metrics: Metrics of the worker.
+            watch: Called with the group and the ownership of each view, so that its progress is watched.
+            views: The views of topics that this worker maintains.
         """
         self._settings = settings
         self._views = views
@@ -154,7 +154,7 @@ class LiveViews:
         self._agents = [ViewAgent(settings, view, scripts, producer, clock, metrics) for view in views]
 
     async def require_topics(self) -> None:
-        """Refuses to start where a topic is missing.
+        """Check that all topics exist.
 
         Raises:
             ConfigurationError: Topics are missing; all are named.
@@ -163,10 +163,10 @@ class LiveViews:
         await require(self._settings.kafka, topics_of_views(self._views))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Keeps them until told to stop.
+        """Maintain the views until stopped.
 
         Args:
-            stop: Set by the application.
+            stop: Set by the application to stop the views.
         """
         for view, agent in zip(self._views, self._agents, strict=True):
             self._watch(view.group, agent.ownership)

@@ -1,7 +1,8 @@
-"""The processors of one live view: each keeps one partition of its source as it is now.
+"""The processors of one live view: each maintains the current state of one partition of the source.
 
-Redis holds what has not expired, with the fence; what is committed to Kafka is for those who look at the lag there. A state that is
-lost, or of another definition or topic, is read from the log once more, as far back as an item lives, also below the commit.
+Redis contains the unexpired items and the fence; the offset committed to Kafka only serves to show the lag. If the state is lost,
+or belongs to another definition or topic, it is read from the log again, as far back as an item lives, even below the committed
+offset.
 """
 
 from __future__ import annotations
@@ -34,30 +35,30 @@ from streams_app.settings.live import LiveView
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 1.0
-"""A Redis that has failed is asked again after at most so long: everything that happens waits for it."""
+"""Maximum wait before a failed Redis call is repeated; all work of the partition waits for it."""
 
 CAUSES: Final = {
-    "token": "another worker has taken the live view over",
-    "fence": "the live view in Redis stands elsewhere than it was left: Redis has lost its last writes",
+    "token": "another worker has taken over the live view",
+    "fence": "the live view in Redis is not at the expected offset: Redis has lost its last writes",
     "no-state": "Redis has lost the live view",
 }
-"""Cause of a refusal → the same for people."""
+"""Cause of a rejected script → its explanation for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewContext:
-    """What the processors of a view share.
+    """The common parameters of the processors of a view.
 
     Attributes:
-        app_id: Of the application.
+        app_id: Id of the application.
         view: The view.
-        value_bytes: Bytes of an event, at most.
-        scripts: Those of the application's Redis.
-        dead_letters_of: Makes the dead letters of a partition.
-        clock: Of the worker.
-        outages: How a Redis that fails is waited for, and what is said of it.
-        on_part: Called with each part that was applied, and what the script said.
-        on_expired: Called with what has expired.
+        value_bytes: Maximum bytes of an event.
+        scripts: Scripts of the application's Redis.
+        dead_letters_of: Creates the dead-letter writer of a partition.
+        clock: Clock of the worker.
+        outages: Reports a Redis outage and determines the backoff.
+        on_part: Called with each applied batch and the reply of the script.
+        on_expired: Called with each reply of the expire script.
     """
 
     app_id: str
@@ -72,47 +73,47 @@ class ViewContext:
 
 
 class ViewProcessors(Processors):
-    """Makes the processors of all partitions of a view."""
+    """Creates the processors of all partitions of a view."""
 
     def __init__(self, context: ViewContext) -> None:
-        """Claims nothing yet."""
+        """Create the factory; nothing is claimed before :meth:`of`."""
         self.context = context
         self._claimed: dict[TP, ViewProcessor] = {}
 
     @property
     def topics(self) -> Collection[str]:
-        """The source."""
+        """Source of the view."""
         return (self.context.view.source,)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, ViewProcessor]:
-        """One processor for each partition, by the name of the view."""
+        """Create the processor of a partition, under the name of the view."""
         self._claimed[tp] = processor = ViewProcessor(tp, self.context)
         return {self.context.view.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Whether Redis is away or full, which explains that nothing is applied."""
+        """Return whether Redis is unavailable or full, which explains that nothing is applied."""
         return self.context.outages.fault is not None
 
     def status(self) -> tuple[int, bool]:
-        """Pages that hold anything in the partitions of this worker, and whether any of them is read anew."""
+        """Return the number of non-empty pages in the partitions of this worker, and whether any of them is being read again."""
         live = [one for one in self._claimed.values() if one.is_claimed]
         return sum(one.pages for one in live), any(one.is_reading for one in live)
 
 
 class ViewProcessor(Processor):
-    """See :class:`streams_app.delivery.processor.Processor`.
+    """Maintains one partition of a view, see :class:`streams_app.delivery.processor.Processor`.
 
-    One task applies parts and expires items, so that no two scripts of a partition overlap.
+    One task applies batches and expires items, so that no two scripts of a partition overlap.
 
     Attributes:
-        pages: Pages that hold anything.
-        is_claimed: Whether the state is ours, as far as is known.
+        pages: Number of pages that have items.
+        is_claimed: Whether this processor owns the state, as far as it knows.
     """
 
     in_flight = 0
 
     def __init__(self, tp: TP, context: ViewContext) -> None:
-        """Nothing is claimed yet."""
+        """Create the processor of a partition that is not claimed yet."""
         self.pages = 0
         self.is_claimed = False
         self._tp = tp
@@ -130,17 +131,17 @@ class ViewProcessor(Processor):
 
     @property
     def is_reading(self) -> bool:
-        """Whether the state is read anew, and not shown meanwhile."""
+        """Whether the state is being read from the source and not shown meanwhile."""
         return self._marks.reading is not None
 
-    # ---- the delivery
+    # ---- delivery
 
     async def claim(self, claim: Claim) -> int:
-        """Goes on behind the fence; without a state that fits, reads as far back as an item lives.
+        """Continue after the fence; without a usable state, read as far back as an item lives.
 
         Raises:
-            NotOwnerError: Kafka does not take our first commit.
-            KafkaError, RedisError, OSError, TimeoutError: Tried again.
+            NotOwnerError: Kafka rejected the first commit.
+            KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
         """
         view = self._context.view
         keys = view_keys(self._context.app_id, view.name, *self._tp)
@@ -149,7 +150,7 @@ class ViewProcessor(Processor):
             has_data=view.kind == "list", expiry_ms=view.expiry_ms, keep=view.keeps,
         )  # fmt: skip
         if claim.mark is None:
-            # Nobody has committed here before: only now Kafka says that the partition is ours.
+            # There is no commit yet. Only an accepted commit proves that the partition is ours.
             await claim.commit_now(OffsetAndMetadata(claim.log_bounds.begin))
         claimed = await self._claim_state(claim)
         self._fence, self._clock_ms, self._marks = claimed.fence, claimed.clock_ms, claimed.marks
@@ -160,29 +161,29 @@ class ViewProcessor(Processor):
         return self._fence + 1
 
     def deliver(self, batch: Batch) -> None:
-        """Takes the next range."""
+        """Queue the next range."""
         self.in_flight += len(batch.records)
         self._batches.append(batch)
         self._wake.set()
 
     async def mark(self) -> OffsetAndMetadata | None:
-        """Behind the fence; nothing while the state is not ours."""
+        """Return the offset after the fence; None while the state is not ours."""
         return OffsetAndMetadata(self._fence + 1) if self.is_claimed else None
 
     def tick(self, now_ms: int) -> None:
-        """Items may be due."""
+        """Request that due items expire."""
         self._is_due = True
         self._wake.set()
 
     def progress(self, monotonic_ms: int) -> Progress | None:
-        """Whether what ticks ask for is done."""
+        """Return whether the expiry that the last tick requested has run."""
         if self._context.outages.fault is not None or not self.is_claimed:
             return None
         why = f"live view {self._context.view.name} does not expire items of {self._tp}"
         return Progress(self._ticks_done, self._ticks_done + self._is_due, f"view={self._context.view.name} source={self._tp}", why)
 
     async def revoke(self, seconds: float) -> None:
-        """Stops at once; the state stays for the next owner."""
+        """Stop at once; the state stays for the next owner."""
         self.is_claimed = False
         if self._task is not None:
             await ended({self._task})
@@ -191,33 +192,33 @@ class ViewProcessor(Processor):
     # ---- claiming
 
     async def _claim_state(self, claim: Claim) -> LiveClaim:
-        """The state under our token, created where there is none that fits."""
+        """Claim the state under our token; create it if there is none that can be used."""
         view, definition = self._context.view, definition_of(self._context.view)
         found = await self._store.claim(definition, claim.topic_id, claim.partitions)
         if found is not None and await claim.common_end(found.marks.log, found.fence + 1) is not None:
-            # What it shows is of events that are gone: it is read once more, as it is now.
+            # The state contains events that are gone from the log: read it again from the current log.
             found = await self._store.claim(definition, claim.topic_id, claim.partitions, drop=True)
         if found is not None and claim.was_reset and found.fence + 1 >= claim.log_bounds.begin:
-            # The reader was thrown back, and not by retention: the topic was made again.
+            # The client went back, and not because of retention: the topic was created again.
             found = await self._store.claim(definition, claim.topic_id, claim.partitions, drop=True)
         if found is not None:
             return found
         start = await claim.offset_at(self._context.clock.now_ms() - view.expiry_ms)
-        # After that: what is behind this end arrives later than the clock the state begins with.
+        # Read the end of the log after that, so that all records beyond it arrive later than the initial clock.
         bounds = await claim.log_bounds_now()
         begin = view_start(start, bounds, view.expiry_ms)
         logger.info("live view is read from its source view=%s source=%s offset=%d", view.name, self._tp, begin.fence + 1)
         created = await self._store.claim(definition, claim.topic_id, claim.partitions, begin=begin)
-        assert created is not None  # it was to be created
+        assert created is not None  # because of begin
         return created
 
     async def _skip_removed(self, claim: Claim) -> None:
-        """Moves the fence over what retention has removed before it was read; the view says so for one expiry."""
+        """Move the fence past records that retention removed before they were read; the view is incomplete for one expiry."""
         bounds = await claim.log_bounds_now()
         if self._fence + 1 >= bounds.begin:
             return
         logger.error(
-            "retention overtook a live view, what is missing would be shown until it had expired view=%s source=%s offsets=%d-%d",
+            "retention overtook a live view, events that should be shown are missing view=%s source=%s offsets=%d-%d",
             self._context.view.name, self._tp, self._fence + 1, bounds.begin - 1,
         )  # fmt: skip
         whole_ms = bounds.asked_ms + self._context.view.expiry_ms
@@ -246,7 +247,7 @@ class ViewProcessor(Processor):
             await asyncio.sleep(0)
 
     async def _apply(self, claim: Claim, part: ViewBatch) -> None:
-        """Applies a part, for as long as it takes; its dead letters come first."""
+        """Apply a batch, retrying until it succeeds; its dead letters are sent first."""
         if part.refused:
             await self._dead_letters.send(part.refused, self._on_unsent)
             self._context.outages.succeeded(self)
@@ -265,25 +266,25 @@ class ViewProcessor(Processor):
         claim.on_progress()
 
     def _on_unsent(self, topic: str, error: BaseException) -> None:
-        """Says which topic stands in the way; the worker is not stuck while it waits for it."""
+        """Report the topic that does not accept dead letters; while the worker waits for it, it is not considered stuck."""
         self._context.outages.failed(TryAgainError(unacknowledged_text(topic, error)), self)
 
     async def _expire_once(self, claim: Claim, *, moves_clock: bool) -> None:
-        """Removes some of what is due by the clock of the partition.
+        """Remove some of the items that are due by the clock of the partition.
 
         Args:
-            claim: Of the partition.
-            moves_clock: Whether the clock moves; if not, what is due by the wall clock leaves all the same, so that a Redis that is
-                full gets room. What is unread may bring it back; the view says meanwhile that it is behind.
+            claim: Claim of the partition.
+            moves_clock: Whether the clock moves. If not, items that are due by the wall clock are removed all the same, to free
+                memory in a full Redis. An unread event may put a removed item back; meanwhile the view is behind.
         """
         clock = self._context.clock
         now_ms = clock.now_ms()
         view = claim.reader_view()
         is_known = clock.is_trusted() and is_caught_up(self._fence, view, now_ms)
-        # Until the last fetch was asked for, and no longer: what has come since may be unread, and prolong what is due.
+        # The clock moves only to the last fetch request: later records may be unread and may prolong items that are due.
         read_until_ms = min(now_ms, view.fetched_at_ms or now_ms)
         if is_known:
-            # What a transaction hides is acknowledged and not shown: while one stays open the view says that it is behind.
+            # Records of an open transaction are acknowledged and not readable: while it stays open, the view is behind.
             read_until_ms = self._acknowledged.at(self._fence, view, read_until_ms)
         due_ms = advanced(self._clock_ms, read_until_ms, caught_up=is_known) if moves_clock else now_ms
         expired = await self._store.expire(self._fence, due_ms, moves_clock=moves_clock)
@@ -297,10 +298,10 @@ class ViewProcessor(Processor):
     async def _retry_until_done(
         self, step: Callable[[], Awaitable[None]], when_full: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Does something in Redis as soon as that works; a script that was done and whose reply was lost says so.
+        """Run a step in Redis until it succeeds; a repeated script recognizes that it ran before and its reply was lost.
 
         Raises:
-            FencedError: The state is not as it was left.
+            FencedError: The stored state is not the expected one.
         """
         outages = self._context.outages
         while True:
@@ -319,27 +320,27 @@ class ViewProcessor(Processor):
         try:
             await step()
         except REDIS_ERRORS as error:
-            logger.debug("nothing could be expired", exc_info=error)
+            logger.debug("expiry to free memory failed", exc_info=error)
 
     def _marks_at(self, fence: int) -> ViewMetadata:
-        """What the state says of itself once the fence is there."""
+        """Return the metadata of the state when the fence is at an offset."""
         reading = self._marks.reading
         return self._marks if reading is None or fence + 1 < reading else self._marks._replace(reading=None)
 
 
 def view_start(start: int, bounds: LogBounds, expiry_ms: int) -> ViewStart:
-    """The state with which a view begins that has none (pure).
+    """Return the initial state of a view that has none (pure).
 
     Args:
         start: Offset of the first record that may not have expired.
-        bounds: Of the log, asked for after that.
-        expiry_ms: An item is gone so long after its time.
+        bounds: Bounds of the log, read after ``start``.
+        expiry_ms: An item expires at its time plus this.
 
     Returns:
-        Its clock is the moment at which the end of the log was asked for: whatever was there by then is read before it is shown.
+        Its clock is the time at which the end of the log was read: all records before that end are read before the view is shown.
     """
     begin = max(start, bounds.begin)
-    # Where the log begins with what is asked for, retention may have removed more of it; it has not where the log is whole.
+    # If the log begins at the first required record, retention may have removed more of them; at offset 0 nothing was removed.
     is_cut = bounds.begin > 0 and begin == bounds.begin
     whole_ms = bounds.asked_ms + expiry_ms if is_cut else 0
     return ViewStart(begin - 1, bounds.asked_ms, ViewMetadata(bounds.end if bounds.end > begin else None, whole_ms))

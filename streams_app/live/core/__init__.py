@@ -1,1 +1,1 @@
-"""What a live view decides, without Kafka, Redis and clocks (pure)."""
+"""The decisions of a live view, without Kafka, Redis and clocks (pure)."""

@@ -1,4 +1,4 @@
-"""What a record means to a view: a put, a removal, nothing, or a dead letter (pure)."""
+"""The effect of a record on a view: a put, a removal, nothing, or a dead letter (pure)."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from streams_app.reasons import Reason
 from streams_app.settings.live import TYPE_HEADER, LiveView
 
 NAME_BYTES: Final = 512
-"""Bytes of the name of a page or an item, at most."""
+"""Maximum bytes of the name of a page or an item."""
 
 PAYLOAD_BYTES: Final = 1_024
-"""Bytes of what is shown of an item, at most: each message carries all that are shown."""
+"""Maximum bytes of the payload of an item; each message carries the payloads of all shown items."""
 
 TYPE_RECORD_HEADER: Final = "ce_type"
 FOLD_ID: Final = ("fold", "id")
 
 
 class ViewRecord(Protocol):
-    """The attributes of a consumer record that are used."""
+    """The attributes of a consumer record that a view reads."""
 
     @property
     def offset(self) -> int:
-        """In its partition."""
+        """Offset of the record in its partition."""
 
     @property
     def timestamp(self) -> int | None:
-        """Timestamp of the record, ms; negative or None where it has none."""
+        """Timestamp of the record, ms; negative or None if it has none."""
 
     @property
     def value(self) -> bytes | None:
-        """As produced."""
+        """Value as produced."""
 
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        """As produced; a value may be null."""
+        """Headers as produced; a value may be null."""
 
 
 class Put(NamedTuple):
-    """An item comes, or is moved.
+    """Adds an item, or moves its time forward.
 
     Attributes:
         page: Name of the page.
@@ -56,7 +56,7 @@ class Put(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """An item leaves.
+    """Removes an item.
 
     Attributes:
         page: Name of the page.
@@ -68,14 +68,14 @@ class Removal(NamedTuple):
 
 
 class ViewRule:
-    """Says of records what they mean to one view."""
+    """Decides the effect of each record on one view."""
 
     def __init__(self, view: LiveView, value_bytes: int) -> None:
-        """Prepares the paths and conditions of the view.
+        """Parse the paths and conditions of the view.
 
         Args:
-            view: The view, of a topic.
-            value_bytes: Bytes of an event, at most.
+            view: A view of a topic.
+            value_bytes: Maximum bytes of an event.
         """
         self._page = view.page.split(".")
         self._item = view.item.split(".") if view.item else None
@@ -86,18 +86,18 @@ class ViewRule:
         self._value_bytes = value_bytes
 
     def decide(self, partition: int, record: ViewRecord, now_ms: int) -> Put | Removal | None:
-        """What a record means.
+        """Return the effect of a record.
 
         Args:
             partition: Partition of the record.
             record: The record.
-            now_ms: Wall clock: a timestamp to come is taken for now.
+            now_ms: Wall clock; a timestamp in the future counts as now.
 
         Returns:
-            None where it is not for this view: an empty value, or one that no condition takes.
+            None if the view ignores the record: its value is empty, or no condition matches.
 
         Raises:
-            BadEventError: It is for this view, as far as that can be told, and cannot be shown.
+            BadEventError: The record matches the view, as far as it can be read, and cannot be shown.
         """
         value = record.value
         if not value:
@@ -132,16 +132,16 @@ class ViewRule:
     def _payload_of(self, event: dict[str, Any]) -> bytes:
         try:
             payload = orjson.dumps({name: _at(event, path) for name, path in self._payload} if self._payload else event)
-        except orjson.JSONEncodeError as error:  # it reads what is nested deeper than it writes
-            raise BadEventError("too-large", f"what is shown cannot be written as JSON: {error}") from error
+        except orjson.JSONEncodeError as error:  # orjson reads deeper nesting than it writes
+            raise BadEventError("too-large", f"the payload cannot be written as JSON: {error}") from error
         if len(payload) > PAYLOAD_BYTES:
             what = "set payload to the fields that are shown" if not self._payload else "show fewer or shorter fields"
-            raise BadEventError("too-large", f"what is shown has {len(payload)} bytes, the limit is {PAYLOAD_BYTES}: {what}")
+            raise BadEventError("too-large", f"the payload has {len(payload)} bytes, the limit is {PAYLOAD_BYTES}: {what}")
         return payload
 
 
 def definition_of(view: LiveView) -> str:
-    """What a stored state means: with another definition it is read anew."""
+    """Return the part of a declaration that determines the stored state; if it changes, the state is read from the source again."""
     stored = {
         "kind": view.kind, "page": view.page, "item": view.item, "expiry_ms": view.expiry_ms, "only": view.only,
         "remove": view.remove, "payload": view.payload, "keeps": view.keeps,
@@ -150,7 +150,7 @@ def definition_of(view: LiveView) -> str:
 
 
 _Condition = tuple[list[str] | None, frozenset[tuple[bool, Any]]]
-"""Path of a field, None for the type header; the values that satisfy it, each with whether it is a boolean."""
+"""Path of a field, or None for the type header; the accepted values, each with whether it is a boolean (True is not 1)."""
 
 
 def _conditions(given: Mapping[str, Sequence[Any]]) -> list[_Condition]:
@@ -184,10 +184,10 @@ def _at(event: Any, path: Sequence[str]) -> Any:
 
 
 def _name(value: Any, reason: Reason, what: str) -> str:
-    """The name of a page or an item: a number and its text are the same.
+    """Return the name of a page or an item; a number and its text give the same name.
 
     Raises:
-        BadEventError: It is none, or too long.
+        BadEventError: There is no name, or it is too long.
     """
     if type(value) is int or (type(value) is float and value.is_integer()):
         value = str(int(value))

@@ -1,6 +1,6 @@
-"""What a partition of a view holds, said as simply as it can be (pure).
+"""The state of one partition of a view, as a simple model (pure).
 
-The scripts are compared with it on a real Redis, and :class:`streams_app.testing.ViewTester` shows what it says.
+Tests compare the scripts with it on a real Redis; :class:`streams_app.testing.ViewTester` evaluates declarations with it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from streams_app.live.core.state import Item, ShardPage
 
 
 def items_by_page(meanings: Iterable[Put | Removal | None], clock_ms: int, expiry_ms: int, keep: int) -> dict[str, list[Item]]:
-    """Page → its items, oldest first, after a prefix of the log and at a moment; pages that hold nothing are left out.
+    """Return the items of each page, oldest first, after a prefix of the log, at a given time; empty pages are left out.
 
     Args:
-        meanings: What the records of the prefix mean, in the order of the log.
-        clock_ms: The moment.
-        expiry_ms: An item is gone so long after its time.
-        keep: Newest items of a page that are kept.
+        meanings: The effects of the records of the prefix, in log order.
+        clock_ms: The time at which items are evaluated.
+        expiry_ms: An item expires at its time plus this.
+        keep: Maximum number of items kept of a page; the newest are kept.
     """
     pages: dict[str, dict[str, Item]] = {}
     for one in meanings:
@@ -36,5 +36,5 @@ def items_by_page(meanings: Iterable[Put | Removal | None], clock_ms: int, expir
 
 
 def shard_page(items: list[Item], show: int) -> ShardPage:
-    """A page of the model as a shard shows it."""
+    """Convert a page of the model to the page that a shard returns."""
     return ShardPage("model", len(items), tuple(reversed(items[-show:])) if show else ())

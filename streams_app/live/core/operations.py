@@ -1,7 +1,7 @@
-"""A range of records as parts that one script each applies (pure).
+"""Splits a range of records into batches that one script call each applies (pure).
 
-Of what a part does to one item only what it comes to is kept: whether the item is removed first, and the put of the newest time
-after that. So it does not matter where a range is cut.
+Of the operations of a batch on one item, only the result is kept: whether the item is removed first, and the newest put after
+that. Therefore the result does not depend on where a range is split.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from streams_app.live.core.state import Item
 
 MAX_EVENTS: Final = 1_000
 MAX_PAGES: Final = 500
-"""What one part has, at most: some milliseconds of Redis."""
+"""Limits of one batch; applying it takes Redis some milliseconds."""
 
 
 class Change(NamedTuple):
-    """What a part of the log does to one page: removals first.
+    """The effect of a batch on one page; removals are applied before puts.
 
     Attributes:
-        page: Its name.
-        removed: Items that leave.
-        puts: Items that come, or are moved.
+        page: Name of the page.
+        removed: Names of the removed items.
+        puts: Items that are added or moved.
     """
 
     page: str
@@ -37,39 +37,39 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class PageChange:
-    """What a part does to one page, while it is read.
+    """Collects the effect of a batch on one page.
 
     Attributes:
-        removed: Items that leave, in the order of the log.
-        puts: Item → its put, of those that come after their last removal.
+        removed: Names of the removed items, in log order.
+        puts: Item → its put, for items that are put after their last removal.
     """
 
     removed: dict[str, None] = field(default_factory=dict)
     puts: dict[str, Item] = field(default_factory=dict)
 
     def put(self, item: Item) -> None:
-        """Of puts of one item the newest one counts, of those of one time the last."""
+        """Add a put; of several puts of an item the newest counts, and of those with the same time the last."""
         present = self.puts.get(item.item)
         if present is None or present.time_ms <= item.time_ms:
             self.puts[item.item] = item
 
     def remove(self, item: str) -> None:
-        """Takes back what was put before, in this part and in those before it."""
+        """Remove an item that was put earlier, in this batch or before it."""
         self.puts.pop(item, None)
         self.removed[item] = None
 
 
 @dataclass(slots=True)
 class ViewBatch:
-    """A part of a range.
+    """A part of a range that one script call applies.
 
     Attributes:
-        to: Its last offset.
-        pages: Page → what happens to it.
+        to: Last offset of the batch.
+        pages: Page → its change.
         refused: Records that become dead letters.
-        counts: ``put``, ``removed``, ``other`` and ``refused`` → records.
-        events: Records.
-        last: The last of them.
+        counts: Number of records by effect: ``put``, ``removed``, ``other`` and ``refused``.
+        events: Number of records.
+        last: The last record.
     """
 
     to: int
@@ -81,11 +81,11 @@ class ViewBatch:
 
     @property
     def changes(self) -> list[Change]:
-        """As the script takes them."""
+        """Changes in the form of the script's argument."""
         return [Change(page, list(change.removed), list(change.puts.values())) for page, change in self.pages.items()]
 
     def add(self, decider: ViewRule, partition: int, record: ViewRecord, now_ms: int) -> None:
-        """Takes the next record."""
+        """Add the next record to the batch."""
         self.to, self.last = record.offset, record
         self.events += 1
         try:
@@ -105,13 +105,13 @@ class ViewBatch:
 
 
 def view_batches(decider: ViewRule, partition: int, records: Sequence[ViewRecord], end: int, now_ms: int) -> Iterator[ViewBatch]:
-    """The parts of a range, in order; the last one ends at the end of the range, also where there is no record.
+    """Yield the batches of a range, in order; the last one ends at the end of the range, even if there is no record.
 
     Args:
-        decider: Of the view.
-        partition: Of the records.
-        records: In offset order.
-        end: The offset after the range.
+        decider: Rule of the view.
+        partition: Partition of the records.
+        records: Records in offset order.
+        end: Offset after the last one of the range.
         now_ms: Wall clock.
     """
     part = ViewBatch(end - 1)

@@ -1,6 +1,6 @@
-"""The state of a view on one page: what its shards hold together, and the message that shows it (pure).
+"""The state of a view on one page: the merged state of its shards, and the message that contains it (pure).
 
-A shard is one partition of the source. The message is whole: it replaces whatever was shown before.
+A shard is one partition of the source. A message contains the whole state and replaces the previous message.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import orjson
 from streams_app.settings.live import LiveView
 
 BEHIND_MS: Final = 10_000
-"""A shard whose clock is older than this may hold what has expired, and lack what has happened since."""
+"""If the clock of a shard is older than this, it may contain expired items and lack new ones."""
 
 StateName = Literal["ok", "behind", "incomplete", "reading"]
 
 
 class Item(NamedTuple):
-    """An item as a shard holds it.
+    """An item in a shard.
 
     Attributes:
-        item: Its name.
-        time_ms: Newest of the times it was put with.
-        payload: JSON of what is shown of it; empty for a count.
+        item: Name of the item.
+        time_ms: Newest timestamp of its puts.
+        payload: Its payload as JSON; empty for a count.
     """
 
     item: str
@@ -34,22 +34,22 @@ class Item(NamedTuple):
 
     @property
     def order(self) -> tuple[int, bytes]:
-        """Items of one time stand in the order of their bytes, as Redis has them."""
+        """Sort key: time, then bytes of the name, as Redis orders a sorted set."""
         return self.time_ms, self.item.encode()
 
 
 @dataclass(frozen=True, slots=True)
 class ShardHead:
-    """The marks of a shard.
+    """The metadata of a shard.
 
     Attributes:
-        token: Of its owner; another one comes after every loss.
-        seq: Number of its last change under that token: (token, seq) names one state.
+        token: Token of its owner; it changes after every loss of state.
+        seq: Number of its last change under that token; (token, seq) identifies one state.
         fence: Highest offset that is applied.
-        clock_ms: The shard holds what is true at this moment.
-        is_reading: Whether it is still read from Kafka: what it holds was never shown by anybody.
-        whole_ms: Before this moment something is missing that retention has removed; 0: nothing is.
-        partitions: How many partitions its source has.
+        clock_ms: The time at which the content of the shard is correct.
+        is_reading: Whether the shard is still being read from Kafka; no page has shown its content yet.
+        whole_ms: Until this time, events are missing that retention has removed; 0: none are missing.
+        partitions: Number of partitions of the source.
     """
 
     token: str
@@ -63,12 +63,12 @@ class ShardHead:
 
 @dataclass(frozen=True, slots=True)
 class ShardPage:
-    """What a shard holds of one page.
+    """The content of one page in a shard.
 
     Attributes:
-        version: Changes with whatever is held; "" where nothing is. It counts under the token of the shard alone.
+        version: Changes with the content; "" if the page is empty. Versions under different tokens cannot be compared.
         count: Number of items.
-        items: The newest ones, newest first; none for a count.
+        items: The newest items, newest first; empty for a count.
     """
 
     version: str = ""
@@ -81,19 +81,19 @@ EMPTY_PAGE: Final = ShardPage()
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """What a page shows of one view.
+    """The state of one view on one page.
 
     Attributes:
-        view: Its name.
+        view: Name of the view.
         kind: ``count``, ``list`` or ``presence``.
-        state: ``ok``; ``behind``: it is that of ``since_ms``; ``incomplete``: what happened before ``since_ms`` may be missing;
-            ``reading``: nothing is known, and the page keeps what it showed before.
-        since_ms: See ``state``; None where it says nothing.
-        expiry_ms: How long an item is shown.
-        count: Number of items; None while reading, as for all below.
-        more: Whether there are more than ``count`` says, as no more are kept.
-        items: The newest ones of a list, newest first; None for other kinds.
-        people: Who has the page open; None unless the view tells.
+        state: ``ok``; ``behind``: the values are those of ``since_ms``; ``incomplete``: events before ``since_ms`` may be missing;
+            ``reading``: there are no values, and the page keeps those it showed before.
+        since_ms: See ``state``; None if the state has no time.
+        expiry_ms: Time for which an item is shown.
+        count: Number of items; None while reading, like all values below.
+        more: Whether there were more than ``count`` items; the oldest beyond ``max_items`` are dropped.
+        items: The newest items of a list, newest first; None for other kinds.
+        people: Names of those who have the page open; None unless the view sets ``people``.
     """
 
     view: str
@@ -107,7 +107,7 @@ class ViewState:
     people: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is sent; payloads are embedded as the JSON they are. While ``reading`` there are no values."""
+        """Return the fields of the message; payloads are embedded as JSON. While ``reading`` there are no values."""
         found: dict[str, Any] = {
             "view": self.view, "kind": self.kind, "state": self.state, "since_ms": self.since_ms, "expiry_ms": self.expiry_ms,
         }  # fmt: skip
@@ -129,25 +129,25 @@ class ViewState:
         return found
 
     def to_json(self) -> bytes:
-        """The message, on one line."""
+        """Return the message as one line of JSON."""
         return orjson.dumps(self.to_dict())
 
 
 def reading(view: LiveView) -> ViewState:
-    """Return the state of a view of which nothing is known."""
+    """Return the state of a view whose values are unknown."""
     return ViewState(view.name, view.kind, "reading", view.expiry_ms)
 
 
 def state_of(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> tuple[StateName, int | None]:
-    """How true a view is, and since when.
+    """Return whether a view is current, and the time that belongs to this state.
 
     Args:
-        heads: Of all its shards; None for one that does not exist.
-        now_ms: By the clock of Redis.
-        expiry_ms: Of the view.
+        heads: Heads of all shards; None for a shard that does not exist.
+        now_ms: Clock of Redis.
+        expiry_ms: Expiry of the view.
 
     Returns:
-        See :class:`ViewState`.
+        ``state`` and ``since_ms`` of :class:`ViewState`.
     """
     present = [head for head in heads if head is not None]
     if not present or len(present) < len(heads) or any(head.is_reading for head in present):
@@ -160,13 +160,13 @@ def state_of(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> 
 
 
 def merged(view: LiveView, heads: Sequence[ShardHead | None], pages: Sequence[ShardPage], now_ms: int) -> ViewState:
-    """What the shards of a view hold together.
+    """Merge the shards of a view into the state of one page.
 
     Args:
-        view: The view, of a topic.
-        heads: As for :func:`state_of`.
-        pages: What each shard holds of the page, in the same order.
-        now_ms: By the clock of Redis.
+        view: A view of a topic.
+        heads: Heads of all shards; None for a shard that does not exist.
+        pages: The page in each shard, in the same order.
+        now_ms: Clock of Redis.
     """
     state, since_ms = state_of(heads, now_ms, view.expiry_ms)
     if state == "reading":
@@ -178,7 +178,7 @@ def merged(view: LiveView, heads: Sequence[ShardHead | None], pages: Sequence[Sh
 
 
 def newest(pages: Sequence[ShardPage], most: int) -> tuple[Item, ...]:
-    """The newest items of several shards, newest first; of an item that two of them hold the newer one."""
+    """Return the newest items of several shards, newest first; if two shards have the same item, the newer one counts."""
     found: dict[str, Item] = {}
     for page in pages:
         for item in page.items:

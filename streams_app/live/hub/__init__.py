@@ -1,1 +1,1 @@
-"""The hub: holds the connections of browsers, and shows them whole states of live views; without Kafka."""
+"""The hub: holds the connections of browsers and sends them whole states of live views, without Kafka."""

@@ -1,4 +1,4 @@
-"""What one browser is to be sent: of each view the newest state that is not written yet; nothing queues."""
+"""The messages for one browser: the newest unwritten state of each view; older states are replaced, never queued."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from streams_app.settings.live import LiveView
 
 @dataclass(frozen=True, slots=True)
 class StateMessage:
-    """A state and the bytes that say it, which all connections share.
+    """A state and its encoded message, which all connections share.
 
     Attributes:
         state: The state.
-        frame: It as a server-sent event.
+        frame: The state as a server-sent event.
         newest_ms: Time of its newest record; 0: it has none.
-        is_fresh: Whether that record came with it.
+        is_fresh: Whether that record is new in this state.
     """
 
     state: ViewState
@@ -28,22 +28,22 @@ class StateMessage:
 
 
 def message_of(state: ViewState, newest_ms: int = 0, *, is_fresh: bool = False) -> StateMessage:
-    """A state as it is sent."""
-    # Payloads are embedded as they are: a line break between their tokens would end the event.
+    """Encode a state as a message."""
+    # Payloads are embedded unchanged: a line break between their tokens would end the event.
     data = state.to_json().replace(b"\n", b" ").replace(b"\r", b" ")
     return StateMessage(state, b"event: view\ndata: " + data + b"\n\n", newest_ms, is_fresh)
 
 
 class Connection:
-    """An open page, or a request that wants to know once what it would show."""
+    """The views of an open page, or of one request for JSON."""
 
     def __init__(self, page: str, views: Sequence[LiveView], tab: str | None = None) -> None:
-        """Knows nothing yet.
+        """Create a connection without states.
 
         Args:
             page: Name of the page.
-            views: What it shows.
-            tab: Of presence, as it is written; None: it is not counted.
+            views: Views that the page shows.
+            tab: Tab as presence counts it; None: it is not counted.
         """
         self.page = page
         self.views = views
@@ -56,7 +56,7 @@ class Connection:
         self._latest: dict[str, ViewState] = {}
 
     def push(self, message: StateMessage) -> None:
-        """Takes a state, which replaces one of the same view that is not written yet."""
+        """Accept a state, which replaces an unwritten one of the same view; an unchanged state is ignored."""
         view = message.state.view
         if self._latest.get(view) == message.state:
             return
@@ -66,23 +66,23 @@ class Connection:
         self.changed.set()
 
     def take(self) -> list[StateMessage]:
-        """What is to be written now."""
+        """Return the messages to write now, and clear them."""
         pending, self._pending = self._pending, {}
         self.changed.clear()
         return list(pending.values())
 
     def beat(self) -> None:
-        """Says that it is time for a sign of life."""
+        """Request that a beat is written."""
         self.is_beat_due = True
         self.changed.set()
 
     def end(self) -> None:
-        """Ends it, once it has said goodbye."""
+        """End the connection after the last message."""
         self.is_ending = True
         self.changed.set()
 
     async def states(self) -> list[ViewState]:
-        """The states of all its views, once each has one."""
+        """Return the states of all its views, as soon as each has one."""
         while len(self._latest) < len(self.views):
             self.take()
             await self.changed.wait()

@@ -1,7 +1,7 @@
-"""The hub: which pages are open, what they show, and who is to be sent it.
+"""The hub: knows the open pages, polls their views, and distributes the states.
 
-One loop polls for all of them. A connection that is new waits for a poll that began after it came, which is made at once and serves
-all who came meanwhile; whoever was there before is sent a view at most once an interval.
+One loop polls for all of them. A new connection needs a poll that began after it arrived; this poll is made at once and serves all
+that arrived before it. Other connections receive each view at most once an interval.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ from streams_app.settings import Settings
 logger = logging.getLogger(__name__)
 
 ERRORS: Final = (*REDIS_ERRORS, FencedError, TimeoutError)
-"""What a poll may raise."""
+"""Exceptions of a failed poll."""
 
 EARLY_SECONDS: Final = 0.02
-"""A poll for somebody new waits so long for others who come at the same moment."""
+"""Delay of a poll for a new connection, so that it serves others that arrive at the same moment."""
 
 PRESENT_MS: Final = 1_000
 EVALUATE_SECONDS: Final = 1.0
 FORGET_MS: Final = 30_000
 STATUS_MS: Final = 5_000
-"""So often the heads of views that nobody has open are read, for the metric."""
+"""Interval at which the heads of views without open pages are read, for the metric."""
 
 RECONNECT_MS: Final = 5_000
 TRACE_MS: Final = 60_000
-"""A fault that nobody expected is logged so often, with its trace."""
+"""Interval at which an unexpected error is logged with its trace."""
 
 STATES: Final = {"ok": 0, "incomplete": 1, "behind": 2, "reading": 3}
-"""State → value of its metric."""
+"""State → value of the metric ``live_state``."""
 
 
 class Hub:
-    """Open pages and what they show."""
+    """Polls the views of all open pages and distributes their states."""
 
     def __init__(self, settings: Settings, redis: Redis, clock: Clock, metrics: Metrics, status: Status) -> None:
-        """Asks nothing yet.
+        """Create the hub, without connecting.
 
         Args:
-            settings: With live views.
-            redis: Client of the application's Redis, which gives up soon.
-            clock: Of the hub; views live by the clock of Redis.
-            metrics: Those of the process.
-            status: Told while Redis is away.
+            settings: Settings with live views.
+            redis: Client of the application's Redis, with a short timeout.
+            clock: Clock of the hub; views use the clock of Redis.
+            metrics: Metrics of the process.
+            status: Becomes not ready during an outage of Redis.
         """
         self._redis = redis
         self._clock = clock
@@ -91,7 +91,7 @@ class Hub:
         self._traced_ms = clock.monotonic_ms() - TRACE_MS
 
     def open(self, connection: Connection) -> None:
-        """Takes a connection in, which is sent a state of each of its views as soon as one is polled."""
+        """Add a connection; it receives a state of each of its views after the next poll."""
         self.connections.add(connection)
         for view in connection.views:
             self._open.setdefault((view.name, connection.page), set()).add(connection)
@@ -101,7 +101,7 @@ class Hub:
         self._arrived.set()
 
     def close(self, connection: Connection) -> None:
-        """Forgets a connection."""
+        """Remove a connection."""
         self.connections.discard(connection)
         for view in connection.views:
             place = (view.name, connection.page)
@@ -114,7 +114,7 @@ class Hub:
                 self._presence[view.name].leave(connection.page, connection.tab)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Polls until told to stop."""
+        """Poll until stopped."""
         regular_ms = self._clock.monotonic_ms()
         while not stop.is_set():
             is_regular = self._clock.monotonic_ms() >= regular_ms
@@ -122,7 +122,7 @@ class Hub:
                 regular_ms = max(regular_ms + self._interval_ms, self._clock.monotonic_ms())
             polling = asyncio.create_task(self.poll_once(is_regular=is_regular))
             try:
-                # A Redis that hangs does not keep views from being marked.
+                # During a poll that hangs, views are still marked as behind.
                 while not (await asyncio.wait([polling], timeout=EVALUATE_SECONDS))[0]:
                     self._publish((), is_regular=True)
             finally:
@@ -143,10 +143,10 @@ class Hub:
             await asyncio.sleep(min(EARLY_SECONDS, seconds))
 
     async def poll_once(self, *, is_regular: bool = True) -> None:
-        """Polls what is open, and sends it to those who wait.
+        """Poll the open pages, and send the states to new connections.
 
         Args:
-            is_regular: Whether those who have a state already are sent what has changed since.
+            is_regular: Whether other connections receive changed states as well.
         """
         self._arrived.clear()
         waiting, self._waiting = self._waiting, set()
@@ -159,18 +159,18 @@ class Hub:
                 await self._present(wanted, waiting)
         except ERRORS as error:
             self._outages.failed(error)
-            self._status.set_not_ready("redis", f"{trouble_text(error)}: open pages keep what they show, and say so")
+            self._status.set_not_ready("redis", f"{trouble_text(error)}: open pages keep their values and are marked as behind")
             await self._reconnect()
             self._publish(waiting, is_regular=is_regular, is_known=False)
             return
-        except Exception as error:  # noqa: BLE001  # one page or token that breaks a poll must not end those of all others
+        except Exception as error:  # noqa: BLE001  # an error of one page or token must not end the polls of all others
             self._trace(error)
             self._publish(waiting, is_regular=is_regular, is_known=False)
             return
         self._outages.succeeded()
         self._publish(waiting, is_regular=is_regular)
         if any(name == "behind" for name, _ in self._statuses.values()):
-            # A former primary that lives on as a replica answers for ever, and never again anything new.
+            # A former primary that became a replica answers forever and never changes: connect again, perhaps to the current one.
             await self._reconnect()
 
     def _wanted(self) -> dict[str, list[str]]:
@@ -200,7 +200,7 @@ class Hub:
             self._presented_ms[name] = monotonic_ms
 
     async def _reconnect(self) -> None:
-        """Drops what is connected now and then, so that the name of a Redis that has moved is resolved anew."""
+        """Drop idle connections from time to time, so that the name of a Redis that has moved is resolved again."""
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms - self._reconnected_ms >= RECONNECT_MS:
             self._reconnected_ms = monotonic_ms
@@ -208,17 +208,17 @@ class Hub:
                 await drop_idle_connections(self._redis)
 
     def _trace(self, error: Exception) -> None:
-        """Says what nobody expected; the next poll comes all the same."""
+        """Report an unexpected error; polling continues."""
         self._status.set_not_ready("poll", f"a poll failed with {type(error).__name__}: the log has its trace")
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms - self._traced_ms >= TRACE_MS:
             self._traced_ms = monotonic_ms
-            logger.error("a poll failed, open pages keep what they show and say so: please report this", exc_info=error)
+            logger.error("a poll failed, open pages keep their values and are marked as behind: please report this", exc_info=error)
 
     def _publish(self, waiting: Collection[Connection], *, is_regular: bool, is_known: bool = True) -> None:
         try:
             self._push(waiting, is_regular=is_regular, is_known=is_known)
-        except Exception as error:  # noqa: BLE001  # as in a poll; what may be unsent is sent by the next one
+        except Exception as error:  # noqa: BLE001  # as in a poll; the next one sends what may be unsent
             self._trace(error)
             self._waiting |= {connection for connection in waiting if connection in self.connections}
             self._dirty |= set(self._open)
@@ -244,7 +244,7 @@ class Hub:
             for place in dirty:
                 message = self._message(place, now_ms)
                 for connection in self._open.get(place, ()):
-                    # Who waits for a first state waits for a poll that began later than this one.
+                    # A connection without a first state needs a poll that began after it arrived: a later one than this.
                     if connection not in self._waiting:
                         connection.push(message)
         self._metrics.live_connections.set(len(self.connections))
@@ -273,7 +273,7 @@ class Hub:
         return shown
 
     def _unconfirmed(self, place: tuple[str, str], now_ms: int) -> ViewState:
-        """What somebody new is shown while Redis is away: what was known last, marked whatever its age."""
+        """Return the state for a new connection while Redis is unavailable: the last known values, always marked as behind."""
         state = self._state(place, now_ms)
         if state.state == "reading":
             return reading(self._views[place[0]])

@@ -1,8 +1,7 @@
-"""What a hub knows of views of topics: polled from Redis for all open pages at once, whole states and no changes.
+"""Polls views of topics from Redis, for all open pages at once; it reads whole states, not changes.
 
-The heads of all shards are read in one round trip; a shard is polled where (token, seq) of its head moved, or a page is new. What
-a poll that failed would have said is unknown, so nothing of it counts: not the head either, whose clock would make old values look
-new.
+The heads of all shards are read in one round trip. A shard is polled if (token, seq) of its head has changed, or a page is new. If
+a poll fails, nothing of it is used, not even the head: its clock would make old values look current.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ PAGES_A_SCRIPT: Final = 500
 
 
 class _Shard:
-    """What is known of one shard."""
+    """The known state of one shard."""
 
     def __init__(self, keys: ViewKeys) -> None:
         self.keys = keys
@@ -32,19 +31,19 @@ class _Shard:
         self._polled: tuple[str, str] | None = None
 
     def forget(self) -> None:
-        """Lets the next poll ask for everything."""
+        """Make the next poll read everything."""
         self._polled = None
 
     async def update(self, reader: ViewReader, head: ShardHead | None, pages: Collection[str]) -> set[str]:
-        """Polls what may have changed.
+        """Poll the shard if it may have changed.
 
         Args:
-            reader: Of the view.
-            head: Of the shard, as it was read just now.
-            pages: Those that are open.
+            reader: Reader of the view.
+            head: Head of the shard, just read.
+            pages: Open pages.
 
         Returns:
-            Pages of which something else is known than before.
+            Pages whose known content has changed.
         """
         if head is None or head.is_reading:
             self.head, self._polled, self.pages = head, None, {}
@@ -65,11 +64,11 @@ class _Shard:
             if polled is None:
                 return await self.update(reader, None, pages)
             if first is not None and polled.head.token != first.head.token:
-                # Another owner has come between two parts, and versions of two tokens cannot be compared.
+                # The owner has changed between two parts, and versions of two tokens cannot be compared.
                 self.forget()
                 return await self._poll(reader, pages)
             found |= polled.pages
-            # The clock of the first part is the oldest one, and what is known of all pages is at least as new.
+            # The clock of the first part is the oldest, and the content of all pages is at least as new.
             first = first or polled
         if first is None:
             return set()
@@ -85,7 +84,7 @@ def _parts(pages: Iterable[str]) -> Iterable[list[str]]:
 
 
 class ViewSnapshot:
-    """What is known of one view of a topic, on the pages that are open."""
+    """The known state of one view of a topic, on the open pages."""
 
     def __init__(self, app_id: str, view: LiveView, reader: ViewReader) -> None:
         self._app_id = app_id
@@ -97,7 +96,7 @@ class ViewSnapshot:
         return _Shard(view_keys(self._app_id, self.view.name, self.view.source, partition))
 
     def resize(self, heads: Sequence[ShardHead | None]) -> bool:
-        """Takes over how many partitions there are, which the first shard says; whether there are others than before."""
+        """Adopt the number of partitions from the first shard; return whether it has changed."""
         partitions = max(1, heads[0].partitions) if heads[0] is not None else len(self.shards)
         if partitions == len(self.shards):
             return False
@@ -105,15 +104,15 @@ class ViewSnapshot:
         return True
 
     async def update(self, heads: Sequence[ShardHead | None], pages: Collection[str], changed: set[tuple[str, str]]) -> None:
-        """Polls what may have changed of all shards.
+        """Poll all shards that may have changed.
 
         Args:
-            heads: Of the shards, as they were read just now.
-            pages: Those that are open.
-            changed: Takes (view, page) of which something else is known than before, also where the poll of another shard fails.
+            heads: Heads of the shards, just read.
+            pages: Open pages.
+            changed: Receives each (view, page) whose known content has changed, even if the poll of another shard fails.
 
         Raises:
-            Exception: The first one of any shard; of the others the poll counts.
+            Exception: The first error of a shard; the polls of other shards count.
         """
         polls = (shard.update(self._reader, head, pages) for shard, head in zip(self.shards, heads, strict=True))
         failures: list[BaseException] = []
@@ -127,32 +126,32 @@ class ViewSnapshot:
 
     @property
     def heads(self) -> list[ShardHead | None]:
-        """Heads under which the pages are known."""
+        """Heads that belong to the known pages."""
         return [shard.head for shard in self.shards]
 
     def state(self, page: str, now_ms: int) -> ViewState:
-        """What a page shows."""
+        """Return the state of a page."""
         if not all(page in shard.pages for shard in self.shards):
             return reading(self.view)
         return merged(self.view, self.heads, [shard.pages[page] for shard in self.shards], now_ms)
 
     def newest_ms(self, page: str) -> int:
-        """Time of the newest item of a page; 0: it has none."""
+        """Return the time of the newest item of a page; 0: it has none."""
         known = [shard.pages.get(page, EMPTY_PAGE).items for shard in self.shards]
         return max((items[0].time_ms for items in known if items), default=0)
 
     @property
     def as_of_ms(self) -> int:
-        """What is known was true then; 0: nothing is known."""
+        """Time at which the known values were current; 0: none are known."""
         return min((head.clock_ms if head is not None else 0) for head in self.heads)
 
     def status(self, now_ms: int) -> tuple[str, int | None]:
-        """How true the view is, and since when."""
+        """Return whether the view is current, and the time that belongs to this state."""
         return state_of(self.heads, now_ms, self.view.expiry_ms)
 
 
 def _reader(view: LiveView, redis: Redis, scripts: LiveScripts) -> ViewReader:
-    # Of a count the newest item is read, too: its time says how long the way from the record to the browser was.
+    # For a count, too, the newest item is read: its time gives the delay between the record and the browser.
     is_list = view.kind == "list"
     return ViewReader(redis, scripts, view.show if is_list else 1, has_data=is_list)
 
@@ -166,16 +165,16 @@ class Poller:
         self.views = {view.name: ViewSnapshot(app_id, view, _reader(view, redis, scripts)) for view in views}
 
     async def poll_once(self, wanted: Mapping[str, Collection[str]]) -> tuple[int, set[tuple[str, str]]]:
-        """Reads all heads and what has moved.
+        """Read all heads, and the pages of shards that have changed.
 
         Args:
-            wanted: View → pages that are open.
+            wanted: View → open pages.
 
         Returns:
-            The clock of Redis (ms), and (view, page) of which something else is known than when it last returned.
+            The clock of Redis (ms), and each (view, page) whose known content has changed since the last successful call.
 
         Raises:
-            RedisError: And its kind; what was polled all the same counts, and is returned next time.
+            RedisError: A view could not be read; the changes of the others count and are returned by the next call.
         """
         views = {name: self.views[name] for name in wanted if name in self.views}
         now_ms, heads = await self._heads(views.values())
@@ -197,7 +196,7 @@ class Poller:
         return now_ms, found
 
     def forget(self) -> None:
-        """Lets the next poll ask for everything."""
+        """Make the next poll read everything."""
         for view in self.views.values():
             for shard in view.shards:
                 shard.forget()

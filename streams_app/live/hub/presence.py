@@ -1,4 +1,4 @@
-"""Who has pages open: the browser tabs that are connected to this hub, written to Redis, and the count of those of all hubs."""
+"""Presence: writes the browser tabs that are connected to this hub to Redis, and counts the tabs of all hubs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from streams_app.live.store.view_store import ClosedTab, PagePresence, PageTabs,
 from streams_app.settings.live import LiveView
 
 LAPSE_MS: Final = 5_000
-"""A tab that has closed counts so long: one that is reloaded is back by then, and nobody saw it leave."""
+"""A closed tab counts for this time, so that a reloaded tab does not appear to leave."""
 
 SETTLE_MS: Final = 2_000
-"""After a loss of Redis: each hub writes its tabs once a second, so that by then all have."""
+"""Wait after a loss of Redis; each hub writes its tabs once a second, so that all have written them by then."""
 
 MOST_NAMED: Final = 200
 PAGES_A_SCRIPT: Final = 500
@@ -26,9 +26,9 @@ class _Tab:
     """A tab of this hub.
 
     Attributes:
-        connections: How many it has; a reload may open the new one before the former has closed.
-        until_ms: Until when it counts, as this hub tried to write it last; 0: it never did.
-        is_due: Whether it is to be written whatever that says.
+        connections: Number of its connections; a reload may open the new one before the old one is closed.
+        until_ms: Expiry time of the tab, as this hub last tried to write it; 0: it never did.
+        is_due: Whether the tab is to be written regardless of ``until_ms``.
     """
 
     connections: int = 1
@@ -37,7 +37,7 @@ class _Tab:
 
 
 class Presence:
-    """The open tabs of one view."""
+    """The open tabs of one presence view."""
 
     def __init__(self, view: LiveView, store: PresenceStore) -> None:
         self.view = view
@@ -48,11 +48,12 @@ class Presence:
         self._marker: str | None = None
         self._seen_ms = 0
         self._settled_ms = 0
-        # No other hub writes the same: whose score it is, says whether a tab that has closed here is open elsewhere.
+        # A fraction that other hubs do not use: the score of a tab shows which hub wrote it. So a tab that has closed here stays
+        # if another hub has written it since.
         self._fraction = random.random()  # no secret
 
     def join(self, page: str, tab: str) -> None:
-        """Counts a tab from the next step on."""
+        """Count a tab from the next call of :meth:`present_once`."""
         tabs = self._open.setdefault(page, {})
         if tab in tabs:
             tabs[tab].connections += 1
@@ -60,7 +61,7 @@ class Presence:
             tabs[tab] = _Tab(until_ms=self._closed.get(page, {}).pop(tab, 0))
 
     def leave(self, page: str, tab: str) -> None:
-        """Lets a tab lapse from the next step on, unless it comes back."""
+        """Let a tab expire from the next call of :meth:`present_once`, unless it returns."""
         tabs = self._open[page]
         known = tabs[tab]
         known.connections -= 1
@@ -72,21 +73,21 @@ class Presence:
                 del self._open[page]
 
     async def present_once(self, now_ms: int, pages: Collection[str]) -> set[str]:
-        """Writes what is due, and counts the tabs of all hubs.
+        """Write the tabs that are due, and count the tabs of all hubs.
 
         Args:
-            now_ms: By the clock of Redis.
-            pages: Those that are open here.
+            now_ms: Clock of Redis.
+            pages: Pages that are open on this hub.
 
         Returns:
-            Pages that show something else than before.
+            Pages whose state has changed.
 
         Raises:
-            Exception: Of Redis or another; all tabs are written once more by the next step.
+            Exception: The write failed; the next call writes all tabs again.
         """
         asked = list(dict.fromkeys([*pages, *self._open, *self._closed]))
         if not asked:
-            # Its marker lapses while nobody writes it, which is no loss.
+            # The marker expires while no hub writes it, which is no loss of data.
             self._marker, self._found = None, {}
             return set()
         was_away = bool(self._seen_ms) and now_ms - self._seen_ms > BEHIND_MS
@@ -100,7 +101,7 @@ class Presence:
                 found |= reply.pages
                 is_lost = is_lost or self._marker not in (None, reply.marker)
                 self._marker = reply.marker
-        except Exception:  # whatever it is: nobody knows what of it Redis has, and it is raised again
+        except Exception:  # any error: Redis may have applied a part; it is raised again
             self._write_all()
             self._close_once_more(part)
             raise
@@ -136,7 +137,7 @@ class Presence:
                     self._closed.setdefault(page, {}).setdefault(tab, written_ms)
 
     def state(self, page: str, now_ms: int) -> ViewState:
-        """What a page shows."""
+        """Return the state of a page."""
         found = self._found.get(page)
         if found is None or now_ms < self._settled_ms:
             return reading(self.view)
@@ -151,11 +152,11 @@ class Presence:
 
     @property
     def as_of_ms(self) -> int:
-        """What is known was true then; 0: nothing is known."""
+        """Time at which the known values were current; 0: none are known."""
         return self._seen_ms
 
     def status(self, now_ms: int) -> tuple[str, int | None]:
-        """How true the view is, and since when."""
+        """Return whether the view is current, and the time that belongs to this state."""
         if now_ms < self._settled_ms:
             return "reading", None
         return ("behind", self._seen_ms) if self._found and now_ms - self._seen_ms > BEHIND_MS else ("ok", None)

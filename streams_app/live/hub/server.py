@@ -1,4 +1,4 @@
-"""What browsers ask: ``/live/PAGE`` as JSON, ``/live/PAGE/events`` as a stream, ``/live.js``, and an example page at ``/``."""
+"""HTTP routes for browsers: ``/live/PAGE`` as JSON, ``/live/PAGE/events`` as a stream, ``/live.js``, an example page at ``/``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_VIEWS: Final = 8
 MOST_PAGE_BYTES: Final = 512
 TAB: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
 JSON_SECONDS: Final = 8.0
-"""A request for JSON is answered by the next poll; a Redis that hangs is given up before this."""
+"""Timeout of a request for JSON, which the next poll answers; longer than the timeout of Redis."""
 
 BACKLOG: Final = 1_024
 CHECK_SECONDS: Final = 1.0
@@ -50,18 +50,18 @@ HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 BEAT: Final = "BEAT = 15e3"
-"""What ``live.js`` has for the beat of a hub, which puts its own there."""
+"""Text in ``live.js`` that is replaced by the beat of this hub."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class RequestError(Exception):
-    """A request that is refused.
+    """A request is rejected.
 
     Attributes:
-        status: Of HTTP.
-        reason: In one word, for the metric.
-        headers: Of the answer.
+        status: HTTP status.
+        reason: Label of the metric.
+        headers: Headers of the response.
     """
 
     def __init__(self, status: int, reason: str, message: str, headers: dict[str, str] | None = None) -> None:
@@ -72,19 +72,19 @@ class RequestError(Exception):
 
 
 class ViewServer:
-    """Answers browsers."""
+    """Serves live views over HTTP."""
 
     def __init__(
         self, settings: Settings, hub: Hub, tokens: TokenVerifier, clock: Clock, metrics: Metrics, *, has_page: bool
     ) -> None:
-        """Listens nowhere yet.
+        """Create the server, without listening.
 
         Args:
-            settings: With live views.
-            hub: Knows what pages show.
-            tokens: Checks tokens.
-            clock: Of the hub.
-            metrics: Those of the process.
+            settings: Settings with live views.
+            hub: Hub that provides the states.
+            tokens: Verifies tokens.
+            clock: Clock of the hub.
+            metrics: Metrics of the process.
             has_page: Whether there is an example page at ``/``.
         """
         self._server = settings.live_server
@@ -102,7 +102,7 @@ class ViewServer:
         self._page, self._page_policy = _page(settings.live) if has_page else (b"", "")
 
     def application(self) -> web.Application:
-        """What serves the routes."""
+        """Build the application with all routes."""
         application = web.Application(middlewares=[self._answer], client_max_size=1024)
         add = application.router.add_get
         add("/live.js", self._live_js)
@@ -113,17 +113,17 @@ class ViewServer:
         return application
 
     async def listen(self, listening: socket.socket, runner: web.AppRunner) -> asyncio.Server:
-        """Serves on a socket, whose connections are bounded in number and in the time that each keeps the server waiting."""
+        """Serve on a socket; the number of connections and the time that each may keep the server waiting are limited."""
         await runner.setup()
         assert runner.server is not None
         factory = self.sockets.factory(runner.server)
         return await asyncio.get_running_loop().create_server(factory, sock=listening, backlog=BACKLOG)
 
     def runner(self, shutdown_seconds: float) -> web.AppRunner:
-        """What speaks HTTP.
+        """Create the runner of the HTTP server.
 
         Args:
-            shutdown_seconds: Answers that are being made when it ends have so long.
+            shutdown_seconds: Grace period for responses in progress at shutdown.
         """
         return web.AppRunner(
             self.application(), access_log=None, handler_cancellation=True, shutdown_timeout=shutdown_seconds,
@@ -131,7 +131,7 @@ class ViewServer:
         )  # fmt: skip
 
     async def check_forever(self) -> None:
-        """Looks after streams once a second: beats, tokens, browsers that do not read."""
+        """Check all streams once a second: beats, tokens, browsers that do not read."""
         while True:
             monotonic_ms = self._clock.monotonic_ms()
             for stream in list(self._streams):
@@ -139,7 +139,7 @@ class ViewServer:
             await asyncio.sleep(CHECK_SECONDS)
 
     async def end(self) -> None:
-        """Says goodbye to all, and waits until that is written; not for those who do not read."""
+        """End all streams with ``bye``, and wait until it is written; browsers that do not read are not waited for."""
         self._is_ending = True
         for stream in self._streams:
             stream.connection.end()
@@ -149,7 +149,7 @@ class ViewServer:
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Makes every error an answer in JSON, and says what a browser may do with an answer."""
+        """Convert errors to JSON responses, and add the security and CORS headers."""
         allowed: dict[str, str] = {}
         self.sockets.request_begins(request.transport)
         try:
@@ -174,7 +174,9 @@ class ViewServer:
         if origin is None:
             return {"Vary": "Origin"}
         if origin not in self._server.origins and urlsplit(origin).netloc != request.host:
-            raise RequestError(403, "origin", f"pages of {origin} may not ask: live_server.origins does not name it")
+            raise RequestError(
+                403, "origin", f"pages of {origin} are not allowed: live_server.origins does not contain this origin"
+            )
         return {"Access-Control-Allow-Origin": origin, "Access-Control-Allow-Credentials": "true", "Vary": "Origin"}
 
     async def _live_js(self, _: web.Request) -> web.Response:
@@ -202,7 +204,7 @@ class ViewServer:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         tab = request.query.get("tab")
         if tab is not None and not TAB.fullmatch(tab):
-            raise RequestError(400, "tab", "tab must be 8 to 64 of a-z A-Z 0-9 _ -: an id that the page has made for itself")
+            raise RequestError(400, "tab", "tab must be 8 to 64 of a-z A-Z 0-9 _ -: an id that the page creates")
         page, views, allowed = self._asked(request)
         member = tab or secrets.token_urlsafe(12)
         if allowed is not None and any(view.people for view in views) and allowed[2].sub:
@@ -221,14 +223,14 @@ class ViewServer:
             self._hub.close(connection)
 
     def _asked(self, request: web.Request) -> tuple[str, list[LiveView], tuple[TokenVerifier, str, PageToken] | None]:
-        """What a request asks for, once it is found to be right and allowed."""
+        """Validate and authorize a request; return its page, views and token."""
         page = request.match_info["page"]
         if not page or len(page.encode("utf-8", "surrogatepass")) > MOST_PAGE_BYTES:
             raise RequestError(400, "page", f"the name of a page has at most {MOST_PAGE_BYTES} bytes")
         views = self._asked_views(request)
         allowed = self._allowed(request, page) if any(not view.public for view in views) else None
         if self._is_ending or len(self._hub.connections) >= self.pages_at_most:
-            why = "this server is about to end" if self._is_ending else "this server has as many connections as it takes"
+            why = "this server is shutting down" if self._is_ending else "this server has reached its maximum of connections"
             raise RequestError(503, "full", f"{why}: try again", _retry_after())
         return page, views, allowed
 
@@ -265,7 +267,7 @@ def _web(name: str) -> str:
 
 
 def _page(views: Sequence[LiveView]) -> tuple[bytes, str]:
-    """The example page for some views, and its policy, which names the digests of what stands in it."""
+    """Return the example page for some views, and its content security policy with the digests of its script and style."""
     shown = [{"view": view.name, "kind": view.kind} for view in views if view.public]
     text = _web("page.html").replace("VIEWS", html.escape(orjson.dumps(shown).decode()))
     digests = {

@@ -1,4 +1,4 @@
-"""The hub as a process, without Kafka: started, stopped by SIGTERM in time, ended with the right exit code."""
+"""Runs the hub as a process without Kafka: startup, shutdown within the grace period, exit code."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from streams_app.settings import RedisSettings, Settings
 logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 2.0
-"""A poll gives up on a Redis that is silent for so long: pages are told, and it is tried once more."""
+"""Timeout of Redis in a poll; after it, views are marked as behind and the poll is repeated."""
 
 SNDBUF_BYTES: Final = 65_536
-"""Of each connection; by itself the kernel takes megabytes of old states for a browser that does not read."""
+"""Send buffer of each connection; by default, the kernel buffers megabytes of old states for a browser that does not read."""
 
 BEAT_SECONDS: Final = 1.0
 REST_SECONDS: Final = 0.5
 
 
 def serve_views(settings: Settings, *, has_page: bool = False) -> None:
-    """Runs the hub until SIGTERM or SIGINT.
+    """Run the hub until SIGTERM or SIGINT.
 
     Raises:
-        ConfigurationError: There is nothing to show, a secret cannot be read, or Redis does not let us in.
+        ConfigurationError: There is no live view, a secret cannot be read, or Redis denies access.
         TryAgainError: The port is taken.
     """
     if not settings.live:
@@ -65,7 +65,7 @@ async def _serve(settings: Settings, *, has_page: bool) -> None:
         stack.push_async_callback(redis.aclose)
         writes = any(not view.is_of_topic for view in settings.live)
         if fault := await require_access(settings.redis, probe_key(settings.app_id), writes=writes):
-            logger.warning("%s; views say so until it does", fault)
+            logger.warning("%s; views are marked as behind or reading until it does", fault)
         hub = Hub(settings, redis, clock, metrics, status)
         server = ViewServer(settings, hub, tokens, clock, metrics, has_page=has_page)
         if server.pages_at_most < settings.live_server.connections:
@@ -90,7 +90,7 @@ async def _serve(settings: Settings, *, has_page: bool) -> None:
                 done, _ = await asyncio.wait([*tasks, stopping], timeout=BEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leave_in_time(settings.worker.grace_seconds)
-            status.set_not_ready("end", "the server is about to end")
+            status.set_not_ready("end", "the server is shutting down")
             accepting.close()
             await server.end()
             stop.set()
@@ -98,11 +98,11 @@ async def _serve(settings: Settings, *, has_page: bool) -> None:
                 task.cancel()
         for task in done - {stopping}:
             task.result()
-    logger.info("live views are served no more")
+    logger.info("live views are no longer served")
 
 
 def connect_hub(settings: RedisSettings) -> Redis:
-    """A client that gives up soon: what a poll does not know it says, and the next one comes at once."""
+    """Create a Redis client with short timeouts: after a failed poll, views are marked and the next poll follows at once."""
     return connect(
         settings,
         socket_connect_timeout=ANSWER_SECONDS,
@@ -113,10 +113,10 @@ def connect_hub(settings: RedisSettings) -> Redis:
 
 
 def listen(settings: Settings) -> socket.socket:
-    """A socket that listens, whose connections have small buffers.
+    """Open a listening socket whose connections have small send buffers.
 
     Raises:
-        TryAgainError: The port is taken, or there is no such address.
+        TryAgainError: The port is taken, or the address does not exist.
     """
     host, port = settings.live_server.host, settings.live_server.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -133,6 +133,6 @@ def listen(settings: Settings) -> socket.socket:
 
 
 def url_of(settings: Settings, listening: socket.socket) -> str:
-    """The address at which browsers find it."""
+    """Return the URL of the server."""
     host = settings.live_server.host
     return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""How many connections a hub has room for, by the descriptors that its process may have."""
+"""The number of connections of a hub, within the limit of file descriptors of its process."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Final
 from streams_app.health.http_connections import MOST_CONNECTIONS
 
 RESERVE: Final = 64
-"""Connections besides open pages: they ask for something else, are about to be refused, or have not asked yet."""
+"""Connections besides open pages: those that request something else, are about to be rejected, or have not sent a request yet."""
 
 OTHER_DESCRIPTORS: Final = MOST_CONNECTIONS + 64
-"""Of a hub besides those connections: its health pages, Redis, files."""
+"""Descriptors of a hub besides those connections: its health pages, Redis, files."""
 
 
 def descriptors_for(pages: int) -> int:
-    """How many descriptors a hub wants for so many open pages."""
+    """Return the number of descriptors that a hub needs for a number of open pages."""
     return pages + RESERVE + OTHER_DESCRIPTORS
 
 
 def pages_within(pages: int) -> int:
-    """How many open pages, of so many at most, this process has descriptors for."""
+    """Return the number of open pages, up to ``pages``, for which this process has descriptors."""
     return max(1, min(pages, pages - descriptors_for(pages) + _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[0])))
 
 
 def most_descriptors() -> int:
-    """How many descriptors a process that is started here may ask for."""
+    """Return the maximum number of descriptors that a process started here may request."""
     return _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
 def ask_for_descriptors(pages: int) -> None:
-    """Raises the limit of this process to what so many open pages want, as far as the system lets it."""
+    """Raise the descriptor limit of this process for a number of open pages, as far as the system permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(descriptors_for(pages), _counted(hard))
     if _counted(soft) < wanted:

@@ -1,4 +1,4 @@
-"""One open page as a stream of server-sent events, written as fast as the browser reads."""
+"""One open page as a stream of server-sent events, written at the speed at which the browser reads."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from streams_app.live.hub.connection import Connection
 from streams_app.live.hub.tokens import PageToken, TokenError, TokenVerifier
 
 STALLED_MS: Final = 30_000
-"""A browser that reads nothing for so long is cut off."""
+"""A browser that reads nothing for this time is disconnected."""
 
 FIRST_RETRY_MS: Final = 500
 LAST_RETRY_MS: Final = 5_000
 NO_PINGS_SECONDS: Final = 86_400.0
-"""The beat is a sign of life that pages see, too."""
+"""Interval that disables the pings of the library; the beat replaces them, and pages see it."""
 
 
 def retry_ms() -> int:
-    """When a browser that has lost its connection comes back: not all at once."""
+    """Return the random delay after which a disconnected browser reconnects, so that not all reconnect at once."""
     return random.randint(FIRST_RETRY_MS, LAST_RETRY_MS)  # no secret
 
 
 class EventStream:
-    """Writes what a connection is to be sent."""
+    """Writes the messages of a connection."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class EventStream:
         metrics: Metrics,
         allowed: tuple[TokenVerifier, str, PageToken] | None,
     ) -> None:
-        """Writes nothing yet.
+        """Create the stream, without writing.
 
         Args:
-            connection: What is to be sent.
-            request: What has asked for it.
-            clock: Of the hub.
-            metrics: Those of the process.
-            allowed: What checks the token, the token as text, and what it allows; None: anybody may see it.
+            connection: Connection whose messages are written.
+            request: The request to which the stream responds.
+            clock: Clock of the hub.
+            metrics: Metrics of the process.
+            allowed: The verifier, the token as text, and its content; None: all views are public.
         """
         self.connection = connection
         self._request = request
@@ -59,13 +59,13 @@ class EventStream:
         self._moved_ms = clock.monotonic_ms()
 
     async def write(self, headers: Mapping[str, str]) -> web.StreamResponse:
-        """Writes until the connection ends, or the browser is gone."""
+        """Write until the connection ends or the browser disconnects."""
         response = EventSourceResponse(headers=headers, send_timeout=STALLED_MS / 1000, ping_interval=NO_PINGS_SECONDS)
         writer = await response.prepare(self._request)
         transport = self._request.transport
         if writer is None or transport is None:
             return response
-        # Nothing waits in this process behind what the kernel has not taken: the newest state replaces it.
+        # This process buffers nothing that the kernel has not accepted: a newer state replaces it.
         transport.set_write_buffer_limits(high=0)
         async with response:
             try:
@@ -79,11 +79,11 @@ class EventStream:
                         break
                     await self.connection.changed.wait()
             except ConnectionError:
-                pass  # the browser has left, or was cut off
+                pass  # the browser has disconnected, or was disconnected
         return response
 
     def _due(self) -> bytes:
-        """What is to be written now; nothing once the token is worth nothing any more."""
+        """Return the bytes to write now; none if the token has expired."""
         messages, is_beat_due = self.connection.take(), self.connection.is_beat_due
         now_ms = self._clock.now_ms()
         if self._allowed is not None and self._allowed[2].expires_ms <= now_ms:
@@ -101,7 +101,10 @@ class EventStream:
         return b"".join(frames)
 
     def check(self, monotonic_ms: int, beat_ms: int) -> None:
-        """Decides on a beat, on the end of the token, and on a browser that does not read, and counts; called once a second."""
+        """Send a beat if it is due, end the stream if the token is no longer valid, and disconnect a browser that does not read.
+
+        Called once a second; it also updates the metrics.
+        """
         self._metrics.live_replaced.inc(self.connection.replaced)
         self.connection.replaced = 0
         transport = self._request.transport
@@ -123,7 +126,7 @@ class EventStream:
                 self.connection.end()
 
     def _is_allowed(self) -> bool:
-        """Whether the token would be accepted now: its secret may have been withdrawn."""
+        """Return whether the token would be accepted now: its secret may have been withdrawn."""
         if self._allowed is None:
             return True
         tokens, text, _ = self._allowed

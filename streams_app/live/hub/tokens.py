@@ -1,4 +1,4 @@
-"""Tokens that say which pages a browser may see: JSON Web Tokens (HS256), signed by the application, in a cookie."""
+"""Tokens that state which pages a browser may see: JSON Web Tokens (HS256), signed by the application, in a cookie."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ COOKIE: Final = "streams_app_live"
 ALGORITHM: Final = "HS256"
 LONGEST_MS: Final = 24 * 3_600_000
 SKEW_MS: Final = 60_000
-"""By how much the clocks of the application and the hub may differ."""
+"""Maximum difference between the clocks of the application and the hub."""
 
 MOST_SUB_BYTES: Final = 256
 
 
 class TokenError(Exception):
-    """A token that is not accepted; the message says why, and holds nothing of it."""
+    """A token is not accepted; the message has the reason and no part of the token."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageToken:
-    """What a token allows.
+    """The content of a token.
 
     Attributes:
-        pages: Names of pages; one that ends with ``*`` stands for all that begin so.
-        sub: Who has it; "" where it does not say.
-        expires_ms: It is worth nothing from then on.
+        pages: Names of pages; one that ends with ``*`` covers all names with this prefix.
+        sub: Name of the user; "" if the token has none.
+        expires_ms: Time from which the token is no longer valid.
     """
 
     pages: tuple[str, ...]
@@ -43,28 +43,28 @@ class PageToken:
     expires_ms: int
 
     def allows(self, page: str) -> bool:
-        """Whether it is for a page."""
+        """Return whether the token covers a page."""
         return any(page == name or (name.endswith("*") and page.startswith(name[:-1])) for name in self.pages)
 
 
 class TokenVerifier:
-    """Checks tokens against the secrets of the hub, whose file is read at each use, so that secrets rotate while it runs."""
+    """Verifies tokens against the secrets of the hub; their file is read at each use, so that secrets can be rotated at runtime."""
 
     def __init__(self, server: LiveServer, clock: Clock) -> None:
-        """Reads the secrets.
+        """Read the secrets.
 
         Raises:
-            ConfigurationError: The file cannot be read, or holds a secret that is too short.
+            ConfigurationError: The file cannot be read, or contains a secret that is too short.
         """
         self._server = server
         self._clock = clock
         self._secrets = server.secrets
 
     def accepted(self, text: str | None) -> PageToken:
-        """What a token allows now.
+        """Verify a token and return its content.
 
         Raises:
-            TokenError: There is none, or it is not accepted.
+            TokenError: There is no token, or it is not accepted.
         """
         if not text:
             raise TokenError(f"a token is needed, in the cookie {COOKIE}")
@@ -80,11 +80,11 @@ class TokenVerifier:
         try:
             self._secrets = self._server.secrets
         except ConfigurationError as error:
-            # Somebody is replacing the file: until it is whole what was read last is right.
-            logger.warning("the secrets cannot be read, those read before stay error=%s", error)
+            # The file may be in the middle of a replacement: until it is valid, the previous secrets apply.
+            logger.warning("the secrets cannot be read, the previous ones still apply error=%s", error)
         for secret in self._secrets:
             try:
-                # Times are compared with the clock of the hub, not by the library: one clock, and tests can move it.
+                # Times are compared with the clock of the hub, not by the library: this is the only clock, and tests can move it.
                 unchecked = {"verify_exp": False, "verify_iat": False, "verify_nbf": False, "require": ["exp", "pages"]}
                 found: dict[str, Any] = jwt.decode(text, secret, algorithms=[ALGORITHM], options=unchecked)  # type: ignore[arg-type]  # the options are a TypedDict
             except jwt.InvalidSignatureError:
@@ -109,7 +109,7 @@ def _token_of(claims: dict[str, Any]) -> PageToken:
 
 
 def _bytes_of(claim: Any) -> bytes | None:
-    """A text as it is written; None: it is none, or has half of a surrogate pair, which JSON can hold and nothing else can."""
+    """Return the encoded text; None if it is no text, or contains half of a surrogate pair, which JSON permits."""
     try:
         return claim.encode() if isinstance(claim, str) else None
     except UnicodeEncodeError:
@@ -117,13 +117,13 @@ def _bytes_of(claim: Any) -> bytes | None:
 
 
 def signed(secret: str, pages: Sequence[str], sub: str, expires_ms: int) -> str:
-    """A token, as an application makes it.
+    """Create a token, as an application does.
 
     Args:
-        secret: The one that signs.
-        pages: Names of pages; ``*`` at the end of one stands for anything.
-        sub: Who has it; "": nobody says.
-        expires_ms: When it expires (wall clock).
+        secret: Secret that signs the token.
+        pages: Names of pages; ``*`` at the end of a name stands for any suffix.
+        sub: Name of the user; "": none.
+        expires_ms: Expiry time, wall clock.
     """
     claims: dict[str, Any] = {"pages": list(pages), "exp": expires_ms // 1000}
     return jwt.encode(claims | ({"sub": sub} if sub else {}), secret, ALGORITHM)

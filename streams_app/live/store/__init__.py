@@ -1,1 +1,1 @@
-"""The state of live views in Redis: keys, scripts and what calls them."""
+"""The state of live views in Redis: keys, scripts and their callers."""

@@ -14,14 +14,15 @@ key (after ``{app/live.VIEW/topic/part}:v1:``)      type    holds
 =================================================  ======  ===================================================================
 key (after ``{app/live.VIEW}:v1:``)                 type    holds
 =================================================  ======  ===================================================================
-``here:<page>``                                    zset    open browser tab → until when it counts (ms); of presence
-``marker``                                         string  random: another one after a loss of Redis; of presence
+``here:<page>``                                    zset    open browser tab → until when it counts (ms); of presence views
+``marker``                                         string  random, replaced after a loss of Redis; of presence views
 =================================================  ======  ===================================================================
 
 Owner of the first table: the worker whose token is in ``meta``. ``meta``, ``pages`` and ``due`` live as long as the view is
-deployed, ``items:`` and ``data:`` until the last item of the page has expired. Owner of
-the second: all hubs together; each key expires after twice the expiry of the view. Nothing is here that Kafka or an open browser
-cannot say again. The dot in ``live.VIEW`` keeps these hash tags apart from those of folds and subscribers, whose names have none.
+deployed, ``items:`` and ``data:`` until the last item of the page has expired.
+Owner of the second table: all hubs together; each key expires after twice the expiry of the view. All of it can be restored from
+Kafka and open browsers.
+The dot in ``live.VIEW`` keeps these hash tags apart from those of folds and subscribers, whose names contain no dot.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ STATE_VERSION: Final = "v1"
 
 @dataclass(frozen=True, slots=True)
 class ViewKeys:
-    """The keys of one view and partition, in the order in which scripts take them; the last two are prefixes."""
+    """The keys of one view and partition, in the order of the scripts' KEYS; the last two are prefixes."""
 
     meta: str
     pages: str
@@ -44,17 +45,17 @@ class ViewKeys:
 
     @property
     def in_order(self) -> list[str]:
-        """As scripts take them."""
+        """Keys in the order of the scripts' KEYS."""
         return [self.meta, self.pages, self.due, self.items_prefix, self.data_prefix]
 
 
 def view_keys(app_id: str, view: str, topic: str, partition: int) -> ViewKeys:
-    """The keys of one view and partition.
+    """Build the keys of one view and partition.
 
     Args:
-        app_id: Validated by the settings, as are view and topic: none can hold a brace or a slash.
+        app_id: Id of the application. The settings validate it, view and topic: none can contain a brace or a slash.
         view: Name of the view.
-        topic: Its source.
+        topic: Source of the view.
         partition: Partition of the source.
     """
     base = f"{{{app_id}/live.{view}/{topic}/{partition}}}:{STATE_VERSION}"
@@ -63,33 +64,33 @@ def view_keys(app_id: str, view: str, topic: str, partition: int) -> ViewKeys:
 
 @dataclass(frozen=True, slots=True)
 class PresenceKeys:
-    """The keys of one view of presence, in the order in which its script takes them; the last is a prefix."""
+    """The keys of one presence view, in the order of the script's KEYS; the last is a prefix."""
 
     marker: str
     here_prefix: str
 
     @property
     def in_order(self) -> list[str]:
-        """As the script takes them."""
+        """Keys in the order of the script's KEYS."""
         return [self.marker, self.here_prefix]
 
 
 def presence_keys(app_id: str, view: str) -> PresenceKeys:
-    """The keys of one view of presence."""
+    """Build the keys of one presence view."""
     base = f"{{{app_id}/live.{view}}}:{STATE_VERSION}"
     return PresenceKeys(f"{base}:marker", f"{base}:here:")
 
 
 def view_pattern(app_id: str, view: str) -> str:
-    """``SCAN`` pattern of the keys of all partitions of a view, whatever the topic and the version of the state."""
+    """Return the ``SCAN`` pattern of the keys of all partitions of a view, for any topic and state version."""
     return f"{{{app_id}/live.{view}/*"
 
 
 def meta_pattern(app_id: str) -> str:
-    """``SCAN`` pattern of the marks of all views, one key a partition, whatever the version of the state."""
+    """Return the ``SCAN`` pattern of the ``meta`` keys of all views, one key per partition, for any state version."""
     return f"{{{app_id}/live.*/*}}:*:meta"
 
 
 def presence_pattern(app_id: str, view: str) -> str:
-    """``SCAN`` pattern of the keys of a view of presence."""
+    """Return the ``SCAN`` pattern of the keys of a presence view."""
     return f"{{{app_id}/live.{view}}}*"

@@ -1,6 +1,6 @@
-"""What is asked of Redis for live views, a method each: claim, apply and expire by the worker, poll and present by hubs.
+"""Calls the scripts of live views: workers call claim, apply and expire, hubs call poll and present.
 
-Each is one script on the keys of one hash tag, see :mod:`streams_app.live.store.keys`.
+Each method runs one script on the keys of one hash tag, see :mod:`streams_app.live.store.keys`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from streams_app.live.store.keys import PresenceKeys, ViewKeys
 SCRIPTS: Final = ("claim", "apply", "expire", "poll", "present")
 
 MAX_NAMED: Final = 1_000
-"""Tabs of a page that are read to find the people behind them: one of them may have many."""
+"""Maximum number of tabs of a page that are read to find the people who have it open; one person may have many tabs."""
 
 _HEAD: Final = ("token", "seq", "fence", "clock", "reading", "whole_ms", "partitions")
 
 
 class ViewMetadata(NamedTuple):
-    """What a state says of itself beside its fence and clock.
+    """What a state stores besides its fence and clock.
 
     Attributes:
-        reading: End of the log up to which it is read before it is shown; None: it is shown.
-        whole_ms: Before this moment something is missing that retention has removed; 0: nothing is.
-        log: Fingerprints of what was applied.
+        reading: End of the log to which the state is read before it is shown; None: it is shown.
+        whole_ms: Until this time, events are missing that retention has removed; 0: none are missing.
+        log: Fingerprints of applied records.
     """
 
     reading: int | None = None
@@ -44,14 +44,14 @@ class ViewMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LiveClaim:
-    """A state as its new owner finds it.
+    """The state at the time its new owner claims it.
 
     Attributes:
         fence: Highest offset that is applied.
-        seq: Number of its last change.
-        clock_ms: It holds what is true at this moment.
-        marks: What else it says.
-        is_new: Whether it was created now.
+        seq: Number of the last change.
+        clock_ms: The time at which the content is correct.
+        marks: Other metadata of the state.
+        is_new: Whether the claim created it.
     """
 
     fence: int
@@ -62,12 +62,12 @@ class LiveClaim:
 
 
 class ViewStart(NamedTuple):
-    """A state that is to be created.
+    """A state to be created.
 
     Attributes:
-        fence: Its first event comes after this offset.
-        clock_ms: Its clock.
-        marks: What else it says.
+        fence: Offset before the first event that it reads.
+        clock_ms: Clock of the state.
+        marks: Other metadata of the state.
     """
 
     fence: int
@@ -76,12 +76,12 @@ class ViewStart(NamedTuple):
 
 
 class ApplyReply(NamedTuple):
-    """What *apply* did.
+    """The result of *apply*.
 
     Attributes:
-        late: Puts that were due already.
-        pages: Pages that hold anything now.
-        is_repeated: Whether the part was applied before, and the reply was lost.
+        late: Number of puts that had already expired.
+        pages: Number of pages that have items now.
+        is_repeated: Whether the batch was already applied, and its reply was lost.
     """
 
     late: int
@@ -90,12 +90,12 @@ class ApplyReply(NamedTuple):
 
 
 class ExpireReply(NamedTuple):
-    """What *expire* did.
+    """The result of *expire*.
 
     Attributes:
-        items: Items that left.
-        is_more: Whether more may be due: the clock stays until none is.
-        pages: Pages that hold anything now.
+        items: Number of removed items.
+        is_more: Whether more items may be due; the clock does not move until none is.
+        pages: Number of pages that have items now.
     """
 
     items: int
@@ -105,11 +105,11 @@ class ExpireReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PollReply:
-    """What a hub did not know of some pages of one shard.
+    """The pages of one shard that have changed since a hub polled them.
 
     Attributes:
-        head: Marks of the shard, of the same moment.
-        pages: Page → what it holds now, of those that differ from what was known.
+        head: Metadata of the shard, read at the same time.
+        pages: Page → its current content, for pages whose version differs from the known one.
     """
 
     head: ShardHead
@@ -120,9 +120,9 @@ class ClosedTab(NamedTuple):
     """A tab that has closed.
 
     Attributes:
-        tab: The tab.
-        written_ms: Until when it counts, as this hub wrote it last.
-        until_ms: When it lapses, unless another hub has written something else since.
+        tab: Id of the tab.
+        written_ms: Expiry time of the tab as this hub last wrote it.
+        until_ms: New expiry time of the tab, unless another hub has written one meanwhile.
     """
 
     tab: str
@@ -131,11 +131,11 @@ class ClosedTab(NamedTuple):
 
 
 class PageTabs(NamedTuple):
-    """What a hub has to say of the tabs of one page.
+    """The tabs of one page that a hub writes.
 
     Attributes:
-        open: Tab → until when it counts, for those to be written.
-        closed: Those that have closed.
+        open: Tab → its expiry time, for open tabs that are due to be written.
+        closed: Tabs that have closed.
     """
 
     open: Mapping[str, float]
@@ -144,11 +144,11 @@ class PageTabs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PagePresence:
-    """Who has a page open.
+    """The tabs that have a page open.
 
     Attributes:
         count: Number of tabs.
-        tabs: Those that were written last, where they were asked for.
+        tabs: The most recently written tabs, if they were requested.
     """
 
     count: int
@@ -157,10 +157,10 @@ class PagePresence:
 
 @dataclass(frozen=True, slots=True)
 class PresenceReply:
-    """Who has the pages of a view open.
+    """The tabs that have the pages of a view open.
 
     Attributes:
-        marker: Another one than before means that Redis has lost what it was told: all tabs are to be written once more.
+        marker: If it differs from the previous one, Redis has lost its data, and all tabs are to be written again.
         pages: Page → its tabs.
     """
 
@@ -169,18 +169,18 @@ class PresenceReply:
 
 
 class LiveScripts(Protocol):
-    """The scripts, wherever they run."""
+    """The scripts of live views, in Redis or elsewhere."""
 
     @property
     def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:
-        """Name → what takes keys and arguments and returns the reply, or raises :class:`.FencedError`."""
+        """Name of each script → function that takes keys and arguments and returns the reply, or raises :class:`.FencedError`."""
 
 
 class LiveRedisScripts:
-    """The scripts in Redis, loaded once a process."""
+    """The scripts in Redis, loaded once per process."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
-        """Loads nothing yet.
+        """Register the scripts, without connecting.
 
         Args:
             redis: Client of the application's Redis.
@@ -190,21 +190,21 @@ class LiveRedisScripts:
 
 
 class ViewStore:
-    """The state of one view and partition, in the hands of one claim.
+    """The state of one view and partition, written under one claim.
 
-    It counts ``seq``, a new one for each attempt to change anything: (token, seq) never names two states.
+    Each attempt to write gets the next ``seq``, so that (token, seq) never identifies two states.
     """
 
     def __init__(self, scripts: LiveScripts, keys: ViewKeys, token: str, *, has_data: bool, expiry_ms: int, keep: int) -> None:
-        """Asks nothing yet.
+        """Create the store of one claim.
 
         Args:
-            scripts: Those of the application's Redis.
-            keys: Of the view and partition.
-            token: Of the claim.
+            scripts: Scripts of the application's Redis.
+            keys: Keys of the view and partition.
+            token: Token of the claim.
             has_data: Whether items have payloads.
-            expiry_ms: An item is gone so long after its time.
-            keep: Newest items of a page that are kept.
+            expiry_ms: An item expires at its time plus this.
+            keep: Maximum number of items kept of a page; the newest are kept.
         """
         self._scripts = scripts.by_name
         self._keys = keys.in_order
@@ -220,17 +220,17 @@ class ViewStore:
     async def claim(
         self, definition: str, topic_id: str, partitions: int, *, drop: bool = False, begin: ViewStart | None = None
     ) -> LiveClaim | None:
-        """Takes the state from whoever had it; one of another definition or topic is dropped, 500 pages a script.
+        """Take the state over from its previous owner; a state of another definition or topic is dropped, 500 pages per script.
 
         Args:
-            definition: What the state means.
-            topic_id: Id of the source; "" where the broker gives none.
-            partitions: How many partitions the source has.
-            drop: Drop whatever there is.
-            begin: What to create where there is nothing; None: create nothing.
+            definition: Definition of the view, see :func:`.definition_of`.
+            topic_id: Id of the source; "" if the broker has none.
+            partitions: Number of partitions of the source.
+            drop: Whether to drop the stored state in any case.
+            begin: State to create if there is none; None: create nothing.
 
         Returns:
-            None where there is nothing and nothing was to be created.
+            None if there is no state and none was to be created.
         """
         fence, clock_ms, marks = begin or ViewStart(0, 0, ViewMetadata())
         while True:
@@ -253,16 +253,16 @@ class ViewStore:
         )
 
     async def apply(self, fence: int, to: int, changes: Iterable[Change], marks: ViewMetadata) -> ApplyReply:
-        """Applies what the offsets behind the fence do, up to and with ``to``; may be repeated after a lost reply.
+        """Apply the records after the fence, up to and including ``to``; after a lost reply, the call may be repeated.
 
         Args:
-            fence: The fence it continues.
-            to: Last offset of the part, which becomes the fence.
-            changes: Of each page once; all together at most some thousand items.
-            marks: What the state says of itself afterwards.
+            fence: Current fence, which the batch continues.
+            to: Last offset of the batch, which becomes the fence.
+            changes: One change for each page; all together at most some thousand items.
+            marks: Metadata of the state afterwards.
 
         Raises:
-            FencedError: Another owner, or Redis has lost what it held; nothing was written.
+            FencedError: Another owner has claimed the state, or Redis has lost data; nothing was written.
         """
         self._seq += 1
         given = [
@@ -280,13 +280,13 @@ class ViewStore:
         return ApplyReply(int(reply[1]), int(reply[2]), reply[0] == b"already")
 
     async def expire(self, fence: int, now_ms: int, *, moves_clock: bool, limit: int = 500) -> ExpireReply:
-        """Removes items that are due at a moment.
+        """Remove items that are due.
 
         Args:
-            fence: The fence as its owner knows it.
-            now_ms: The moment.
-            moves_clock: Whether the clock becomes this moment once nothing is due any more.
-            limit: Items at most.
+            fence: Current fence, as its owner knows it.
+            now_ms: Items whose expiry is at or before this time are due.
+            moves_clock: Whether the clock is set to ``now_ms`` when nothing is due any more.
+            limit: Maximum number of items to remove.
 
         Raises:
             FencedError: As in :meth:`apply`.
@@ -300,16 +300,16 @@ class ViewStore:
 
 
 class ViewReader:
-    """Reads the shards of one view, for hubs and commands; it changes nothing."""
+    """Reads the shards of one view, for hubs and commands, without changing them."""
 
     def __init__(self, redis: Redis, scripts: LiveScripts, show: int, *, has_data: bool = True) -> None:
-        """Asks nothing yet.
+        """Create the reader of one view.
 
         Args:
             redis: Client of the application's Redis.
             scripts: Its scripts.
-            show: Newest items that are read of each page.
-            has_data: Whether they may have payloads.
+            show: Number of the newest items that are read of each page.
+            has_data: Whether items may have payloads.
         """
         self._redis = redis
         self._scripts = scripts.by_name
@@ -320,15 +320,15 @@ class ViewReader:
         return await self._scripts[script](keys, arguments)
 
     async def poll(self, keys: ViewKeys, known: Mapping[str, str], token: str = "") -> PollReply | None:
-        """What pages of a shard hold now, as far as it is not known.
+        """Return the pages of a shard whose version differs from the known one.
 
         Args:
-            keys: Of the shard.
-            known: Page → the version that is known of it; "" where nothing is.
-            token: Of the head under which those versions were read; "": nothing is known.
+            keys: Keys of the shard.
+            known: Page → its known version; "" if none is known.
+            token: Token of the head under which those versions were read; "" if none was read.
 
         Returns:
-            None where the shard does not exist.
+            None if the shard does not exist.
         """
         reply = await self._call(
             "poll", keys.in_order, known=token, wanted=list(known), versions={page: one for page, one in known.items() if one},
@@ -339,7 +339,7 @@ class ViewReader:
         head, found, wanted = _head(reply[1:8]), reply[8:], list(known)
         pages: dict[str, ShardPage] = {}
         if head.token != token:
-            pages = dict.fromkeys(known, EMPTY_PAGE)  # those that hold nothing are not returned
+            pages = dict.fromkeys(known, EMPTY_PAGE)  # empty pages are not returned
         for at in range(0, len(found), 5):
             place, version, count, items, payloads = found[at : at + 5]
             pages[wanted[int(place)]] = ShardPage(version.decode(), int(count), _items(items, payloads))
@@ -347,10 +347,10 @@ class ViewReader:
 
 
 async def heads_of(redis: Redis, shards: Sequence[ViewKeys]) -> tuple[int, list[ShardHead | None]]:
-    """The marks of shards, of any views, in one round trip; None for one that does not exist.
+    """Read the heads of shards, of any views, in one round trip; None for a shard that does not exist.
 
     Returns:
-        The clock of Redis (ms), asked for at the same time, and the marks in the order of the shards.
+        The clock of Redis (ms), read at the same time, and the heads in the order of the shards.
     """
     pipeline = redis.pipeline(transaction=False)
     for keys in shards:
@@ -361,15 +361,15 @@ async def heads_of(redis: Redis, shards: Sequence[ViewKeys]) -> tuple[int, list[
 
 
 class PresenceStore:
-    """Who has pages of one view open, as hubs say it."""
+    """The open tabs of the pages of one view, written by all hubs."""
 
     def __init__(self, scripts: LiveScripts, keys: PresenceKeys, expiry_ms: int) -> None:
-        """Asks nothing yet.
+        """Create the store of one view.
 
         Args:
-            scripts: Those of the application's Redis.
-            keys: Of the view.
-            expiry_ms: A tab that no hub writes is gone after so long.
+            scripts: Scripts of the application's Redis.
+            keys: Keys of the view.
+            expiry_ms: A tab that no hub writes expires after this time.
         """
         self._scripts = scripts.by_name
         self._keys = keys.in_order
@@ -379,12 +379,12 @@ class PresenceStore:
         return await self._scripts[script](self._keys, arguments)
 
     async def present(self, pages: Mapping[str, PageTabs], now_ms: int, *, named: bool = False) -> PresenceReply:
-        """Says which tabs have pages open, and counts those of all hubs.
+        """Write the tabs that have pages open, and count the tabs of all hubs.
 
         Args:
-            pages: Page → what is to be written of it; also pages of which nothing is, which are counted all the same.
-            now_ms: By the clock of Redis.
-            named: Whether tabs are returned, too.
+            pages: Page → the tabs to write; a page without tabs to write is counted as well.
+            now_ms: Clock of Redis.
+            named: Whether to return the tabs as well.
         """
         given = [
             [
@@ -409,12 +409,12 @@ class PresenceStore:
 
 
 def script_source(name: str) -> str:
-    """A script as it is run."""
+    """Return the source of a script, with its includes."""
     return with_included(script_text(name), lambda shared: script_text(f"shared/{shared}"))
 
 
 def script_text(name: str) -> str:
-    """A script as it is written."""
+    """Return the source of a script as it is in its file."""
     return (files("streams_app.live.store") / "lua" / f"{name}.lua").read_text("utf-8")
 
 

@@ -1,22 +1,22 @@
 #!lua
--- Applies what a part of the log does to a view, and moves the fence to the end of that part.
+-- Applies a batch of the log to the shard of a view, and moves the fence to the end of the batch.
 --
 -- KEYS       of the shard, see keys.py
 -- token      text
--- fence      text: the fence this part continues
--- to         text: last offset of the part; the fence afterwards
--- seq        text: number of this attempt, higher than that of each before it
--- changes    array: of each page its name, array of removed items, array of time (ms) and item of each put, array of the payloads of puts
+-- fence      text: the current fence, which the batch continues
+-- to         text: last offset of the batch; the fence afterwards
+-- seq        text: number of this attempt, higher than that of each earlier one
+-- changes    array: for each page its name, array of removed items, array of time (ms) and item of each put, array of the payloads of puts
 -- has_data   boolean: whether puts have payloads
--- expiry_ms  number: a put that is due by the stored clock is late and changes nothing
--- keep       number: newest items of a page that are kept
+-- expiry_ms  number: a put whose time + expiry_ms is not after the stored clock is late and changes nothing
+-- keep       number: maximum number of items kept of a page
 -- reading    text: as in claim
 -- whole_ms   text: as in claim
--- log        text: fingerprints of what was applied
+-- log        text: fingerprints of applied records
 --
--- Of each page removals come before puts. A put moves the time of an item forward only, and has the payload of the newest time.
+-- In each page, removals are applied before puts. A put only moves the time of an item forward; the payload is that of the newest time.
 --
--- Returns {"ok", number of late puts, number of pages} or {"already", 0, number of pages} where a reply was lost; or {"refused",
+-- Returns {"ok", number of late puts, number of pages} or {"already", 0, number of pages} if the reply was lost; or {"refused",
 --         "no-state" | "token" | "fence"}.
 -- Cost    O(items changed): about 3 us an item and 8 us a page.
 -- include view.lua
@@ -61,7 +61,7 @@ end
 for _, change in ipairs(arg.changes) do
   local page, removed, puts, payloads = change[1], change[2], change[3], change[4]
   local items, data = items_of .. page, data_of .. page
-  -- First: whoever drops this state finds by it what there is to drop.
+  -- First: a later claim that drops this state finds the pages to drop by this hash.
   call('HSET', pages, page, arg.seq)
   in_chunks('ZREM', items, removed)
   if arg.has_data then
@@ -74,6 +74,6 @@ for _, change in ipairs(arg.changes) do
   settle(page)
 end
 if #arg.changes > 0 then call('HSET', meta, 'seq', arg.seq) end
--- Last: a script that dies half-way is run again, from the same fence.
+-- Last: a script that is interrupted runs again from the same fence.
 call('HSET', meta, 'reading', arg.reading, 'whole_ms', arg.whole_ms, 'log', arg.log, 'fence', arg.to)
 return {'ok', late, call('HLEN', pages)}

@@ -1,22 +1,22 @@
 #!lua flags=allow-oom
--- Makes a fresh token the owner of a view's partition; drops a state that is of another definition or topic, and creates one.
+-- Makes a new token the owner of a view's partition; drops a state of another definition or topic, and creates a state.
 --
 -- KEYS        of the shard, see keys.py
--- token       text: of the claimant, random
--- definition  text: what the state means
--- topic_id    text: of the source as the broker knows it; "" = unknown, leaves what is stored
--- partitions  number: how many the source has, for whoever reads all of them
--- drop        boolean: the state is of another log, or unwanted
+-- token       text: random token of the claim
+-- definition  text: definition of the view
+-- topic_id    text: id of the source; "" = unknown, the stored one stays
+-- partitions  number: partitions of the source, for readers of all shards
+-- drop        boolean: drop the stored state in any case
 -- begin       text: fence of the state that is created; "" = create none
 -- clock       text: clock of the state that is created, ms
--- reading     text: end of the log up to which the created state is read before it is shown; "" = it is shown at once
--- whole_ms    text: from then on nothing is missing that retention has removed; "0" = nothing is
+-- reading     text: end of the log to which the created state is read before it is shown; "" = it is shown at once
+-- whole_ms    text: until this time, events are missing that retention has removed; "0" = none are missing
 --
--- The marks go first: without them nobody takes what is left of the rest for a state.
+-- The key meta is deleted first: without it, the remaining keys do not count as a state.
 --
--- Returns {"ok" | "new", fence, seq, clock, reading, whole_ms, log}; {"more"} where pages are left to be dropped: call it again; {"none"}
---         where there is no state and none is created.
--- Cost    O(1); where a state is dropped up to 500 pages a call.
+-- Returns {"ok" | "new", fence, seq, clock, reading, whole_ms, log}; {"more"} if pages remain to be dropped: call it again; {"none"}
+--         if there is no state and none is created.
+-- Cost    O(1); if a state is dropped, up to 500 pages a call.
 -- include view.lua
 
 local DROPPED = 500

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Removes items that are due; once none is left, the clock says so.
+-- Removes items that are due; when none is left, moves the clock.
 --
 -- KEYS       of the shard, see keys.py
 -- token      text
--- fence      text: the fence its owner knows of
+-- fence      text: the fence that its owner expects
 -- seq        text: number of this attempt, as in apply
 -- cutoff_ms  number: items of this time or older are due
--- clock      text: what the clock becomes, ms, which never goes back; "" = it stays, as what is unread may prolong items
--- limit      number: items at most
+-- clock      text: new clock, ms, which never moves back; "" = it stays, because unread events may prolong items
+-- limit      number: maximum number of removed items
 --
--- Returns {"ok", number of items removed, whether more are due, number of pages} or {"refused", "no-state" | "token" | "fence"}. A copy
---         of a request whose reply was lost removes nothing, and says that more may be due.
+-- Returns {"ok", number of removed items, whether more are due, number of pages} or {"refused", "no-state" | "token" | "fence"}. If a
+--         request is repeated after a lost reply, it removes nothing and reports that more may be due.
 -- Cost    O(items removed): about 3 us each.
 -- include view.lua
 

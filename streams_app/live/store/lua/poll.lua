@@ -1,25 +1,25 @@
 #!lua flags=allow-oom,no-writes
--- What pages of a view hold now, as far as a hub does not know it.
+-- Reads the pages of a view's shard whose version differs from the one that a hub knows.
 --
 -- KEYS      of the shard, see keys.py
--- known     text: the token under which the versions were read; "" = none was
+-- known     text: token under which the versions were read; "" = none was
 -- wanted    array: pages
--- versions  map: page → the version that is known, of those that held anything
--- show      number: newest items that are returned of each page
+-- versions  map: page → its known version, for pages that were not empty
+-- show      number: newest items returned of each page
 -- has_data  boolean: whether items have payloads
 --
--- A version counts under its token alone. Under another token all that hold anything are returned: the others hold nothing.
+-- Versions of different tokens cannot be compared. If the token differs, all non-empty pages are returned: the others are empty.
 --
--- Returns {"ok", token, seq, fence, clock, reading, whole_ms, partitions, and of each page that differs its place among the wanted ones
---         from 0 on, version, number of items, array of item and time newest first, array of payloads} or {"none"} where there is no state.
--- Cost    O(pages wanted + items returned): about 0.5 us a page, 4 us one that differs, and 1 us each of its items.
+-- Returns {"ok", token, seq, fence, clock, reading, whole_ms, partitions, and for each page that differs: its index in wanted
+--         from 0 on, version, number of items, array of item and time newest first, array of payloads} or {"none"} if there is no state.
+-- Cost    O(pages wanted + items returned): about 0.5 us a page, 4 us a page that differs, and 1 us each of its items.
 -- include view.lua
 
 if not (state.fence and state.seq and state.clock) then return {'none'} end
 read_marks('reading', 'whole_ms', 'partitions')
 local wanted, known = arg.wanted, state.token == arg.known and arg.versions or {}
 
--- Versions of the wanted pages. Of few pages all are read: in a small hash each field is searched for from its begin.
+-- Versions of the wanted pages. If the shard has few pages, all are read: a small hash is searched from its beginning for each field.
 local held = {}
 if call('HLEN', pages) <= #wanted / 2 then
   local all, by_page = call('HGETALL', pages), {}

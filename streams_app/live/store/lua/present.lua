@@ -1,17 +1,17 @@
 #!lua
--- Says which browser tabs of a hub have pages open, and counts those of all hubs.
+-- Writes the browser tabs of a hub that have pages open, and counts the tabs of all hubs.
 --
--- KEYS       of the shard, which is a whole view here, see keys.py
--- marker     text: random; becomes the marker where there is none
+-- KEYS       of the shard, here the whole view, see keys.py
+-- marker     text: random; becomes the marker if there is none
 -- now_ms     number: wall clock
--- keep_ms    number: keys that nobody writes are gone after so long
--- named      number: tabs that are returned of a page, at most
--- pages      array: of each page its name, array of until (ms) and tab of those that are open, array of the until that the hub wrote
---            last, another until and the tab of each that has closed
+-- keep_ms    number: expiry of keys that no hub writes
+-- named      number: maximum number of tabs returned of a page
+-- pages      array: for each page its name, array of expiry (ms) and tab of each open one, array of the expiry that the hub wrote
+--            last, the new expiry and the tab of each closed one
 --
--- A tab that has closed lapses at its new until, unless somebody has written another one since: it is open elsewhere.
+-- A closed tab gets its new expiry, unless another hub has written another one meanwhile: then it is open there.
 --
--- Returns {"ok", marker, and of each page the number of its tabs and an array of those that are returned, …}.
+-- Returns {"ok", marker, and for each page the number of its tabs and an array of the returned ones, …}.
 -- Cost    O(pages + tabs written): about 3 us each.
 
 local arg = cmsgpack.unpack(ARGV[1])
