@@ -1,7 +1,7 @@
 """A broker and a Valkey from pip wheels: for the demo, the tests and a first look, never for production.
 
-Both keep what they hold in memory (Valkey can be told to keep a file) and listen on the loopback address only.
-They are children of this process and end with it, however it ends. Nothing here is imported by the worker.
+Both store their data in memory (Valkey can keep a file) and listen on the loopback address only.
+They are child processes of this process and end with it, however it ends. The worker imports nothing from here.
 """
 
 from streams_app.embedded.broker import Broker

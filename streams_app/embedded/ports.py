@@ -1,6 +1,6 @@
-"""Free ports on the loopback address, chosen so that a clash is rare; callers try again when one happens.
+"""Free ports on the loopback address, chosen so that conflicts are rare; if one occurs, callers choose another port.
 
-On Linux a port stays reserved for the process it was given to, until that process has been given many more. A socket
+On Linux, a port stays reserved for the process that received it until that process has received many more. A socket
 that is bound and does not listen keeps other callers of :func:`free_port` away, in every process, and lets the server
 bind the port, as both set ``SO_REUSEADDR``.
 """
@@ -18,15 +18,15 @@ from streams_app.errors import TryAgainError
 
 LOOPBACK = "127.0.0.1"
 
-# Below the ranges from which Linux (32768-60999) and macOS (49152-65535) give ports to outgoing connections: a port
-# the kernel hands out by "bind to 0" can be taken by any client of this machine before the server binds it.
+# Below the ranges from which Linux (32768-60999) and macOS (49152-65535) assign ports to outgoing connections: if the
+# kernel chose the port ("bind to 0"), any client on this machine could take it before the server binds it.
 _FIRST_PORT = 20_000
 _LAST_PORT = 32_000
 
-# By then a server listens on the oldest of them; each costs a file descriptor.
+# When this number is reached, a server already listens on the oldest; each costs a file descriptor.
 _MAX_RESERVATIONS = 64
 
-# Not seeded: two processes that start together must not walk the same ports.
+# Not seeded: two processes that start at the same time must not try the same ports.
 _random = random.SystemRandom()
 _given: set[int] = set()
 _reservations: deque[socket.socket] = deque()
@@ -34,9 +34,9 @@ _lock = threading.Lock()
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on the port now."""
+    """Return whether a server could listen on the port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as candidate:
-        # As the servers do it: a port with connections in TIME_WAIT is free, one with a listener is not.
+        # Same option as the servers: a port with connections in TIME_WAIT is free, one with a listener is not.
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             candidate.bind((LOOPBACK, port))
@@ -46,12 +46,12 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port nobody listens on, and that this process was not given before; see above for other processes.
+    """Return a port on which nobody listens and which this process has not received before; see above for other processes.
 
-    A program that chooses its ports otherwise may still take it before it is used.
+    A program that does not use this function may still take the port first.
 
     Raises:
-        TryAgainError: No port was free after many tries.
+        TryAgainError: No port was free after 1 000 attempts.
     """
     with _lock:
         for _ in range(1_000):
@@ -63,12 +63,12 @@ def free_port() -> int:
 
 
 def _reserve(port: int) -> bool:
-    """Whether the port was free; on Linux it is reserved until this process ends or has been given many more."""
+    """Reserve a port and return whether it was free; on Linux until this process ends or has received many more ports."""
     if sys.platform != "linux":
         return is_free(port)
     reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        # Without SO_REUSEADDR the kernel refuses a port that anybody has bound; with it, a server may bind beside us.
+        # Without SO_REUSEADDR, binding fails if any socket is bound to the port; with it, a server may bind it as well.
         reservation.bind((LOOPBACK, port))
     except OSError:
         reservation.close()

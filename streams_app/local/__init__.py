@@ -1,8 +1,8 @@
-"""Events and subscribers without servers: the log, the groups and what Redis keeps are in the memory of one process.
+"""Events and subscribers without servers: log, consumer groups and stored state are in the memory of one process.
 
-`broker` is the log and its consumer groups, `scripts` stands in the place of Redis, `member` is the host of a group, `process` what
-of a worker calls subscribers: windows, notes, retries, order and letters are the code that a worker runs. `events` is
-:class:`LocalEvents`, for development; the test kit :mod:`streams_app.testing` stands on the rest.
+`broker` is the log with its consumer groups, `scripts` replaces Redis, `member` is the consumer of a group, and `process` is the
+part of a worker that calls subscribers, with the same code for retries, order and dead letters as in a worker. `events` is
+:class:`LocalEvents`, for development; the test kit :mod:`streams_app.testing` uses the other modules.
 """
 
 from streams_app.local.events import LocalEvents

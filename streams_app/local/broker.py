@@ -1,6 +1,6 @@
-"""A log in memory, with consumer groups: what of Kafka the delivery needs.
+"""A log in memory, with consumer groups: the part of Kafka that delivery needs.
 
-Each topic has one partition, and is there when it is named. Methods may be called from any thread.
+Each topic has one partition and exists as soon as it is used. Methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streams_app.delivery.producer import Outcomes, Outgoing
 
 @dataclass(frozen=True, slots=True)
 class LocalRecord:
-    """One record of a log; with the names that aiokafka gives to what it has."""
+    """One record of a log; its attributes have the names that aiokafka uses."""
 
     offset: int
     timestamp: int
@@ -29,12 +29,12 @@ class LocalRecord:
 
 @dataclass(slots=True)
 class Group:
-    """A consumer group as its coordinator knows it: one member has everything.
+    """A consumer group as its coordinator sees it: one member owns all partitions.
 
     Attributes:
-        generation: Grows each time the group is given to a member.
-        owner: Id of that member.
-        committed: What was committed last.
+        generation: Increases each time the group gets an owner.
+        owner: Id of the current member.
+        committed: Last commit of each partition.
     """
 
     generation: int = 0
@@ -42,15 +42,15 @@ class Group:
     committed: dict[TP, Committed] = field(default_factory=dict)
 
     def give(self, owner: str) -> int:
-        """Gives everything to a member; returns the generation that begins."""
+        """Make a member the owner of all partitions; return the new generation."""
         self.generation, self.owner = self.generation + 1, owner
         return self.generation
 
     def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
-        """Takes a commit of the present owner.
+        """Accept a commit of the current owner.
 
         Raises:
-            NotOwnerError: Of anybody else, or under another generation.
+            NotOwnerError: The commit is of another member or generation.
         """
         if claim != Member(self.generation, self.owner):
             raise NotOwnerError(f"generation {claim.generation} of {claim.member_id} is not {self.generation} of {self.owner}")
@@ -58,14 +58,14 @@ class Group:
 
 
 class LocalBroker:
-    """All topics and groups.
+    """All topics and groups in memory.
 
     Attributes:
-        groups: Name → group.
+        groups: Group of each name.
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Has no record yet; ``clock`` times those without a time of their own."""
+        """Create an empty log; ``clock`` sets the timestamp of records that have none."""
         self.groups: defaultdict[str, Group] = defaultdict(Group)
         self._clock = clock
         self._logs: defaultdict[str, list[LocalRecord]] = defaultdict(list)
@@ -73,7 +73,7 @@ class LocalBroker:
         self._lock = threading.Lock()
 
     def append(self, record: Outgoing) -> None:
-        """Appends a record and tells whoever reads its topic."""
+        """Append a record and notify the readers of its topic."""
         at_ms = self._clock.now_ms() if record.timestamp_ms is None else record.timestamp_ms
         with self._lock:
             log = self._logs[record.topic]
@@ -83,38 +83,38 @@ class LocalBroker:
             tell()
 
     def records(self, topic: str, begin: int = 0, most: int | None = None) -> list[LocalRecord]:
-        """Records of a topic from an offset on."""
+        """Return the records of a topic from an offset on, up to ``most``."""
         with self._lock:
             return self._logs[topic][begin : None if most is None else begin + most]
 
     def end(self, topic: str) -> int:
-        """The offset of the next record of a topic."""
+        """Return the offset of the next record of a topic."""
         with self._lock:
             return len(self._logs[topic])
 
     def listen(self, topic: str, tell: Callable[[], object]) -> None:
-        """Calls ``tell`` after each record of a topic, in the thread that has appended it."""
+        """Call ``tell`` after each record that is appended to a topic, in the appending thread."""
         with self._lock:
             self._listeners[topic].append(tell)
 
     def unlisten(self, topic: str, tell: Callable[[], object]) -> None:
-        """Calls it no longer."""
+        """Stop calling ``tell`` for a topic."""
         with self._lock:
             self._listeners[topic].remove(tell)
 
 
 class MemoryProducer:
-    """Appends to the log at once; in the place of :class:`streams_app.kafka.producer.AckedProducer`."""
+    """Appends to the log at once; replaces :class:`streams_app.kafka.producer.AckedProducer`."""
 
     def __init__(self, broker: LocalBroker) -> None:
-        """Has nothing to send."""
+        """Create a producer for a log in memory."""
         self._broker = broker
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """Each record is acknowledged."""
+        """Append records; each is acknowledged."""
         for record in records:
             self._broker.append(record)
         return [None] * len(records)
 
     async def stop(self) -> None:
-        """There is no connection to close."""
+        """Do nothing: there is no connection to close."""

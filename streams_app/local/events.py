@@ -35,20 +35,20 @@ AGAIN_SECONDS: Final = 1.0
 class LocalEvents(Events):
     """Publishes as :class:`streams_app.Events` does, and calls the subscribers of the catalogue in this process.
 
-    Each subscriber gets each event, with retries, time-outs, order and dead letters as in production; dead letters are logged. All
-    is in memory and lost with the process. Nothing is folded: subscribers of the records of a fold are never called.
+    Each subscriber receives each event, with retries, timeouts, order and dead letters as in production; dead letters are logged.
+    All state is in memory and lost with the process. Nothing is folded: subscribers to the records of a fold are never called.
     """
 
     def __init__(self, catalogue: Catalogue, settings: Settings | None = None, *, clock: Clock | None = None) -> None:
-        """Starts nothing yet.
+        """Create the events of a catalogue, without starting its subscribers.
 
         Args:
-            catalogue: Which events are known and which subscribers called.
-            settings: What they override of subscribers, and limits; None: nothing.
-            clock: Read for the times of events.
+            catalogue: The declared events and subscribers.
+            settings: Limits and overrides of subscribers; None: the defaults.
+            clock: Clock for the times of events.
 
         Raises:
-            ConfigurationError: The catalogue does not fit the settings.
+            ConfigurationError: The catalogue does not match the settings.
         """
         self._chosen = settings or settings_of(APP_ID, catalogue)
         self._time = clock or SystemClock()
@@ -59,23 +59,23 @@ class LocalEvents(Events):
         self._worker: _Worker | None = None
 
     async def __aenter__(self) -> Self:
-        """Starts the subscribers, in threads of their own.
+        """Start the subscribers, in separate threads.
 
         Raises:
-            RuntimeError: It was entered already.
+            RuntimeError: It has already been entered.
         """
         await super().__aenter__()
         logger.warning("events are kept in memory and lost with this process: LocalEvents is for development")
         self._worker = _Worker(self._chosen, self._catalogue, self._subscriptions, self._broker, self._time)
         try:
             await self._worker.start()
-        except BaseException:  # also when cancelled: nobody else ends the worker that has begun
+        except BaseException:  # also when cancelled: no other code would stop the started worker
             await self.__aexit__(None, None, None)
             raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Gives what runs ``worker.grace`` to end; what waits is lost."""
+        """Give running attempts ``worker.grace`` to end; waiting events are lost."""
         worker, self._worker = self._worker, None
         if worker is not None:
             await worker.stop()
@@ -86,7 +86,7 @@ class LocalEvents(Events):
 
 
 class _Inside(Events):
-    """Publishes what functions want published."""
+    """Publishes events from within subscribers."""
 
     def __init__(self, settings: Settings, catalogue: Catalogue, broker: LocalBroker, clock: Clock) -> None:
         super().__init__(settings, catalogue, clock=clock)
@@ -97,7 +97,7 @@ class _Inside(Events):
 
 
 class _Worker:
-    """The subscribers of a catalogue, on a loop beside that of the application: neither holds up the other."""
+    """Runs the subscribers of a catalogue on a separate event loop, so that they and the application do not block each other."""
 
     def __init__(
         self, settings: Settings, catalogue: Catalogue, subscriptions: Sequence[Subscription], broker: LocalBroker, clock: Clock
@@ -128,7 +128,7 @@ class _Worker:
         await _aside(self._own.close)
 
     async def _there(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine on the loop of the worker."""
+        """Run a coroutine on the event loop of the worker."""
         await asyncio.wrap_future(self._own.begin(work))
 
     async def _start(self) -> None:
@@ -142,7 +142,7 @@ class _Worker:
 
     async def _end(self, process: LocalProcess) -> None:
         await process.stop(stop_seconds(self._settings))
-        # What was cancelled, such as a claim, ends before its loop does.
+        # Cancelled tasks, such as a claim, must end before their event loop does.
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
@@ -155,22 +155,22 @@ class _Worker:
         return AsyncExecutor(self._users.loop, *given) if declared.is_async else ThreadExecutor(*given)
 
     def _failed(self, member: LocalMember, error: BaseException) -> None:
-        logger.error("a subscriber in this process has failed and begins again", exc_info=error)
+        logger.error("a subscriber in this process has failed and is restarted", exc_info=error)
         asyncio.get_running_loop().call_later(AGAIN_SECONDS, member.assign)
 
     def _letter(self, one: Subscription) -> None:
-        """Says what became a dead letter: nobody looks into a topic in memory."""
+        """Log new dead letters, because a topic in memory cannot be inspected."""
         letters = self._broker.records(one.dead_letters, self._told[one.dead_letters])
         self._told[one.dead_letters] += len(letters)
         for letter in letters:
-            # What the letter says itself stands before the headers of its event.
+            # The headers of the dead letter come before those of its event, so the first value of a name counts.
             said = {name: (value or b"").decode(errors="replace") for name, value in reversed(letter.headers)}
             told = (said.get(name, "") for name in ("reason", "event-id", "attempts", "detail", "trace"))
             logger.error("dead letter subscriber=%s reason=%s event=%s attempts=%s detail=%s\n%s", one.subscriber.name, *told)
 
 
 async def _aside(act: Callable[[], None]) -> None:
-    """Runs what blocks in a thread; while the interpreter ends, when no executor takes anything any more, in this one."""
+    """Run a blocking function in a thread; during interpreter shutdown, when executors accept no work, in this thread."""
     try:
         running = asyncio.get_running_loop().run_in_executor(None, act)
     except RuntimeError:

@@ -18,17 +18,17 @@ from streams_app.delivery.ownership import Ownership
 from streams_app.local.broker import LocalBroker
 
 MOST_RECORDS: Final = 500
-"""So many records are handed over at once, then others have their turn."""
+"""Maximum number of records delivered at once, before other tasks run."""
 
 NO_GENERATION: Final = -1
 IN_TIMER: Final = ContextVar("in_timer", default=False)
-"""Whether what runs was begun by a timer by which a member ticks and commits, and by no event."""
+"""Whether the current task was started by the tick or commit timer of a member, and not by an event."""
 NOTHING_SEEN: Final = ReaderView(None, None)
 
 
 @dataclass(slots=True)
 class _Reading:
-    """How far a partition is read."""
+    """The read position of a partition."""
 
     position: int | None = None
     seek_number: int = 0
@@ -37,17 +37,17 @@ class _Reading:
 
 
 class LocalMember:
-    """One member of a group. Nothing here waits: the log is in the same memory."""
+    """One member of a consumer group. No method blocks, because the log is in the same memory."""
 
     def __init__(self, broker: LocalBroker, group: str, member_id: str, topics: Collection[str], clock: Clock) -> None:
-        """Is no member yet.
+        """Create a member that has not joined its group.
 
         Args:
-            broker: Has the log and the group.
+            broker: Log and groups.
             group: Name of the group.
-            member_id: Tells it from the members before and after it.
-            topics: What is read.
-            clock: Of the process.
+            member_id: Id that distinguishes it from other members of the group.
+            topics: Topics to read.
+            clock: Clock of the process.
         """
         self.member_id = member_id
         self.generation = NO_GENERATION
@@ -61,10 +61,10 @@ class LocalMember:
         self._is_assigned = self._is_listening = False
         self._timers: list[asyncio.Task[None]] = []
 
-    # ---- life
+    # ---- lifecycle
 
     def join(self, ownership: Ownership, tick_seconds: float, commit_seconds: float) -> None:
-        """Takes the group from whoever had it, and begins to claim."""
+        """Take over the group from its previous owner, and begin to claim."""
         self._ownership = ownership
         self._timers = [
             asyncio.create_task(self._tick(ownership, tick_seconds), name=f"{self._group} tick"),
@@ -76,8 +76,8 @@ class LocalMember:
         self.assign()
 
     def assign(self) -> None:
-        """The group gives this member everything, once more where it had it."""
-        assert self._ownership is not None  # it has joined
+        """Assign all partitions to this member, even if it already owns them."""
+        assert self._ownership is not None  # set by join
         self.generation = self._broker.groups[self._group].give(self.member_id)
         self._is_assigned = True
         for reading in self._reading.values():
@@ -85,10 +85,10 @@ class LocalMember:
         self._ownership.assigned(self.generation)
 
     async def leave(self, seconds: float | None = None) -> None:
-        """Lets go, with a last commit where that is still accepted.
+        """Release all partitions, with a last commit if it is still accepted.
 
         Args:
-            seconds: So long that may take; None: as long as a rebalance waits for it.
+            seconds: Grace period; None: the time for which a rebalance waits.
         """
         if self._ownership is not None:
             await self._ownership.stop(seconds)
@@ -98,7 +98,7 @@ class LocalMember:
         self.forget()
 
     def forget(self) -> None:
-        """Is told no longer of what is appended: the process has ended, whichever way."""
+        """Stop listening for appended records: the process has ended, gracefully or not."""
         if self._is_listening:
             self._is_listening = False
             for topic, tell in self._tellers.items():
@@ -119,7 +119,7 @@ class LocalMember:
     # ---- reading
 
     def _fetch(self, tp: TP) -> None:
-        """Hands over what there is, unless the partition is paused."""
+        """Deliver the available records, unless the partition is paused."""
         reading = self._reading[tp]
         begin = reading.position
         if self._ownership is None or begin is None or not self._is_assigned or reading.is_paused:
@@ -139,57 +139,57 @@ class LocalMember:
         if reading.position < end:
             self._loop.call_soon(self._fetch, tp)
 
-    # ---- what the ownership asks for
+    # ---- the port of the ownership
 
     def assignment(self) -> set[TP]:
-        """As this member believes."""
+        """Return the partitions that this member owns, as far as it knows."""
         return set(self._reading) if self._is_assigned else set()
 
     def partition_count(self, topic: str) -> int:
-        """Each topic has one."""
+        """Return 1: each topic has one partition."""
         return 1
 
     async def topic_id(self, topic: str) -> str:
-        """No topic is made again."""
+        """Return a constant: no topic is created again."""
         return "local"
 
     async def committed(self, tp: TP) -> Committed | None:
-        """What the group has."""
+        """Return the last commit of a partition."""
         return self._broker.groups[self._group].committed.get(tp)
 
     async def commits(self, topic: str) -> Mapping[int, Committed]:
-        """The same for a topic."""
+        """Return the last commit of each partition of a topic."""
         committed = self._broker.groups[self._group].committed
         return {tp.partition: held for tp, held in committed.items() if tp.topic == topic}
 
     async def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
-        """Under the generation and member id of a claim.
+        """Commit under the generation and member id of a claim.
 
         Raises:
-            NotOwnerError: The group was given to somebody else since.
+            NotOwnerError: The group has another owner now.
         """
         self._broker.groups[self._group].commit(marks, claim)
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
-        """Nothing is ever removed."""
+        """Return the first offset, which is always 0, and the end of the log."""
         return 0, self._broker.end(tp.topic)
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
-        """Offset of the first record that is not older than a time; the end of the log where there is none."""
+        """Return the offset of the first record that is not older than a time, or the end of the log if there is none."""
         records = self._broker.records(tp.topic)
         return next((record.offset for record in records if record.timestamp >= time_ms), len(records))
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
-        """Of the record at that offset."""
+        """Return the checksum of the record at an offset."""
         records = self._broker.records(tp.topic)
         return checksum_of(records[offset]) if offset < len(records) else OTHER
 
     async def incarnations(self, topic: str) -> dict[int, Incarnation]:
-        """No log ever becomes another one."""
+        """Return no incarnations: a log in memory is never replaced by another."""
         return {}
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Moves the reader.
+        """Move the reader; return the number of this seek.
 
         Raises:
             NotOwnerError: The partition is not assigned to this member.
@@ -202,16 +202,16 @@ class LocalMember:
         return reading.seek_number
 
     def pause(self, tps: Collection[TP]) -> None:
-        """Hands over no more."""
+        """Stop delivering from partitions."""
         for tp in tps:
             self._reading[tp].is_paused = True
 
     def resume(self, tps: Collection[TP]) -> None:
-        """Hands over again, soon."""
+        """Continue delivering from partitions, soon."""
         for tp in tps:
             self._reading[tp].is_paused = False
             self._loop.call_soon(self._fetch, tp)
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """What was seen of the end of the log, and the position."""
+        """Return the last seen end of the log, and the position."""
         return self._reading[tp].view, self._reading[tp].position

@@ -1,4 +1,4 @@
-"""What of a worker calls subscribers, over a broker in memory."""
+"""The part of a worker that calls subscribers, over a broker in memory."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from streams_app.subscribers.state.initial_offsets import mark_at
 from streams_app.subscribers.state.store import Scripts
 
 MakeSlots: TypeAlias = Callable[[Subscription, OnEnded], Executor]
-"""Makes the slots of a subscriber; called on the loop of the process."""
+"""Creates the executor of a subscriber; called on the event loop of the process."""
 
 
 class LocalProcess:
-    """One process that calls subscribers. It owns their groups from :meth:`start` on, until it stops or another one starts."""
+    """Calls subscribers in this process. It owns their groups from :meth:`start` until it stops or another process starts."""
 
     def __init__(
         self,
@@ -48,21 +48,21 @@ class LocalProcess:
         lifespan: Lifespan | None,
         on_fatal: Callable[[LocalMember, BaseException], None],
     ) -> None:
-        """Calls nothing yet; made on the loop of the process.
+        """Create the process on its event loop, without starting it.
 
         Args:
-            name: Tells it from others.
-            settings: Of the application.
-            subscriptions: What is called.
-            broker: Has the log and the groups.
-            scripts: In the place of Redis.
+            name: Name that distinguishes it from other processes.
+            settings: Settings of the application.
+            subscriptions: Subscriptions whose functions are called.
+            broker: Log and groups.
+            scripts: Replacement for the scripts in Redis.
             producer: Sends dead letters.
-            events: Publishes what functions want published.
-            clock: Of the process.
-            slots: Makes the slots of a subscriber.
-            users: Where functions that are ``async`` run.
-            lifespan: Of the catalogue.
-            on_fatal: Called with an error after which a member cannot go on.
+            events: Publishes events from within functions.
+            clock: Clock of the process.
+            slots: Creates the executor of a subscriber.
+            users: Event loop of ``async`` functions.
+            lifespan: Lifespan of the catalogue.
+            on_fatal: Called with an error after which a member cannot continue.
         """
         self._settings = settings
         self._clock = clock
@@ -85,7 +85,7 @@ class LocalProcess:
             ))  # fmt: skip
 
     async def start(self) -> None:
-        """Opens what functions share, and takes the groups."""
+        """Enter the lifespan of the catalogue, and take over the groups."""
         await self._shared.__aenter__()
         self._is_open = True
         worker = self._settings.worker
@@ -93,10 +93,10 @@ class LocalProcess:
             member.join(served.ownership, worker.tick_ms / 1000, worker.commit_every_ms / 1000)
 
     async def stop(self, seconds: float | None = None) -> None:
-        """Lets what runs end, commits, and closes what functions share.
+        """Let running attempts end, commit, and exit the lifespan.
 
         Args:
-            seconds: So long that may take; None: as long as a rebalance waits for it.
+            seconds: Grace period; None: the time for which a rebalance waits.
         """
         await asyncio.gather(*(member.leave(seconds) for member, _ in self._served))
         for _, served in self._served:
@@ -106,13 +106,13 @@ class LocalProcess:
             await self._shared.__aexit__()
 
     def forget(self) -> None:
-        """The process was killed: nobody tells it anything any more."""
+        """Treat the process as killed: it receives no more records."""
         for member, _ in self._served:
             member.forget()
 
 
 def _place(broker: LocalBroker, one: Subscription, topics: Sequence[str]) -> None:
-    """Commits where a new subscriber begins that must not be called twice, as ``topics create`` does."""
+    """Commit the initial offset of a new at-most-once subscriber, as ``topics create`` does."""
     for topic in topics:
         begin = 0 if one.subscriber.start == "earliest" else broker.end(topic)
         broker.groups[one.group].committed.setdefault(TP(topic, 0), mark_at(one.subscriber.name, begin, ""))

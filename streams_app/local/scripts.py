@@ -1,4 +1,4 @@
-"""What Redis keeps of subscribers, in memory: each script as a function that replies as the script does.
+"""The state of subscribers in memory: each Redis script as a function that returns the same reply.
 
 ``tests/integration/subscribers/state/test_scripts.py`` compares them with the scripts on a real server.
 """
@@ -17,13 +17,13 @@ Hash = dict[str, str]
 
 
 class MemoryScripts:
-    """In the place of :class:`streams_app.subscribers.state.store.ScriptSet`, for all subscribers of a process or of several."""
+    """Replaces :class:`streams_app.subscribers.state.store.ScriptSet`, for the subscribers of one or more processes."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
-        """Keeps nothing yet.
+        """Create an empty state.
 
         Args:
-            now_ms: When ids have been kept for long enough, and by which clock rates are kept.
+            now_ms: Clock for the expiry of event ids and for rate limits.
         """
         self._now_ms = now_ms
         self._hashes: dict[str, Hash] = {}
@@ -33,12 +33,12 @@ class MemoryScripts:
         }
 
     def wipe(self) -> None:
-        """Loses everything, as by FLUSHALL."""
+        """Delete all keys, like FLUSHALL."""
         self._hashes.clear()
         self._expire_ms.clear()
 
     def lose(self, key: str) -> None:
-        """Loses one key, as where somebody has deleted it."""
+        """Delete one key, as if somebody had deleted it in Redis."""
         self._hashes.pop(key, None)
         self._expire_ms.pop(key, None)
 
@@ -127,7 +127,7 @@ class MemoryScripts:
         return _bytes("ok", str(got.granted), str(got.wait_us), str(len(held) - 1))
 
     def _first(self, keys: Sequence[str], event_id: str, offset: str) -> str:
-        """The offset at which an id was first seen; this one where it never was."""
+        """Return the offset at which an id was first seen; the given one if it is new."""
         known = next((found for key in keys if (found := self._hash(key).get(event_id)) is not None), None)
         if known is None:
             self._hashes.setdefault(keys[0], {})[event_id] = offset

@@ -1,4 +1,4 @@
-"""Settings of an application that has none of its own where it runs without servers."""
+"""Default settings for an application that runs without servers and has no settings of its own."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from streams_app.subscribers.declaration.subscriber import Records
 
 
 def settings_of(app_id: str, catalogue: Catalogue, folds: Sequence[Fold] = ()) -> Settings:
-    """Defaults for all but the name.
+    """Create default settings for an application.
 
     Args:
         app_id: Name of the application.
-        catalogue: A fold whose records it takes has a stand-in, unless it is given.
-        folds: The folds that are there.
+        catalogue: For each fold whose records a subscriber takes, a placeholder is declared, unless it is in ``folds``.
+        folds: The declared folds.
     """
     known = {fold.name for fold in folds}
     wanted = dict.fromkeys(one.source.fold for one in catalogue.subscribers if isinstance(one.source, Records))
@@ -25,5 +25,5 @@ def settings_of(app_id: str, catalogue: Catalogue, folds: Sequence[Fold] = ()) -
         for name in wanted
         if name not in known
     ]
-    # Not checked: an application has at least one fold, and events without any do well here.
+    # Validation is skipped: it requires at least one fold, and events alone need none.
     return Settings.model_construct(app_id=app_id, folds=(*folds, *stand_ins))
