@@ -1,4 +1,4 @@
-"""The catalogue of an application: which events it knows and which subscribers it runs (pure)."""
+"""The catalogue of an application: its events and its subscribers (pure)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
 class Catalogue:
-    """All that is declared, in one place.
+    """All events and subscribers of an application, in one place.
 
     Attributes:
-        events: The events that are published or subscribed to.
-        subscribers: The subscribers that a worker runs.
-        lifespan: Called once in each worker; what it returns is entered before the first event and left after the last one: the
-            place for clients and pools.
+        events: Events that are published or subscribed to.
+        subscribers: Subscribers that a worker runs.
+        lifespan: Called once in each worker. The context manager that it returns is entered before the first event and left after
+            the last one: the place for clients and connection pools.
     """
 
     events: tuple[Event[Any, Any], ...]
@@ -38,10 +38,10 @@ class Catalogue:
         subscribers: Sequence[Subscriber[Any, Any, Any]] = (),
         lifespan: Lifespan | None = None,
     ) -> None:
-        """Declares what there is.
+        """Declare the catalogue.
 
         Raises:
-            ConfigurationError: It cannot be so; all faults at once.
+            ConfigurationError: With all faults.
         """
         if faults := _one_alone("events", events) + _one_alone("subscribers", subscribers):
             raise ConfigurationError([f"catalogue: {fault}" for fault in faults])
@@ -71,7 +71,7 @@ class Catalogue:
 
 
 def _one_alone(label: str, given: Any) -> list[str]:
-    """A fault where parentheses around one thing were taken for a tuple."""
+    """Report a single event or subscriber where a tuple was meant: parentheses alone make no tuple."""
     if not isinstance(given, (Event, Subscriber)):
         return []
     return [f"{label} = {given!r} is no tuple or list: a tuple of one has a comma, as in {label}=(it,)"]

@@ -1,4 +1,4 @@
-"""The catalogue that ``events.catalogue`` names, imported."""
+"""Import of the catalogue that the setting ``events.catalogue`` names."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ LABEL = "events.catalogue"
 
 
 def catalogue_of(settings: Settings) -> Catalogue:
-    """The catalogue of an application.
+    """Import the catalogue of an application.
 
     Raises:
-        ConfigurationError: The settings name none, it cannot be imported, or it is something else.
+        ConfigurationError: The settings name no catalogue, it cannot be imported, or it is not a :class:`.Catalogue`.
     """
     return _named(settings.events)
 
 
 def faults_beside(path: Path | None, environ: Mapping[str, str]) -> list[str]:
-    """What is wrong with ``[subscribers.NAME]`` where the settings have other faults, so that all are told at once.
+    """Check ``[subscribers.NAME]`` although the settings have other faults, so that all faults are reported at once.
 
     Args:
-        path: The file of the settings, as :meth:`Settings.load` takes it.
-        environ: Variables, likewise.
+        path: The settings file, as for :meth:`Settings.load`.
+        environ: Environment variables, as for :meth:`Settings.load`.
     """
     events, overrides = legible(path, environ)
     if events is None or events.catalogue is None or not overrides:
@@ -51,10 +51,10 @@ def _named(events: EventsSettings) -> Catalogue:
 
 
 def subscription_named(settings: Settings, name: str) -> Subscription:
-    """The subscriber of that name.
+    """Find a subscriber by its name.
 
     Raises:
-        ConfigurationError: There is none; or as :func:`catalogue_of`.
+        ConfigurationError: It does not exist; or as for :func:`catalogue_of`.
     """
     found = {one.subscriber.name: one for one in subscriptions_of(catalogue_of(settings), settings)}
     if name not in found:

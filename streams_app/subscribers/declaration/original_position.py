@@ -1,8 +1,8 @@
-"""Events that were put back for one subscriber: where they stand, and what their headers say (pure).
+"""Events that are replayed for one subscriber: their topic, and the headers that say where they were (pure).
 
-They stand in a topic that every subscriber of the application reads, and nobody else: what was put into the topic of the event
-itself would reach its other consumers once more. Two headers go before those that the event had: ``streams-app-replay`` names the
-subscriber that is meant, ``streams-app-origin`` is ``<topic>:<partition>:<offset>:<timestamp in ms>`` of the event itself.
+They are in a topic that all subscribers of the application read, and nobody else: a replay into the topic of the event would reach
+its other consumers again. Two headers precede those of the event: ``streams-app-replay`` names the subscriber, and
+``streams-app-origin`` is ``<topic>:<partition>:<offset>:<timestamp in ms>`` of the event.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from streams_app.events.headers import Headers
 REPLAY_HEADER: Final = "streams-app-replay"
 ORIGIN_HEADER: Final = "streams-app-origin"
 ADDED: Final = 2
-"""So many headers were put before those of the event."""
+"""Number of headers that precede those of the event."""
 
 RECEIVED_HEADER: Final = "received-headers"
-"""Of a dead letter: so many headers, those that follow this one, are the event's own."""
+"""Header of a dead letter: the number of headers after it that are the event's own."""
 
 RECEIVED_BYTES: Final = 16_384
-"""Headers that have more bytes together are not kept in a dead letter: it may have to leave out its value, and not them."""
+"""Headers that are larger together are not copied into a dead letter, which might have to leave out its value instead."""
 
 _ORIGIN: Final = re.compile(rb"([a-zA-Z0-9._-]{1,249}):(\d{1,9}):(\d{1,18}):(\d{1,15})")
 
 
 class OriginalPosition(NamedTuple):
-    """Where an event stood, or stands, in its own topic.
+    """The position of an event in its own topic.
 
     Attributes:
         tp: The partition.
-        offset: Its offset there.
-        timestamp_ms: Of its record.
+        offset: Its offset.
+        timestamp_ms: Timestamp of its record.
     """
 
     tp: TP
@@ -46,28 +46,28 @@ class OriginalPosition(NamedTuple):
 
 
 def again_topic(app_id: str) -> str:
-    """The topic of what was put back for the subscribers of an application."""
+    """Return the topic of events that are replayed for the subscribers of an application."""
     return f"{app_id}.again"
 
 
 def addressed(subscriber: str, origin: OriginalPosition, headers: Headers) -> list[tuple[str, bytes]]:
-    """The headers of an event that is put back.
+    """Make the headers of a replayed event.
 
     Args:
-        subscriber: For whom.
-        origin: Where it stood.
-        headers: Those that it had.
+        subscriber: The subscriber that is to run it.
+        origin: Its original position.
+        headers: Its original headers.
     """
     return [(REPLAY_HEADER, subscriber.encode()), (ORIGIN_HEADER, str(origin).encode()), *headers]
 
 
 def is_for(subscriber: str, headers: Headers) -> bool:
-    """Whether a record of that topic is meant for a subscriber."""
+    """Whether a replayed record is meant for a subscriber."""
     return bool(headers) and headers[0] == (REPLAY_HEADER, subscriber.encode())
 
 
 def taken_apart(headers: Headers) -> tuple[OriginalPosition, Headers] | None:
-    """The origin of an event that was put back, and the headers that it had; None where they do not tell."""
+    """Return original position and headers of a replayed event; None if the headers are not valid."""
     if len(headers) < ADDED or headers[1][0] != ORIGIN_HEADER:
         return None
     found = _ORIGIN.fullmatch(headers[1][1] or b"")
@@ -77,7 +77,7 @@ def taken_apart(headers: Headers) -> tuple[OriginalPosition, Headers] | None:
 
 
 def kept(headers: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    """What a dead letter says of the headers of its event, so that it can be put back as it was: behind all its own headers."""
+    """Return the headers of a dead letter that preserve those of its event, so that it can be replayed unchanged."""
     size = sum(len(name.encode()) + len(value or b"") for name, value in headers)
     if size > RECEIVED_BYTES:
         return [("header-bytes-not-kept", str(size).encode())]

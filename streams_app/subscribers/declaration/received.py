@@ -1,4 +1,4 @@
-"""What a subscriber's function is called with, and what it may raise to say what becomes of the event (pure)."""
+"""What the function of a subscriber receives, and the exceptions by which it decides what becomes of the event (pure)."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from streams_app.formatting import milliseconds, parse_duration
 
 
 class Retry(Exception):
-    """The author's word that nothing was done: the event is tried again, whatever the promise of its subscriber.
+    """Raised by a function that has done nothing: the event is retried, whatever the guarantee of its subscriber.
 
     Attributes:
-        after_ms: When; None: as the retries of the subscriber say.
+        after_ms: Delay of the next attempt; None: as the subscriber's retries say.
     """
 
-    after_ms: int | None = None  # also of a class of the user's that does not call the constructor
+    after_ms: int | None = None  # also for subclasses of users that do not call the constructor
 
     def __init__(self, after: str | timedelta | None = None) -> None:
-        """Says when.
+        """Set the delay.
 
         Args:
-            after: ``30s``, at most ``1h``; None: as the retries of the subscriber say.
+            after: ``30s``, at most ``1h``; None: as the subscriber's retries say.
 
         Raises:
-            ValueError: It is no duration, or too long a one.
+            ValueError: It is not a valid duration, or longer than ``1h``.
         """
         self.after_ms = None if after is None else milliseconds(parse_duration(after))
         if self.after_ms is not None and not 0 <= self.after_ms <= milliseconds(timedelta(hours=1)):
@@ -40,21 +40,21 @@ class Retry(Exception):
 
 
 class Reject(Exception):
-    """The event becomes a dead letter at once, with what is said here as its reason in words."""
+    """Raised by a function to dead-letter the event at once; the message becomes the detail of the dead letter."""
 
 
 class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
-    """One event, or one folded record, in one attempt. Headers are read when they are asked for.
+    """One event, or one folded record, in one attempt. Headers are decoded when they are read.
 
-    A test of a function alone makes one of ``data`` and ``id``.
+    A unit test of a function can construct it from ``data`` and ``id`` alone.
     """
 
     data: T
     id: str
-    """``ce_id``, which is unique within :attr:`source`; of folded records the fold id; of what others publish without an id
-    ``topic:partition:offset``."""
+    """``ce_id``, unique within :attr:`source`; of a folded record its fold id; ``topic:partition:offset`` without an
+    id of the publisher."""
     before: T | None = None
-    """The payload as it was before, where the publisher says so."""
+    """The previous payload, if the publisher provides it."""
     metadata: M | None = None
     raw_key: bytes | None = None
     headers: Headers = ()
@@ -63,9 +63,9 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
     partition: int = 0
     offset: int = 0
     version: int = 0
-    """Orders the events of a key in one partition: a guard for the database of the function."""
+    """Orders the events of one key within a partition: a version guard for the function's database."""
     fold: FoldInfo | None = None
-    """Of folded records: what they say of their fold."""
+    """For a folded record: its fold id, the number and time of its events, and why the group was closed."""
     attempt: int = 1
     deadline_ms: int | None = None
     subscriber: str = ""
@@ -74,38 +74,38 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
 
     @property
     def key(self) -> str | None:
-        """The record key; bytes that are not UTF-8 survive as surrogates."""
+        """The record key; bytes that are not valid UTF-8 become surrogates."""
         return None if self.raw_key is None else self.raw_key.decode("utf-8", "surrogateescape")
 
     @property
     def timestamp(self) -> datetime:
-        """The time of the record."""
+        """Timestamp of the record."""
         return datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
 
     @property
     def deadline(self) -> datetime | None:
-        """When the attempt is timed out."""
+        """When the attempt times out."""
         return None if self.deadline_ms is None else datetime.fromtimestamp(self.deadline_ms / 1000, UTC)
 
     @property
     def context(self) -> Mapping[str, str]:
-        """What the publisher said about the circumstances; it follows to what the function publishes."""
+        """Context that the publisher added; it is passed on to events that the function publishes."""
         return context_of(self.headers)
 
     @property
     def correlation_id(self) -> str:
-        """Shared by all events that go back to one first event; of a first event its own id."""
+        """Shared by all events that follow from one first event; for a first event, its own id."""
         return header(self.headers, CORRELATION_ID) or self.id
 
     @property
     def source(self) -> str | None:
-        """Who has published it (``ce_source``), within which its id is unique; None where it names none, and of folded records."""
+        """The publisher (``ce_source``), within which the id is unique; None if it is not named, and for folded records."""
         found = source_of(self.headers)
         return found.decode("utf-8", "surrogateescape") if found else None
 
     @property
     def causation_id(self) -> str | None:
-        """Id of the event because of which this one was published."""
+        """Id of the event that caused this one."""
         return header(self.headers, CAUSATION_ID)
 
     def publish(
@@ -117,14 +117,14 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
         metadata: N | None = None,
         context: Mapping[str, str] | None = None,
     ) -> Coroutine[Any, Any, str]:
-        """Publishes what follows from this event, under an id that is the same in each attempt.
+        """Publish an event that follows from this one, under an id that is the same in each attempt.
 
         Returns:
-            What is awaited for the id: the broker has acknowledged the event then.
+            An awaitable of the id, which returns once the broker has acknowledged the event.
 
         Raises:
-            NotPublishedError: The broker has not acknowledged it; nobody knows whether it has it.
-            RuntimeError: The function is not ``async``: nobody would await it.
+            NotPublishedError: The broker has not acknowledged the event; it may have stored it or not.
+            RuntimeError: The function is not ``async``, and could not await the result.
         """
         publisher, parent = self._publishing()
         return publisher.publish_child(parent, event, data, before=before, metadata=metadata, context=context or {})
@@ -138,7 +138,7 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
         metadata: N | None = None,
         context: Mapping[str, str] | None = None,
     ) -> str:
-        """The same for functions without ``async``."""
+        """Publish an event from a function that is not ``async``, see :meth:`publish`."""
         publisher, parent = self._publishing()
         return publisher.publish_child_sync(parent, event, data, before=before, metadata=metadata, context=context or {})
 
@@ -147,7 +147,7 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
             raise RuntimeError("this event was made by hand: nobody publishes what follows from it")
         if self.parent is None:
             envelope = Envelope(self.correlation_id, self.causation_id, self.context, header(self.headers, TRACE_PARENT))
-            # Made by the first publication, as most functions publish nothing; it counts what the attempt publishes.
+            # Created by the first publication, because most functions publish nothing. It counts the publications of the attempt.
             msgspec.structs.force_setattr(self, "parent", Parent(self.id, self.subscriber, envelope, self.source))
         assert self.parent is not None  # it was just made
         return self.publisher, self.parent

@@ -1,4 +1,4 @@
-"""How often and how soon an event is tried again, as its subscriber declares it (pure)."""
+"""How often and how soon an event is retried, as its subscriber declares it (pure)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from streams_app.subscribers.declaration.received import Retry
 MOST_ATTEMPTS: Final = 1_000
 LARGEST_FACTOR: Final = 100.0
 LONGEST_IN_ALL: Final = timedelta(hours=1)
-"""The low watermark stays at the oldest event that waits: the source has to keep what is above it."""
+"""Maximum of all delays of one event together. The low watermark stays at the oldest waiting event, and the topic has to retain all
+later ones."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -38,7 +39,7 @@ class Retries:
     never: tuple[type[BaseException], ...]
     by: Mapping[type[BaseException], Retries] = field(hash=False)
     longest_ms: int = field(init=False, repr=False, compare=False)
-    """The longest delay that is waited: all together are an hour at most."""
+    """Effective maximum delay, with which all delays together are at most one hour."""
 
     def __init__(
         self,
@@ -49,13 +50,13 @@ class Retries:
         never: tuple[type[BaseException], ...] = (),
         by: Mapping[type[BaseException], Retries] = MappingProxyType({}),
     ) -> None:
-        """Declares a rule.
+        """Declare a rule.
 
         Raises:
-            ConfigurationError: It cannot be so; all faults at once.
+            ConfigurationError: With all faults.
         """
         faults: list[str] = []
-        rules: Any = by  # no type checker keeps everybody from giving something else
+        rules: Any = by  # users without a type checker may pass anything
         given = {
             "attempts": attempts,
             "first": duration("first", first, faults),
@@ -76,23 +77,23 @@ class Retries:
 
     @property
     def first_ms(self) -> int:
-        """Delay after the first attempt, at most."""
+        """Maximum delay after the first attempt."""
         return milliseconds(self.first)
 
     @property
     def total_ms(self) -> int:
-        """How long an event waits between its attempts in all, at most."""
+        """Maximum sum of all delays between the attempts of one event."""
         return round(sum(self.most_ms(attempt) for attempt in range(1, self.attempts)))
 
     def most_ms(self, attempt: int) -> float:
-        """How long the next attempt follows after this one, at most; the first has number 1."""
-        # The exponent is bounded: the power of a thousand attempts would be beyond a double.
+        """Maximum delay after an attempt; the first attempt has number 1."""
+        # The exponent is limited, because the power for a thousand attempts would overflow a double.
         return min(self.longest_ms, self.first_ms * self.factor ** min(attempt - 1, 64))
 
     def rule_for(self, error: BaseException) -> Retries | None:
-        """The rule after an error: that of its nearest class in ``by`` or ``never``; None: never again.
+        """Return the rule for an error: that of its nearest class in ``by`` or ``never``; None: no retry.
 
-        What is said there of all exceptions is not said of ``Retry``, the word of the function that nothing was done.
+        A rule for all exceptions does not apply to :class:`Retry`, by which the function says that it did nothing.
         """
         for kind in type(error).__mro__:
             if kind in self.never:
@@ -105,7 +106,7 @@ class Retries:
 
 
 def duration(label: str, value: Any, faults: list[str]) -> timedelta:
-    """A duration as it was given, or none of any length and one fault more."""
+    """Parse a duration; if it is not valid, add a fault and return a duration of 0."""
     try:
         parsed = parse_duration(value)
     except ValueError as error:
@@ -115,7 +116,7 @@ def duration(label: str, value: Any, faults: list[str]) -> timedelta:
 
 
 def _faults(rule: Any, *, are_spans: bool) -> list[str]:
-    """What is wrong with a rule; of its durations only where they are some."""
+    """Return the faults of a rule; durations are only compared if they are valid."""
     faults = []
     if type(rule.attempts) is not int or not 1 <= rule.attempts <= MOST_ATTEMPTS:
         faults.append(f"attempts = {rule.attempts!r} must be a whole number between 1 and {MOST_ATTEMPTS}")
@@ -129,7 +130,7 @@ def _faults(rule: Any, *, are_spans: bool) -> list[str]:
 
 
 def _longest_ms(rule: Retries) -> int:
-    """The longest delay with which all are an hour at most: those before it stay as they are."""
+    """Return the longest delay with which all delays are at most one hour together; shorter delays stay as they are."""
     left_ms: float = milliseconds(LONGEST_IN_ALL)
     for attempt in range(1, rule.attempts):
         share_ms = left_ms / (rule.attempts - attempt)

@@ -1,7 +1,7 @@
-"""The declaration of a subscriber: its function, what it is called with, and what is promised for each event (pure).
+"""The declaration of a subscriber: its function, its source, and what is guaranteed for each event (pure).
 
-Frozen and checked when it is made; every fault is reported at once. Nothing registers itself: a subscriber runs where a catalogue
-names it.
+A declaration is frozen and checked when it is made; all faults are reported at once. Nothing registers itself: a subscriber runs if
+a catalogue names it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Idempotent = Literal["yes", "no", "unknown"]
 Start = Literal["earliest", "latest"]
 Tombstones = Literal["dead-letter", "ignore"]
 R_co = TypeVar("R_co", bound=Awaitable[None] | None, default=Awaitable[None] | None, covariant=True)
-"""What a function returns: None, or what is awaited for it."""
+"""The return type of a function: None, or an awaitable for ``async`` functions."""
 
 MOST_CONCURRENCY: Final = 1_000
 MOST_EACH_PERIOD: Final = 1_000_000
@@ -39,26 +39,26 @@ BOUNDS: Final = {
     "patience": (timedelta(0), timedelta(days=1)),
 }
 LONGEST_UNREPEATABLE: Final = timedelta(minutes=5)
-"""A rebalance waits so long for what runs and cannot be run again."""
+"""Longest time-out of a function that must not run twice: a rebalance waits for its attempts to end."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Records(Generic[T]):
-    """The records of one fold, as a subscriber takes them.
+    """The records of one fold as the source of a subscriber.
 
     Attributes:
-        fold: Name of the fold; its records stand in its output topic.
-        payload: The type of their value; of ``fold`` in it :class:`Received` speaks by itself.
+        fold: Name of the fold; the source is its output topic.
+        payload: Type of the value of a record; :attr:`Received.fold` describes the fold itself.
     """
 
     fold: str
     payload: type[T]
 
     def __post_init__(self) -> None:
-        """Checks it.
+        """Check the declaration.
 
         Raises:
-            ConfigurationError: It cannot be so; all faults at once.
+            ConfigurationError: With all faults.
         """
         faults = payload_faults("the payload", self.payload)
         if not isinstance(self.fold, str) or not FOLD_NAME.fullmatch(self.fold):
@@ -68,17 +68,17 @@ class Records(Generic[T]):
 
 
 def records_of(fold: str, payload: type[T]) -> Records[T]:
-    """What a fold emits, as events: ``@subscriber(records_of("account-metrics", AccountChanged), …)``.
+    """Subscribe to the records of a fold: ``@subscriber(records_of("account-metrics", AccountChanged), …)``.
 
     Raises:
-        ConfigurationError: The name or the type cannot be so.
+        ConfigurationError: The name or the type is not valid.
     """
     return Records(fold, payload)
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many attempts in each period begin at most, in the whole application."""
+    """Maximum number of attempts that start in each period, in the whole application."""
 
     count: int
     period_ms: int
@@ -89,24 +89,24 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Subscriber(Generic[T, M, R_co]):
-    """A function and how it is called; calling it calls the function.
+    """A function that is called for each event, and how it is called; calling the subscriber calls the function.
 
     Attributes:
-        name: That of the function: part of its consumer group ``<app_id>.<name>``, of metrics and of settings.
-        function: Called with each event: awaited if it is ``async``, else in a thread.
+        name: Name of the function, which is part of the consumer group ``<app_id>.<name>``, of metrics and of settings.
+        function: Called with each event: awaited if it is ``async``, otherwise called in a thread.
         source: The event, or the records of a fold.
-        description: What it does, for people and for the AsyncAPI document.
-        idempotent: Whether it may be called twice for one event: what is promised depends on it.
-        ordered: ``key``: events of one record key one after the other, in the order of the log.
-        concurrency: So many attempts run at the same time in each process, at most.
-        timeout: How long an attempt may take.
-        rate: How many attempts begin, at most, in the whole application.
-        retry: How often and how soon an event is tried again.
-        remember: For so long an event id is known, where ``idempotent`` is not ``yes``.
-        patience: While all attempts fail, for so long failures do not count against an event.
-        start: Where it begins when it first starts.
+        description: For people, and for the AsyncAPI document.
+        idempotent: Whether the function may run twice for one event, which decides the delivery guarantee.
+        ordered: ``key``: the events of one record key run one after another, in log order.
+        concurrency: Maximum number of attempts that run at the same time in each process.
+        timeout: Maximum duration of an attempt.
+        rate: Maximum rate at which attempts start, in the whole application.
+        retry: How often and how soon an event is retried.
+        remember: How long an event id is remembered, unless ``idempotent`` is ``yes``.
+        patience: How long failures do not count against an event while all attempts fail.
+        start: Where the subscriber begins at its first start.
         is_enabled: Whether it runs at all.
-        tombstones: What becomes of records without a value: a dead letter, or nothing.
+        tombstones: Whether records without a value become dead letters or are skipped.
     """
 
     name: str
@@ -126,10 +126,10 @@ class Subscriber(Generic[T, M, R_co]):
     tombstones: Tombstones = "dead-letter"
 
     def __post_init__(self) -> None:
-        """Checks it.
+        """Check the declaration.
 
         Raises:
-            ConfigurationError: It cannot be so; all faults at once.
+            ConfigurationError: With all faults.
         """
         if faults := faults_of(self):
             raise ConfigurationError([f"subscriber {self.name!r}: {fault}" for fault in faults])
@@ -138,32 +138,32 @@ class Subscriber(Generic[T, M, R_co]):
         return f"<Subscriber {self.name}>"
 
     def __call__(self, event: Received[T, M]) -> R_co:
-        """Calls the function."""
+        """Call the function."""
         return self.function(event)
 
     @property
     def event_key(self) -> str:
-        """Key of its event, or the name of the fold."""
+        """Key of the event, or name of the fold."""
         return self.source.fold if isinstance(self.source, Records) else self.source.key
 
     @property
     def is_async(self) -> bool:
-        """Whether the function is awaited; otherwise it runs in a thread."""
+        """Whether the function is awaited; otherwise it is called in a thread."""
         return inspect.iscoroutinefunction(self.function)
 
     @property
     def timeout_ms(self) -> int:
-        """How long an attempt may take."""
+        """Maximum duration of an attempt."""
         return milliseconds(self.timeout)
 
     @property
     def remember_ms(self) -> int:
-        """For so long an event id is known."""
+        """How long an event id is remembered."""
         return milliseconds(self.remember)
 
     @property
     def patience_ms(self) -> int:
-        """For so long failures do not count while all attempts fail."""
+        """How long failures do not count against an event while all attempts fail."""
         return milliseconds(self.patience)
 
 
@@ -183,17 +183,17 @@ def subscriber(
     enabled: bool = True,
     tombstones: Tombstones = "dead-letter",
 ) -> Callable[[Callable[[Received[T, M]], R_co]], Subscriber[T, M, R_co]]:
-    """Makes a subscriber of a function with one argument.
+    """Declare a function with one argument as a subscriber.
 
     Args:
         source: The event, or the records of a fold.
-        idempotent: ``yes``: it may be called twice for one event, and an event that fails is retried. ``no``: never twice.
+        idempotent: ``yes``: the function may run twice for one event, and an event that fails is retried. ``no``: never twice.
             ``unknown``: once while Redis keeps its data.
-        description: What it does.
-        ordered: ``key``: events of one record key run one after another.
+        description: What the function does.
+        ordered: ``key``: the events of one record key run one after another.
         concurrency: Maximum number of attempts that run at the same time in each process.
-        timeout: How long an attempt may take.
-        rate: ``50/s``, ``100/m`` or ``1000/h`` of the whole application; None: no limit.
+        timeout: Maximum duration of an attempt.
+        rate: ``50/s``, ``100/m`` or ``1000/h`` for the whole application; None: no limit.
         retry: How often and how soon an event is retried.
         remember: How long an event id is remembered.
         patience: How long failures do not count against an event while all attempts fail.
@@ -202,10 +202,10 @@ def subscriber(
         tombstones: ``ignore``: records without a value are skipped; otherwise they become dead letters.
 
     Returns:
-        A decorator; what it makes can be called like the function.
+        A decorator. The subscriber that it returns can be called like the function.
 
     Raises:
-        ConfigurationError: From the decorator: it cannot be so; all faults at once.
+        ConfigurationError: From the decorator, with all faults.
     """
     faults: list[str] = []
     spans = {
@@ -216,7 +216,7 @@ def subscriber(
 
     def declare(function: Callable[[Received[T, M]], R_co]) -> Subscriber[T, M, R_co]:
         name = getattr(function, "__name__", repr(function))
-        # A span that is no duration has its fault already; in its place stands one that is within bounds.
+        # An invalid duration has been reported: a valid one takes its place, so that it is not reported twice.
         checked = {label: span if span or not faults else BOUNDS[label][0] for label, span in spans.items()}
         try:
             declared = Subscriber(
@@ -233,7 +233,7 @@ def subscriber(
 
 
 def rate_of(text: Any, faults: list[str]) -> Rate | None:
-    """``50/s`` → a rate; None and one fault more for what is none."""
+    """Parse a rate such as ``50/s``; if it is not valid, add a fault and return None."""
     match = RATE.match(text.strip()) if isinstance(text, str) else None
     if match is None or not 1 <= int(match[1]) <= MOST_EACH_PERIOD:
         faults.append(f"rate = {text!r} is not a number of 1 to {MOST_EACH_PERIOD} and a unit, as in 50/s, 100/m, 1000/h")
@@ -242,7 +242,7 @@ def rate_of(text: Any, faults: list[str]) -> Rate | None:
 
 
 def faults_of(declared: Any) -> list[str]:
-    """What is wrong with a subscriber, a sentence each."""
+    """Return all faults of a declaration, one sentence each."""
     faults = [*_function_faults(declared), *description_faults(declared.description)]
     if not isinstance(declared.source, (Event, Records)):
         faults.append(f"{declared.source!r} is neither an Event nor records_of(…)")
@@ -301,11 +301,16 @@ def _promise_faults(declared: Any) -> list[str]:
 
 
 def annotation_faults(function: Callable[..., Any], payload: Any) -> list[str]:
-    """What is certainly wrong with the annotation of the argument, a sentence; nothing where nobody can tell.
+    """Check the annotated type of the function's argument, as far as that is possible without a type checker.
+
+    Without this check, a wrong annotation would show only in the dead letters of the first events.
 
     Args:
-        function: Takes one argument.
-        payload: The payload of its event.
+        function: A function with one argument.
+        payload: Payload of its event.
+
+    Returns:
+        One sentence if the annotation is certainly wrong.
     """
     hint = _hint_of(function)
     called = getattr(payload, "__name__", repr(payload))
@@ -321,22 +326,22 @@ def annotation_faults(function: Callable[..., Any], payload: Any) -> list[str]:
 
 
 def _hint_of(function: Callable[..., Any]) -> Any:
-    """The type that its argument has; ``Any`` where there is none, or it cannot be told."""
+    """Return the annotated type of the argument; ``Any`` if there is none, or it cannot be determined."""
     if hasattr(function, "__wrapped__"):
-        return Any  # the annotations are those of another function, which may be given something else
+        return Any  # the annotations belong to the wrapped function, which may receive something else
     try:
         hints = get_type_hints(function)
         (parameter,) = (name for name, one in inspect.signature(function).parameters.items() if one.default is one.empty)
-    except Exception:  # noqa: BLE001  # names that only type checkers know, and whatever annotations of the user's raise
+    except Exception:  # noqa: BLE001  # annotations may use names that only type checkers know, or raise anything
         return Any
     return hints.get(parameter, Any)
 
 
 def _takes(hint: Any, given: Any) -> bool:
-    """Whether an argument of this type may be given that type; True unless both are plain classes that have nothing in common."""
+    """Whether an argument of type ``hint`` accepts ``given``; False only for two unrelated classes."""
     if not (isinstance(hint, type) and isinstance(given, type)) or hint is Any:
         return True
     try:
         return issubclass(given, hint)
-    except TypeError:  # of protocols and typed dicts only a type checker knows
+    except TypeError:  # protocols and typed dicts cannot be checked at run time
         return True

@@ -1,4 +1,4 @@
-"""What is declared in the catalogue and what the settings say of it, put together: the subscribers of one application (pure)."""
+"""The subscribers of an application: the catalogue combined with the settings (pure)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from streams_app.subscribers.declaration.subscriber import Records, Subscriber, 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A subscriber where it runs.
+    """A subscriber with its topics and its consumer group.
 
     Attributes:
-        subscriber: As it was declared, with what the settings override.
-        topic: Where its events stand.
+        subscriber: The declaration, overridden by the settings.
+        topic: The topic of its events.
         group: Its consumer group.
-        dead_letters: Where what it could not handle goes; a topic of its own, so that its place in the log is one, too.
+        dead_letters: Its dead-letter topic, which no other subscriber uses.
     """
 
     subscriber: Subscriber[Any, Any, Any]
@@ -33,10 +33,10 @@ class Subscription:
 
 
 def subscriptions_of(catalogue: Catalogue, settings: Settings) -> tuple[Subscription, ...]:
-    """The subscribers of an application, in the order of the catalogue; those that are not enabled, too.
+    """Combine the catalogue with the settings; disabled subscribers are included, in the order of the catalogue.
 
     Raises:
-        ConfigurationError: The catalogue and the settings do not fit together; all faults at once.
+        ConfigurationError: The catalogue and the settings contradict each other; with all faults.
     """
     all_chosen, faults = overridden(catalogue, settings.subscribers)
     found = []
@@ -51,7 +51,11 @@ def subscriptions_of(catalogue: Catalogue, settings: Settings) -> tuple[Subscrip
 
 
 def overridden(catalogue: Catalogue, settings: Iterable[SubscriberSettings]) -> tuple[list[Subscriber[Any, Any, Any]], list[str]]:
-    """The subscribers of a catalogue with what ``[subscribers.NAME]`` says of them, and what is wrong with that."""
+    """Apply ``[subscribers.NAME]`` to the subscribers of a catalogue.
+
+    Returns:
+        The subscribers, and all faults of the settings.
+    """
     overrides = {one.name: one for one in settings}
     names = [one.name for one in catalogue.subscribers]
     faults = [
@@ -68,10 +72,10 @@ def overridden(catalogue: Catalogue, settings: Iterable[SubscriberSettings]) -> 
 
 
 def letters_topic(topic: str, subscriber: str) -> str:
-    """The dead-letter topic of a subscriber.
+    """Return the name of a subscriber's dead-letter topic.
 
     Args:
-        topic: Where its events stand.
+        topic: The topic of its events.
         subscriber: Its name.
     """
     return f"{topic}.{subscriber}.dead"
@@ -95,7 +99,7 @@ def _overridden(declared: Subscriber[Any, Any, Any], settings: SubscriberSetting
     try:
         chosen = replace(declared, retry=retry, **given)
     except ConfigurationError as error:
-        # Where it stands is said by the caller, in the words of the settings.
+        # The caller names the section of the settings instead.
         faults += [fault.removeprefix(f"subscriber {declared.name!r}: ") for fault in error.faults]
     if faults:
         raise ConfigurationError(faults)
@@ -117,7 +121,7 @@ def _clashes(catalogue: Catalogue, settings: Settings, found: list[Subscription]
     folds = {fold.name for fold in settings.folds}
     faults = [f"{name!r} is both a fold and a subscriber" for one in found if (name := one.subscriber.name) in folds]
     written = {topic for fold in settings.folds for topic in (fold.output, fold.dead_letters)}
-    # What stands in these topics is no event: a fold would read it back, or a subscriber take a dead letter for one.
+    # Records in these topics are no events: a fold would read its own output, or a subscriber would process dead letters.
     faults += [
         f"event {event.key!r}: the topic {event.topic!r} holds what a fold writes"
         for event in catalogue.events

@@ -1,4 +1,4 @@
-"""Slots for functions that are ``async``: tasks on one event loop of all users' functions, in a thread of its own."""
+"""Executor slots for ``async`` functions: tasks on one event loop for all functions, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streams_app.subscribers.execution.executor import SWEEP_SECONDS, Attempt, A
 logger = logging.getLogger(__name__)
 
 TURN_MS: Final = 5
-"""So long a slot may go from call to call, where none of them waits for anything, before other tasks have their turn."""
+"""How long a slot may run attempts that do not wait for anything, before other tasks have their turn."""
 
 _DONE: Final = AttemptOutcome.DONE
 
@@ -26,12 +26,12 @@ _DONE: Final = AttemptOutcome.DONE
 class UserLoop:
     """The event loop of all users' functions, in a thread of its own.
 
-    Of uvloop: asyncio's own loop rounds each wait up to the next whole millisecond, and lets go of Python's lock whenever another
-    thread wakes it.
+    It is a uvloop: the loop of asyncio rounds each wait up to the next millisecond, and releases the GIL whenever another thread
+    wakes it.
     """
 
     def __init__(self) -> None:
-        """Starts the thread."""
+        """Start the thread."""
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="users-loop", daemon=True)
@@ -39,11 +39,11 @@ class UserLoop:
 
     @property
     def thread_id(self) -> int:
-        """Of its thread."""
+        """Id of its thread."""
         return self._thread.ident or 0
 
     def stop(self, seconds: float) -> None:
-        """Ends the loop; a function that blocks it for longer than ``seconds`` is left behind."""
+        """End the loop; if a function blocks it for longer than ``seconds``, the thread is left behind."""
         self._is_stopped = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(seconds)
@@ -52,7 +52,7 @@ class UserLoop:
         asyncio.set_event_loop(self.loop)
         while not self._is_stopped:
             # A task that a function has started ends the loop with SystemExit or KeyboardInterrupt, and any function can stop it.
-            # The others have nothing to do with that, and what they wait for is still on the loop.
+            # The loop continues for the other functions.
             try:
                 self.loop.run_forever()
             except BaseException as error:  # noqa: BLE001  # no user's function ends the loop of all of them
@@ -66,13 +66,13 @@ class UserLoop:
 
 
 class AsyncExecutor(Executor):
-    """Slots that are tasks on the loop of the users.
+    """Slots that are tasks on the event loop of users' functions.
 
-    A function that does not end when it is cancelled holds its slot until it does.
+    A function that does not end when it is cancelled keeps its slot until it ends.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *given: Any, **options: Any) -> None:
-        """Takes the loop of the users and what every runner takes."""
+        """Take the event loop of users' functions, and the arguments of :class:`.Executor`."""
         super().__init__(*given, **options)
         self._loop = loop
         self._is_finished = False
@@ -117,7 +117,7 @@ class AsyncExecutor(Executor):
         self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def _revive(self, task: asyncio.Task[None]) -> None:
-        """A function has cancelled the task of its slot, and has not caught that; or has done so after its own end."""
+        """Replace the task of a slot that a function has cancelled, or that a function cancels after its own end."""
         for call in [call for call, slot in self.running.items() if slot is task]:
             if self._took_outcome(call):
                 self._end(call, AttemptOutcome.ERROR, self._clock.monotonic_ms(), asyncio.CancelledError("cancelled by itself"))
@@ -162,7 +162,7 @@ class AsyncExecutor(Executor):
     async def _serve(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        # In one function, with names of its own: a call of another one would cost as much as all that is done here.
+        # All in one function, with local names: one call of another function would cost as much as the whole body.
         queue, running, function, monotonic_ms = self._queue, self.running, self._function, self._clock.monotonic_ms
         while True:
             await self._has_calls()
@@ -179,16 +179,16 @@ class AsyncExecutor(Executor):
                     await function(call.event)
                 except (asyncio.CancelledError, GeneratorExit) as cancelled:
                     if isinstance(cancelled, GeneratorExit) or (call in running and task.cancelling()):
-                        # The slot itself is ended, or thrown away with its loop. Where a function has done that, the next sweep
-                        # sees it.
+                        # The slot itself is cancelled, or discarded with its loop. If a function has cancelled it, the next sweep
+                        # replaces it.
                         raise
                     error = cancelled
                 except BaseException as raised:  # noqa: BLE001  # whatever a user's function raises is the outcome of this event alone
                     error = raised
-                # The end of a call is the begin of the next one.
+                # The end of an attempt is the start of the next one.
                 now_ms = monotonic_ms()
                 if self._begun_last is not call:
-                    # It has waited for something: the others have had their turn.
+                    # It has waited for something, so that other tasks had their turn.
                     since_ms = now_ms
                 if running.pop(call, None) is not None:
                     self._end(call, _DONE if error is None else AttemptOutcome.ERROR, now_ms, error)
@@ -196,17 +196,17 @@ class AsyncExecutor(Executor):
                     self._left.pop(task, None)
                     self._end_late(call, error)
                 if task.cancelling():
-                    # What is left of a cancellation would strike the next call: another task goes on in this slot.
+                    # A pending cancellation would hit the next attempt: another task takes over this slot.
                     self._replace(task)
                     return
 
     async def _has_calls(self) -> None:
-        """Returns when there are some; a slot whose calls were all short lets others have their turn in any case."""
+        """Wait until there are attempts; a slot that ran only short ones lets other tasks have their turn first."""
         if self._queue:
             await asyncio.sleep(0)
         while not self._queue:
             idle = self._loop.create_future()
-            # First: what comes from now on is told.
+            # First, so that attempts that arrive from now on wake this slot.
             self._idle.append(idle)
             if self._queue:
                 idle.cancel()
@@ -215,7 +215,7 @@ class AsyncExecutor(Executor):
 
 
 def stack_of(task: asyncio.Task[Any]) -> str:
-    """Where a task waits; it knows only the outermost of its frames itself."""
+    """Return the stack of a waiting task, which itself knows only its outermost frame."""
     frames = []
     waits: Any = task.get_coro()
     while (frame := getattr(waits, "cr_frame", None)) is not None:

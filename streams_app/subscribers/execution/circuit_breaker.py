@@ -1,4 +1,4 @@
-"""When an attempt that failed is made again, and when everything waits because all attempts fail (pure)."""
+"""The circuit breaker of a subscriber: it suspends attempts while all of them fail, and probes for the end of the outage (pure)."""
 
 from __future__ import annotations
 
@@ -10,32 +10,37 @@ from streams_app.backoff import Backoff
 T = TypeVar("T")
 
 LAST_ATTEMPTS: Final = 20
-"""So many attempts in a row that failed suspend a subscriber."""
+"""This many failed attempts in a row suspend a subscriber."""
 
 FEWEST_EVENTS: Final = 3
-"""Of so many events they must be: one poisonous event, however often it is retried, is no outage."""
+"""They must belong to at least this many events: one faulty event, however often it is retried, is no outage."""
 
 FIRST_PROBE_SECONDS: Final = 1.0
 LONGEST_PROBE_SECONDS: Final = 60.0
-"""The attempts of a suspended subscriber are so far apart."""
+"""Delays between the attempts of a suspended subscriber."""
 
 GOLDEN: Final = 0.618034
 
 
 class HalfOpenProbes:
-    """Which of the fresh events of a partition a suspended subscriber tries next: one that is unlike those that have failed.
+    """Chooses the fresh event that a suspended subscriber tries next: one that is unlike those that have failed.
 
-    Those that cannot succeed stand together, as a rule. So it is the newest one, and in turn one of anywhere: places by the golden
-    ratio are nowhere near to one another, so that a part of the events, wherever it is, is met after about as many attempts as it
-    goes into the whole. A success ends the suspension; the next one begins with the place that has led to it.
+    Events that cannot succeed are usually next to each other. So every other probe takes the newest event, and the others take
+    positions given by the golden ratio, which are far from each other: a part of the events, wherever it is, is found after about
+    as many probes as it fits into the whole. A success ends the suspension; the next one begins with the position that has
+    succeeded.
     """
 
     def __init__(self) -> None:
-        """None was tried."""
         self._in_vain = self._suspension = 0
 
     def take_of(self, events: deque[T], suspension: int) -> T:
-        """Takes the next one out of some, in the suspension of a number."""
+        """Remove and return the next probe.
+
+        Args:
+            events: Fresh events; at least one.
+            suspension: Number of the current suspension.
+        """
         self._in_vain += suspension == self._suspension
         self._suspension = suspension
         at = -1 if self._in_vain % 2 == 0 else int(len(events) * (self._in_vain * GOLDEN % 1))
@@ -45,20 +50,20 @@ class HalfOpenProbes:
 
 
 class CircuitBreaker:
-    """Notices an outage of what a function calls, and makes one attempt at a time until it is over.
+    """Detects an outage of what a function calls, and lets one attempt at a time run until it is over.
 
-    An attempt whose failure says something about its own event only (rejected, an exception named in ``never``) is not told here.
+    Failures that say something about their own event only (a rejection, an exception named in ``never``) are not reported here.
 
     Attributes:
-        is_suspended: Whether everything waits for the outage to end.
-        number: How many times it has begun to.
+        is_suspended: Whether the subscriber waits for an outage to end.
+        number: Number of suspensions so far.
     """
 
     def __init__(self, patience_ms: int) -> None:
-        """No attempt was made yet.
+        """Start closed.
 
         Args:
-            patience_ms: For so long failures during an outage do not count against an event.
+            patience_ms: For this long failures during an outage do not count against their events.
         """
         self.is_suspended = False
         self.number = 0
@@ -69,31 +74,31 @@ class CircuitBreaker:
         self._was_fresh = False
 
     def may_begin(self, now_ms: int, running: int) -> bool:
-        """Whether an attempt may begin now, while ``running`` others are under way."""
+        """Whether an attempt may start now, while ``running`` others run."""
         return not self.is_suspended or (running == 0 and now_ms >= self._next_ms)
 
     def takes_fresh(self) -> bool:
-        """Whether the one attempt of a suspended subscriber is to be of a fresh event; otherwise of one that waits. In turn."""
+        """Whether the next probe is a fresh event, or one that waits for a retry: each in turn."""
         self._was_fresh = not self._was_fresh
         return self._was_fresh
 
     def counts(self, now_ms: int) -> bool:
-        """Whether a failure that ends now counts against its event."""
+        """Whether a failure at this time counts against its event."""
         return not self.is_suspended or now_ms - self._since_ms >= self._patience_ms
 
     def next_ms(self) -> int | None:
-        """When the next attempt may begin; None while everything may."""
+        """When the next probe may start; None while the breaker is closed."""
         return self._next_ms if self.is_suspended else None
 
     @property
     def has_failures(self) -> bool:
-        """Whether attempts have failed since the last one that succeeded."""
+        """Whether attempts have failed since the last success."""
         return bool(self._failed)
 
     def succeeded(self) -> bool:
-        """Notes an attempt that succeeded; returns whether it has ended a suspension."""
+        """Record a success; return whether it has ended a suspension."""
         if not self.has_failures:
-            return False  # nor is it suspended: the failures that began a suspension are kept until it ends
+            return False  # then it is not suspended either: the failures that caused a suspension are kept until it ends
         ended = self.is_suspended
         self.is_suspended = False
         self._failed.clear()
@@ -101,11 +106,11 @@ class CircuitBreaker:
         return ended
 
     def failed(self, event: object, begun_ms: int, now_ms: int) -> bool:
-        """Notes an attempt that failed; returns whether it has begun a suspension.
+        """Record a failure; return whether it has started a suspension.
 
         Args:
-            event: What tells the event from others.
-            begun_ms: When it began: one that was under way already when the suspension began tells nothing new.
+            event: Identifies the event.
+            begun_ms: When the attempt started: one that started before the suspension says nothing new.
             now_ms: When it ended.
         """
         if self.is_suspended:

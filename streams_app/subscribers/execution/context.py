@@ -25,16 +25,16 @@ class SubscriberContext:
     """What the processors of one subscriber share.
 
     Attributes:
-        subscriber: As it is declared.
-        dispatcher: Brings events to the slots.
-        decode: Makes events of records.
-        store: Partition and token → what Redis keeps of it.
-        letters: Partition → where its dead letters go.
+        subscriber: The subscriber.
+        dispatcher: Brings events to the executor slots.
+        decode: Decodes records.
+        store: Partition and token → its state in Redis.
+        letters: Partition → sends its dead letters.
         clock: The wall clock as far as it is trusted.
-        figures: Counts.
-        again: The topic of what was put back; "": there is none.
-        trials: Of all subscribers of the process.
-        limits: Those of the settings.
+        figures: Metrics of the subscriber.
+        again: Topic of replayed events; "": there is none.
+        trials: Crash isolation of all subscribers of the process.
+        limits: Limits of the settings.
     """
 
     subscriber: Subscriber[Any, Any, Any]
@@ -49,7 +49,12 @@ class SubscriberContext:
     limits: Limits = field(default_factory=Limits)
 
     def letters_of(self, tp: TP, on_acknowledged: Callable[[Sequence[InFlightEvent]], None]) -> DeadLetterWriter:
-        """The dead letters of one partition; calls ``on_acknowledged`` with the events whose letters the broker has."""
+        """Make the writer of the dead letters of one partition.
+
+        Args:
+            tp: The partition.
+            on_acknowledged: Called with the events whose dead letters are acknowledged.
+        """
         is_ordered = self.subscriber.ordered is not None
         return DeadLetterWriter(
             tp, self.subscriber.name, self.letters(tp), on_acknowledged, self.figures.kept, self.limits, is_ordered=is_ordered

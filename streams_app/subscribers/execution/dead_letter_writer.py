@@ -1,4 +1,4 @@
-"""The dead letters of a subscriber in one partition: an event is finished when the broker has its letter."""
+"""The dead letters of a subscriber in one partition: an event is finished when the broker has acknowledged its dead letter."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _UNNAMED: Final = ("event-id", b"")
 AFTER_TIMEOUT: Final = "its function ended well after its time-out"
 GOES_ON: Final = "; the next events of its key go on"
 WHY_CHARACTERS: Final = 400
-"""A longer detail is cut before that is said: it would be cut at its end otherwise."""
+"""A longer detail is cut before :data:`GOES_ON` is appended, which would be cut off otherwise."""
 
 
 def received_id(tp: TP, record: Any, limits: Limits) -> str:
-    """The id of an event that was not decoded: by its headers where they can be read, else its place.
+    """Return the id of an event that was not decoded: from its headers if they are readable, otherwise its position.
 
     Args:
-        tp: Where the record stands.
-        record: One that was put back stands for the one that it was.
-        limits: An id that is longer is none, as where the event is decoded.
+        tp: Partition of the record.
+        record: The record; if it was replayed, the original position counts.
+        limits: An id that exceeds them is ignored, as in decoding.
     """
     headers, origin = record.headers, OriginalPosition(tp, record.offset, record.timestamp)
     if headers and headers[0][0] == REPLAY_HEADER:
@@ -44,10 +44,10 @@ def received_id(tp: TP, record: Any, limits: Limits) -> str:
 
 
 class DeadLetterWriter:
-    """Sends letters one request after the other; whoever has one to send does not wait.
+    """Sends dead letters one request at a time; its callers do not wait.
 
     Attributes:
-        fault: Why the broker has not acknowledged those that are being sent, in words; "" where it has not refused any.
+        fault: Why the broker has not acknowledged the current dead letters, in words; "" if it has not rejected any.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class DeadLetterWriter:
         *,
         is_ordered: bool = False,
     ) -> None:
-        """Has nothing to send.
+        """Prepare to send.
 
         Args:
             tp: The partition.
-            subscriber: Its name, for the ids of letters.
-            sender: Sends them until the broker has them.
-            on_acknowledged: Called with the events whose letters it has.
-            count: Called with the same events, each with the reason of its letter.
-            limits: Those of the settings; None: the usual ones.
-            is_ordered: Whether events of one key wait for each other: a letter says that those behind it go on.
+            subscriber: Name of the subscriber, for the ids of dead letters.
+            sender: Sends dead letters until the broker has acknowledged them.
+            on_acknowledged: Called with the events whose dead letters are acknowledged.
+            count: Called with the same events, each with the reason of its dead letter.
+            limits: Limits of the settings; None: the defaults.
+            is_ordered: Whether events of one key run one after another: a dead letter then says that those behind it continue.
         """
         self.fault = ""
         self._tp = tp
@@ -88,12 +88,12 @@ class DeadLetterWriter:
         self._late: set[asyncio.Task[None]] = set()
 
     def put(self, work: InFlightEvent, letter: DeadLettering) -> None:
-        """Sends a letter soon."""
+        """Have a dead letter sent."""
         self._unsent.append((work, letter))
         self._has_some.set()
 
     def is_waiting(self) -> bool:
-        """Whether the broker has left the same letters unacknowledged since this was asked last."""
+        """Whether the broker has left the same dead letters unacknowledged since the last call."""
         before, self._seen = self._seen, self._sending
         return bool(self._sending) and self._sending is before
 
@@ -101,7 +101,7 @@ class DeadLetterWriter:
         self.fault = unacknowledged_text(topic, error)
 
     async def forever(self) -> None:
-        """Sends what there is."""
+        """Send dead letters as they arrive."""
         while True:
             await self._has_some.wait()
             self._has_some.clear()
@@ -110,13 +110,13 @@ class DeadLetterWriter:
                 self._unsent = []
                 await self._sender.send([self._refused(work, letter) for work, letter in sending], self._failed)
                 self.fault = ""
-                # Only now: a letter that is not acknowledged may be lost, its event must not be.
+                # Only now: a dead letter that is not acknowledged may be lost, but its event must not be.
                 self._sending = []
                 self._count([(work, letter.reason) for work, letter in sending])
                 self._on_acknowledged([work for work, _ in sending])
 
     async def sent(self, seconds: float) -> None:
-        """Returns when nothing is left to send, or after ``seconds``."""
+        """Wait until nothing is left to send, up to ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._unsent or self._sending:
@@ -124,31 +124,31 @@ class DeadLetterWriter:
                         await asyncio.sleep(0)  # :meth:`forever` has its turn
 
     def say_late(self, work: InFlightEvent, detail: str = AFTER_TIMEOUT) -> None:
-        """Sends a second letter of an event whose function has ended well: it may do so long after the end of this claim."""
+        """Send a second dead letter of an event whose function has succeeded after all, even long after the end of this claim."""
         saying = asyncio.create_task(self._say_late(work, letter(work, FINISHED_LATE, detail)), name=f"late {self._tp}")
         self._late.add(saying)
         saying.add_done_callback(self._late.discard)
 
     async def _say_late(self, work: InFlightEvent, second: DeadLettering) -> None:
-        # After the first one, which may be on its way.
+        # After the first one, which may still be being sent.
         async with self._sending_now:
             await self._sender.send([self._refused(work, second)])
             self._count([(work, second.reason)])
 
     async def send_last(self, letters: Sequence[tuple[InFlightEvent, DeadLettering]], seconds: float) -> None:
-        """Sends letters of events that are no longer this claim's to finish, if that is possible within ``seconds``."""
+        """Send dead letters of events that this claim can no longer finish, if that is possible within ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._sender.send([self._refused(work, letter) for work, letter in letters])
                 self._count([(work, letter.reason) for work, letter in letters])
 
     def _refused(self, work: InFlightEvent, letter: DeadLettering) -> RejectedEvent:
-        # The same in each sending of the same attempt: who reads letters can tell a repetition.
+        # The same for each sending of one attempt, so that readers recognise a repetition.
         letter_id = f"{self._subscriber}:{self._tp.topic}:{self._tp.partition}:{work.offset}:{work.attempts}"
         if letter.reason == FINISHED_LATE:
-            letter_id += ":late"  # there is another one of the same attempt
+            letter_id += ":late"  # the same attempt has another dead letter
         at_ms = str(work.record.timestamp).encode()
-        # What was refused before it was decoded, or was never called, has to be found by its id, too.
+        # Events that were rejected before they were decoded, or never ran, must be found by their id, too.
         named = [pair if pair != _UNNAMED else ("event-id", self._received_id(work).encode()) for pair in letter.headers]
         own = (("letter-id", letter_id.encode()), *named, ("source-timestamp-ms", at_ms))
         detail = letter.detail

@@ -1,4 +1,4 @@
-"""Which event of which partition a subscriber is called with next, in one process."""
+"""Decides which event of which partition a subscriber runs next, in one process."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from streams_app.subscribers.execution.status import PartitionStatus
 logger = logging.getLogger(__name__)
 
 FEWEST_AHEAD: Final = 256
-"""So many calls may wait in the queue of the slots, so that slots with little to do need not wait for this loop."""
+"""Minimum number of attempts that may wait in the queue of the slots, so that idle slots need not wait for this event loop."""
 
 AT_ONCE: Final = 32
-"""So many events are taken of one partition before the next one has its turn."""
+"""Maximum number of events of one partition before it is the turn of the next one."""
 
 _DONE: Final = AttemptOutcome.DONE
 
@@ -33,33 +33,32 @@ SOON_ROUNDS: Final = 4
 
 
 class Ahead(Enum):
-    """How many calls may wait for a slot, beside those that run."""
+    """How many attempts may wait for a slot, besides those that run."""
 
     MANY = "many"
     SOON = "soon"
-    """As many as have ended in the last :data:`SOON_MS`, at most :data:`SOON_ROUNDS` for each slot: that they begin is noted while
-    the others run. After a crash they are taken for interrupted, although nobody was called with them: the second bound keeps them
-    few where long calls follow short ones."""
+    """As many as have ended in the last :data:`SOON_MS`, at most :data:`SOON_ROUNDS` for each slot: their begins are recorded while
+    others run. After a crash they are taken for interrupted, although their function was not called; the limit keeps them few where
+    long attempts follow short ones."""
     NONE = "none"
-    """All that was noted as begun really runs."""
+    """None: every event whose begin is recorded really runs."""
 
 
 class Lately:
-    """How many calls have ended lately."""
+    """Measures how many attempts have ended lately."""
 
     def __init__(self) -> None:
-        """None has."""
         self._ended = self._count = self._since_ms = 0
 
     def note(self, calls: int, now_ms: int) -> None:
-        """Calls have ended."""
+        """Record attempts that have ended."""
         self._count += calls
         if (passed_ms := now_ms - self._since_ms) >= SOON_MS:
             self._ended = self._count * SOON_MS // passed_ms
             self._count, self._since_ms = 0, now_ms
 
     def ended(self, now_ms: int) -> int:
-        """How many have, in a stretch of :data:`SOON_MS`; none where the last ones are longer ago."""
+        """Return how many attempts ended within :data:`SOON_MS`; 0 if the last ones ended longer ago."""
         return self._ended if now_ms - self._since_ms < 2 * SOON_MS else 0
 
 
@@ -68,37 +67,41 @@ class EventSource(Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Unfinished events once they are too many for the reader to go on, else 0."""
+        """Number of unfinished events if there are too many for the reader to continue, otherwise 0."""
 
     def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
-        """The next events as calls, which may begin at once or once their source says so; fewer than wanted: there are no more now.
+        """Take the next events as attempts; fewer than requested: there are no more now.
 
         Args:
-            most: So many at most.
+            most: Maximum number of attempts.
             now_ms: Wall clock.
-            is_fresh: Whether a fresh event is wanted before one that waits; None: as they come.
+            is_fresh: Whether a fresh event is preferred to one that waits for a retry; None: no preference.
+
+        Returns:
+            Attempts; those with ``is_unnoted`` start when the source passes them to :meth:`Dispatcher.noted`.
         """
 
     def ready(self, now_ms: int) -> int:
-        """About how many events could be taken now."""
+        """Estimate how many events could be taken now."""
 
     def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
-        """Calls that were taken here have an outcome.
+        """Handle attempts that have an outcome.
 
         Args:
-            calls: With their outcomes.
-            uncounted: Of these a failure does not count against the event.
+            calls: The attempts.
+            uncounted: Those of them whose failure does not count against the event.
         """
 
     def look(self) -> PartitionStatus:
-        """What the partition says of itself."""
+        """Return the status of the partition."""
 
 
 class Dispatcher:
-    """Brings the events of all partitions of a subscriber to its slots.
+    """Brings the events of all partitions of a subscriber to its executor slots.
 
     Attributes:
-        suspension: Whether everything waits for an outage to end.
+        suspension: The circuit breaker of the subscriber.
+        runner: The executor slots.
     """
 
     def __init__(
@@ -115,19 +118,19 @@ class Dispatcher:
         leases: RateLimiter | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """Has no partition yet.
+        """Start without partitions.
 
         Args:
-            name: Of the subscriber, for people.
+            name: Name of the subscriber, for people.
             concurrency: Number of slots.
-            patience_ms: See :class:`streams_app.subscribers.execution.circuit_breaker.CircuitBreaker`.
-            retries: Of the subscriber.
-            clock: Wall clock of waits, monotonic one of calls.
-            make_runner: Takes what is called with calls that ended.
-            count: Called with calls that ended before anybody acts on them.
-            ahead: How many calls may wait for a slot.
-            leases: How many may begin, where the subscriber has a rate; None: any number. What is taken begins at once then.
-            on_fatal: Called with an error that nobody expects; None: it is raised.
+            patience_ms: See :class:`.CircuitBreaker`.
+            retries: The retries of the subscriber.
+            clock: Its wall clock times waits, and its monotonic clock times attempts.
+            make_runner: Makes the executor, given the function to call with attempts that have ended.
+            count: Called with attempts that have ended, before anything else.
+            ahead: How many attempts may wait for a slot.
+            leases: Limits how many attempts may start; None: no limit.
+            on_fatal: Called with an unexpected error; None: it is raised.
         """
         self.suspension = CircuitBreaker(patience_ms)
         self._name = name
@@ -145,13 +148,13 @@ class Dispatcher:
         self.runner = make_runner(self._on_ended)
 
     def join(self, source: EventSource) -> None:
-        """Takes events of a partition from now on."""
+        """Take events of a partition from now on."""
         self._sources.append(source)
         if self._rate_limiter is not None:
             self._rate_limiter.start(self._wanted, self.kick)
 
     def leave(self, source: EventSource) -> None:
-        """Takes no more events of a partition; what was taken goes on."""
+        """Take no more events of a partition; attempts that were made go on."""
         if source in self._sources:
             self._sources.remove(source)
         if not self._sources:
@@ -161,7 +164,7 @@ class Dispatcher:
 
     @property
     def running(self) -> int:
-        """Attempts under way."""
+        """Number of running attempts."""
         return len(self.runner.running)
 
     def is_full(self) -> bool:
@@ -169,18 +172,18 @@ class Dispatcher:
         return any(source.in_flight for source in list(self._sources))
 
     def looks(self) -> list[PartitionStatus]:
-        """What each partition says of itself."""
+        """Return the status of each partition."""
         looks = [source.look() for source in self._sources]
         if self._rate_limiter is not None and self._rate_limiter.waits_for_redis:
             return [look._replace(waits_for=look.waits_for | {"redis"}) for look in looks]
         return looks
 
     def oldest_queued_ms(self) -> int | None:
-        """Time of the oldest record whose call waits for a slot; None: none does."""
+        """Return the timestamp of the oldest record whose attempt waits for a slot; None if none does."""
         return min((call.whose.record.timestamp for call in self._calls if not call.begun_ms), default=None)
 
     def kick(self) -> None:
-        """Gives the slots what may begin now."""
+        """Give the slots what may start now."""
         now_ms = self._clock.now_ms()
         room = self._most if self._ahead is Ahead.MANY else self._most - self.runner.hanging
         most = room if self._rate_limiter is None else min(room, len(self._calls) + self._rate_limiter.left)
@@ -195,19 +198,19 @@ class Dispatcher:
         self._failing.tell_held(self._clock.monotonic_ms())
 
     def noted(self, calls: Sequence[Attempt]) -> None:
-        """Calls of a source that may begin now, as that they begin is noted where it outlives this process."""
+        """Start attempts whose start is recorded, or needs no record."""
         if calls:
             self.runner.put(calls)
 
     def withdrawn(self, calls: list[Attempt]) -> None:
-        """Calls of a source that do not begin; it has given each an outcome."""
+        """Take back attempts that do not start; each has an outcome."""
         if calls:
             self._on_ended(calls)
 
     def _wanted(self, used: int) -> int:
-        """How many leases can be used soon.
+        """Return how many leases can be used soon.
 
-        Twice as many as were used since the last question, where the slots do more than one attempt each between two of them.
+        If the slots run several attempts between two requests, that is twice as many as were used since the last request.
         """
         now_ms, room = self._clock.now_ms(), self._most - self.runner.hanging - len(self._calls)
         ready = sum(source.ready(now_ms) for source in self._sources)
@@ -216,12 +219,12 @@ class Dispatcher:
         return min(ready, max(room, 2 * used)) if room > 0 else 0
 
     def _probe(self, now_ms: int, most: int) -> list[Attempt]:
-        """One event of any partition, a fresh one and one that waits in turn."""
+        """Take one event of any partition: in turn a fresh one, and one that waits for a retry."""
         if most <= len(self._calls) or not self.suspension.may_begin(self._clock.monotonic_ms(), len(self._calls)):
             return []
         wants_fresh = self.suspension.takes_fresh()
         if wants_fresh:
-            # One of each kind of a partition, then of the next one: of two each would have its turn for one kind alone.
+            # Only every other time: with two partitions, each would otherwise have its turn for one kind alone.
             self._turn()
         for source in [*self._sources]:
             if calls := source.take(1, now_ms, is_fresh=wants_fresh):
@@ -250,7 +253,7 @@ class Dispatcher:
         except Exception as error:
             if self._on_fatal is None:
                 raise
-            # The loop would log it and go on, with events that nobody ends.
+            # asyncio would log it and continue, and the events would never end.
             for call in calls:
                 self._calls.pop(call, None)
             self._on_fatal(error)
@@ -259,13 +262,13 @@ class Dispatcher:
         self._count_all(calls)
         self._lately.note(len(calls), self._clock.monotonic_ms())
         uncounted = self._uncounted(calls)
-        # What was taken of one partition at once ends nearly at once, too.
+        # Attempts that were taken together from one partition usually end together.
         for source, some in groupby(calls, key=self._calls.pop):
             source.ended(list(some), uncounted)
         self.kick()
 
     def _uncounted(self, calls: Sequence[Attempt]) -> set[Attempt]:
-        """Looks for signs of an outage in calls that ended; returns those that have failed during one."""
+        """Report attempts to the circuit breaker; return those that have failed during an outage."""
         uncounted: set[Attempt] = set()
         has_failures = self.suspension.has_failures
         for call in calls:
@@ -274,7 +277,7 @@ class Dispatcher:
                     logger.info("subscriber goes on, an attempt has succeeded subscriber=%s", self._name)
                 continue
             has_failures = True
-            # Asked before the call is counted: the attempt that shows an outage is one of those that count.
+            # Before the failure is reported: the attempt that starts a suspension counts.
             if not self.suspension.counts(self._clock.monotonic_ms()):
                 uncounted.add(call)
             if call.outcome is AttemptOutcome.TIMEOUT or (
@@ -288,5 +291,5 @@ class Dispatcher:
         if self.suspension.failed(call.whose, call.begun_ms, call.ended_ms):
             error = error_of(call)
             logger.warning("subscriber is suspended, its last attempts have all failed subscriber=%s error=%s", self._name, error)
-            # What waits for a slot would fail, too: one attempt at a time is made from now on.
+            # Queued attempts would fail, too: from now on there is one attempt at a time.
             self.runner.recall(self._calls)

@@ -1,4 +1,4 @@
-"""Calls the functions of users, away from the loop that keeps the worker in its consumer groups.
+"""Runs the functions of users, away from the event loop that keeps the worker in its consumer groups.
 
 Slots take attempts from a queue, and one periodic sweep finds the overdue ones: an event costs no task and no timer. ``async``
 functions run in :mod:`.async_executor`, the others in :mod:`.thread_executor`.
@@ -23,38 +23,39 @@ from streams_app.subscribers.declaration.received import Received
 SWEEP_SECONDS: Final = 0.1
 
 BLOCKED_MS: Final = 500
-"""What holds a sweep up for longer is a function that blocks the loop, or a stopped process: no other call can help it."""
+"""A sweep that is later than this was delayed by a function that blocks the event loop, or by a stopped process. Other attempts are
+not to blame."""
 
 HUNG_MS: Final = 60_000
-"""Slots whose functions are all overdue for so long will not come back."""
+"""Slots whose attempts are all overdue for this long are considered hanging."""
 
 
 class AttemptOutcome(Enum):
-    """How a call ended."""
+    """How an attempt ended."""
 
     DONE = "done"
     ERROR = "error"
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
-    """It was taken back before it ended, or before it began."""
+    """It was cancelled before it started, or while it ran."""
     DUPLICATE = "duplicate"
-    """It did not begin: its id is that of another event, which began before."""
+    """It did not start: its event id belongs to another event, which began earlier."""
 
 
 class Attempt(msgspec.Struct, eq=False):
-    """One attempt: a struct of msgspec, which is made faster than a dataclass.
+    """One attempt of an event: a msgspec struct, which is created faster than a dataclass.
 
     Attributes:
-        event: What the function is called with.
-        whose: Who asked for it.
+        event: Argument of the function.
+        whose: The :class:`.InFlightEvent`.
         begun_ms: When the function was called, by the monotonic clock; 0: it was not.
         ended_ms: When the outcome was known.
-        outcome: How it ended; None: it has not.
-        error: What it raised.
-        excused_ms: For how long it could not go on because another function blocked the loop, or the process was stopped.
-        is_dropped: Whether it is not to begin any more.
-        is_unnoted: Whether it may not begin yet, see :meth:`streams_app.subscribers.execution.dispatcher.Dispatcher.noted`.
-        on_late: Called where the function returns well after its time-out; None: nobody wants to know.
+        outcome: How it ended; None: it has not ended.
+        error: What the function raised.
+        excused_ms: How long it was delayed because another function blocked the event loop, or the process was stopped.
+        is_dropped: Whether it must not start any more.
+        is_unnoted: Whether it may not start yet, because its start is not recorded, see :meth:`.Guarantee.before_start`.
+        on_late: Called if the function succeeds after its time-out; None: nothing is called.
     """
 
     event: Any
@@ -72,8 +73,8 @@ class Attempt(msgspec.Struct, eq=False):
 class Executor(ABC):
     """The slots of one subscriber.
 
-    Methods are called on the loop of the worker. ``running`` may be looked at from there: what was taken out of it has an outcome,
-    and whoever takes a call out is the one who says which.
+    Methods are called on the event loop of the worker. ``running`` may be read from there. Whoever removes an attempt from it
+    decides its outcome.
     """
 
     def __init__(
@@ -86,16 +87,16 @@ class Executor(ABC):
         *,
         on_hung: Callable[[str], None] = lambda stacks: None,
     ) -> None:
-        """Starts nothing yet; made on the loop of the worker.
+        """Prepare the slots; called on the event loop of the worker.
 
         Args:
-            function: Of the user.
-            slots: So many calls at the same time.
-            timeout_ms: How long one may take.
-            clock: Its monotonic clock times the calls.
-            on_ended: Called on the loop of the worker with the calls that have an outcome, each once; with none where a slot is
-                free again that an overdue one held.
-            on_hung: Called there once with the stacks of all slots when every one of them is overdue by :data:`HUNG_MS`.
+            function: Function of the user.
+            slots: Number of slots.
+            timeout_ms: Maximum duration of an attempt.
+            clock: Its monotonic clock times the attempts.
+            on_ended: Called on the event loop of the worker with attempts that have an outcome, each once; with none if a slot has
+                become free that an overdue attempt held.
+            on_hung: Called there once, with the stacks of all slots, when every slot is overdue by :data:`HUNG_MS`.
         """
         self.running: dict[Attempt, Any] = {}
         self._function = function
@@ -114,47 +115,47 @@ class Executor(ABC):
 
     @abstractmethod
     def put(self, calls: Iterable[Attempt]) -> None:
-        """Queues calls."""
+        """Queue attempts for the next free slots."""
 
     @abstractmethod
     def cancel(self, calls: Iterable[Attempt]) -> None:
-        """Takes calls back: each has an outcome soon, also where its function cannot be stopped."""
+        """Cancel attempts: each has an outcome soon, even if its function cannot be stopped."""
 
     def recall(self, calls: Iterable[Attempt]) -> None:
-        """Takes calls back that have not begun: each is :attr:`AttemptOutcome.CANCELLED` soon. One that has begun goes on."""
+        """Cancel attempts that have not started: each becomes :attr:`AttemptOutcome.CANCELLED` soon. Running ones go on."""
         for call in calls:
             call.is_dropped = True
 
     @abstractmethod
     async def stop(self) -> None:
-        """Ends the slots; what cannot be stopped goes on without them."""
+        """End the slots; functions that cannot be stopped are left behind."""
 
     @property
     def hanging(self) -> int:
-        """Slots that overdue attempts still hold."""
+        """Number of slots that overdue attempts still hold."""
         return 0
 
     def _overdue(self) -> list[Attempt]:
-        """Calls that have taken too long, as a sweep finds them; what has held up the sweep itself counts for none of them."""
+        """Find attempts that have timed out; a delay of the sweep itself does not count against them."""
         now_ms = self._clock.monotonic_ms()
         late_ms = now_ms - self._swept_ms - round(SWEEP_SECONDS * 1000)
         self._swept_ms = now_ms
         if late_ms >= BLOCKED_MS:
             for call in list(self.running):
                 call.excused_ms += min(late_ms, now_ms - call.begun_ms)
-        # Anew each time: the wall clock may have been set.
+        # Computed in each sweep, because the wall clock may have been set.
         self._until_ms = self._wall_ahead_ms() + self._timeout_ms
         return [call for call in list(self.running) if now_ms - call.begun_ms - call.excused_ms >= self._timeout_ms]
 
     def _look_hung(self, held: Mapping[Any, Attempt], stack_of: Callable[[Any], str]) -> None:
-        """Tells once when every slot is held by what is overdue for long.
+        """Report once when every slot is held by an attempt that has been overdue for long.
 
         Args:
-            held: Slot → the call that holds it.
-            stack_of: Slot → where its function stands.
+            held: Slot → the attempt that holds it.
+            stack_of: Returns the stack of a slot.
         """
-        # One look a sweep at what is usually not even full; the first that is not overdue ends it. Since when it is counts from its
-        # outcome: what another function has blocked, or was stopped with its process, began long ago and is not late.
+        # The time counts from the outcome: an attempt that was delayed by another function, or by a stopped process, may have
+        # started long ago without being overdue. This is cheap, because usually not even all slots are held.
         since_ms = self._clock.monotonic_ms() - HUNG_MS
         if self._is_hung or len(held) < self._slots or not all(0 < call.ended_ms <= since_ms for call in held.values()):
             return
@@ -169,12 +170,12 @@ class Executor(ABC):
     def _begin(self, call: Attempt, slot: Any, now_ms: int) -> None:
         call.begun_ms = now_ms
         if type(call.event) is Received:
-            # It may have waited for its slot for long.
+            # Set now, because it may have waited for its slot for long.
             force_setattr(call.event, "deadline_ms", now_ms + self._until_ms)
         self.running[call] = slot
 
     def _took_outcome(self, call: Attempt) -> bool:
-        """Whether the outcome of a call is the caller's to say: the first one who asks."""
+        """Whether the caller decides the outcome of an attempt: the first one that asks does."""
         return self.running.pop(call, self) is not self
 
     def _end(self, call: Attempt, outcome: AttemptOutcome, now_ms: int, error: BaseException | None = None) -> None:
@@ -190,12 +191,12 @@ class Executor(ABC):
         try:
             self._home.call_soon_threadsafe(self._tell)
         except RuntimeError:
-            # A thread that nobody could stop may outlive the loop of its worker: there is nobody to be told any more.
+            # A thread that could not be stopped may outlive the event loop of its worker.
             if not self._home.is_closed():
                 raise
 
     def _end_late(self, call: Attempt, error: BaseException | None) -> None:
-        """The function has ended, and its call had another outcome already."""
+        """Handle the end of a function whose attempt had an outcome already."""
         if error is None:
             self._late.append(call)
         self._tell_freed()
@@ -205,25 +206,25 @@ class Executor(ABC):
         self._tell_soon()
 
     def _tell(self) -> None:
-        # First: what ends from now on tells again.
+        # First, so that attempts that end from now on schedule another call.
         self._is_told, is_freed, self._is_freed = False, self._is_freed, False
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
         if ended or is_freed:
             self._on_ended(ended)
-        # Only now: whoever wants to know of a late end says so when it is told of the time-out.
+        # Only now, because ``on_late`` is set when the time-out is handled.
         while self._late:
             if (on_late := self._late.popleft().on_late) is not None:
                 on_late()
 
 
 class AttemptsWaiter:
-    """Waits for calls to end. The time they have may become less meanwhile, as where a worker is to stop amidst a rebalance."""
+    """Waits for attempts to end while their partition is released. The deadline can become shorter meanwhile."""
 
     def __init__(self, running: Collection[Attempt]) -> None:
-        """Waits for nothing yet.
+        """Prepare to wait.
 
         Args:
-            running: Calls that have not ended, as they are at any time; those that may not begin are not waited for.
+            running: The attempts without an outcome, as a live view; those that may not start yet are not waited for.
         """
         self._running = running
         self._changed = asyncio.Event()
@@ -231,11 +232,11 @@ class AttemptsWaiter:
         self._timers: list[asyncio.TimerHandle] = []
 
     def told(self) -> None:
-        """A call has ended."""
+        """Record that an attempt has ended."""
         self._changed.set()
 
     def shorten_deadline(self, seconds: float) -> None:
-        """What runs has no more than ``seconds`` from now on; no more than it had, in any case."""
+        """Set a deadline ``seconds`` from now; an earlier one remains."""
         self._timers.append(asyncio.get_running_loop().call_later(seconds, self._time_is_up))
 
     def _time_is_up(self) -> None:
@@ -243,7 +244,7 @@ class AttemptsWaiter:
         self._changed.set()
 
     async def within(self, seconds: float) -> bool:
-        """Whether all have ended within ``seconds``, or what :meth:`shorten_deadline` has left of them."""
+        """Wait until all attempts have ended, up to the deadline; return whether they have."""
         self.shorten_deadline(seconds)
         try:
             while not (self._is_up or self._have_ended()):
@@ -254,7 +255,7 @@ class AttemptsWaiter:
         return self._have_ended()
 
     async def though_cancelled(self, seconds: float) -> None:
-        """Waits for what was cancelled, which nobody hurries."""
+        """Wait for cancelled attempts to end, regardless of the deadline."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._have_ended():

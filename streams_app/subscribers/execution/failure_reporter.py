@@ -1,6 +1,6 @@
-"""Attempts that fail are told in the log: the first at once, for whoever writes the function, then one line a minute at most.
+"""Reports failed attempts in the log: the first one at once, for whoever writes the function, then at most one line a minute.
 
-What was held back is told at the end of its minute, whether or not more attempts fail then.
+Failures that were suppressed are reported at the end of their minute, whether or not more attempts fail then.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from streams_app.subscribers.execution.executor import Attempt
 logger = logging.getLogger(__name__)
 
 CALLERS: Final = (Path(__file__).parent, Path(__file__).parents[2] / "testing")
-"""Folders of what calls the functions of users."""
+"""Folders of the code that calls users' functions."""
 
 TELL_EVERY_MS: Final = 60_000
 ERROR_CHARACTERS: Final = 500
-"""So much of an error is logged."""
+"""Maximum length of an error in the log."""
 
 
 class Failing:
-    """The attempts of one subscriber that have failed, each of which is retried or has made a dead letter."""
+    """Reports the failed attempts of one subscriber, each of which is retried or dead-lettered."""
 
     def __init__(self, name: str) -> None:
-        """None has.
+        """Start without failures.
 
         Args:
-            name: Of the subscriber.
+            name: Name of the subscriber.
         """
         self._name = name
         self._untold = 0
@@ -39,20 +39,20 @@ class Failing:
         self._told_ms: int | None = None
 
     def tell(self, call: Attempt) -> None:
-        """An attempt has failed, at the end of its call; ``Retry`` says that it was none."""
+        """Report an attempt that has failed just now; one that raised ``Retry`` is not reported."""
         if isinstance(call.error, Retry):
             return
         self._untold += 1
-        # In words: the error would keep alive whatever its function held.
+        # As text, because the error would keep all objects of its function alive.
         self._last = call.whose.event_id, error_of(call), _place(call.error)
         self.tell_held(call.ended_ms)
 
     def tell_held(self, now_ms: int, *, is_last: bool = False) -> None:
-        """Tells of those that were held back, at the end of their minute.
+        """Report suppressed failures, at the end of their minute.
 
         Args:
-            now_ms: Time of the clock by which calls end.
-            is_last: Whether they are not held back any longer, as nobody may ask again.
+            now_ms: The clock by which attempts end.
+            is_last: Whether to report them at once, because nobody may ask again.
         """
         if not self._untold or not (is_last or self._told_ms is None or now_ms >= self._told_ms + TELL_EVERY_MS):
             return
@@ -61,12 +61,12 @@ class Failing:
 
 
 def error_of(call: Attempt) -> str:
-    """Why a call has failed, as the log tells it."""
+    """Return the error of an attempt as text for the log."""
     return "timed out" if call.error is None else text_of(call.error)[:ERROR_CHARACTERS]
 
 
 def _place(error: BaseException | None) -> str:
-    """The line of the function itself, whatever it has called; the whole trace is in the dead letter."""
+    """Return the line of the function itself, not of what it called; the whole traceback is in the dead letter."""
     places = [] if error is None else traceback.walk_tb(error.__traceback__)
     its_own = next((each for each in places if Path(each[0].f_code.co_filename).parent not in CALLERS), None)
     return "" if its_own is None else f" at={its_own[0].f_code.co_filename}:{its_own[1]}"

@@ -1,4 +1,4 @@
-"""An event of a subscriber from its record to its end, and what an attempt that did not succeed leads to (pure)."""
+"""An event of a subscriber from its record to its end, and what follows from an attempt that failed (pure)."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from streams_app.subscribers.declaration.received import Reject, Retry
 from streams_app.subscribers.declaration.retries import LONGEST_IN_ALL, Retries
 
 MOST_DEATHS: Final = 3
-"""An event that was running so often when its process died becomes a dead letter."""
+"""An event that was running this many times when its process died becomes a dead letter."""
 
 TRACE_BYTES: Final = 2_000
 LONGEST_IN_ALL_MS: Final = milliseconds(LONGEST_IN_ALL)
 
 
 class InFlightEvent(msgspec.Struct, eq=False, gc=False):
-    """One event that is not finished: a struct of msgspec, which is made faster than a dataclass, and holds nothing that holds it.
+    """One unfinished event: a msgspec struct without garbage collection, which is created faster than a dataclass.
 
     Attributes:
-        record: As it was read.
-        size_bytes: Of its key, value and headers, about.
-        attempts: How many attempts have begun that count.
-        deaths: During how many of them the process died, as far as anybody knows.
-        first_failed_ms: When the first attempt failed here, by the wall clock; 0: none has.
+        record: Its record.
+        size_bytes: Approximate size of its key, value and headers.
+        attempts: Number of attempts that have begun and count.
+        deaths: Number of attempts during which the process died, as far as is known.
+        first_failed_ms: When the first attempt under this claim failed, by the wall clock; 0: none has.
         due_ms: When the next attempt is due; 0: it does not wait.
-        event_id: Id of the event, once it was decoded.
-        is_interrupted: Whether it was running when its process died, and may not run again.
-        waited_ms: How long it was put off here, attempts that do not count left out.
+        event_id: Id of the event; "" until it is decoded.
+        is_interrupted: Whether it was running when its process died, and must not run again.
+        waited_ms: Sum of its delays under this claim, without those of attempts that do not count.
     """
 
     record: Any
@@ -50,15 +50,15 @@ class InFlightEvent(msgspec.Struct, eq=False, gc=False):
 
     @property
     def offset(self) -> int:
-        """Of its record."""
+        """Offset of its record."""
         return int(self.record.offset)
 
 
 class ScheduledRetry(NamedTuple):
-    """The event is tried again.
+    """The event is retried.
 
     Attributes:
-        after_ms: How long after now.
+        after_ms: Delay from now on.
     """
 
     after_ms: int
@@ -68,9 +68,9 @@ class DeadLettering(NamedTuple):
     """The event becomes a dead letter.
 
     Attributes:
-        reason: Why.
+        reason: Why, as one of the documented reasons.
         detail: What was found, for people.
-        headers: What the letter says beyond what every one says.
+        headers: Additional headers of the dead letter.
     """
 
     reason: Reason
@@ -81,19 +81,19 @@ class DeadLettering(NamedTuple):
 def after_failure(
     work: InFlightEvent, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool = True
 ) -> ScheduledRetry | DeadLettering:
-    """What becomes of an event after an attempt that failed.
+    """Decide what becomes of an event after an attempt that failed.
 
     Args:
-        work: The event; the attempt is counted among its attempts if it counts.
+        work: The event, whose attempts include this one if it counts.
         error: What the function raised.
-        retries: Of the subscriber.
-        is_timeout: Whether the function did not end in time.
-        is_repeatable: Whether the event may run again although nobody knows what the attempt has done; otherwise only where the
-            function says that it has done nothing.
+        retries: The retries of the subscriber.
+        is_timeout: Whether the attempt timed out.
+        is_repeatable: Whether the event may run again although nobody knows what the attempt has done; otherwise it is only retried
+            after :class:`Retry`.
     """
     try:
         return _after_failure(work, error, retries, is_timeout=is_timeout, is_repeatable=is_repeatable)
-    except Exception as broken:  # noqa: BLE001  # its class is the user's, and what it says of itself may raise anything
+    except Exception as broken:  # noqa: BLE001  # the class is the user's, and its __str__ may raise anything
         return letter(work, "failed", f"{type(error).__name__}, of which nothing can be told: {text_of(broken)}")
 
 
@@ -108,40 +108,40 @@ def _after_failure(
     if rule is None or work.attempts >= rule.attempts:
         return letter(work, "timed-out" if is_timeout else "failed", f"{type(error).__name__}: {error}", error)
     after_ms = error.after_ms if isinstance(error, Retry) else None
-    if not isinstance(after_ms, int):  # a class of the user's may have anything there
+    if not isinstance(after_ms, int):  # a subclass of the user's may set it to anything
         after_ms = delay_ms(rule, work.event_id, max(1, work.attempts))
     if work.waited_ms + after_ms > LONGEST_IN_ALL_MS:
-        # One rule alone never leads here: its delays are an hour at most. ``Retry``, and the rules of several errors, may.
+        # The delays of one rule are never longer than an hour. Those of ``Retry``, or of the rules of several errors, may be.
         told = f"{type(error).__name__}: {error}, and it would have waited for more than 1 h in all"
         return letter(work, "timed-out" if is_timeout else "failed", told, error)
     return ScheduledRetry(after_ms)
 
 
 def says_something_of_its_event_alone(error: BaseException, retries: Retries) -> bool:
-    """Whether a failure is no sign of an outage of what the function calls."""
+    """Whether a failure says nothing about an outage of what the function calls."""
     return isinstance(error, (Reject, NotDecodedError)) or retries.rule_for(error) is None
 
 
 def letter(work: InFlightEvent, reason: Reason, detail: str, error: BaseException | None = None) -> DeadLettering:
-    """A dead letter of an event, with what its attempts have shown."""
+    """Make the dead letter of an event, with its attempts and its last error."""
     headers = [("event-id", work.event_id.encode()), ("attempts", str(work.attempts).encode())]
     if work.first_failed_ms:
         headers.append(("first-failed-at-ms", str(work.first_failed_ms).encode()))
     if error is not None:
-        # The end of a trace says where it happened.
+        # The end of a traceback shows where the error was raised.
         trace = "".join(traceback.format_exception(error)).encode(errors="backslashreplace")[-TRACE_BYTES:]
         headers += [("exception", type(error).__qualname__.encode()), ("trace", trace)]
     return DeadLettering(reason, detail, tuple(headers))
 
 
 def delay_ms(rule: Retries, event_id: str, attempt: int) -> int:
-    """How long after an attempt the next one follows.
+    """Return the delay between an attempt and the next one.
 
-    The delay is spread between half of it and the whole by a hash of the event and the attempt: events that failed together do not
-    come back together, and a test can tell when each will.
+    It lies between half of the maximum and the maximum, determined by a hash of the event id and the attempt: events that failed
+    together are not retried together, and a test can predict each delay.
 
     Args:
-        rule: How the event is retried.
+        rule: The retries of the subscriber.
         event_id: Id of the event.
         attempt: Number of the attempt that failed, from 1 on.
     """
@@ -151,15 +151,15 @@ def delay_ms(rule: Retries, event_id: str, attempt: int) -> int:
 
 MOST_UNFINISHED: Final = 10_000
 MOST_UNFINISHED_BYTES: Final = 64 * 1024 * 1024
-"""With so many unfinished events, or so many bytes of them, the reader of the partition pauses; until then one that fails delays no
-other."""
+"""With this many unfinished events, or bytes of them, the reader of a partition pauses. Until then an event that fails does not
+delay others."""
 
 HEADER_BYTES: Final = 100
-"""A header takes about so much beside its name and value: thousands of empty ones are not nothing."""
+"""Approximate memory of a header in addition to its name and value: thousands of empty headers need memory, too."""
 
 
 def sizes_of(records: Sequence[Any]) -> list[int]:
-    """About how many bytes each record takes: of its key, its value and its headers."""
+    """Return the approximate size of each record in bytes: key, value and headers."""
     sizes = [len(record.value or b"") + len(record.key or b"") for record in records]
     if any([record.headers for record in records]):
         headers = [record.headers for record in records]

@@ -1,7 +1,7 @@
-"""Watches the loop on which all users' ``async`` functions run, from a thread of its own.
+"""Monitors the event loop on which all ``async`` functions run, from a thread of its own.
 
-One of them that blocks instead of awaiting holds up all others. Which one it is, and where it stands, can be seen while it blocks
-and not afterwards: so somebody who does not depend on that loop looks.
+A function that blocks instead of awaiting delays all others. Which function it is, and at which line, can be seen only while it
+blocks, and only by a thread that does not depend on that loop.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ logger = logging.getLogger(__name__)
 
 ASK_EVERY_SECONDS: Final = 0.25
 FIRST_LOOK_SECONDS: Final = 0.02
-"""A loop that has not answered by then is looked at: who runs on it now?"""
+"""If the loop has not answered by then, the function that runs on it is recorded."""
 
 BLOCKED_MS: Final = 1_000
-"""A loop that is blocked for so long is told in the log, once a block."""
+"""A block of this length is logged, once."""
 
 KEPT_MS: Final = 60_000
-"""The longest lag of so long is what the metric shows: a look once in a while would miss it."""
+"""The metric shows the longest lag of this period, because a scrape would miss short ones."""
 
 MOST_FRAMES: Final = 20
 
 
 class LoopMonitor:
-    """Measures by how much the loop is late, and for whom."""
+    """Measures the lag of the event loop, by subscriber."""
 
     def __init__(self, users: UserLoop, clock: Clock, blocked_ms: int = BLOCKED_MS) -> None:
-        """Starts to watch; ``blocked_ms``: see :data:`BLOCKED_MS`."""
+        """Start the thread; ``blocked_ms`` overrides :data:`BLOCKED_MS`."""
         self._users = users
         self._clock = clock
         self._blocked_ms = blocked_ms
@@ -46,16 +46,16 @@ class LoopMonitor:
         threading.Thread(target=self._watch, name="users-loop-watch", daemon=True).start()
 
     def add(self, subscriber: str, runner: AsyncExecutor) -> None:
-        """Adds slots to those by which a lag is known for its subscriber."""
+        """Add the slots of a subscriber, so that lags are attributed to it."""
         self._runners[subscriber] = runner
 
     def lag_ms(self, subscriber: str) -> int:
-        """For how long, at most in the last minute, a function of a subscriber has kept the loop."""
+        """Return the longest time of the last minute for which a function of a subscriber has blocked the loop."""
         since_ms = self._clock.monotonic_ms() - KEPT_MS
         return max((lag_ms for at_ms, lag_ms in list(self._lags[subscriber]) if at_ms >= since_ms), default=0)
 
     def stop(self) -> None:
-        """Ends; the thread follows by itself."""
+        """End monitoring; the thread ends soon after."""
         self._is_stopped.set()
 
     def _watch(self) -> None:
@@ -63,7 +63,7 @@ class LoopMonitor:
             try:
                 self._ask()
             except RuntimeError:
-                # The loop is closed: the worker ends.
+                # The loop is closed, because the worker ends.
                 return
 
     def _ask(self) -> None:
@@ -82,7 +82,7 @@ class LoopMonitor:
                     "the loop of all async functions is blocked subscriber=%s seconds=%.1f stack:\n%s",
                     ",".join(whose), late_ms / 1000, self._stack(),
                 )  # fmt: skip
-            # Told while it lasts: one that never ends is seen, too.
+            # Recorded while it lasts, so that a block that never ends is visible, too.
             self._note(whose, late_ms)
         late_ms = self._clock.monotonic_ms() - asked_ms
         self._note(whose, late_ms)
@@ -94,11 +94,11 @@ class LoopMonitor:
         for name in whose:
             lags = self._lags[name]
             if lags and lags[-1][1] <= lag_ms and now_ms - lags[-1][0] <= lag_ms:
-                lags.pop()  # the same lag, which has grown
+                lags.pop()  # it has grown since
             lags.append((now_ms, lag_ms))
 
     def _whose(self) -> list[str]:
-        """The subscriber whose slot the loop runs; all where it runs none, as a task that a function has made may be anybody's."""
+        """Return the subscriber whose slot the loop runs; all of them if it runs a task that a function has created."""
         task = asyncio.current_task(self._users.loop)
         runners = dict(self._runners)
         return [name for name, runner in runners.items() if task is not None and runner.has(task)] or list(runners)

@@ -1,7 +1,7 @@
-"""How many attempts of a subscriber with a rate may begin in this process: leased from Redis, which counts for all of them.
+"""How many attempts of a subscriber with a rate may start in this process: leased from Redis, which counts for all processes.
 
-One task a subscriber and process asks for what can begin now, and each second whether or not it wants any, so that Redis knows how
-many workers share the rate. While Redis does not answer, each goes on with its equal share of the rate, as it was last.
+One task per subscriber and process requests leases for what can start now, and at least once a second, so that Redis knows how many
+workers share the rate. While Redis does not answer, each worker continues with its last equal share of the rate.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from streams_app.subscribers.state.token_bucket import Leased, leased, pace_of
 logger = logging.getLogger(__name__)
 
 GAP_MS: Final = 100
-"""A worker that got less than it wanted asks again so much later, at the earliest."""
+"""Minimum delay before a worker that got less than it requested asks again."""
 
 BEAT_MS: Final = 1_000
-"""So often a worker asks that wants nothing, and so often one asks that was not answered."""
+"""Interval of requests for nothing, and of requests after one that was not answered."""
 
 ANSWER_SECONDS: Final = 0.5
-"""Redis that has not answered by then is away."""
+"""Redis is considered unavailable if it has not answered by then."""
 
 LEASE_MS: Final = 200
-"""A lease that was not used by then is lost: many that were saved up would begin at once."""
+"""A lease that is not used by then is lost: otherwise, many saved leases would start at once."""
 
 
 class RateLimiter:
-    """What one process may begin of one subscriber."""
+    """Limits the attempts of one subscriber in this process."""
 
     def __init__(self, name: str, rate: Rate, store: RateStore, clock: Clock, on_fatal: Callable[[BaseException], None]) -> None:
-        """May begin nothing yet.
+        """Start without leases.
 
         Args:
-            name: Of the subscriber, for people.
-            rate: Of the whole application.
-            store: Of this process.
-            clock: Its monotonic clock times what is done without Redis.
-            on_fatal: Called with an error that nobody expects.
+            name: Name of the subscriber, for people.
+            rate: Rate of the whole application.
+            store: Leases from Redis.
+            clock: Its monotonic clock times leases without Redis.
+            on_fatal: Called with an unexpected error.
         """
         self._name = name
         self._rate = rate
@@ -62,28 +62,28 @@ class RateLimiter:
 
     @property
     def left(self) -> int:
-        """So many attempts may begin now."""
+        """Number of attempts that may start now."""
         return self._left if self._clock.monotonic_ms() < self._until_ms else 0
 
     @property
     def waits_for_redis(self) -> bool:
-        """Whether nothing begins because Redis has not answered since the start: this process knows of no share it could have."""
+        """Whether nothing starts because Redis has not answered since the start: without an answer, this process has no share."""
         return self._is_away and not self._workers
 
     def use(self, count: int) -> None:
-        """So many attempts begin."""
+        """Record attempts that start."""
         self._left -= count
         self._used += count
 
     def want_more(self) -> None:
-        """Has more asked for, if more can begin."""
+        """Request more leases, if more attempts can start."""
         self._is_short.set()
 
     def start(self, wanted: Callable[[int], int], kick: Callable[[], None]) -> None:
-        """Begins to ask; does nothing where it does already.
+        """Start to request leases, unless that has happened already.
 
         Args:
-            wanted: How many may be used soon, given how many were since the last question.
+            wanted: Number of used leases since the last request → number of leases that can be used soon.
             kick: Called when there are leases.
         """
         if self._task is None:
@@ -91,14 +91,14 @@ class RateLimiter:
             self._task.add_done_callback(self._ended)
 
     def stop(self) -> None:
-        """Asks no more, and forgets what was leased."""
+        """Stop requesting, and drop all leases."""
         self._left = 0
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
 
     async def _forever(self, wanted: Callable[[int], int], kick: Callable[[], None]) -> None:
-        # Not only until it is cancelled: asyncio.timeout and redis-py may drop that, see streams_app.delivery.tasks.ended.
+        # A cancellation alone is not enough: asyncio.timeout and redis-py may drop it, see streams_app.delivery.tasks.ended.
         while self._task is asyncio.current_task():
             self._is_short.clear()
             pause_ms = await self.once(wanted(self._used))
@@ -112,10 +112,13 @@ class RateLimiter:
                     await self._is_short.wait()
 
     async def once(self, wanted: int) -> int:
-        """Asks if there is a reason to; returns after how many ms it asks again, as it got less than it wanted; else 0.
+        """Request leases if there is a reason to.
 
         Args:
-            wanted: So many are to be there.
+            wanted: Number of leases that can be used.
+
+        Returns:
+            Delay in ms before the next request if there were fewer leases than wanted, otherwise 0.
         """
         now_ms = self._clock.monotonic_ms()
         wanted = max(0, wanted - self.left)
@@ -149,7 +152,7 @@ class RateLimiter:
         self._failed_ms = now_ms
         if not self._is_away:
             self._is_away = True
-            # What could have been saved up until now was leased from Redis.
+            # Leases until now came from Redis: the own bucket begins empty.
             self._empty_us = now_ms * 1_000
             share = f"1/{self._workers} of its rate" if self._workers else "nothing: it knows of no share"
             logger.warning(

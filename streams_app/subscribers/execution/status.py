@@ -1,4 +1,4 @@
-"""How a subscriber stands in one process at one moment (pure)."""
+"""The status of a subscriber in one process (pure)."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ WAITS: Final[Mapping[str, str]] = {
     "window": "its reader is paused until some events are finished",
     "operator": "it cannot go on before somebody has run a command, which /health/ready names",
 }
-"""What a subscriber waits for, see the metric ``streams_app_waiting_for``, in words."""
+"""Label of the metric ``streams_app_waiting_for`` → what it means, in words."""
 
 _TOLD_OTHERWISE: Final = ("window", "operator")
-"""Of these ``/health/ready`` says more."""
+"""Labels about which ``/health/ready`` has more details."""
 
 _WITHOUT_MEMORY: Final = "Redis is full: it goes on, and its attempts are counted in this worker alone"
-"""Of one with ``"yes"``, which does not wait for Redis."""
+"""For a subscriber with ``"yes"``, which does not wait for Redis."""
 
 
 class PartitionStatus(NamedTuple):
-    """What one claimed partition says of itself.
+    """The status of one claimed partition.
 
     Attributes:
         tp: The partition.
         end: Position of its reader.
-        unfinished: Events that were read and are not finished.
+        unfinished: Number of events that were read and are not finished.
         retrying: Those of them that wait for their next attempt.
-        oldest_ms: Time of the record of the oldest event that waits for its turn; None: none does.
-        note_bytes: Size of the note of its last mark.
-        waits_for: What it waits for, see the metric ``streams_app_waiting_for``.
-        letters_fault: Why its dead letters are not acknowledged, in words; "" where nobody has said so.
+        oldest_ms: Timestamp of the oldest event that waits for its turn; None: none does.
+        note_bytes: Size of the metadata of its last mark.
+        waits_for: What it waits for, as labels of the metric ``streams_app_waiting_for``.
+        letters_fault: Why its dead letters are not acknowledged, in words; "" if that is unknown.
     """
 
     tp: TP
@@ -52,18 +52,18 @@ class PartitionStatus(NamedTuple):
 
 
 class SubscriberStatus(NamedTuple):
-    """How the whole subscriber stands.
+    """The status of a subscriber.
 
     Attributes:
-        waiting: Events that wait for their turn, those that are not read yet with them.
-        running: Attempts under way, and slots whose attempts are overdue.
-        retrying: Events that wait for their next attempt.
+        waiting: Number of events that wait for their turn, including those that are not read yet.
+        running: Number of running attempts, and of slots whose attempts are overdue.
+        retrying: Number of events that wait for their next attempt.
         oldest_waiting_ms: Age of the oldest event that waits for its turn; 0: none does.
-        is_suspended: Whether one attempt at a time is made.
-        note_bytes: Size of the largest note.
+        is_suspended: Whether the circuit breaker is open, with one attempt at a time.
+        note_bytes: Size of the largest metadata of a partition.
         waits_for: What any of its partitions waits for.
-        full: Partitions whose reader is paused, each with its unfinished events.
-        letters_fault: Why dead letters are not acknowledged, in words; "" where nobody has said so.
+        full: Partitions whose reader is paused, each with its number of unfinished events.
+        letters_fault: Why dead letters are not acknowledged, in words; "" if that is unknown.
     """
 
     waiting: int = 0
@@ -78,28 +78,28 @@ class SubscriberStatus(NamedTuple):
 
 
 def unread_from(looks: Iterable[PartitionStatus], places: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
-    """Partition → first offset that was not read.
+    """Return the first unread offset of each partition.
 
     Args:
-        looks: Of the partitions that are claimed.
-        places: Partition that is assigned → where its group is, and the end of its log.
+        looks: Status of claimed partitions.
+        places: Assigned partition → position of the consumer group, and end of the log.
     """
     return {tp: position for tp, (position, _) in places.items()} | {look.tp: look.end for look in looks}
 
 
 def paused(subscriber: str, now: SubscriberStatus) -> str:
-    """Which readers of a subscriber are paused, in words."""
+    """Say which readers of a subscriber are paused."""
     readers = ", ".join(f"{tp} ({counted(unfinished, 'unfinished event')})" for tp, unfinished in now.full)
     return f"subscriber {subscriber} reads no more of {readers} until some are finished"
 
 
 def words_of(what: str, idempotent: Idempotent) -> str:
-    """What a subscriber waits for, or goes on without, in words."""
+    """Say what a subscriber waits for, or continues without."""
     return _WITHOUT_MEMORY if what == "redis-memory" and idempotent == "yes" else WAITS[what]
 
 
 def remark_of(subscriber: str, now: SubscriberStatus, idempotent: Idempotent) -> str | None:
-    """What people want to know of a subscriber that does not simply go on; None: it does."""
+    """Summarise what keeps a subscriber from running normally; None: nothing does."""
     told = [paused(subscriber, now)] if now.full else []
     if now.is_suspended:
         told.append(f"subscriber {subscriber} is suspended: its last attempts have all failed, one at a time is made")
@@ -119,16 +119,16 @@ def present(
     now_ms: int,
     hanging: int = 0,
 ) -> SubscriberStatus:
-    """How a subscriber stands by what its partitions say.
+    """Combine the status of partitions.
 
     Args:
-        looks: Of the partitions that are claimed.
+        looks: Status of claimed partitions.
         places: As for :func:`unread_from`.
-        since_ms: Times of events that wait for their turn elsewhere: in the queue of the slots, or unread in the log.
-        running: Attempts under way.
-        is_suspended: Whether one attempt at a time is made.
+        since_ms: Timestamps of events that wait elsewhere: in the queue of the slots, or unread in the log.
+        running: Number of running attempts.
+        is_suspended: Whether the circuit breaker is open.
         now_ms: Wall clock.
-        hanging: Slots whose attempts are overdue: their events are no longer running, the slots are taken all the same.
+        hanging: Number of slots with overdue attempts: their events no longer count as running, but the slots are occupied.
     """
     begins = unread_from(looks, places)
     unread = sum(max(0, end - begins[tp]) for tp, (_, end) in places.items())

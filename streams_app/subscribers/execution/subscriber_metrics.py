@@ -1,6 +1,6 @@
-"""What is counted of one subscriber in one process: attempts, finished events, dead letters, and how long they took.
+"""The metrics of one subscriber in one process: attempts, finished events, dead letters, and durations.
 
-An event costs a few additions of plain numbers; once a second they are handed to the metrics.
+An event costs a few additions of plain numbers, which are passed to the metrics once a second.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ FINISHED: Final[tuple[Finished, ...]] = ("done", "dead-letter", "duplicate", "sk
 
 _DONE: Final = AttemptOutcome.DONE
 _LATE: Final = "finished-late"
-"""Reason of a second letter of an event, which was finished with the first."""
+"""Reason of the second dead letter of an event that was finished by the first one."""
 
 
 def attempted(call: Attempt) -> Attempted | None:
-    """What became of an attempt; None: it was taken back before it began."""
+    """Return the result of an attempt; None if it was cancelled before it started."""
     if not call.begun_ms:
         return None
     if call.outcome is _DONE:
@@ -44,29 +44,29 @@ def attempted(call: Attempt) -> Attempted | None:
 
 
 class Observed:
-    """Whole numbers that a histogram has not been told yet; many are alike, so they are counted first."""
+    """Whole numbers that are not in a histogram yet; equal ones are counted first, because most are equal."""
 
     def __init__(self, histogram: Histogram, scale: int = 1) -> None:
-        """Has none.
+        """Start empty.
 
         Args:
-            histogram: One without labels, or a child.
-            scale: So many of the unit of the numbers are one of the histogram's.
+            histogram: A histogram without labels, or a child of one.
+            scale: How many units of the numbers make one unit of the histogram.
         """
         self._histogram = histogram
         self._scale = scale
         self._counted: Counter[int] = Counter()
 
     def add_all(self, numbers: Sequence[int]) -> None:
-        """Counts them."""
-        # Most calls are as short as the one before: those are counted in a quarter of the time.
+        """Add numbers."""
+        # Usually all numbers are equal, which takes a quarter of the time.
         if numbers and numbers.count(numbers[0]) == len(numbers):
             self._counted[numbers[0]] += len(numbers)
         else:
             self._counted.update(numbers)
 
     def tell(self) -> None:
-        """Hands them over."""
+        """Pass the numbers to the histogram."""
         bounds = self._histogram._upper_bounds
         counts, total = [0] * len(bounds), 0
         for number, times in self._counted.items():
@@ -77,16 +77,16 @@ class Observed:
 
 
 class SubscriberMetrics:
-    """Counts for one subscriber; everything is called on the loop of the worker."""
+    """Metrics of one subscriber; all methods are called on the event loop of the worker."""
 
     def __init__(self, metrics: Metrics, name: str, event: str, clock: Clock) -> None:
-        """Makes every series that is known beforehand: ``rate`` and ``increase`` do not see with what a series begins.
+        """Create every series that is known in advance: ``rate`` and ``increase`` ignore the first value of a series.
 
         Args:
-            metrics: Of the worker.
-            name: Of the subscriber.
+            metrics: Metrics of the worker.
+            name: Name of the subscriber.
             event: Key of its event, or name of the fold.
-            clock: Of the worker.
+            clock: Clock of the worker.
         """
         self._clock = clock
         self._attempts: Counter[Attempted] = Counter()
@@ -107,8 +107,8 @@ class SubscriberMetrics:
         self._has_failures = False
 
     def ended(self, calls: Sequence[Attempt]) -> None:
-        """Counts attempts that have an outcome, before anybody acts on it; an event whose function returned is finished."""
-        # In passes over all of them: that costs a quarter of what one step for each does.
+        """Count attempts that have an outcome, before anything else; an event whose function returned is finished."""
+        # In passes over all attempts, which take a quarter of the time of one step per attempt.
         done = [call for call in calls if call.outcome is _DONE]
         self._finished["done"] += len(done)
         self._tries.add_all(self._count("done", done))
@@ -121,13 +121,13 @@ class SubscriberMetrics:
                 self._count(outcome, some)
 
     def _count(self, outcome: Attempted, calls: Sequence[Attempt]) -> list[int]:
-        """Counts attempts; returns which attempt of its event each was."""
+        """Count attempts, and return the number of each within its event."""
         ahead_ms = self._clock.now_ms() - self._clock.monotonic_ms()
         self._attempts[outcome] += len(calls)
         self._seconds[outcome].add_all([call.ended_ms - call.begun_ms for call in calls])
         attempts = [call.whose.attempts for call in calls]
         if self._has_failures or max(attempts, default=0) > 1:
-            # During an outage the attempts of an event all have the same number.
+            # During an outage, all attempts of an event have the same number.
             calls = [call for call in calls if call.whose.attempts <= 1 and not call.whose.first_failed_ms]
         self._has_failures = self._has_failures or outcome != "done"
         first = [ahead_ms + call.begun_ms - call.whose.record.timestamp for call in calls]
@@ -136,18 +136,18 @@ class SubscriberMetrics:
         return attempts
 
     def lost(self, outcome: Literal["interrupted", "crash"]) -> None:
-        """Counts an attempt whose process died, as a claim finds it."""
+        """Count an attempt whose process died, which a claim has found."""
         self._attempts[outcome] += 1
 
     def finished(self, work: InFlightEvent, result: Finished) -> None:
-        """Counts an event that is finished; one that was done is counted by :meth:`ended`, one with a letter by :meth:`kept`."""
+        """Count a finished event; :meth:`ended` counts successes, and :meth:`kept` counts dead letters."""
         self._finished[result] += 1
-        # The attempt of a duplicate has not begun.
+        # The attempt of a duplicate has not started.
         if work.attempts and result != "duplicate":
             self._tries.add_all([work.attempts])
 
     def kept(self, letters: Sequence[tuple[InFlightEvent, str]]) -> None:
-        """Counts dead letters that the broker has; each has finished its event, but for one of an attempt that ended late."""
+        """Count acknowledged dead letters; each has finished its event, except for that of an attempt that succeeded late."""
         for work, reason in letters:
             self._letters[reason] += 1
             self._untold[reason] += 1
@@ -155,20 +155,20 @@ class SubscriberMetrics:
                 self.finished(work, "dead-letter")
 
     def overtaken(self, offsets: int) -> None:
-        """Counts what retention has removed before it was finished; some of it may have been no events."""
+        """Count offsets that retention has removed before they were finished; some of them may not have been events."""
         self._finished["lost"] += offsets
 
     def resynced(self, cause: str) -> None:
-        """Counts a partition that is claimed again."""
+        """Count a partition that is claimed again."""
         self._resyncs_by.labels(self._name, cause).inc()
 
     def letters_since(self) -> Counter[str]:
-        """Reason → dead letters since this was asked last."""
+        """Return the number of dead letters since the last call, by reason."""
         told, self._untold = self._untold, Counter()
         return told
 
     def tell(self) -> None:
-        """Hands everything to the metrics."""
+        """Pass all counts to the metrics."""
         for outcome, attempts in self._attempts.items():
             self._attempts_by[outcome].inc(attempts)
         for result, events in self._finished.items():

@@ -1,4 +1,4 @@
-"""Slots for functions that are not ``async``: threads of their subscriber alone."""
+"""Executor slots for functions that are not ``async``: threads that one subscriber alone uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ThreadExecutor(Executor):
     """Slots that are threads. A function in a thread cannot be stopped: an overdue one holds its slot until it returns."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
-        """Takes what every runner takes."""
+        """Take the arguments of :class:`.Executor`."""
         super().__init__(*given, **options)
         self._held: dict[int, Attempt] = {}
         self._queue: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
@@ -36,7 +36,7 @@ class ThreadExecutor(Executor):
         """Queue attempts for the next free thread."""
         for call in calls:
             if call.is_dropped:
-                # Taken back while its begin was being noted.
+                # Cancelled while its start was being recorded.
                 self._end(call, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
                 continue
             self._queued[call] = None
@@ -69,7 +69,7 @@ class ThreadExecutor(Executor):
         self._sweeping = self._home.call_later(SWEEP_SECONDS, self._sweep)
 
     def _is_next(self, call: Attempt) -> bool:
-        """Whether what becomes of a call that has not begun is the caller's to say: the first one who asks."""
+        """Whether the caller decides about an attempt that has not started: the first one that asks does."""
         return self._queued.pop(call, self) is not self
 
     def _give_up(self, call: Attempt, outcome: AttemptOutcome) -> None:
@@ -98,16 +98,16 @@ class ThreadExecutor(Executor):
 
 
 def stack_of(slot: int) -> str:
-    """Where a thread stands."""
+    """Return the stack of a thread."""
     frame = sys._current_frames().get(slot)
     return "" if frame is None else "".join(traceback.format_stack(frame))
 
 
 def call_inline(function: Callable[[Any], Any], event: Any) -> None:
-    """Calls a function that is not ``async``.
+    """Call a function that is not ``async``.
 
     Raises:
-        TypeError: It returned what nobody awaits.
+        TypeError: It returned an awaitable, which nobody would await.
     """
     returned = function(event)
     if not inspect.isawaitable(returned):

@@ -1,6 +1,7 @@
-"""The agent of one subscriber: its member of a consumer group, and the processors of its partitions.
+"""The agent of one subscriber: its consumer, and the processors of its partitions.
 
-The group is ``<app_id>.<name>``. A rebalance of it, a client that fails or a function that hangs delays nobody else.
+The consumer group is ``<app_id>.<name>``. A rebalance of it, a client that fails or a function that hangs delays no other
+subscriber.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from streams_app.subscribers.state.token_bucket import pace_of
 logger = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 5.0
-"""A rebalance waits so long for what runs and can be run again; else as long as it may run."""
+"""How long a rebalance waits for attempts that may run again; for others it waits until their time-out."""
 
 GUARANTEES: Final[dict[Idempotent, Callable[[SubscriberPartition], Guarantee]]] = {
     "yes": AtLeastOnceGuarantee,
@@ -67,13 +68,13 @@ MakeRunner: TypeAlias = Callable[[OnEnded], Executor]
 
 
 def release_seconds(subscriber: Subscriber[Any, Any, Any]) -> float:
-    """So long a rebalance waits at most: for what runs, for what is cancelled, for the last marks and the last commit."""
+    """Return the maximum time of a release: for running and cancelled attempts, the last writes and the last commit."""
     running_seconds = AGAIN_SECONDS if subscriber.idempotent == "yes" else subscriber.timeout.total_seconds()
     return running_seconds + LEAVE_SECONDS + LAST_COMMIT_SECONDS
 
 
 def stop_seconds(settings: Settings) -> float:
-    """So long the end of a worker waits at most, for the same: what runs has its grace."""
+    """Return the maximum time of a shutdown, which is the same but for the grace period of running attempts."""
     return settings.worker.grace_seconds + LEAVE_SECONDS + LAST_COMMIT_SECONDS
 
 
@@ -81,32 +82,32 @@ class SubscriberProcessors(Processors):
     """Makes the processors of the partitions of one subscriber."""
 
     def __init__(self, topics: Collection[str], around: SubscriberContext) -> None:
-        """Reads the topic of the event, and that of what was put back."""
+        """Take the topics of the events and of replayed events."""
         self._topics = topics
         self._context = around
 
     @property
     def topics(self) -> Collection[str]:
-        """Those that are read."""
+        """Topics that are read."""
         return self._topics
 
     def is_paused(self, topic: str) -> bool:
-        """A reader that is paused goes on when events are finished, and how long that takes is the function's affair."""
+        """Whether the reader is paused until events are finished, which takes as long as the function takes."""
         return self._context.dispatcher.is_full()
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, SubscriberProcessor]:
-        """One processor for each partition, by the name of the subscriber."""
+        """Make the processor of a partition, by the name of the subscriber."""
         guarantee = GUARANTEES[self._context.subscriber.idempotent]
         return {self._context.subscriber.name: SubscriberProcessor(tp, self._context, guarantee)}
 
 
 class Serving(NamedTuple):
-    """What calls one subscriber in one process.
+    """What runs one subscriber in one process.
 
     Attributes:
-        dispatcher: Has the slots.
-        figures: Counts.
-        ownership: Claims partitions for the host.
+        dispatcher: Owns the executor slots.
+        figures: Metrics of the subscriber.
+        ownership: Claims partitions for the consumer.
     """
 
     dispatcher: Dispatcher
@@ -131,25 +132,25 @@ def serving(
     again: str = "",
     metrics: Metrics | None = None,
 ) -> Serving:
-    """Puts together what calls one subscriber, whatever its host, its store and its slots are.
+    """Assemble what runs one subscriber, whatever its consumer, its store and its slots are.
 
     Args:
-        settings: Of the application.
-        subscriber: As it is declared.
-        host: The member of its consumer group.
-        topic: Where its events are.
-        dead_letters: Where its dead letters go.
-        decode: Makes events of records.
-        scripts: Those of the application's Redis.
+        settings: Settings of the application.
+        subscriber: The subscriber.
+        host: Its member of the consumer group.
+        topic: The topic of its events.
+        dead_letters: Its dead-letter topic.
+        decode: Decodes records.
+        scripts: Scripts of the application's Redis.
         producer: Sends dead letters.
-        clock: Of the worker.
-        runner: Makes the slots; called with what is to be told of calls that ended.
-        on_fatal: Called with an error after which the member cannot go on.
-        trials: Of all subscribers of the process.
-        again: The topic of what was put back; "": there is none.
-        metrics: Where it counts; None: nobody reads them.
+        clock: Clock of the worker.
+        runner: Makes the executor, given the function to call with attempts that have ended.
+        on_fatal: Called with an error after which the consumer cannot continue.
+        trials: Crash isolation of all subscribers of the process.
+        again: Topic of replayed events; "": there is none.
+        metrics: Metrics of the worker; None: they are not exported.
     """
-    # One that is compared with Redis, where somebody compares it: ids are kept by the hour, and waits by the wall clock.
+    # Event ids are stored by the hour, and delays by the wall clock, so the clock has to be trustworthy.
     trusted = clock if isinstance(clock, TrustedClock) else TrustedClock(clock)
     remember_ms = 0 if subscriber.idempotent == "yes" else subscriber.remember_ms
     refuser = Refuser("subscriber", subscriber.name, settings.app_id, dead_letters)
@@ -175,7 +176,7 @@ def serving(
     topics = [topic, again] if again else [topic]
     surroundings = OwnershipConfig(
         trusted,
-        Status(),  # a worker one of whose subscribers waits is ready: the others go on
+        Status(),  # not that of the worker, which stays ready while one subscriber waits, because the others go on
         on_fatal=on_fatal,
         on_resync=lambda name, cause: figures.resynced(cause),
         on_went_back=metrics.went_back,
@@ -183,25 +184,25 @@ def serving(
         tick_seconds=settings.worker.tick_ms / 1000,
         release_seconds=release_seconds(subscriber),
         again_seconds=release_seconds(subscriber) - LAST_COMMIT_SECONDS,
-        # What is begun is in its commits alone: none may be overwritten by an older one.
+        # Begun events are in its commits alone, which an older commit must never overwrite.
         on_doubt=on_fatal if subscriber.idempotent == "no" else None,
     )
     return Serving(dispatcher, figures, Ownership(host, SubscriberProcessors(topics, around), surroundings))
 
 
 def remark_with(fault: str | None, name: str, text: str | None) -> str | None:
-    """What people want to know of a subscriber, with why its member cannot work."""
+    """Combine what keeps the consumer from working with a remark about the subscriber."""
     waits = None if fault is None else f"subscriber {name} waits: {fault}"
     return "; ".join(filter(None, [waits, text])) or None
 
 
 class SubscriberAgent:
-    """Calls one subscriber; several workers share the partitions.
+    """Runs one subscriber; several workers share its partitions.
 
     Attributes:
-        ownership: Of its partitions.
-        figures: What it counts.
-        gauges: How it stands.
+        ownership: Ownership of its partitions.
+        figures: Its metrics.
+        gauges: Its gauges and status.
     """
 
     def __init__(
@@ -223,24 +224,24 @@ class SubscriberAgent:
         loop_watch: LoopMonitor | None = None,
         again: str = "",
     ) -> None:
-        """Connects nothing yet; made on the loop of the worker.
+        """Assemble the subscriber; called on the event loop of the worker. Connections are made by :meth:`run`.
 
         Args:
-            settings: Of the application.
-            subscriber: As it is declared.
-            topic: Where its events are.
-            dead_letters: Where its dead letters go.
-            decode: Makes events of records; code of users that decodes is left to the call.
+            settings: Settings of the application.
+            subscriber: The subscriber.
+            topic: The topic of its events.
+            dead_letters: Its dead-letter topic.
+            decode: Decodes records; decoding by code of users is left to the call.
             redis: The application's Redis.
             producer: Sends dead letters.
-            clock: Of the worker.
-            users: Runs functions that are ``async``.
-            metrics: Where it counts.
-            status: Where it tells which readers are paused.
-            on_fatal: Ends the process: what hangs in threads can be ended with it alone.
-            trials: Of all subscribers of the process.
-            loop_watch: Watches the loop of functions that are ``async``; None: nobody does.
-            again: The topic of what was put back; "": there is none.
+            clock: Clock of the worker.
+            users: Event loop of ``async`` functions.
+            metrics: Metrics of the worker.
+            status: Receives remarks about paused readers.
+            on_fatal: Ends the process, which alone ends hanging threads.
+            trials: Crash isolation of all subscribers of the process.
+            loop_watch: Monitors the event loop of ``async`` functions; None: nothing does.
+            again: Topic of replayed events; "": there is none.
         """
 
         def runner(on_ended: OnEnded) -> Executor:
@@ -285,7 +286,7 @@ class SubscriberAgent:
         )  # fmt: skip
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Calls the function until told to stop, then commits and leaves the group; raises nothing.
+        """Run the subscriber until ``stop`` is set, then commit and leave the group; raises nothing.
 
         Args:
             stop: Set by the application.

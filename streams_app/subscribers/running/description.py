@@ -1,4 +1,4 @@
-"""The subscribers of an application in its AsyncAPI document (pure)."""
+"""The subscribers of an application in its AsyncAPI document and on the page of a worker (pure)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from streams_app.subscribers.execution.status import SubscriberStatus
 
 
 def asyncapi_of(app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subscription]) -> dict[str, Any]:
-    """The AsyncAPI document of an application.
+    """Make the AsyncAPI document of an application.
 
     Args:
         app_id: The application.
-        catalogue: What it declares.
-        subscriptions: Its subscribers, with what the settings say of them.
+        catalogue: Its catalogue.
+        subscriptions: Its subscribers.
     """
     records = {
         one.subscriber.source.fold: FoldRecords(one.subscriber.source.fold, one.topic, one.subscriber.source.payload)
@@ -31,11 +31,11 @@ def asyncapi_of(app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subsc
 
 
 def standing(now: SubscriberStatus, finished: Mapping[str, int]) -> dict[str, Any]:
-    """How a subscriber stands in one worker.
+    """Describe the status of a subscriber in one worker.
 
     Args:
-        now: What was seen last.
-        finished: Result → events finished since the worker started.
+        now: The last status.
+        finished: Result → number of events finished since the worker started.
     """
     return {
         "waiting": now.waiting,
@@ -52,13 +52,13 @@ def standing(now: SubscriberStatus, finished: Mapping[str, int]) -> dict[str, An
 def events_page(
     app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subscription], here: Mapping[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """What a worker shows of its catalogue.
+    """Describe the catalogue, and the subscribers that run in this worker.
 
     Args:
         app_id: The application.
-        catalogue: What it declares.
-        subscriptions: Its subscribers, with what the settings say of them.
-        here: Subscriber → how it stands, see :func:`standing`; those that do not run here are left out.
+        catalogue: Its catalogue.
+        subscriptions: Its subscribers.
+        here: Subscriber → its status, see :func:`standing`; those that do not run here are left out.
     """
     return {
         "app_id": app_id,

@@ -1,4 +1,4 @@
-"""What the functions of a process share: the lifespan of the catalogue and a publisher."""
+"""The lifespan of the catalogue, and a publisher, which all functions of a process share."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ logger = logging.getLogger(__name__)
 
 
 class LifespanHost:
-    """What functions share, entered and left by one task on their own loop: a context manager may insist on that."""
+    """Enters and exits the lifespan in one task on the event loop of the functions, as some context managers require."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan | None, events: Events) -> None:
-        """Opens nothing yet.
+        """Prepare to enter.
 
         Args:
-            loop: Where functions that are ``async`` run.
-            lifespan: Of the catalogue.
-            events: Publishes what functions want published.
+            loop: The event loop of ``async`` functions.
+            lifespan: The lifespan of the catalogue.
+            events: Publishes events of the functions.
         """
         self._loop = loop
         self._lifespan = lifespan
@@ -40,9 +40,9 @@ class LifespanHost:
         await asyncio.wrap_future(self._living)
 
     async def enter_unless(self, stop: asyncio.Event) -> bool:
-        """Enters, which may take as long as a database is away; returns False where it was told to stop meanwhile.
+        """Enter the lifespan, which may take as long as a database is unavailable; return False if ``stop`` was set meanwhile.
 
-        What is cancelled by that is not waited for: it may block its loop.
+        The cancelled lifespan is not waited for, because it may block its event loop.
         """
         entering, stopping = asyncio.ensure_future(self.__aenter__()), asyncio.ensure_future(stop.wait())
         try:
@@ -64,7 +64,7 @@ class LifespanHost:
                     await stack.enter_async_context(self._lifespan())
                 await stack.enter_async_context(self._events)
                 if not self._opened.set_running_or_notify_cancel():
-                    return  # told to stop, while it blocked its loop: what was entered is left
+                    return  # stopped while it blocked its event loop: the stack exits what was entered
                 self._opened.set_result(None)
                 await self._ended.wait()
         except BaseException as raised:
@@ -78,11 +78,11 @@ class LifespanHost:
 
 
 def _told(raised: BaseException, when: str) -> BaseException:
-    """Logs what a lifespan has raised; returns what the worker is to raise for it."""
+    """Log an error of a lifespan; return the error that the worker raises."""
     if isinstance(raised, asyncio.CancelledError):
         return raised
     logger.error("the lifespan of the catalogue has failed at its %s error=%s", when, text_of(raised))
     if isinstance(raised, SystemExit | KeyboardInterrupt):
-        # On the loop of the worker it would end the process with an exit code of its own, and nothing would be closed.
+        # On the event loop of the worker it would end the process with its own exit code, and nothing would be closed.
         return InternalError(f"the lifespan of the catalogue has raised {text_of(raised)}")
     return raised

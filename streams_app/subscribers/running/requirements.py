@@ -1,4 +1,4 @@
-"""What a worker must find in Kafka before it starts: its topics, and the rights on what it reads and writes."""
+"""What a worker requires of Kafka: its topics, and the rights on topics and consumer groups."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from streams_app.subscribers.declaration.subscription import Subscription, subsc
 
 
 async def require_topics(settings: Settings) -> None:
-    """Refuses to start a worker any of whose topics or rights is missing, of folds, read stores, subscribers or live views.
+    """Refuse to start if a topic or a right is missing, of folds, read stores, subscribers or live views.
 
     Raises:
-        ConfigurationError: Topics or rights are missing, all of which it names with the command that creates or grants them; or the
-            marks of the folds do not fit into a commit; or the catalogue has a fault.
-        TryAgainError: The broker cannot be reached.
+        ConfigurationError: Topics or rights are missing, with the commands that create or grant them; or the offsets of the folds
+            do not fit into a commit; or the catalogue has a fault.
+        TryAgainError: The broker does not answer.
     """
     if too_many := faults_of(settings.folds):
         raise ConfigurationError(too_many)
@@ -32,10 +32,12 @@ async def require_topics(settings: Settings) -> None:
 
 
 async def require_rights(settings: Settings, needed: Sequence[Needed]) -> None:
-    """Refuses to start where a right is missing: no waiting grants it. A broker that is away is left to whoever asks it next.
+    """Refuse to start if a right is missing, because waiting does not grant it.
+
+    A broker that does not answer is left to the next request.
 
     Raises:
-        ConfigurationError: Each right that is missing, with the command that grants it; or the broker does not let us in.
+        ConfigurationError: With each missing right and the command that grants it; or the broker denies access.
     """
     try:
         async with admin_client(settings.kafka) as client:
@@ -47,10 +49,10 @@ async def require_rights(settings: Settings, needed: Sequence[Needed]) -> None:
 
 
 def declared_topics(settings: Settings) -> list[Topic]:
-    """Topics of events, of dead letters and of what was put back; none without a catalogue.
+    """Return the topics of events, of dead letters and of replayed events; none without a catalogue.
 
     Raises:
-        ConfigurationError: The catalogue cannot be imported, or does not fit the settings.
+        ConfigurationError: The catalogue cannot be imported, or contradicts the settings.
     """
     if settings.events.catalogue is None:
         return []
@@ -68,10 +70,10 @@ def declared_topics(settings: Settings) -> list[Topic]:
 
 
 def enabled_of(settings: Settings) -> list[Subscription]:
-    """The subscribers that are enabled; none without a catalogue.
+    """Return the enabled subscribers; none without a catalogue.
 
     Raises:
-        ConfigurationError: The catalogue cannot be imported, or does not fit the settings.
+        ConfigurationError: The catalogue cannot be imported, or contradicts the settings.
     """
     if settings.events.catalogue is None:
         return []
@@ -79,10 +81,10 @@ def enabled_of(settings: Settings) -> list[Subscription]:
 
 
 def needed_rights(settings: Settings) -> list[Needed]:
-    """What a worker that runs everything needs; it also looks whether each topic is there.
+    """Return the rights of a worker that runs everything, including the right to describe each topic.
 
     Raises:
-        ConfigurationError: The catalogue cannot be imported, or does not fit the settings.
+        ConfigurationError: The catalogue cannot be imported, or contradicts the settings.
     """
     found = [
         *of_folds(settings.app_id, settings.folds),
@@ -100,7 +102,7 @@ def needed_apart(
     views: Sequence[LiveView],
     journals: Sequence[JournalSettings] = (),
 ) -> Iterator[Needed]:
-    """What read stores, subscribers, live views and journals need."""
+    """Yield the rights that read stores, subscribers, live views and journals need."""
     app_id = settings.app_id
     for store in stores:
         what = f"read store {store.name}"
@@ -126,7 +128,7 @@ def needed_apart(
 
 
 def of_folds(app_id: str, folds: Sequence[Fold]) -> Iterator[Needed]:
-    """What folds need, whose consumer group is called as the application."""
+    """Yield the rights that folds need, whose consumer group is named like the application."""
     for fold in folds:
         what = f"fold {fold.name}"
         yield Needed(Right.READ, TOPIC, fold.source, f"source of {what}")

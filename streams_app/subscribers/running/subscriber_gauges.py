@@ -1,4 +1,4 @@
-"""Looks at one subscriber once a second: its gauges, and what others are told of it."""
+"""Updates the gauges of one subscriber once a second, and the remarks of ``/health/ready``."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ LOOK_EVERY_SECONDS: Final = 1.0
 LETTERS_EVERY_LOOKS: Final = 60
 
 Places = Callable[[], Awaitable[Mapping[TP, tuple[int, int]]]]
-"""Partition that is assigned → where its group is, and the end of its log; raises anything where nobody can tell now."""
+"""Assigned partition → position of the consumer group, and end of the log; raises anything if that is unknown now."""
 
 
 class SubscriberGauges:
     """The gauges of one subscriber.
 
     Attributes:
-        present: What was seen last.
+        present: The last status.
     """
 
     def __init__(
@@ -50,19 +50,19 @@ class SubscriberGauges:
         waits_for_operator: Callable[[], bool] = lambda: False,
         idempotent: Idempotent = "yes",
     ) -> None:
-        """Has looked at nothing yet.
+        """Create the gauges.
 
         Args:
-            metrics: Of the worker.
-            name: Of the subscriber.
-            dispatcher: Of its partitions.
-            figures: Handed to the metrics at each look.
-            places: Asked for the ends of the logs.
-            clock: Of the worker.
-            remark: Told which readers are paused, and of a suspension; None: there is neither.
-            lag_ms: For how long, at most, the function has blocked its loop lately.
-            waits_for_operator: Whether its member cannot go on until somebody has run a command.
-            idempotent: What it declares: one with ``"yes"`` goes on without room in Redis.
+            metrics: Metrics of the worker.
+            name: Name of the subscriber.
+            dispatcher: Dispatcher of its partitions.
+            figures: Passed to the metrics at each update.
+            places: Returns positions and ends of the logs.
+            clock: Clock of the worker.
+            remark: Called with what keeps the subscriber from running normally; None: nothing does.
+            lag_ms: Returns the longest time for which the function has blocked its event loop lately.
+            waits_for_operator: Whether its consumer cannot continue until somebody has run a command.
+            idempotent: Its ``idempotent``: one with ``"yes"`` continues without room in Redis.
         """
         self._idempotent = idempotent
         self._name = name
@@ -88,14 +88,14 @@ class SubscriberGauges:
         self._waits_for = {what: metrics.waiting_for.labels(name, what) for what in WAITS}
 
     async def forever(self) -> None:
-        """Looks again and again."""
+        """Update the gauges once a second."""
         told = ""
         try:
             for looks in count(1):
                 try:
                     await self.look_once()
                 except Exception as error:
-                    # Whatever it is: gauges that stand still in silence are worse than one line.
+                    # Any error: gauges that silently stop are worse than a line in the log.
                     if told != (told := text_of(error)):
                         logger.exception("gauges of a subscriber failed, looking again")
                 if looks % LETTERS_EVERY_LOOKS == 0:
@@ -106,7 +106,7 @@ class SubscriberGauges:
 
     def _tell_of_letters(self) -> None:
         reasons = self._figures.letters_since()
-        # The second letter of an event that has one.
+        # This is the second dead letter of its event.
         late = reasons.pop(FINISHED_LATE, 0)
         if reasons:
             told = ", ".join(f"{letters} {reason}" for reason, letters in reasons.most_common())
@@ -117,14 +117,14 @@ class SubscriberGauges:
             logger.warning("%s finished late in the last minute, after a dead letter subscriber=%s", events, self._name)
 
     async def look_once(self) -> None:
-        """Asks for the ends of the logs, and sets every gauge.
+        """Update every gauge.
 
-        While the broker does not answer what was read last counts, and ages rise.
+        While the broker does not answer, the last known ends of the logs count, and ages rise.
         """
         is_away = False
         try:
             self._known = await self._places()
-        except Exception as error:  # noqa: BLE001  # whatever it is: it is asked again, and the gauges go on
+        except Exception as error:  # noqa: BLE001  # any error: the next update asks again, and the gauges go on
             logger.debug("lag of a subscriber is not known now error=%s", text_of(error))
             is_away = bool(self._known)
         self._look(is_away=is_away)
@@ -144,9 +144,9 @@ class SubscriberGauges:
             running=self._dispatcher.running, hanging=self._dispatcher.runner.hanging,
             is_suspended=self._dispatcher.suspension.is_suspended, now_ms=now_ms,
         )  # fmt: skip
-        # A member that is made anew has no client to ask with: then the broker is not to blame.
+        # A consumer that is being recreated has no client to ask with: then the broker is not to blame.
         blamed = {"operator"} if self._waits_for_operator() else {"broker"} if is_away else set()
-        # No topic is to blame for a broker that does not answer.
+        # If the broker does not answer, the dead-letter topic is not to blame.
         waits_for = now.waits_for - {"dead-letters"} if is_away else now.waits_for
         self.present = now._replace(waits_for=waits_for | blamed)
         for name, gauge in self._gauges.items():

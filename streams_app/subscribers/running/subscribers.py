@@ -1,4 +1,4 @@
-"""All subscribers of a worker, with what their functions share: one event loop, the lifespan of the catalogue, a publisher."""
+"""All subscribers of a worker, with what their functions share: an event loop, the lifespan of the catalogue, a publisher."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from streams_app.subscribers.state.initial_offsets import unplaced
 logger = logging.getLogger(__name__)
 
 LOOP_SECONDS: Final = 2.0
-"""So long a function may block the loop of all functions when the worker ends."""
+"""How long the end of the worker waits for a function that blocks the event loop of all functions."""
 
 NOT_ENTERED: Final = "no subscriber is called before the lifespan of the catalogue has begun, and it has not yet"
 LATE_SECONDS: Final = 5.0
-"""A lifespan that takes longer to end is told in the log: the process ends itself without it in the end."""
+"""A lifespan that takes longer to end is reported in the log; in the end the process exits without it."""
 
 
 class Subscribers:
-    """The subscribers that a worker runs; each is a member of a consumer group of its own."""
+    """The subscribers that a worker runs, each with its own consumer group."""
 
     def __init__(
         self,
@@ -57,21 +57,21 @@ class Subscribers:
         watch: Callable[[str, Ownership], None],
         only: Collection[str] | None = None,
     ) -> None:
-        """Connects nothing yet.
+        """Import the catalogue and combine it with the settings.
 
         Args:
-            settings: Of the application; they name a catalogue.
+            settings: Settings of the application, which name a catalogue.
             redis: The application's Redis.
             producer: Sends dead letters.
-            clock: Of the worker.
-            metrics: Where subscribers and publications are counted.
-            status: Where they tell which readers are paused.
+            clock: Clock of the worker.
+            metrics: Metrics of the worker.
+            status: Receives remarks about paused readers.
             on_fatal: Ends the process.
-            watch: Called with the group and the ownership of each subscriber whose progress is to be watched.
-            only: Names of those that run; None: all that are enabled.
+            watch: Called with the name and the ownership of each subscriber whose progress is to be watched.
+            only: Names of the subscribers to run; None: all that are enabled.
 
         Raises:
-            ConfigurationError: The catalogue cannot be imported, or does not fit the settings.
+            ConfigurationError: The catalogue cannot be imported, or contradicts the settings.
         """
         self._catalogue: Catalogue = catalogue_of(settings)
         self._settings = settings
@@ -90,13 +90,13 @@ class Subscribers:
         self._subscriptions = [one for one in enabled if only is None or one.subscriber.name in only]
 
     async def require_topics(self) -> None:
-        """Refuses to start where a topic is missing, or where nobody knows what must not be begun again.
+        """Refuse to start if a topic is missing, or if nobody knows which events must not begin again.
 
-        A broker that makes a topic on demand gives it its own partition count.
+        Topics are not left to the broker, which would create them with its own number of partitions.
 
         Raises:
             ConfigurationError: Topics or commits are missing; all are named.
-            TryAgainError: The broker cannot be reached.
+            TryAgainError: The broker does not answer.
         """
         await require(self._settings.kafka, declared_topics(self._settings))
         unrepeatable = [one for one in self._subscriptions if one.subscriber.idempotent == "no"]
@@ -104,7 +104,7 @@ class Subscribers:
             raise ConfigurationError(faults)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Calls functions until told to stop, then commits and leaves the groups.
+        """Run the subscribers until ``stop`` is set, then commit and leave the groups.
 
         Args:
             stop: Set by the application.
@@ -137,13 +137,13 @@ class Subscribers:
         await asyncio.gather(*(agent.run(stop) for agent in self._agents.values()))
 
     def page(self) -> dict[str, Any]:
-        """What is declared, and how each subscriber stands in this worker; called from any thread."""
+        """Describe the catalogue and the status of each subscriber in this worker; called from any thread."""
         agents = self._agents
         here = {name: standing(agent.gauges.present, agent.figures.done) for name, agent in agents.items()}
         return events_page(self._settings.app_id, self._catalogue, self._declared, here)
 
     def asyncapi(self) -> dict[str, Any]:
-        """The AsyncAPI document; called from any thread."""
+        """Make the AsyncAPI document; called from any thread."""
         return asyncapi_of(self._settings.app_id, self._catalogue, self._declared)
 
     def _agent(self, one: Subscription, users: UserLoop, watch: LoopMonitor) -> SubscriberAgent:

@@ -1,7 +1,8 @@
-"""Where a subscriber begins, committed by a command in the name of nobody: by ``topics create`` and ``reset``.
+"""Initial offsets of a subscriber, which the commands ``topics create`` and ``reset`` commit while no worker runs.
 
-A worker never chooses where a subscriber with ``idempotent = "no"`` begins: a commit that is gone would be taken for one that never
-was, and everything would run again. So that commit is made once, before its dead-letter topic, which says that it was made.
+A worker never chooses where a subscriber with ``idempotent = "no"`` begins: it could not tell a lost commit from one that never
+existed, and would run everything again. Its first commit is made once, before its dead-letter topic is created, so the existence
+of that topic shows that there was a commit.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ from streams_app.subscribers.state.offset_metadata import Note, encoded
 from streams_app.subscribers.state.offset_tracker import NOTHING
 
 At: TypeAlias = Literal["earliest", "latest"] | int
-"""Where to begin: with the first record that is there, after the last one, or at a moment, in ms since 1970."""
+"""Where to begin: at the first record, after the last one, or at a time in ms since 1970."""
 
 NO_METADATA: Final = "the broker keeps no metadata with commits, as the embedded one: idempotent = 'no' cannot be promised there"
 
 
 def mark_at(subscriber: str, offset: int, topic_id: str) -> Committed:
-    """The commit of a subscriber that has finished what is below an offset, and nothing from there on (pure).
+    """Return the commit of a subscriber that has finished all offsets below one, and nothing else.
 
     Args:
-        subscriber: Its name.
-        offset: Where it goes on.
-        topic_id: Id of the topic, "" where the broker gives none.
+        subscriber: Name of the subscriber.
+        offset: Where it continues.
+        topic_id: Id of the topic; "" if the broker provides none.
     """
     return commit_of({subscriber: OffsetAndMetadata(offset, encoded(offset, Note(topic_id, NOTHING)))})
 
 
 def how_to_place(subscriber: str) -> str:
-    """What to do where its group has no commit that says what was begun."""
+    """Tell an operator what to do if a consumer group has no commit that says what was begun."""
     return (
         "streams-app topics create where it is new or its topic has new partitions, else streams-app reset --subscriber "
         f"{subscriber} --at ...; while no worker runs it"
@@ -50,10 +51,10 @@ def how_to_place(subscriber: str) -> str:
 
 
 async def unplaced(settings: Settings, subscriptions: Iterable[Subscription]) -> list[str]:
-    """Why a worker refuses to run subscribers that must not be called twice: nobody knows what they have begun.
+    """Find subscribers that a worker must not run, because nobody knows which events they have begun.
 
     Returns:
-        A sentence for each of them; none for those whose commits say so.
+        One sentence for each of them.
 
     Raises:
         TryAgainError: Kafka does not answer.
@@ -75,13 +76,13 @@ async def unplaced(settings: Settings, subscriptions: Iterable[Subscription]) ->
 
 
 def were_added(missing: Iterable[TP], held: Iterable[TP]) -> bool:
-    """Whether partitions can be new: in each of their topics all that are committed have lower numbers, and there are some (pure).
+    """Whether partitions can be new: all committed partitions of their topics have lower numbers, and there are some.
 
-    Kafka loses the commits of a topic, or of a group, together, and not those of its last partitions alone.
+    Kafka loses the commits of a whole topic or consumer group, never those of its last partitions alone.
 
     Args:
         missing: Partitions without a commit.
-        held: Those with one.
+        held: Partitions with a commit.
     """
     last: dict[str, int] = {}
     for topic, number in held:
@@ -90,14 +91,13 @@ def were_added(missing: Iterable[TP], held: Iterable[TP]) -> bool:
 
 
 async def places(settings: Settings, one: Subscription, at: At, again: At = "latest") -> dict[TP, Committed]:
-    """What is to be committed for a subscriber, so that it begins somewhere else.
+    """Determine the commits by which a subscriber begins somewhere else.
 
     Args:
-        settings: Of the application.
+        settings: Settings of the application.
         one: The subscriber.
         at: Where it begins.
-        again: The same of what was put back. It is left behind where nothing else is said: the topic of the event has the same
-            events.
+        again: The same for replayed events, which are skipped by default: the topic of the event contains the same events.
 
     Raises:
         ConfigurationError: A topic does not exist.
@@ -119,22 +119,22 @@ async def places(settings: Settings, one: Subscription, at: At, again: At = "lat
 
 
 async def committed(settings: Settings, one: Subscription, tps: Iterable[TP]) -> dict[TP, Committed]:
-    """What a subscriber's group has committed; partitions without a commit are left out.
+    """Read the commits of a subscriber's consumer group; partitions without a commit are left out.
 
     Raises:
-        TryAgainError: Kafka does not answer, or does not tell it.
-        ConfigurationError: It does not allow us to ask.
+        TryAgainError: Kafka does not answer.
+        ConfigurationError: Kafka denies access.
     """
     async with in_group(settings.kafka, one.group) as consumer:
         return await held_in(settings.kafka, consumer, one.group, tps)
 
 
 async def place(settings: Settings, one: Subscription, offsets: Mapping[TP, Committed]) -> None:
-    """Commits, and looks whether the broker has kept what was committed.
+    """Commit offsets, and check that the broker has stored their metadata.
 
     Raises:
-        ConfigurationError: A worker that runs it is there; or the broker keeps no metadata with commits, and the subscriber must
-            not be called twice: then the offsets are committed all the same.
+        ConfigurationError: A worker runs the subscriber; or the broker stores no metadata, although the subscriber must not run
+            events twice. In the second case the offsets are committed nevertheless.
         TryAgainError: Kafka does not answer.
     """
     async with in_group(settings.kafka, one.group) as consumer:
@@ -145,13 +145,13 @@ async def place(settings: Settings, one: Subscription, offsets: Mapping[TP, Comm
 
 
 async def place_new(settings: Settings, one: Subscription) -> int:
-    """Places a subscriber that is new by its ``start``, in the partitions for which nothing is committed.
+    """Commit the initial offsets of a subscriber as ``start`` says, in all partitions without a commit.
 
     Returns:
-        In how many partitions.
+        Number of those partitions.
 
     Raises:
-        ConfigurationError, TryAgainError: As :func:`place`.
+        ConfigurationError, TryAgainError: As for :func:`place`.
     """
     wanted = await places(settings, one, one.subscriber.start)
     held = await committed(settings, one, wanted)

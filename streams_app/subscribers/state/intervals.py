@@ -1,4 +1,4 @@
-"""Runs of offsets, and a set of offsets that is kept as runs (pure)."""
+"""Intervals of offsets, and a set of offsets that is stored as intervals (pure)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 
 class Interval(NamedTuple):
-    """Offsets from ``begin`` on, without ``end``."""
+    """The offsets from ``begin`` to ``end``, which is excluded."""
 
     begin: int
     end: int
 
 
 def merged(runs: Iterable[Interval]) -> list[Interval]:
-    """The same offsets as runs that ascend and do not touch each other."""
+    """Merge intervals into ascending ones that do not touch each other."""
     found: list[Interval] = []
     for run in sorted(runs):
         if found and run.begin <= found[-1].end:
@@ -26,10 +26,10 @@ def merged(runs: Iterable[Interval]) -> list[Interval]:
 
 
 class IntervalSet:
-    """A set of offsets. Its memory grows with the holes in it, not with the offsets: a set of millions may be one run."""
+    """A set of offsets. Its memory grows with the number of gaps: millions of consecutive offsets are one interval."""
 
     def __init__(self, runs: Iterable[Interval] = ()) -> None:
-        """Begins with runs that ascend and do not touch each other."""
+        """Start with ascending intervals that do not touch each other."""
         self._begins: list[int] = []
         self._ends: list[int] = []
         for run in runs:
@@ -41,11 +41,11 @@ class IntervalSet:
         return at > 0 and offset < self._ends[at - 1]
 
     def reaches(self, offset: int) -> bool:
-        """Whether anything from an offset on is in the set."""
+        """Whether the set contains an offset that is not lower than this one."""
         return bool(self._ends) and self._ends[-1] > offset
 
     def add(self, offset: int) -> None:
-        """Adds an offset that is not in the set."""
+        """Add an offset that is not in the set."""
         at = bisect_right(self._begins, offset)
         follows = at > 0 and self._ends[at - 1] == offset
         leads = at < len(self._begins) and self._begins[at] == offset + 1
@@ -61,7 +61,7 @@ class IntervalSet:
             self._ends.insert(at, offset + 1)
 
     def drop_below(self, offset: int) -> None:
-        """Forgets what is below an offset."""
+        """Remove all offsets below this one."""
         gone = bisect_right(self._ends, offset)
         del self._begins[:gone]
         del self._ends[:gone]
@@ -69,10 +69,10 @@ class IntervalSet:
             self._begins[0] = offset
 
     def after(self, offset: int) -> int:
-        """The end of the run that holds an offset; the offset itself where none does."""
+        """Return the end of the interval that contains an offset; the offset itself if it is not in the set."""
         at = bisect_right(self._begins, offset)
         return max(offset, self._ends[at - 1]) if at else offset
 
     def all(self) -> tuple[Interval, ...]:
-        """The runs, ascending."""
+        """Return the intervals, ascending."""
         return tuple(map(Interval, self._begins, self._ends))

@@ -1,29 +1,29 @@
-"""Every Redis key of subscribers, in one table.
+"""All Redis keys of subscribers.
 
 =========================================  ======  =======================================================================
 key (after ``{app/sub/topic/part}:v1:``)   type    holds
 =========================================  ======  =======================================================================
-``meta``                                   hash    token, fence (the low watermark as it was told last), note of what is finished
-                                                   above it, number of begins and of requests that learned ids,
-                                                   number of the last request that said so
-``open``                                   hash    offset of an event that was begun or waits → attempts, deaths, due; at -1
-                                                   that a claim of a subscriber with ``"yes"`` has not let go
+``meta``                                   hash    token, fence (the low watermark as last written), note (what is finished
+                                                   above the fence), number (of begins, and of requests with event ids),
+                                                   told (number of the last request that wrote outcomes)
+``open``                                   hash    offset of an event that is begun or waits → attempts, deaths, due; at -1
+                                                   the claim of a subscriber with ``"yes"`` that was not released
 ``known:<hour>``                           hash    identity (digest of the source, event id) → first offset, of events that began
                                                    in that hour
-``ids:<hour>``                             hash    event id → first offset, as earlier versions wrote it: it is only read
+``ids:<hour>``                             hash    event id → first offset, written by earlier versions, only read now
 =========================================  ======  =======================================================================
 
 =========================================  ======  =======================================================================
 key (after ``{app/sub}:v1:``)              type    holds
 =========================================  ======  =======================================================================
-``rate``                                   hash    empty (when the bucket of leases would have been empty, in us), token of
-                                                   each worker that leases → when it last did, in us
+``rate``                                   hash    empty (when the token bucket would have been empty, in us), token of each
+                                                   worker that takes leases → its last request, in us
 =========================================  ======  =======================================================================
 
-Owner of ``rate``: all workers of the subscriber together. It is gone when none has asked for some seconds and the bucket is full.
-Owner of all others: the worker whose token is in ``meta``. Lifetime: ``meta`` as long as the subscriber is deployed; an entry of
-``open`` until its event is finished; ``known:`` and ``ids:`` until they are no longer to be remembered. Nothing is here that is not
-in Kafka, too, or allowed to be lost. Names of subscribers and folds are shared, so that no tag is that of a fold.
+Owner of ``rate``: all workers of the subscriber. It expires when the bucket is full and no worker has asked for some seconds.
+Owner of all others: the worker whose token is in ``meta``. Lifetime: ``meta`` while the subscriber is deployed; an entry of
+``open`` until its event is finished; ``known:`` and ``ids:`` while ids are remembered. Nothing here is lost with Redis that is not
+in Kafka, too, or may be lost. Subscribers and folds have different names, so they never share a hash tag.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ HOUR_MS: Final = 3_600_000
 
 
 class SubscriberKeys:
-    """The keys of one subscriber and partition, in the order in which scripts take them.
+    """The keys of one subscriber and partition, in the order in which scripts expect them.
 
     Attributes:
-        subscriber: Its name.
+        subscriber: Name of the subscriber.
         source: The partition.
     """
 
     def __init__(self, app_id: str, subscriber: str, topic: str, partition: int) -> None:
-        """Takes names that were validated: none can hold a brace or a slash."""
+        """Make the keys from validated names, which contain neither braces nor slashes."""
         self.subscriber, self.source = subscriber, TP(topic, partition)
         self._base = f"{{{app_id}/{subscriber}/{topic}/{partition}}}:{STATE_VERSION}"
         self.marks = [f"{self._base}:meta", f"{self._base}:open"]
 
     def ids(self, now_ms: int, remember_ms: int) -> list[str]:
-        """The keys in which an event may be known that is to be remembered for so long, that of the hour which is now first.
+        """Return the keys that may contain an event id, that of the current hour first.
 
-        The second half of them are those of earlier versions, which kept ids without their source.
+        The second half of them are the keys of earlier versions, which stored ids without their source.
 
         Args:
             now_ms: Wall clock.
-            remember_ms: 0: no ids are kept.
+            remember_ms: How long ids are remembered; 0: no ids are stored.
         """
         if not remember_ms:
             return []
@@ -66,10 +66,10 @@ class SubscriberKeys:
 
 
 def rate_key(app_id: str, subscriber: str) -> str:
-    """The key of what all workers of a subscriber lease from."""
+    """Return the key of the token bucket that all workers of a subscriber share."""
     return f"{{{app_id}/{subscriber}}}:{STATE_VERSION}:rate"
 
 
 def scan_pattern(app_id: str, subscriber: str) -> str:
-    """``SCAN`` pattern of every key of its partitions, whatever the topic and the version of the state."""
+    """Return the ``SCAN`` pattern of all keys of a subscriber's partitions, whatever the topic and the version of the state."""
     return f"{{{app_id}/{subscriber}/*"

@@ -1,9 +1,9 @@
-"""The note of a commit: what is finished, and what is begun, above the offset that is committed (pure).
+"""Commit metadata of a subscriber: which offsets above the committed one are finished, and which are begun (pure).
 
-``1.<topic id>~<fingerprints>.<body>.<checksum>``. The fingerprints say which records were read; a note of a former version has
-none, and no ``~``. The body names the finished runs and the begun offsets in ascending order, each by the distance
-from the end of the one before it and then by its length, as numbers of seven bits a byte, in base 64. The checksum covers the
-committed offset, too: a note beside another offset than its own says nothing.
+``1.<topic id>~<fingerprints>.<body>.<checksum>``. The fingerprints identify records that were read; metadata of an earlier version
+has neither them nor the ``~``. The body lists finished intervals and begun offsets in ascending order, each as its distance from
+the end of the previous one and its length, in base-64 numbers of seven bits a byte. The checksum includes the committed offset:
+metadata is not valid beside another offset.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_tracker import Above
 
 MOST_NOTE_BYTES: Final = 3_000
-"""A broker takes 4 096 bytes of metadata, in which names and marks stand, too."""
+"""A broker accepts 4 096 bytes of metadata, which also contain names and offsets."""
 
 _VERSION: Final = "1"
 _SHAPE: Final = re.compile(r"1\.([^.]*)\.([A-Za-z0-9_-]*)\.([0-9a-f]{8})", re.ASCII)
@@ -30,10 +30,10 @@ _MOST_NUMBER_BYTES: Final = 9
 
 
 class Note(NamedTuple):
-    """What a claim finds beside the committed offset.
+    """The decoded metadata of a commit.
 
     Attributes:
-        topic_id: Id of the topic of whose log it speaks; "" where the broker gave none.
+        topic_id: Id of the topic; "" if the broker provides none.
         above: What is finished, and begun, from the committed offset on.
         read: Fingerprints of records that were read.
     """
@@ -44,12 +44,12 @@ class Note(NamedTuple):
 
     @property
     def log(self) -> str:
-        """How it says of which log it speaks."""
+        """The part of the metadata that identifies the log."""
         return f"{self.topic_id}~{to_text(self.read)}" if self.read else self.topic_id
 
 
 class _Part(NamedTuple):
-    """A finished run, or one begun offset."""
+    """A finished interval, or one begun offset."""
 
     begin: int
     end: int
@@ -57,22 +57,22 @@ class _Part(NamedTuple):
 
 
 def encoded(low: int, note: Note) -> str:
-    """A note as it is written, however long.
+    """Encode metadata, whatever its length.
 
     Args:
         low: The offset beside which it is committed.
-        note: Names nothing below ``low``, and no finished run at ``low``.
+        note: Contains nothing below ``low``, and no finished interval at ``low``.
     """
     return _text(low, note.log, b"".join(data for _, data in _written(low, note.above)))
 
 
 def fits(low: int, note: Note, most_bytes: int = MOST_NOTE_BYTES) -> bool:
-    """Whether a note can be committed whole."""
+    """Whether metadata fits into a commit."""
     return len(encoded(low, note)) <= most_bytes
 
 
 def fitted(low: int, note: Note, most_bytes: int = MOST_NOTE_BYTES) -> str:
-    """A note without the highest of what it names, as far as it has no room; what is left out is done again after a crash."""
+    """Encode as much as fits, without the highest offsets; events that are left out run again after a crash."""
     room_bytes = (most_bytes - len(_text(low, note.log, b""))) * 3 // 4
     body = b""
     for _, data in _written(low, note.above):
@@ -83,15 +83,15 @@ def fitted(low: int, note: Note, most_bytes: int = MOST_NOTE_BYTES) -> str:
 
 
 def decoded(text: str, low: int, log_end: int) -> Note | None:
-    """What a note says.
+    """Decode metadata.
 
     Args:
         text: As it was found.
-        low: The committed offset beside which it was found.
-        log_end: End of the log: a note that knows more than the log is that of another one.
+        low: The committed offset beside it.
+        log_end: End of the log: metadata with higher offsets belongs to another log.
 
     Returns:
-        None for what cannot be believed: then nothing from ``low`` on is finished.
+        None if it is not valid: then nothing from ``low`` on is finished.
     """
     shape = _SHAPE.fullmatch(text)
     if shape is None or _checksum(low, shape[1], shape[2]) != shape[3]:
@@ -108,7 +108,7 @@ def decoded(text: str, low: int, log_end: int) -> Note | None:
 
 
 def _written(low: int, above: Above) -> Iterator[tuple[_Part, bytes]]:
-    """The parts in order, each with its bytes."""
+    """Yield the parts in order, each with its encoding."""
     parts = [_Part(*run, is_begun=False) for run in above.finished]
     parts += [_Part(offset, offset + 1, is_begun=True) for offset in above.begun]
     before = low
@@ -119,10 +119,10 @@ def _written(low: int, above: Above) -> Iterator[tuple[_Part, bytes]]:
 
 
 def _read(low: int, body: bytes) -> Iterator[_Part]:
-    """The parts in the bytes of a body.
+    """Decode the parts of a body.
 
     Raises:
-        ValueError: They are not what :func:`_written` writes.
+        ValueError: :func:`_written` has not written this.
     """
     numbers = list(_numbers(body))
     if len(numbers) % 2:
@@ -130,7 +130,7 @@ def _read(low: int, body: bytes) -> Iterator[_Part]:
     before, was_finished = low, True
     for distance, told in zip(numbers[::2], numbers[1::2], strict=True):
         length, is_begun = told >> 1, bool(told & 1)
-        # The committed offset is never finished, and two finished runs that touch would be one.
+        # The committed offset is never finished, and finished intervals that touch would have been merged.
         if length < 1 or (is_begun and length > 1) or (not is_begun and was_finished and distance == 0):
             raise ValueError("a part that is none")
         yield _Part(before + distance, before + distance + length, is_begun)

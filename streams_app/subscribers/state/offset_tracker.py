@@ -1,7 +1,7 @@
-"""Which offsets of a partition are finished, begun or neither: the window of one claim (pure).
+"""Which offsets of a partition are finished, begun or neither, under one claim (pure).
 
-The window reaches from the low watermark, the lowest offset that is not finished, to the position of the reader. The watermark is
-what is committed; what is finished above it travels in the note of that commit, see :mod:`.offset_metadata`.
+The tracker covers the offsets from the low watermark, the lowest unfinished offset, to the position of the reader. The low
+watermark is committed. What is finished above it is in the metadata of that commit, see :mod:`.offset_metadata`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from streams_app.subscribers.state.intervals import Interval, IntervalSet, merge
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """What is known of the offsets from a low watermark on; what is not named is unfinished.
+    """What is known of the offsets from a low watermark on; all others are unfinished.
 
     Attributes:
-        finished: Runs of finished offsets, ascending, none touching the next, none at the watermark itself.
-        begun: Offsets that were begun and are not finished, ascending: a crash leaves open whether they happened.
+        finished: Intervals of finished offsets: ascending, not touching each other, and not containing the watermark.
+        begun: Ascending offsets that are begun and not finished: after a crash, nobody knows whether they had an effect.
     """
 
     finished: tuple[Interval, ...] = ()
@@ -34,47 +34,47 @@ class OffsetTracker:
     """The offsets of one partition under one claim.
 
     Attributes:
-        claim: Number of the claim. A result of another claim changes nothing: the record is this claim's to finish.
-        end: Position of the reader. Of what is there and beyond only the note of the last commit says something.
+        claim: Number of the claim. Results of another claim are ignored: this claim has to finish the record.
+        end: Position of the reader. What is known of later offsets comes from the last commit alone.
     """
 
     def __init__(self, claim: int, low: int, before: Above = NOTHING) -> None:
-        """Begins where the claim found the partition.
+        """Start with what the claim has found.
 
         Args:
             claim: Number of the claim.
-            low: The committed offset. It is unfinished, whatever else is.
-            before: What the note of that commit says.
+            low: The committed offset, which is unfinished in any case.
+            before: Content of the metadata of that commit.
         """
         self.claim = claim
         self.end = low
         self._noted = IntervalSet(before.finished)
-        # Ascending, as ranges arrive in order: the first key is the lowest unfinished offset of all that were read.
+        # Ascending, because ranges arrive in order: the first key is the lowest unfinished offset that was read.
         self._unfinished: dict[int, None] = {}
         self._begun = set(before.begun)
-        # What was begun and is finished, as far as anybody knows: a note that left it out would have it begun again.
+        # Finished offsets that may have been begun: if the metadata left them out, they would be begun again.
         self._ran = IntervalSet(before.finished)
 
     @property
     def low(self) -> int:
-        """The low watermark: everything below it is finished."""
-        # Without anything unfinished the reader may stand within what the note calls finished.
+        """The low watermark: all offsets below it are finished."""
+        # If everything that was read is finished, the reader may be within an interval that is finished by the last commit.
         return next(iter(self._unfinished), self._noted.after(self.end))
 
     @property
     def unfinished(self) -> int:
-        """How many of the offsets that were read are not finished."""
+        """Number of unfinished offsets that were read."""
         return len(self._unfinished)
 
     @property
     def begun(self) -> Collection[int]:
-        """Offsets that were begun and are not finished, those of former claims, too."""
+        """Offsets that are begun and not finished, including those of former claims."""
         return self._begun
 
     def cover(self, begin: int, end: int, offsets: Iterable[int]) -> list[int]:
-        """Takes a range that was read.
+        """Add a range that was read.
 
-        What the log skips within it is finished: a removed record or the marker of a transaction is nobody's to wait for.
+        Offsets without a record, such as those of removed records and of transaction markers, are finished.
 
         Args:
             begin: First offset of the range: at or below :attr:`end`.
@@ -82,10 +82,10 @@ class OffsetTracker:
             offsets: Offsets of its records, ascending.
 
         Returns:
-            Offsets that are to be done, ascending; what is finished, or was taken before, is left out.
+            Offsets to process, ascending; without those that are finished, or were added before.
 
         Raises:
-            ValueError: The range leaves out what lies between :attr:`end` and its begin.
+            ValueError: There is a gap between :attr:`end` and the range.
         """
         if begin > self.end:
             raise ValueError(f"a range from {begin} on does not follow {self.end}")
@@ -97,12 +97,12 @@ class OffsetTracker:
             new = [offset for offset in new if offset not in noted]
         self._unfinished.update(dict.fromkeys(new))
         self.end = max(known, end)
-        # A begun one whose record the log has lost is finished, too: nobody can make a letter of it.
+        # A begun offset whose record is no longer in the log is finished, too: nobody can dead-letter it.
         self._begun -= {offset for offset in self._begun if known <= offset < self.end and offset not in self._unfinished}
         return new
 
     def also_finished(self, runs: Iterable[Interval]) -> None:
-        """Notes what another witness than the commit knows to be finished; before anything is covered."""
+        """Add intervals that are finished according to Redis; called before any range is added."""
         known = merged([*self._noted.all(), *runs])
         self._noted, self._ran = IntervalSet(known), IntervalSet(known)
 
@@ -111,15 +111,15 @@ class OffsetTracker:
         return offset < self.low or offset in self._noted or (offset < self.end and offset not in self._unfinished)
 
     def is_open(self, claim: int, offset: int) -> bool:
-        """Whether an offset waits for a result of this claim."""
+        """Whether this claim still has to finish an offset."""
         return claim == self.claim and offset in self._unfinished
 
     def begin(self, claim: int, offset: int) -> bool:
-        """Notes that an offset is begun from now on; returns whether it may be, see :meth:`is_open`."""
+        """Mark an offset as begun; return False if this claim may not begin it, see :meth:`is_open`."""
         return self.begin_all(claim, (offset,)) == [offset]
 
     def begin_all(self, claim: int, offsets: Iterable[int]) -> list[int]:
-        """Notes that offsets are begun from now on; returns those that may be."""
+        """Mark offsets as begun; return those that this claim may begin."""
         if claim != self.claim:
             return []
         begun = [offset for offset in offsets if offset in self._unfinished]
@@ -127,22 +127,22 @@ class OffsetTracker:
         return begun
 
     def put_off(self, claim: int, offset: int) -> bool:
-        """Notes that nothing was done for an offset after all, so that it can be begun again; returns whether it is open."""
+        """Mark an offset as not begun, because nothing was done for it; return whether it is open."""
         is_open = self.is_open(claim, offset)
         if is_open:
             self._begun.discard(offset)
         return is_open
 
     def finish(self, claim: int, offset: int) -> bool:
-        """Notes that an offset is finished; returns False where it is not this claim's to finish, or is finished already."""
+        """Mark an offset as finished; return False if it was finished already, or is not this claim's to finish."""
         return self.finish_all(claim, (offset,)) == [offset]
 
     def finish_all(self, claim: int, offsets: Iterable[int]) -> list[int]:
-        """Notes that offsets are finished; returns those that were this claim's to finish, and were not finished already."""
+        """Mark offsets as finished; return those that this claim has finished just now."""
         if claim != self.claim:
             return []
         unfinished = self._unfinished
-        # Each has None as its value there: what is not there gives the claim.
+        # All values are None: a missing offset returns the default, which is not None.
         finished = [offset for offset in offsets if unfinished.pop(offset, claim) is None]
         if self._begun:
             for offset in self._begun.intersection(finished):
@@ -151,9 +151,9 @@ class OffsetTracker:
         return finished
 
     def above(self) -> Above:
-        """All that is known from the low watermark on."""
+        """Return all that is known of the offsets from the low watermark on."""
         low = before = self.low
-        # Most of the time nothing is missing between the first and the last.
+        # Usually no offset between the first and the last one is finished.
         unfinished = [] if self.end - low == len(self._unfinished) else list(self._unfinished)
         finished = [Interval(offset + 1, after) for offset, after in pairwise(unfinished) if after > offset + 1]
         if self._unfinished:
@@ -165,10 +165,10 @@ class OffsetTracker:
         return Above(tuple(finished), tuple(sorted(self._begun)))
 
     def must_be_noted(self) -> Above:
-        """The part of :meth:`above` without which something would be begun twice.
+        """Return the part of :meth:`above` without which an event could begin twice.
 
-        Its note never grows by what ends: each offset that was begun has a place in it already. What was finished without having
-        been begun (a gap, a duplicate, an event of another type) is finished again by whoever reads it again.
+        Its encoding never grows when an event ends, because each begun offset is in it already. Offsets that were finished without
+        having begun (gaps, duplicates, events of other types) are left out: whoever reads them again finishes them again.
         """
         self._ran.drop_below(self.low)
         return Above(self._ran.all(), tuple(sorted(self._begun)))

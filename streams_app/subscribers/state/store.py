@@ -1,7 +1,7 @@
-"""What Redis keeps of a subscriber's partition: one method a script, nothing else touches the keys.
+"""What Redis stores of a subscriber's partition: one method for each script; no other code accesses the keys.
 
-Kafka decides who owns a partition and what is finished. Redis knows how often an event was tried, and which ids were seen. A reply
-that says ``refused`` raises :class:`.FencedError`: another process is the owner, or Redis has lost what it was told.
+Kafka decides who owns a partition and what is finished. Redis knows how often an event was tried, and which event ids have run. A
+rejected script raises :class:`.FencedError`: another process is the owner, or Redis has lost data.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SCRIPTS: Final = ("progress", "claim", "learn", "begin", "end", "lease")
 
 
 GONE_MS: Final = 3_000
-"""A worker that has not asked for leases for so long does not share in the rate any more."""
+"""A worker that has not asked for leases for this long has no share in the rate any more."""
 
 
 class AttemptEntry(NamedTuple):
-    """What is known of an event that was begun, or waits.
+    """What is stored of an event that is begun or waits for its next attempt.
 
     Attributes:
-        attempts: How many attempts have begun, the one under way with them.
-        deaths: How many of them ended with their process, as far as anybody knows.
-        due_ms: When the next attempt is due, by the wall clock; 0 while one is under way.
+        attempts: Number of attempts that have begun, including the current one.
+        deaths: Number of attempts during which the process died, as far as is known.
+        due_ms: When the next attempt is due, by the wall clock; 0 while one is running.
     """
 
     attempts: int
@@ -42,17 +42,17 @@ class AttemptEntry(NamedTuple):
 
     @property
     def is_begun(self) -> bool:
-        """Whether an attempt was under way when this was written."""
+        """Whether an attempt was running when the entry was written."""
         return self.due_ms == 0
 
 
 class Begin(msgspec.Struct, frozen=True, gc=False):
-    """An event that is about to begin: a struct of msgspec, which is made in a quarter of the time of a named tuple.
+    """An event that is about to begin: a msgspec struct, which is created in a quarter of the time of a named tuple.
 
     Attributes:
-        offset: Of its record.
-        entry: With the attempt that begins.
-        event_id: Its identity, by which it is known again; "" where none is kept, or where its place is its id.
+        offset: Offset of its record.
+        entry: Its entry, including the attempt that begins.
+        event_id: Its identity for deduplication; "" if none is stored, or if its position is its id.
     """
 
     offset: int
@@ -62,13 +62,13 @@ class Begin(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """What Redis had when a partition was claimed.
+    """The state that a claim finds in Redis.
 
     Attributes:
-        fence: Low watermark as it was told last.
-        number: How many events were ever begun, and how often ids were learned.
-        open: Offset → what is known of it.
-        note: What was finished above the fence, see :mod:`streams_app.subscribers.state.offset_metadata`; "" where nobody said.
+        fence: The low watermark as last written.
+        number: Number of begun events and of requests that added ids.
+        open: Offset → entry.
+        note: Metadata of what is finished above the fence, see :mod:`.offset_metadata`; "" if it was never written.
     """
 
     fence: int
@@ -82,14 +82,14 @@ class Scripts(Protocol):
 
     @property
     def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:
-        """Name → what takes keys and arguments and returns the reply, or raises :class:`.FencedError`."""
+        """Name → function of keys and arguments that returns the reply, or raises :class:`.FencedError`."""
 
 
 class ScriptSet:
-    """The scripts in Redis, loaded once a process."""
+    """The scripts in Redis, loaded once per process."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
-        """Loads nothing yet.
+        """Register the scripts, which Redis loads at the first call.
 
         Args:
             redis: Client of the application's Redis.
@@ -99,20 +99,20 @@ class ScriptSet:
 
 
 class SubscriberStore:
-    """What is kept of one subscriber and partition, in the hands of one claim.
+    """The state of one subscriber and partition, accessed by one claim.
 
     Attributes:
-        keys: Of the subscriber and partition.
+        keys: Keys of the subscriber and partition.
     """
 
     def __init__(self, scripts: Scripts, keys: SubscriberKeys, token: str, *, remember_ms: int = 0) -> None:
-        """Asks nothing yet.
+        """Prepare for :meth:`claim`.
 
         Args:
-            scripts: Those of the application's Redis.
-            keys: Of the subscriber and partition.
-            token: Of the claim.
-            remember_ms: How long ids are known; 0: none is kept.
+            scripts: Scripts of the application's Redis.
+            keys: Keys of the subscriber and partition.
+            token: Token of the claim.
+            remember_ms: How long event ids are stored; 0: no ids are stored.
         """
         self.keys = keys
         self._scripts = scripts.by_name
@@ -132,31 +132,31 @@ class SubscriberStore:
             self._asking = 0
 
     def is_waiting(self) -> bool:
-        """Whether Redis has left the same request unanswered since this was asked last."""
+        """Whether Redis has left the same request unanswered since the last call."""
         before, self._seen_asking = self._seen_asking, self._asking
         return bool(self._asking) and self._asking == before
 
     async def progress(self) -> OffsetAndMetadata | None:
-        """How far the partition is, whoever owns it: the low watermark as it was told last, with what is finished above it.
+        """Read the progress of the partition, whoever owns it: low watermark and what is finished above it, as last written.
 
         Returns:
-            None where there is no state.
+            None if there is no state.
         """
         reply = await self._call("progress")
         return None if reply[0] == b"none" else OffsetAndMetadata(int(reply[1]), reply[2].decode())
 
     async def claim(self, low: int | None, *, again: bool = False) -> StoredState | None:
-        """Takes what is kept from whoever had it.
+        """Take over the state from any former owner.
 
         Args:
-            low: The low watermark with which the state begins where there is none; None: create nothing.
-            again: Whether this claim has been here before, and Redis may have lost it: then nothing is taken from anybody.
+            low: Low watermark of a new state; None: do not create one.
+            again: Whether this claim has been made before, and Redis may have lost it: then another owner keeps the state.
 
         Returns:
-            None where there is nothing and nothing was to be created.
+            None if there is no state and none was created.
 
         Raises:
-            FencedError: Another owner has come since.
+            FencedError: Another owner has claimed the state since.
         """
         reply = await self._call("claim", token=self._token, begin="" if low is None else str(low), again=again)
         if reply[0] == b"none":
@@ -166,14 +166,14 @@ class SubscriberStore:
         return StoredState(fence, self._number, open_, reply[3].decode())
 
     async def learn(self, ids: Sequence[tuple[int, str]], now_ms: int) -> None:
-        """Notes the identities of events that were finished before this claim.
+        """Store the identities of events that were finished before this claim.
 
         Args:
-            ids: Offset and identity of each.
+            ids: Offset and identity of each event.
             now_ms: Wall clock.
 
         Raises:
-            FencedError: As in :meth:`begin`.
+            FencedError: As for :meth:`begin`.
         """
         reply = await self._call(
             "learn", self.keys.ids(now_ms, self._remember_ms), token=self._token, number=str(self._number),
@@ -183,17 +183,17 @@ class SubscriberStore:
         self._number = int(reply[1])
 
     async def begin(self, events: Sequence[Begin], now_ms: int) -> list[int | None]:
-        """Notes events as begun before they begin.
+        """Store events as begun, before they start.
 
         Args:
             events: At most a few thousand.
             now_ms: Wall clock.
 
         Returns:
-            For each event None where it may begin; else it is a duplicate, and this is the offset at which its id was first seen.
+            For each event None if it may start; for a duplicate the offset of the first event with its id.
 
         Raises:
-            FencedError: Another owner, or Redis has lost what it was told; nothing was written.
+            FencedError: There is another owner, or Redis has lost data; nothing was written.
         """
         reply = await self._call(
             "begin", self.keys.ids(now_ms, self._remember_ms), token=self._token, number=str(self._number),
@@ -207,16 +207,16 @@ class SubscriberStore:
         return firsts
 
     async def end(self, finished: Sequence[int], waiting: Sequence[tuple[int, AttemptEntry]], low: int, note: str = "") -> None:
-        """Notes what has become of events.
+        """Store the outcomes of events.
 
         Args:
-            finished: Offsets of those that are finished.
-            waiting: Those that were put off, each with what is known of it.
+            finished: Offsets of finished events.
+            waiting: Events that wait for their next attempt, each with its entry.
             low: The low watermark.
-            note: What is finished above it.
+            note: Metadata of what is finished above it.
 
         Raises:
-            FencedError: As in :meth:`begin`.
+            FencedError: As for :meth:`begin`.
         """
         self._told += 1
         await self._call(
@@ -227,16 +227,16 @@ class SubscriberStore:
 
 
 class RateStore:
-    """What all workers of a subscriber lease from, in the hands of one."""
+    """The token bucket that all workers of a subscriber share, accessed by one worker."""
 
     def __init__(self, scripts: Scripts, key: str, token: str, pace: TokenBucket) -> None:
-        """Asks nothing yet.
+        """Prepare for :meth:`lease`.
 
         Args:
-            scripts: Those of the application's Redis.
-            key: Of the subscriber.
-            token: Of the worker.
-            pace: Of the rate of the whole application.
+            scripts: Scripts of the application's Redis.
+            key: Key of the subscriber.
+            token: Token of the worker.
+            pace: Bucket of the rate of the whole application.
         """
         self._scripts = scripts.by_name
         self._key = key
@@ -247,16 +247,16 @@ class RateStore:
         return await self._scripts[script]([self._key], arguments)
 
     async def lease(self, wanted: int) -> tuple[Leased, int]:
-        """Leases attempts that may begin, and says that this worker is there.
+        """Lease attempts that may start. A request for 0 only counts this worker among those that share the rate.
 
         Args:
-            wanted: So many at most.
+            wanted: Maximum number of leases.
 
         Returns:
-            With how many workers ask.
+            The leases, and the number of workers that share the rate.
 
         Raises:
-            RedisError, OSError, TimeoutError: What was leased is lost.
+            RedisError, OSError, TimeoutError: Leases may have been granted, and are lost.
         """
         every_us, full_us = self._pace
         reply = await self._call("lease", token=self._token, wanted=wanted, every_us=every_us, full_us=full_us, gone_ms=GONE_MS)
@@ -264,18 +264,18 @@ class RateStore:
 
 
 def script_source(name: str) -> str:
-    """Lua of a script as it is run: with what it shares with others."""
+    """Return the Lua source of a script as it runs, with its includes."""
     return with_included(text_of(name), lambda shared: text_of(f"shared/{shared}"))
 
 
 def text_of(name: str) -> str:
-    """Lua of a script as it is written."""
+    """Return the Lua source of a script as it is written."""
     return (files("streams_app.subscribers.state") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 @lru_cache
 def _packed(entry: AttemptEntry) -> str:
-    # Nearly all are those of first attempts.
+    # Nearly all entries are those of first attempts.
     return " ".join(map(str, entry))
 
 

@@ -1,6 +1,6 @@
-"""How many attempts may begin now, where a subscriber has a rate: a bucket that time fills (pure).
+"""The token bucket of a subscriber with a rate: how many attempts may start now (pure).
 
-``lua/lease.lua`` does the same by the clock of Redis for all workers together.
+``lua/lease.lua`` computes the same for all workers together, by the clock of Redis.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Final, NamedTuple
 from streams_app.subscribers.declaration.subscriber import Rate
 
 FULL_US: Final = 1_000_000
-"""A bucket holds what a second brings, and one lease at least: so many may begin at once after a pause."""
+"""A bucket holds the leases of one second, and at least one lease: that many attempts may start at once after a pause."""
 
 ROUNDED: Final = 1e-6
-"""What a quotient of two doubles may lack of a whole number."""
+"""Tolerance for the rounding of a quotient of doubles that should be a whole number."""
 
 
 class TokenBucket(NamedTuple):
     """How a bucket fills.
 
     Attributes:
-        every_us: Time that brings one lease.
-        full_us: Time after which no more are added.
+        every_us: Time after which one lease is added.
+        full_us: Time after which the bucket is full.
     """
 
     every_us: float
@@ -30,12 +30,12 @@ class TokenBucket(NamedTuple):
 
 
 class Leased(NamedTuple):
-    """What a bucket gave.
+    """Leases that were taken from a bucket.
 
     Attributes:
-        granted: So many attempts may begin.
-        wait_us: Time until there is another lease; 0: there is one.
-        empty_us: When the bucket would have been empty: all that is kept of it.
+        granted: Number of attempts that may start.
+        wait_us: Time until there is another lease; 0: there is one now.
+        empty_us: When the bucket would have been empty, which is all that is stored of it.
     """
 
     granted: int
@@ -44,19 +44,19 @@ class Leased(NamedTuple):
 
 
 def pace_of(rate: Rate, workers: int = 1) -> TokenBucket:
-    """How the bucket of a rate fills, or that of the share which one of several workers has in it."""
+    """Return the bucket of a rate, or that of an equal share of it for one of several workers."""
     every_us = rate.period_ms * 1_000 * workers / rate.count
     return TokenBucket(every_us, max(every_us, FULL_US))
 
 
 def leased(pace: TokenBucket, empty_us: float | None, wanted: int, now_us: int) -> Leased:
-    """Takes leases.
+    """Take leases.
 
     Args:
-        pace: Of the bucket.
-        empty_us: What is kept of it; None: it is full.
-        wanted: So many at most.
-        now_us: By the clock of the bucket. One that went back makes the bucket empty, not full.
+        pace: The bucket.
+        empty_us: State of the bucket; None: it is full.
+        wanted: Maximum number of leases.
+        now_us: Clock of the bucket. If it has gone back, the bucket is empty, not full.
     """
     full_us = now_us - pace.full_us
     empty_us = full_us if empty_us is None else min(max(empty_us, full_us), now_us)

@@ -1,17 +1,17 @@
 #!lua
--- Notes events as begun, and their identities as known, before they begin.
+-- Stores events as begun, and their identities, before they start.
 --
 -- KEYS       of the shard, see keys.py; then those of identities, see shared/identities.lua
 -- token      text
--- number     text: number of begins, and of requests of learn.lua, that the owner knows of
--- events     array: offset, entry, identity of each event; identity "" = is not kept
--- expire_ms  number: so long after the last one the identities of an hour are kept
+-- number     text: number of begins, and of requests of learn.lua, that the owner has made
+-- events     array: offset, entry, identity of each event; identity "" = do not store it
+-- expire_ms  number: the identities of an hour expire this long after the last one was stored
 --
--- An identity that is known at another offset is that of a duplicate: its event is not begun. A copy of a request whose reply was lost
--- finds what the request has written: the same entries, and each identity at its own offset.
+-- An identity that is stored with another offset makes an event a duplicate, which does not begin. If the reply to a request was lost,
+-- its repetition finds the entries, and each identity with its own offset.
 --
--- Returns {"ok", number of begins, and of each duplicate its place among the events, from 0 on, and the offset of the first event with
---         its identity, …} or {"refused", "no-state" | "token" | "number"}. Of most events nothing is said: they begin.
+-- Returns {"ok", number, then for each duplicate its position among the events, from 0 on, and the offset of the first event with its
+--         identity} or {"refused", "no-state" | "token" | "number"}. Most events are not in the reply: they may start.
 -- Cost    O(events x hours): about 2 us an event and hour.
 -- include fenced.lua
 -- include identities.lua
@@ -38,6 +38,6 @@ for i = 1, #events, 3 do
   end
 end
 if #KEYS > 2 then call('PEXPIRE', KEYS[3], arg.expire_ms) end
--- Last: a script that dies half-way is run again under the same number.
+-- Last, so that a script that was killed half-way can be repeated under the same number.
 call('HSET', meta, 'number', after)
 return reply

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Makes a fresh token the owner of what is kept of a subscriber's partition; creates it where there is none.
+-- Makes a new token the owner of the state of a subscriber's partition, which is created if there is none.
 --
 -- KEYS   of the shard, see keys.py
 -- token  text: of the claimant, random
--- begin  text: the fence the state begins with where there is none; "" = do not create
--- again  boolean: the claimant had claimed before: what another one has claimed since is not taken from it
+-- begin  text: fence of a new state; "" = do not create one
+-- again  boolean: the claimant has claimed before, so a state with another token belongs to a later owner, who keeps it
 --
--- Returns {"ok", fence, number of begins, note, offset, entry, offset, entry, …} or {"none"} where there is no state and none is created; or
+-- Returns {"ok", fence, number, note, offset, entry, offset, entry, …}, {"none"} if there is no state and none is created, or
 --         {"refused", "token"}.
 -- Cost    O(open).
 -- include fenced.lua
@@ -15,7 +15,7 @@ read_marks('number', 'note')
 if arg.again and state.token and state.token ~= arg.token then return {'refused', 'token'} end
 if not (state.fence and state.number) then
   if arg.begin == '' then return {'none'} end
-  -- Without its marks nobody knows what the rest is worth: what Kafka has committed says it better.
+  -- Without its fence, the rest of the state is not reliable. The commit in Kafka is.
   call('DEL', KEYS[2])
   state.fence, state.number, state.note = arg.begin, '0', ''
 end

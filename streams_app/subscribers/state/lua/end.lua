@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Notes what has become of events: finished ones leave, those that wait stay with what is known of them.
+-- Stores the outcomes of events: the entries of finished events are removed, those of waiting events are updated.
 --
 -- KEYS      of the shard, see keys.py
 -- token     text
--- number    text: number of begins, and of requests of learn.lua, that the owner knows of
+-- number    text: number of begins, and of requests of learn.lua, that the owner has made
 -- told      number: of this request under its token, from 1 on
 -- finished  array: offsets
--- waiting   array: offset, entry of each event that was put off
--- low       text: the low watermark: whatever is below it is finished
--- note      text: what is finished above it
+-- waiting   array: offset, entry of each event that waits for its next attempt
+-- low       text: the low watermark, below which all events are finished
+-- note      text: metadata of what is finished above it
 --
--- A request that was on its way while a later one was answered changes nothing: the later one said more.
+-- A request that arrives after a later one was executed changes nothing.
 --
 -- Returns {"ok"} or {"refused", "no-state" | "token" | "number"}. Repeating it changes nothing.
 -- Cost    O(finished + waiting): about 1 us each.
@@ -21,11 +21,11 @@ local refused = refusal()
 if refused then return refused end
 if state.number ~= arg.number then return {'refused', 'number'} end
 if arg.told <= tonumber(state.told or 0) then return {'ok'} end
--- First: an event that had left and was not known to be finished would be begun again, should the script die in between.
+-- First: if the script was killed in between, an event without an entry that is not known to be finished would begin again.
 call('HSET', meta, 'fence', arg.low, 'note', arg.note)
 for _, offset in ipairs(arg.finished) do call('HDEL', KEYS[2], offset) end
 local waiting = arg.waiting
 for i = 1, #waiting, 2 do call('HSET', KEYS[2], waiting[i], waiting[i + 1]) end
--- Last: the same request, sent again, is done again until all of it is.
+-- Last, so that a repeated request is executed again until it is complete.
 call('HSET', meta, 'told', arg.told)
 return {'ok'}

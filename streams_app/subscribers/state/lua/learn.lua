@@ -1,15 +1,15 @@
 #!lua
--- Notes the identities of events that were finished before, so that their duplicates are known.
+-- Stores the identities of events that were finished earlier, so that duplicates of them are recognised.
 --
 -- KEYS       of the shard, see keys.py; then those of identities, see shared/identities.lua
 -- token      text
--- number     text: number of begins and of such requests that the owner knows of
+-- number     text: number of begins, and of such requests, that the owner has made
 -- events     array: offset, identity of each event, in the order of the log
--- expire_ms  number: so long after the last one the identities of an hour are kept
+-- expire_ms  number: the identities of an hour expire this long after the last one was stored
 --
--- An identity that is known already stays with the offset at which it was seen first.
+-- An identity that is stored already keeps the offset at which it was seen first.
 --
--- The number goes up by one: a Redis that was rolled back under its owner, and has forgotten these identities, refuses what begins.
+-- The number increases by one: if Redis is rolled back and loses these identities, it rejects the next begin.
 --
 -- Returns {"ok", number} or {"refused", "no-state" | "token" | "number"}. Repeating it, also with more events, does no harm.
 -- Cost    O(events x hours): about 2 us an event and hour.
@@ -26,6 +26,6 @@ for i = 1, #events, 2 do
   if not first_seen(events[i + 1]) then call('HSET', KEYS[3], events[i + 1], events[i]) end
 end
 call('PEXPIRE', KEYS[3], arg.expire_ms)
--- Last: a script that dies half-way is run again under the same number.
+-- Last, so that a script that was killed half-way can be repeated under the same number.
 call('HSET', meta, 'number', after)
 return {'ok', after}

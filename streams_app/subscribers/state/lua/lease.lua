@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Leases a worker some of the attempts that may begin now, by the rate of the whole subscriber and the clock of this server.
+-- Leases to a worker some of the attempts that may start now, by the rate of the whole subscriber and the clock of this server.
 --
 -- KEYS      of the shard, which is a whole subscriber here, see keys.py
 -- token     text: of the worker, random
--- wanted    number: so many at most; 0: the worker only says that it is there
--- every_us  number: time that brings one lease
--- full_us   number: time after which no more are added
--- gone_ms   number: a worker that has not asked for so long has no share any more
+-- wanted    number: maximum number of leases; 0: the worker only reports that it exists
+-- every_us  number: time after which one lease is added
+-- full_us   number: time after which the bucket is full
+-- gone_ms   number: a worker that has not asked for this long has no share any more
 --
--- streams_app/subscribers/state/token_bucket.py does the same sums. Nothing is given back: a lease whose reply was lost is lost with it.
+-- streams_app/subscribers/state/token_bucket.py computes the same. Leases are never returned: those of a lost reply are lost.
 --
--- Returns {"ok", leases, us until there is another one, number of workers that ask}. Repeating it leases more.
+-- Returns {"ok", leases, us until there is another one, number of workers}. Repeating it leases more.
 -- Cost    O(workers): about 10 us.
 
 local arg = cmsgpack.unpack(ARGV[1])

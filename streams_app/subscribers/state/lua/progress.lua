@@ -1,9 +1,9 @@
 #!lua
--- How far a partition is, whoever owns it; takes it from nobody and changes nothing.
+-- Reads the progress of a partition, whoever owns it; changes nothing.
 --
 -- KEYS  of the shard, see keys.py
 --
--- Returns {"ok", fence, note} or {"none"} where there is no state.
+-- Returns {"ok", fence, note} or {"none"} if there is no state.
 -- Cost    O(1).
 -- include fenced.lua
 
