@@ -1,1 +1,1 @@
-"""What the quiet period should be, by evidence: events are replayed with a virtual clock for many candidates."""
+"""Recommends a quiet period from evidence: replays events with a virtual clock for many candidates."""

@@ -1,12 +1,12 @@
-"""What is kept of the events of a range while it is read: 16 bytes each (pure).
+"""The events of a range in memory, 16 bytes each (pure).
 
-A group is known by a 64-bit hash of its partition and its member, made by Python's own hash of bytes, which has another seed in
-each process. That any two of ten million groups share one happens once in 370 000 runs.
+A group is identified by a 64-bit hash of its partition and member. It is Python's own hash of bytes, whose seed differs in each
+process. The chance that any two of ten million groups have the same hash is 1 in 370 000.
 
-The columns have one size from the beginning, and the system gives them memory page by page as they are written: they grow
-without a copy. What does not fit is a sample: each time they are full, the half of the groups whose hash has one more leading bit
-set is left out, so any length of a topic takes the same memory. Where a few groups have nearly all events that would leave nothing
-to judge by: then the beginning of the range is kept, and what comes after it is only counted.
+The columns have a fixed size from the beginning. The system allocates their memory page by page when it is written, so they grow
+without a copy. If the events do not fit, the columns keep a sample: each time they are full, they drop the half of the groups
+whose hash has one more leading bit set, so a topic of any length takes the same memory. If a few groups have nearly all events,
+too few groups would be left for an estimate; then the columns keep the beginning of the range, and only count the rest.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from streams_app.tuning.name_sets import NameSets
 Times = NDArray[np.signedinteger[Any] | np.unsignedinteger[Any]]
 
 CAPACITY: Final = 10_500_000
-"""Events: with all that is computed from them a process takes 300 to 450 MB, see ``docs/measurements.md``."""
+"""Maximum number of events; with all computed arrays, the process takes 300 to 450 MB, see ``docs/measurements.md``."""
 
 MOST_SHORT_MS: Final = 2**32 - 1
-"""Of a range whose times take four bytes each: 49 days."""
+"""Longest range whose times fit into four bytes each: 49 days."""
 
 NUMBERED: Final = 20_000
-"""Events, of the groups that come first by their hashes, whose names are told even where no group can have too many of them."""
+"""Number of events, of the groups with the lowest hashes, whose names are kept even if no group can exceed the bound on names."""
 
 FEWEST_GROUPS: Final = 50
-"""In a sample: with fewer, what one of them does is taken for what all do."""
+"""Minimum number of groups in a sample; with fewer, single groups would dominate the estimate."""
 
 LATE_STEPS_MS: Final = np.array([1, 10, 100, 1_000])
-"""How late an event is, is counted by these steps: at least so long."""
+"""Thresholds by which late events are counted: late by at least this time."""
 
 _BATCH: Final = 16_384
 _BLOCK: Final = 1 << 20
@@ -44,31 +44,31 @@ _BITS: Final = 64
 _DAY_MS: Final = 86_400_000
 _LONG_BYTES: Final = 8
 _SPREAD: Final = 0x9E3779B97F4A7C15
-"""Odd, so that each partition moves the hashes of its groups elsewhere."""
+"""Odd constant that gives each partition different hashes for the same members."""
 
 
 class Columns:
-    """The events of one range.
+    """The events of one range, as columns.
 
     Attributes:
-        events: How many were added.
-        from_ms: Lowest score; 0 where there are no events.
-        to_ms: Highest score; 0 where there are no events.
-        halvings: How often half of the groups were left out.
-        is_cut: Only the beginning of the range is kept, as a few groups have nearly all events.
-        sets: The sets of names that occur.
-        late: How many are older than an event before them in their partition, by each of :data:`LATE_STEPS_MS`.
-        future: How many have a time to come.
-        at_midnight: How many have a time that is the beginning of a day, as a date without a time has.
+        events: Number of added events.
+        from_ms: Lowest score; 0 if there are no events.
+        to_ms: Highest score; 0 if there are no events.
+        halvings: Number of times that half of the groups were dropped.
+        is_cut: Whether only the beginning of the range is kept, because a few groups have nearly all events.
+        sets: The sets of changed names that occur.
+        late: Number of events that are older than an earlier event of their partition, by each of :data:`LATE_STEPS_MS`.
+        future: Number of events with a time in the future.
+        at_midnight: Number of events at the beginning of a day, which is the time of a date without a time.
     """
 
     def __init__(self, *, now_ms: int, max_changed: int = 10_000, capacity: int = CAPACITY, reads_details: bool = False) -> None:
-        """No events yet.
+        """Create empty columns.
 
         Args:
-            now_ms: Wall clock: no score lies beyond it.
+            now_ms: Wall clock, the highest possible score.
             max_changed: Bound of the fold on the names of a group.
-            capacity: Events that are kept at most.
+            capacity: Maximum number of kept events.
             reads_details: Whether the events are :class:`streams_app.folding.core.event.DetailedEvent`: 4 more bytes each.
         """
         self.events = self.from_ms = self.to_ms = self.halvings = 0
@@ -81,7 +81,7 @@ class Columns:
         self.is_cut = False
         self._used = self._left_out = 0
         self._hashes = np.empty(capacity, np.uint64)
-        # The last four bytes of each score tell it as long as the range is short.
+        # The last four bytes of each score identify it as long as the range is short.
         self._scores: Times = np.empty(capacity, np.uint32)
         self._numbers = np.empty(capacity, np.uint32)
         self._details = np.zeros(capacity if reads_details else 0, np.uint32)
@@ -92,17 +92,17 @@ class Columns:
         self._is_sorted = False
 
     def add(self, partition: int, events: Iterable[Event]) -> None:
-        """Adds events of a partition.
+        """Add events of a partition.
 
-        A score is the running maximum of the record timestamps of the partition, never beyond ``now_ms``, as
-        :class:`streams_app.folding.core.chunks.ChunkCutter` gives it to the events of a backlog with ``sessions``.
+        A score is the running maximum of the record timestamps of the partition, at most ``now_ms``, as
+        :class:`streams_app.folding.core.chunks.ChunkCutter` computes it for the events of a backlog with ``sessions``.
 
         Args:
-            partition: Of the source.
-            events: In the order of their offsets, after those that were added before.
+            partition: Partition of the events.
+            events: Events in offset order, after those added before.
         """
         if self._is_sorted:
-            raise RuntimeError("the columns are sorted: no more events can be added")
+            raise RuntimeError("events cannot be added after the columns are sorted")
         rest = iter(events)
         shift = np.uint64(partition * _SPREAD % 2**_BITS)
         while batch := list(islice(rest, self._batch)):
@@ -130,7 +130,7 @@ class Columns:
         self._clocks[partition] = last_ms
 
     def _judge(self, times: NDArray[np.int64], scores: NDArray[np.int64]) -> None:
-        """Counts times that cannot be what a log says of its events."""
+        """Count times that are implausible in a log."""
         self.future += int(np.count_nonzero(times > self._now_ms))
         self.at_midnight += int(np.count_nonzero(times % _DAY_MS == 0))
         late_ms = scores - times
@@ -138,7 +138,7 @@ class Columns:
             self.late += [int(np.count_nonzero(late_ms >= step_ms)) for step_ms in LATE_STEPS_MS]
 
     def _widen(self) -> None:
-        """Makes room for scores that are further apart."""
+        """Copy the scores into a wider type, for a longer range."""
         scores = np.empty(self._capacity, np.int64)
         for block in self._blocks():
             scores[block] = self._after_ms(block)
@@ -146,7 +146,7 @@ class Columns:
         self._scores = scores
 
     def _after_ms(self, block: slice | NDArray[np.uint32]) -> Times:
-        """Scores in ms after the first."""
+        """Return scores in ms after the first one."""
         if self._scores.itemsize == _LONG_BYTES:
             return self._scores[block] - self.from_ms
         return self._scores[block] - np.uint32(self.from_ms & MOST_SHORT_MS)
@@ -158,7 +158,7 @@ class Columns:
         self, hashes: NDArray[np.uint64], scores: NDArray[np.int64], names: Sequence[Mapping[str, Any] | int],
         details: NDArray[np.uint32] | None,
     ) -> None:  # fmt: skip
-        """Writes a batch, or that part of it which belongs to the sample."""
+        """Store a batch, or the part of it that belongs to the sample."""
         while True:
             if self.halvings:
                 kept = self._is_sampled(hashes)
@@ -181,7 +181,7 @@ class Columns:
             self._make_room_for_names()
 
     def _make_room_for_names(self) -> None:
-        """Counts names instead of keeping them, or forgets the sets that the sample does not need; leaves out groups if it must."""
+        """Replace sets of names by their sizes if that is enough; otherwise remove unused sets, and drop groups if necessary."""
         if self.sets.may_be_counted:
             sizes = self.sets.sizes()
             for block in self._blocks():
@@ -197,7 +197,7 @@ class Columns:
         return hashes >> np.uint64(_BITS - self.halvings) == 0
 
     def _halve(self) -> None:
-        """Leaves out half of the groups, or from now on all events where few groups would be left."""
+        """Drop half of the groups; if too few would remain, drop all later events instead."""
         self.halvings += 1
         if self._is_nearly_empty():
             self.halvings -= 1
@@ -213,7 +213,7 @@ class Columns:
         self._used = used
 
     def _is_nearly_empty(self) -> bool:
-        """Whether the sample would have few groups."""
+        """Return whether too few groups would remain in the sample."""
         found: set[int] = set()
         for block in self._blocks():
             hashes = np.unique(self._hashes[block])
@@ -223,7 +223,7 @@ class Columns:
         return True
 
     def _renumber(self) -> None:
-        """Forgets the sets of names that no event of the sample has, and those that were kept twice."""
+        """Remove the sets of names that no kept event uses, and duplicates."""
         is_used = np.zeros(len(self.sets), bool)
         for block in self._blocks():
             is_used[self._numbers[block]] = True
@@ -231,29 +231,29 @@ class Columns:
         for block in self._blocks():
             self._numbers[block] = numbers[self._numbers[block]]
 
-    # ---- what a replay reads
+    # ---- used by a replay
 
     @property
     def share(self) -> float:
-        """Chance of a group to be kept: 1, or less where the events did not fit."""
+        """Probability that a group is kept: 1, or less if the events did not fit."""
         return 0.5**self.halvings
 
     @property
     def part(self) -> float:
-        """Of the events of the groups that are kept, so many are there: 1, or less where :attr:`is_cut`."""
+        """Fraction of the events of the kept groups that is stored: 1, or less if :attr:`is_cut`."""
         return self._used / (self._used + self._left_out) if self._left_out else 1.0
 
     @property
     def key_bytes(self) -> float:
-        """Mean length of a group's member; 0 where there are no events."""
+        """Mean length of a group's member; 0 if there are no events."""
         return self._bytes_seen / max(1, self._groups_seen)
 
     def sort(self) -> None:
-        """Brings the events of a group together, in the order in which they were added. No more can be added then."""
+        """Sort the events by group, in the order in which they were added; no events can be added afterwards."""
         if self._is_sorted:
             return
         self._is_sorted = True
-        # Each column is given back as soon as it is not needed any more.
+        # Each column is freed as soon as it is no longer needed.
         hashes, self._hashes = self._hashes[: self._used], np.empty(0, np.uint64)
         order, self._firsts = order_of(hashes, self.halvings)
         del hashes
@@ -274,11 +274,11 @@ class Columns:
         self._numbers = numbers
 
     def forget_numbers(self) -> None:
-        """Forgets which names the events have, but for the first of them."""
+        """Free the set numbers, except those of the first events."""
         self._numbers = self._numbers[:NUMBERED].copy()
 
     def gaps(self) -> tuple[int, int] | None:
-        """Of the times between neighbouring events of a group the median and the longest, ms; None: no group has two events."""
+        """Return the median and the longest time between neighbouring events of a group, ms; None if no group has two events."""
         self.sort()
         longest_ms, some = -1, []
         stride = self._used // _BLOCK + 1
@@ -291,22 +291,22 @@ class Columns:
 
     @property
     def firsts(self) -> NDArray[np.bool_]:
-        """Sorted: whether a group begins with this event."""
+        """Whether each sorted event is the first of its group."""
         return self._firsts
 
     @property
     def after_ms(self) -> Times:
-        """Sorted: the score of each event that is kept, in ms after the first score of the range."""
+        """The score of each sorted event, in ms after the first score of the range."""
         return self._scores
 
     @property
     def closing(self) -> NDArray[np.bool_] | None:
-        """Sorted: whether each event closes its group; None if no event of the fold does."""
+        """Whether each sorted event closes its group; None if no event of the fold does."""
         return (self._details & 1).astype(bool) if self._reads_details else None
 
     @property
     def numbers(self) -> NDArray[np.uint32]:
-        """Sorted: which of the :attr:`sets` each event has; of the first of them alone where no group can have too many names."""
+        """The number in :attr:`sets` of each sorted event; only of the first events if no group can exceed the bound on names."""
         return self._numbers
 
 
@@ -315,21 +315,21 @@ def _details_of(event: Any) -> int:
 
 
 POSITION_BITS: Final = 24
-"""Of a sorted key: the last ones say where the event stands, so there are at most 16 777 216 events."""
+"""The last bits of a sort key, which contain the position of an event; so there are at most 16 777 216 events."""
 
 _REST: Final = np.uint64((1 << POSITION_BITS) - 1)
 _SORT_BLOCK: Final = 1 << 19
 
 
 def order_of(hashes: NDArray[np.uint64], known_bits: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Where each event of the sorted columns stands now, and whether a group begins with it; events of a group keep their order.
+    """Return the unsorted position of each sorted event, and whether a group begins with it; a group's events keep their order.
 
-    The first 40 bits of a hash and the position are one number, and these numbers are sorted where they are: that takes no memory
-    beside them, and is far quicker than sorting positions by their hashes. Groups with 40 bits in common are parted afterwards.
+    The first 40 bits of a hash and the position form one number, and these numbers are sorted in place: this takes no extra memory,
+    and is far faster than sorting positions by hash. Groups with the same 40 bits are separated afterwards.
 
     Args:
-        hashes: Of the group of each event; used up.
-        known_bits: So many leading bits are 0 in all of them.
+        hashes: Hash of the group of each event; overwritten.
+        known_bits: Number of leading bits that are 0 in all of them.
     """
     events = len(hashes)
     if events > 1 << POSITION_BITS:
@@ -354,7 +354,7 @@ def order_of(hashes: NDArray[np.uint64], known_bits: int) -> tuple[NDArray[np.ui
 
 
 def _part(rest: NDArray[np.uint32], order: NDArray[np.uint32], firsts: NDArray[np.bool_]) -> None:
-    """Parts groups that the first bits of their hashes do not tell from each other, by the rest of them."""
+    """Separate groups whose hashes have the same first bits, by the remaining bits."""
     for begin in range(1, len(order), _SORT_BLOCK):
         end = min(begin + _SORT_BLOCK, len(order))
         rests = rest[order[begin - 1 : end]]

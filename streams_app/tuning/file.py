@@ -1,7 +1,7 @@
-"""Events of a file of JSON lines, read into columns: each line is the value of a record, and one of its fields the time of it.
+"""Reads the events of a file of JSON lines into columns: each line is a record value, and one of its fields is the record's time.
 
-Whatever is wrong with a line is counted, with the number of the first such line, and the next one is read. A line longer than
-``limits.value_bytes`` is passed over piece by piece.
+An unusable line is counted, with the number of the first one of its kind, and skipped. A line longer than
+``limits.value_bytes`` is skipped in pieces.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ BATCH_LINES: Final = 2_000
 BATCH_BYTES: Final = 4_000_000
 MOST_FIELDS: Final = 12
 LIKELY_FROM_MS: Final = 946_684_800_000
-"""The year 2000: a field that holds a later moment is likely to be a time."""
+"""The year 2000: a field with a later time is suggested as the time field."""
 
 BROKEN_OFF: Final = "broken-off"
-"""Refused for this reason is the line at which a file cannot be read any further."""
+"""Reason that counts the line from which a file cannot be read any further."""
 
 
 @dataclass(slots=True)
 class Line:
-    """A line as the record it stands for; its number is the offset."""
+    """A line in the form of a record; the line number is its offset."""
 
     offset: int
     timestamp: int | None
@@ -47,7 +47,7 @@ class LineReader:
     """Reads the lines of one file.
 
     Attributes:
-        fields: The first fields that occur in events, for whoever named a wrong one.
+        fields: The first fields that occur in events, for an error message about a wrong field name.
     """
 
     def __init__(
@@ -62,17 +62,17 @@ class LineReader:
         from_ms: int | None = None,
         to_ms: int | None = None,
     ) -> None:
-        """Reads nothing yet.
+        """Create the reader, without opening a file.
 
         Args:
-            fold: By which the events would be folded.
-            limits: Of the settings.
-            columns: Get the events; a file is one partition.
-            tally: Counts what is read and refused.
-            time: The field that tells when an event happened, see :func:`streams_app.formatting.moment_ms`; a dotted path.
-            key: The field that stands for the record key.
-            from_ms: Lines with an earlier time are passed over; None: there is no such limit.
-            to_ms: Likewise lines with this time or a later one.
+            fold: Fold that would process the events.
+            limits: Limits of the settings.
+            columns: Columns that receive the events; a file is one partition.
+            tally: Counts read and rejected lines.
+            time: The field with the time of an event, see :func:`streams_app.formatting.moment_ms`; a dotted path.
+            key: The field that replaces the record key; a dotted path.
+            from_ms: Lines with an earlier time are skipped; None: there is no limit.
+            to_ms: Lines with this time or a later one are skipped; None: there is no limit.
         """
         self.fields: dict[str, Any] = {}
         self._reader = reader_of(fold, limits)
@@ -87,10 +87,10 @@ class LineReader:
         self._outside_ms: tuple[int, int] | None = None
 
     def read(self, path: Path, on_progress: Callable[[ReadCounts], None] = ignore_progress) -> None:
-        """Reads a file, or standard input, to its end.
+        """Read a file, or standard input, to its end.
 
         Raises:
-            ConfigurationError: It cannot be opened.
+            ConfigurationError: The file cannot be opened.
         """
         try:
             with opened(path) as (file, position):
@@ -105,7 +105,7 @@ class LineReader:
         on_progress(self._tally)
 
     def advice(self) -> str:
-        """What to do where no line could be used."""
+        """Return advice for a file without any usable line."""
         if not self._tally.read:
             return "there is nothing in it"
         if self._outside_ms is not None:
@@ -139,12 +139,12 @@ class LineReader:
                     yield lines
                     lines, size = [], 0
         except FAULTS:
-            yield lines  # what was read before it counts
+            yield lines  # the lines before the fault count
             raise
         yield lines
 
     def _lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        """Number and content of each line; nothing of one that is too long."""
+        """Yield the number and content of each line; an empty content if it is too long."""
         most = self._limits.value_bytes
         for number, value in lines_of(file, most):
             if value is None:
@@ -191,7 +191,7 @@ class LineReader:
         return f"{str(value)[:40]!r} in {self._time!r} is no time since 1970{about}"
 
     def _is_outside(self, at_ms: int) -> bool:
-        """Whether a line is passed over for its time."""
+        """Return whether a line is skipped because of its time."""
         if (self._from_ms is None or at_ms >= self._from_ms) and (self._to_ms is None or at_ms < self._to_ms):
             return False
         self._outside += 1

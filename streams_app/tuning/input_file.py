@@ -1,4 +1,4 @@
-"""A file of JSON lines, or standard input: the bytes that were compressed into it, and the lines in them."""
+"""Opens a file of JSON lines, or standard input, decompresses it, and splits it into lines."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from streams_app.errors import ConfigurationError
 
 STANDARD_INPUT: Final = Path("-")
 FAULTS: Final = (OSError, EOFError, zlib.error)
-"""Of a disk, and of a compressed file that is broken or breaks off."""
+"""Errors of a disk, and of a compressed file that is damaged or truncated."""
 
 _MARK: Final = b"\xef\xbb\xbf"
-"""Which some programs write before the first line."""
+"""Byte order mark that some programs write before the first line."""
 
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
@@ -32,14 +32,14 @@ _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
 @contextmanager
 def opened(path: Path, option: str = "--file") -> Iterator[tuple[BinaryIO, Callable[[], int]]]:
-    """A file as a stream of what was compressed into it, and a function that says how many of its bytes are read.
+    """Open a file as a decompressed stream; also yield a function that returns how many bytes of the file were read.
 
     Args:
-        path: The file; ``-`` is standard input.
-        option: Which has named it, for messages.
+        path: Path of the file; ``-`` is standard input.
+        option: Option that named the file, for messages.
 
     Raises:
-        ConfigurationError: It cannot be opened.
+        ConfigurationError: The file cannot be opened.
     """
     with ExitStack() as stack:
         try:
@@ -58,7 +58,7 @@ def opened(path: Path, option: str = "--file") -> Iterator[tuple[BinaryIO, Calla
 
 
 def lines_of(file: BinaryIO, most_bytes: int) -> Iterator[tuple[int, bytes | None]]:
-    """Number and content of each line, without the space around it; None: it is longer than that many bytes, and is passed over."""
+    """Yield the number and the stripped content of each line; None instead of the content of a line that is too long."""
     number = 0
     while piece := file.readline(most_bytes + 2):
         number += 1
@@ -79,14 +79,14 @@ def _is_on_disk(file: Any) -> bool:
 
 
 def size_of(path: Path) -> int | None:
-    """Bytes of a file, as far as :func:`opened` can say how many of them are read."""
+    """Return the size of a file, if the position function of :func:`opened` works for it; else None."""
     if not path.is_file():  # a pipe can be opened only once
         return None
     try:
         with path.open("rb") as file:
             return None if file.read(len(_ZSTD)).startswith(_ZSTD) else os.fstat(file.fileno()).st_size
     except OSError:
-        return None  # said when it is opened to be read
+        return None  # reported when it is opened for reading
 
 
 def _told(file: Any) -> int:
@@ -98,18 +98,18 @@ def _told(file: Any) -> int:
 
 BUFFER_BYTES: Final = 1 << 20
 GIVE_BACK_BYTES: Final = 32 << 20
-"""After so many bytes that were decompressed."""
+"""Number of decompressed bytes after which memory is released."""
 
 
 @contextmanager
 def decompressed(file: BinaryIO) -> Iterator[BinaryIO]:
-    """What a file holds, to be read while the block lasts.
+    """Decompress a zstd file; the stream is valid inside the block.
 
     Args:
-        file: On disk, not empty.
+        file: A file on disk that is not empty.
 
     Raises:
-        OSError: At the end of the block, once everything that could be read was read: the file is broken or breaks off.
+        OSError: At the end of the block, if the stream was read to its end: the file is damaged or truncated.
     """
     reader, writer = os.pipe()
     failed: list[Exception] = []
@@ -122,7 +122,7 @@ def decompressed(file: BinaryIO) -> Iterator[BinaryIO]:
             try:
                 with os.fdopen(writer, "wb"):
                     _copy(mapped, f"/dev/fd/{writer}")
-            except (OSError, cramjam.DecompressionError) as error:  # told below, in the thread that reads
+            except (OSError, cramjam.DecompressionError) as error:  # raised below, in the reading thread
                 failed.append(error)
 
         thread = threading.Thread(target=run, name="zstd", daemon=True)
@@ -131,14 +131,14 @@ def decompressed(file: BinaryIO) -> Iterator[BinaryIO]:
             yield stream
         finally:
             is_whole = not stream.closed and not stream.read(1)
-            stream.close()  # whoever left early ends the thread: its pipe is broken
+            stream.close()  # if the block ended early, the broken pipe ends the thread
             thread.join()
     if failed and is_whole:
         raise OSError(str(failed[0]))
 
 
 class _GivingBack(io.FileIO):
-    """The end of a pipe from which what was decompressed is read; gives the mapped file back to the system now and then."""
+    """The reading end of a pipe of decompressed data; it releases the mapped pages of the file from time to time."""
 
     def __init__(self, reader: int, mapped: mmap.mmap) -> None:
         super().__init__(reader, "rb")
@@ -159,4 +159,4 @@ def _copy(mapped: mmap.mmap, path: str) -> None:
     try:
         cramjam.zstd.decompress_into(mapped, target)
     finally:
-        del target  # the traceback of an error would keep it open, and whoever reads would wait for its end
+        del target  # the traceback of an error would keep it open, and the reader would wait for its end

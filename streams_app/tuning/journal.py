@@ -1,4 +1,4 @@
-"""The events of a fold's source as a journal has them, read into columns: as far back as it keeps them, which Kafka may not."""
+"""Reads the events of a fold's source from a journal into columns; a journal may reach further back than the topic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from streams_app.tuning.timestamps import timestamp_remarks
 
 @dataclass(slots=True)
 class _FiledRecord:
-    """An entry as readers of folds want a record."""
+    """An entry of a journal in the form of a record."""
 
     offset: int
     timestamp: int | None
@@ -38,17 +38,15 @@ class _FiledRecord:
 
 
 def check_journal(journal: JournalSettings, fold: Fold) -> None:
-    """Refuses a journal that does not have what the fold reads.
+    """Check that a journal contains what the fold reads.
 
     Raises:
-        ConfigurationError: It is of another topic, or has no record keys and the fold is by them.
+        ConfigurationError: The journal has another source, or no record keys although the fold groups by them.
     """
     if journal.source != fold.source:
-        raise ConfigurationError([f"--journal: {journal.section} is of {journal.source}, and fold {fold.name} of {fold.source}"])
+        raise ConfigurationError([f"--journal: {journal.section} has source {journal.source}, fold {fold.name} has {fold.source}"])
     if fold.group_key == RECORD_KEY and not journal.is_by_record_key:
-        raise ConfigurationError(
-            [f"--journal: fold {fold.name} is by the record key, which {journal.section} does not keep: it is by its fields"]
-        )
+        raise ConfigurationError([f"--journal: fold {fold.name} groups by the record key, which {journal.section} does not store"])
 
 
 async def read_journal(
@@ -62,21 +60,21 @@ async def read_journal(
     to_ms: int | None = None,
     on_progress: Callable[[ReadCounts], None] = ignore_progress,
 ) -> None:
-    """Reads a journal of the source of a fold; one segment is in memory at a time.
+    """Read a journal of the source of a fold; one segment is in memory at a time.
 
     Args:
         settings: Settings of the application.
-        fold: Whose events are wanted.
-        journal: Of its source, see :func:`check_journal`.
-        columns: Get the events.
-        tally: Counts what is read and refused.
-        from_ms: Events that are older are passed over; None: none are.
-        to_ms: Likewise those that are not older.
-        on_progress: Called now and then.
+        fold: Fold whose events are read.
+        journal: Journal of its source, see :func:`check_journal`.
+        columns: Columns that receive the events.
+        tally: Counts read and rejected events.
+        from_ms: Older events are skipped; None: none are.
+        to_ms: Events of this time or later are skipped; None: none are.
+        on_progress: Called from time to time.
 
     Raises:
-        ConfigurationError: No worker has read the journal yet.
-        TryAgainError: Redis does not answer.
+        ConfigurationError: No worker has written the journal yet.
+        TryAgainError: Redis does not respond.
     """
     redis = connect_briefly(settings.redis)
     try:
@@ -90,7 +88,7 @@ async def read_journal(
 
 
 class _JournalColumns:
-    """A journal on its way into the columns."""
+    """Reads a journal into columns."""
 
     def __init__(
         self,
@@ -115,7 +113,7 @@ class _JournalColumns:
         first = await self._shards.status(self._keys(0))
         if first is None:
             raise ConfigurationError(
-                [f"{self._journal.section} has nothing in Redis: no worker has read it yet, or Redis was wiped"]
+                [f"{self._journal.section} has nothing in Redis: no worker has written it yet, or Redis was wiped"]
             )
         shards = {0: first}
         for number in range(1, first.partitions):
@@ -135,7 +133,7 @@ class _JournalColumns:
         return journal_keys(self._settings.app_id, self._journal.name, self._journal.source, partition)
 
     async def _rows(self, partition: int, segment: Segment, status: ShardStatus) -> list[Row]:
-        """The rows of a segment in the order of their offsets; none where it was removed meanwhile."""
+        """Return the rows of a segment in offset order; none if the segment was removed meanwhile."""
         last = status.fence if segment.last is None else segment.last
         now: Segment | None = segment
         while now is not None:

@@ -1,8 +1,8 @@
-"""The curve of a fold by what its running workers count, without reading the topic (pure).
+"""Computes the curve of a fold from the metrics of its running workers, without reading the topic (pure).
 
-As silence alone closes groups, a quiet period X makes one record a group, and one more for each gap that is longer. Workers tell
-how many gaps there were, sorted into buckets: at the bound of a bucket the number of longer ones is known, between two it is
-interpolated. What workers estimate from a sample of groups is an estimate here too, and its error is told.
+If silence alone closes groups, a quiet period X gives one record for each group, and one more for each longer gap. Workers count
+the gaps in the buckets of a histogram: at the bound of a bucket the number of longer gaps is exact, between two bounds it is
+interpolated. If workers estimate from a sample of groups, the curve is an estimate as well, and its error is reported.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _PREFIX = "streams_app_"
 
 @dataclass(frozen=True, slots=True)
 class LiveMetrics:
-    """What one worker has counted of one fold since it started; but for the first two, estimates where it watches a sample.
+    """The metrics of one fold in one worker since it started; if it watches a sample, all but the first two are estimates.
 
     Attributes:
-        events: Events folded.
-        emitted: Folded records, whatever closed them.
-        begun: Groups seen for the first time.
-        split: Folds opened within the quiet period after the one before them was closed.
+        events: Number of folded events.
+        emitted: Number of folded records, whatever closed them.
+        begun: Number of groups seen for the first time.
+        split: Number of folds opened within the quiet period after the previous fold of the group was closed.
         gaps: (upper bound in ms, gaps up to it), rising; the last bound is infinite.
-        share: The share of groups that is watched.
-        error: Relative standard error of the number of records; 0 where every group is watched.
-        since_ms: When the worker started; 0 where it does not say.
+        share: Share of the groups that is watched.
+        error: Relative standard error of the number of records; 0 if every group is watched.
+        since_ms: Start time of the worker; 0 if unknown.
     """
 
     events: float
@@ -45,7 +45,7 @@ class LiveMetrics:
     since_ms: int
 
     def longer(self, quiet_ms: int) -> float:
-        """Gaps longer than that; between two bounds interpolated on the logarithmic scale."""
+        """Return the number of gaps longer than a quiet period, interpolated on a logarithmic scale between two bounds."""
         bounds = [bound for bound, _ in self.gaps]
         at = bisect_left(bounds, quiet_ms)
         if math.isinf(bounds[at]) or at == 0:
@@ -55,10 +55,10 @@ class LiveMetrics:
 
 
 def live_metrics_in(page: str, fold: str) -> LiveMetrics | None:
-    """What a worker's page of metrics says of a fold; None: it says nothing of it.
+    """Parse a worker's metrics page for one fold; None if the page does not contain the fold.
 
     Raises:
-        ValueError: It is not a page of metrics.
+        ValueError: The text is not a metrics page.
     """
     values: dict[str, float] = {}
     gaps: dict[float, float] = {}
@@ -81,17 +81,17 @@ def live_metrics_in(page: str, fold: str) -> LiveMetrics | None:
 
 
 def combined(workers: Sequence[LiveMetrics], quiet_ms: int) -> LiveMetrics:
-    """Several workers of a fold, each with partitions of its own, as one; their errors are independent of each other.
+    """Combine the metrics of several workers of a fold, which own different partitions; their errors are independent.
 
     Args:
-        workers: At least one.
-        quiet_ms: The errors are those of the records that this quiet period would make.
+        workers: Metrics of at least one worker.
+        quiet_ms: Quiet period for whose records the error is computed.
 
     Raises:
-        ValueError: They sort gaps into different buckets.
+        ValueError: The workers use different buckets.
     """
     if len({tuple(bound for bound, _ in worker.gaps) for worker in workers}) > 1:
-        raise ValueError("they sort gaps into different buckets")
+        raise ValueError("they use different buckets")
     records = [worker.begun + worker.longer(quiet_ms) for worker in workers]
     squares = sum((worker.error * count) ** 2 for worker, count in zip(workers, records, strict=True))
     counts = zip(*([count for _, count in worker.gaps] for worker in workers), strict=True)
@@ -105,20 +105,20 @@ def combined(workers: Sequence[LiveMetrics], quiet_ms: int) -> LiveMetrics:
 
 
 def live_windows(metrics: LiveMetrics, quiet_ms: int) -> tuple[int, ...]:
-    """The candidates for which nothing is interpolated, up to the first that folds all there is; and the one there is now."""
+    """Return the candidates that need no interpolation, up to the first that folds all events, and the configured one."""
     bounds = [int(bound) for bound, _ in metrics.gaps[:-1]]
     wanted = [bounds[0], *(bound for before, bound in pairwise(bounds) if metrics.longer(before) > 0)]
     return tuple(sorted({*wanted, min(max(quiet_ms, bounds[0]), bounds[-1])}))
 
 
 def live_curve(fold: str, metrics: LiveMetrics, windows: Iterable[int], now_ms: int) -> Curve:
-    """The curve; latencies and memory are not known.
+    """Compute the curve; its latencies and memory are unknown.
 
     Args:
         fold: Name of the fold.
-        metrics: Of its workers, see :func:`together`.
+        metrics: Combined metrics of the workers, see :func:`combined`.
         windows: Candidates, from the first bound of the histogram to the last.
-        now_ms: Wall clock; the range goes from the start of the workers to it.
+        now_ms: Wall clock, the end of the range; it begins at the start of the workers.
     """
     events = round(metrics.events)
     points = []
@@ -134,9 +134,9 @@ def live_curve(fold: str, metrics: LiveMetrics, windows: Iterable[int], now_ms: 
 
 
 def widest_interval(metrics: LiveMetrics, curve: Curve) -> tuple[int, float] | None:
-    """The candidate whose ratio is least certain, as it lies within a bucket, and how wide the ratio may be; None: none does.
+    """Return the candidate inside a bucket whose ratio is least certain, and the width of the uncertainty; None if there is none.
 
-    The gaps of a bucket may all lie at either end of it.
+    All gaps of a bucket may lie at either end of it.
     """
     bounds = [bound for bound, _ in metrics.gaps]
     widest: tuple[int, float] | None = None

@@ -1,8 +1,8 @@
-"""What open groups take in Redis (pure): an estimate from the layout of state, see ``docs/internals.md``.
+"""Estimates the memory of open groups in Redis (pure), from the layout of the state, see ``docs/internals.md``.
 
-A group stands in two sorted sets and has a hash of its own. Measured with 20 000 groups of 0 to 200 names, 10 to 100 bytes a
-member, on Redis 7.0 and Valkey 9.1: the estimate lies between the two, within a quarter of either. Values, which
-``keep = "last"`` adds, are not in it.
+A group is a member of two sorted sets and has a hash. Measured with 20 000 groups of 0 to 200 names and members of 10 to 100 bytes,
+on Redis 7.0 and Valkey 9.1: the estimate lies between the two, within a quarter of either. It does not include the values that
+``keep = "last"`` adds.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from streams_app.tuning.columns import NUMBERED, Columns, Times
 from streams_app.tuning.splitting import Positions
 
 GROUP_BYTES: Final = 300
-"""Of a group without its name and those that changed: 360 with Redis 7, 240 with Valkey 9."""
+"""Bytes of a group without its member and changed names: 360 with Redis 7, 240 with Valkey 9."""
 
 NAME_BYTES: Final = 4
-"""Beside the name itself, in a small hash."""
+"""Overhead of each name in a small hash."""
 
 LARGE_NAME_BYTES: Final = 45
-"""The same in a hash that is large, or has a long name: 60 with Redis 7, 30 with Valkey 9."""
+"""Overhead of each name in a hash that is large or has a long name: 60 with Redis 7, 30 with Valkey 9."""
 
 SMALL_NAMES: Final = 512
 SMALL_NAME_BYTES: Final = 64
-"""Up to here Redis packs a hash, unless it is told otherwise (``hash-max-listpack-*``)."""
+"""Limits up to which Redis packs a hash, by default (``hash-max-listpack-*``)."""
 
 _ENOUGH: Final = 30
 
 
 def group_bytes(names: NDArray[np.int64], name_bytes: float, key_bytes: float, prefix_bytes: int) -> NDArray[np.float64]:
-    """What each group takes.
+    """Return the estimated bytes of each group.
 
     Args:
-        names: How many changed names each of them has.
+        names: Number of changed names of each group.
         name_bytes: Mean length of a name.
-        key_bytes: Mean length of a group's member: it stands in both sorted sets and in the key of the hash.
-        prefix_bytes: Length of what stands before it there.
+        key_bytes: Mean length of a group's member, which is stored in both sorted sets and in the key of the hash.
+        prefix_bytes: Length of the prefix of the key of the hash.
     """
     is_small = (names <= SMALL_NAMES) & (name_bytes <= SMALL_NAME_BYTES)
     each = name_bytes + np.where(is_small, NAME_BYTES, LARGE_NAME_BYTES)
@@ -46,17 +46,17 @@ def group_bytes(names: NDArray[np.int64], name_bytes: float, key_bytes: float, p
 
 
 class SomeRecords:
-    """The records of some groups: what they hold at an instant."""
+    """The records of some groups, for an estimate of their size at an instant."""
 
     def __init__(self, columns: Columns, starts: Positions, closes: Times) -> None:
-        """Looks at the first groups.
+        """Select the first groups.
 
         Args:
-            columns: Sorted.
-            starts: Where the records begin.
-            closes: When they close, ms after the first score.
+            columns: Sorted columns.
+            starts: Positions at which the records begin.
+            closes: Times at which they close, ms after the first score.
         """
-        # Of the groups that come first by their hashes, which is as good as any choice by lot.
+        # The groups with the lowest hashes are a random sample.
         events = min(NUMBERED, len(columns.after_ms))
         count = int(np.searchsorted(starts, np.int32(events)))
         self._columns = columns
@@ -65,7 +65,7 @@ class SomeRecords:
         self._opens, self._closes = self._after_ms[starts[:count]], closes[:count].astype(np.int64)
 
     def mean_bytes(self, instant_ms: int, prefix_bytes: int) -> float:
-        """Mean size of those that are open at an instant after the first score; of all of them where those are few."""
+        """Return the mean size of the records open at an instant after the first score; of all records if few are open."""
         is_open = (self._opens <= instant_ms) & (instant_ms <= self._closes)
         if np.count_nonzero(is_open) < _ENOUGH:
             is_open[:] = True
@@ -76,7 +76,7 @@ class SomeRecords:
         return float(group_bytes(names, sets.name_bytes, self._columns.key_bytes, prefix_bytes).mean())
 
     def _names_of(self, records: NDArray[np.int64], numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """How many different names each record has."""
+        """Return the number of different names of each record."""
         sets = self._columns.sets
         if sets.are_counted:
             totals = np.bincount(records, numbers, minlength=len(self._opens))
@@ -93,36 +93,37 @@ class SomeRecords:
 _SPANS: Final = 1 << 20
 _BLOCK: Final = 1 << 19
 _LOOKED_AT: Final = 1 << 20
-"""Beginnings and ends that are sorted at once."""
+"""Maximum number of beginnings and ends that are sorted at once."""
 
 
 def most_open(opens: Times, closes: Times) -> tuple[int, int]:
-    """Most intervals that hold the same instant; both of their ends belong to them.
+    """Return the largest number of intervals that overlap in one instant; intervals include both ends.
 
-    The time is parted into a million spans of equal length. How many are open when a span begins is exact, and with those that open
-    within it is an upper limit of what is open at once in the span. Only spans whose limit is above the best that is known are
-    looked into, those with the highest limits first: few, as a rule, and far less work and memory than sorting millions of times.
+    The time is divided into a million spans of equal length. The number of intervals open at the beginning of a span is exact;
+    together with those that open within it, it is an upper limit for the span. Only spans whose limit exceeds the best known result
+    are examined, in descending order of their limits. They are few, as a rule, and this takes far less time and memory than sorting
+    millions of times.
 
     Args:
-        opens: Where the intervals begin, in any order; never negative. Some at least.
-        closes: Where they end, in any order, as many.
+        opens: Beginnings of the intervals, in any order; not empty, never negative.
+        closes: Ends of the intervals, in any order; as many.
 
     Returns:
-        How many there are, and an instant at which they are.
+        The number of intervals, and an instant at which they overlap.
     """
     shift = max(0, int(opens.max()).bit_length() - _SPANS.bit_length() + 1)
     return _most_from(opens, closes, 0, shift, 0)
 
 
 def _most_from(opens: Times, closes: Times, low: int, shift: int, before: int) -> tuple[int, int]:
-    """The same from an instant on, in a million spans of ``2 ** shift`` each.
+    """Compute :func:`most_open` from an instant on, with a million spans of ``2 ** shift`` each.
 
     Args:
         opens: All beginnings.
         closes: All ends.
         low: The instant.
         shift: Length of a span.
-        before: How many are open when the first span begins, without those that begin then.
+        before: Number of intervals open when the first span begins, without those that begin at that instant.
     """
     opening, closing = _counted(opens, low, shift), _counted(closes, low, shift)
     begun = before + np.cumsum(opening - closing) - opening + closing
@@ -152,19 +153,19 @@ def _most_in(
     shift: int,
     begun: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """The same in some spans, by sorting what begins and ends there.
+    """Compute :func:`most_open` within some spans, by sorting the beginnings and ends in them.
 
     Args:
         opens: Beginnings in these spans.
         closes: Ends in these spans.
-        spans: In rising order; each has a beginning.
-        low: Where the first of all spans begins.
+        spans: Numbers of the spans, rising; each contains a beginning.
+        low: Beginning of the first of all spans.
         shift: Length of a span.
-        begun: How many are open when each of these spans begins.
+        begun: Number of intervals open at the beginning of each of these spans.
     """
     opens.sort()
     closes.sort()
-    # Of those looked into, how many opened and closed in the spans before that of each opening.
+    # Number of intervals that opened and closed in the examined spans before the span of each opening.
     edges = low + (spans << shift)
     opened_before, closed_before = np.searchsorted(opens, edges), np.searchsorted(closes, edges)
     of = np.searchsorted(spans, (opens - low) >> shift)
@@ -176,14 +177,14 @@ def _most_in(
 
 
 def _spans_of(times: Times, low: int, shift: int) -> NDArray[np.int64]:
-    """In which span each time lies; ``_SPANS`` stands for those before the first and after the last one."""
+    """Return the span of each time; ``_SPANS`` for times outside all spans."""
     spans = (times.astype(np.int64) - low) >> shift
     spans[(spans < 0) | (spans > _SPANS)] = _SPANS
     return spans
 
 
 def _counted(times: Times, low: int, shift: int) -> NDArray[np.int64]:
-    """How many times lie in each span."""
+    """Return the number of times in each span."""
     found = np.zeros(_SPANS + 1, np.int64)
     for begin in range(0, len(times), _BLOCK):
         found += np.bincount(_spans_of(times[begin : begin + _BLOCK], low, shift), minlength=_SPANS + 1)
@@ -191,7 +192,7 @@ def _counted(times: Times, low: int, shift: int) -> NDArray[np.int64]:
 
 
 def _within(times: Times, some: NDArray[np.int64], low: int, shift: int) -> NDArray[np.int64]:
-    """The times that lie in some spans."""
+    """Return the times within some spans."""
     found, is_wanted = [], np.zeros(_SPANS + 1, bool)
     is_wanted[some] = True
     for begin in range(0, len(times), _BLOCK):

@@ -1,4 +1,4 @@
-"""The sets of names that events change, each kept once: what the bound on names needs (pure)."""
+"""The sets of changed names of events, each stored once, for the bound on names (pure)."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from streams_app.folding.core.closing import FEW_NAMES
 from streams_app.folding.core.names import names_of_mask
 
 MOST_KNOWN_BYTES: Final = 16_000_000
-"""Of the sets that are found again, about. What is forgotten is kept once more when it comes back, which costs room until the sets
-are looked through."""
+"""Approximate limit of the lookup table. A set that was removed from it is stored twice when it occurs again, until
+duplicates are removed."""
 
 KNOWN_SET_BYTES: Final = 200
 KNOWN_NAME_BYTES: Final = 70
-"""Of a set that is found again, and of each of its names beside the characters."""
+"""Size of a set in the lookup table, and of each of its names without the characters."""
 
 MOST_BYTES: Final = 24_000_000
-"""Of all sets: with three names each some 670 000."""
+"""Limit of all stored sets: some 670 000 with three names each."""
 
 _CROWDED: Final = 0.75
-"""Of the room. As much as that must not be in use after the sets are looked through, or it would be done again soon."""
+"""Fraction of the limit that may be in use after unused sets are removed; above it, they would soon be removed again."""
 
 
 class NameSets:
-    """Numbers the sets of names that occur. A name is its 64-bit hash.
+    """Numbers the sets of names that occur. A name is represented by its 64-bit hash.
 
     Attributes:
         max_changed: Bound of the fold on the names of a group.
-        are_counted: The names did not fit: a set is told by how many names it has, and its number is that.
+        are_counted: Whether only sizes are kept, because the names did not fit; the number of a set is then its size.
     """
 
     def __init__(self, max_changed: int) -> None:
@@ -48,11 +48,11 @@ class NameSets:
         self._names_seen = self._bytes_seen = 0
 
     def __len__(self) -> int:
-        """How many sets are kept."""
+        """Return the number of stored sets."""
         return len(self._ends)
 
     def numbers(self, names: Iterable[Mapping[str, Any] | int]) -> list[int]:
-        """The number of the set of each event; masks and mappings are two ways to say one."""
+        """Return the set number of the names of each event; a mask and a mapping may represent the same set."""
         keys: list[Any] = [one if type(one) is int else tuple(one) for one in names]  # type: ignore[arg-type]  # the rest is mappings
         found: list[Any] = list(map(self._known.get, keys))
         if None in found:
@@ -61,7 +61,7 @@ class NameSets:
 
     def _new(self, key: Any) -> int:
         number = self._known.get(key)
-        if number is not None:  # the batch has it twice
+        if number is not None:  # the batch contains it twice
             return number
         names = names_of_mask(key) if type(key) is int else key
         number = len(names)
@@ -88,17 +88,17 @@ class NameSets:
 
     @property
     def may_close(self) -> bool:
-        """Whether so many different names occur that a group could reach the bound."""
+        """Whether there are enough different names for a group to reach the bound."""
         return len(self._different) > self.max_changed
 
     @property
     def is_full(self) -> bool:
-        """Whether the sets take more room than there is."""
+        """Whether the sets exceed the limit."""
         return self._bytes > MOST_BYTES
 
     @property
     def is_crowded(self) -> bool:
-        """Whether they would soon take more room than there is again."""
+        """Whether the sets would soon exceed the limit again."""
         return self._bytes > _CROWDED * MOST_BYTES
 
     @property
@@ -107,7 +107,7 @@ class NameSets:
 
     @property
     def may_be_counted(self) -> bool:
-        """Whether the bound is so far off that an upper limit of the names of a group will do where the names do not fit."""
+        """Whether the bound is so high that an upper limit of the names of a group is enough if the names do not fit."""
         return self.max_changed >= FEW_NAMES
 
     @property
@@ -116,25 +116,25 @@ class NameSets:
         return self._bytes_seen / max(1, self._names_seen)
 
     def sizes(self) -> NDArray[np.int64]:
-        """How many names each set has, by its number."""
+        """Return the size of each set, by its number."""
         return np.diff(np.frombuffer(self._ends, np.uint32), prepend=0).astype(np.int64)
 
     def counts(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """How many names each of these sets has."""
+        """Return the sizes of some sets."""
         return numbers.astype(np.int64) if self.are_counted else self.sizes()[numbers]
 
     def names_of(self, number: int) -> Sequence[int]:
-        """The names of a set, which are not only counted."""
+        """Return the names of a set; only if :attr:`are_counted` is false."""
         return self._hashes[self._ends[number - 1] if number else 0 : self._ends[number]]
 
     def keep(self, is_used: NDArray[np.bool_]) -> NDArray[np.uint32]:
-        """Forgets the sets that are not used any more, and of those that have the same names all but the first.
+        """Remove unused sets and duplicates.
 
         Args:
-            is_used: By the number of each set.
+            is_used: Whether each set is used, by its number.
 
         Returns:
-            By the old number of each set that is used its new one.
+            The new number of each used set, by its old number.
         """
         used = np.flatnonzero(is_used)
         contents = np.frombuffer(self._contents, np.int64)[used]
@@ -160,7 +160,7 @@ class NameSets:
         self._forget_known()
 
     def count_only(self) -> None:
-        """Forgets the names; a set is its size from now on."""
+        """Replace the stored sets by their sizes."""
         self.are_counted = True
         self._hashes, self._ends, self._contents = array("q"), array("I"), array("q")
         self._forget_known()
@@ -168,23 +168,23 @@ class NameSets:
 
 _BLOCK: Final = 1 << 16
 _KNOWN: Final = 2_000
-"""Sets that are found again quickly."""
+"""Maximum number of sets that :func:`_names` caches."""
 
 
 def limit_names(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets, following: NDArray[np.int32]) -> bool:
-    """Lowers the next starts to where a record would have more names than the bound allows.
+    """Lower the next starts so that no record has more names than the bound allows.
 
     Args:
-        numbers: The sets of names of the events of some groups.
-        ends: Where the groups end.
-        sets: Of these numbers.
-        following: For each event the position of the first later one that is kept out of its record.
+        numbers: Set numbers of the events of some groups.
+        ends: Ends of the groups.
+        sets: The sets with these numbers.
+        following: For each event the position of the first later event that its record cannot include.
 
     Returns:
-        Whether it lowered any.
+        Whether any start was lowered.
     """
     is_any, begin = False, 0
-    # How many names the events of a group have, each counted as new, is an upper limit that tells nearly always.
+    # The number of names of a group's events, counted with repetitions, is an upper limit that usually decides.
     totals = _totals(numbers, ends, sets)
     for end, total in zip(ends, totals, strict=True):
         if total > sets.max_changed:
@@ -195,7 +195,7 @@ def limit_names(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets
 
 
 def _totals(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets) -> list[int]:
-    """How many names the events of each group have, each counted as new."""
+    """Return the number of names of the events of each group, counted with repetitions."""
     if len(ends) == 1:
         return [sum(int(sets.counts(numbers[at : at + _BLOCK]).sum()) for at in range(0, len(numbers), _BLOCK))]
     upto = np.cumsum(sets.counts(numbers))[np.array(ends) - 1]
@@ -204,7 +204,7 @@ def _totals(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets) ->
 
 
 def _by_count(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[np.int32], begin: int) -> bool:
-    """In one group, if all names are different and a number is how many there are."""
+    """Limit one group under the assumption that all names differ; a set number is a size."""
     totals = np.cumsum(numbers, dtype=np.int64)
     is_any = False
     for at in range(0, len(numbers), _BLOCK):
@@ -217,7 +217,7 @@ def _by_count(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[np
 
 
 def _by_window(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[np.int32], begin: int) -> bool:
-    """In one group: a window over its events, and how often it has each name. No more is held than the names of a window."""
+    """Limit one group with a sliding window that counts its names; only the names of the window are in memory."""
     most, events = sets.max_changed, len(numbers)
     held: dict[int, int] = defaultdict(int)
     is_any, stop = False, 0
@@ -240,7 +240,7 @@ def _by_window(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[n
 
 
 def _names(numbers: NDArray[np.uint32], sets: NameSets) -> Iterator[Sequence[int]]:
-    """The names of one event after the other."""
+    """Yield the names of each event."""
     known: dict[int, Sequence[int]] = {}
     for begin in range(0, len(numbers), _BLOCK):
         for number in numbers[begin : begin + _BLOCK].tolist():

@@ -1,4 +1,4 @@
-"""The curve as a plot in the terminal: the folding ratio over the quiet period, and the latency beside it (pure)."""
+"""Draws the curve as a plot in the terminal: folding ratio and latency over the quiet period (pure)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from streams_app.tuning.spelling import brief, share
 
 HEIGHT: Final = 11
 AXIS: Final = 7
-"""Columns left of the line of an axis."""
+"""Columns to the left of a vertical axis."""
 
 GAP: Final = 3
 LEAST_WIDTH: Final = 64
-"""Of a terminal that has room for two panels side by side."""
+"""Minimum columns of a terminal for two panels side by side."""
 
 MOST_WIDTH: Final = 130
 _NEARLY: Final = 1e-9
@@ -33,28 +33,28 @@ TICKS_MS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """Characters of a plot.
+    """The characters of a plot.
 
     Attributes:
-        is_fine: The terminal has them.
+        is_fine: Whether the terminal has braille characters.
     """
 
     is_fine: bool
 
     @property
     def recommended(self) -> str:
-        """Marks the recommended quiet period."""
+        """Mark of the recommended quiet period."""
         return "●" if self.is_fine else "*"
 
     @property
     def configured(self) -> str:
-        """Marks the one in the settings."""
+        """Mark of the configured quiet period."""
         return "○" if self.is_fine else "o"
 
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """One diagram: where its points lie, and how its vertical axis is labelled."""
+    """One diagram: the scale and labels of its vertical axis."""
 
     title: str
     values: Sequence[float]
@@ -68,17 +68,17 @@ class _Panel:
 
 
 def plot(curve: Curve, recommended_ms: int | None, configured_ms: int, width: int, signs: Signs) -> list[Text]:
-    """The lines of the plot; none where there are fewer than two points.
+    """Return the lines of the plot; none if there are fewer than two points.
 
     Args:
-        curve: What is drawn.
-        recommended_ms: Marked, if it is one of the points.
-        configured_ms: Likewise.
-        width: Columns there are.
-        signs: Characters there are.
+        curve: Curve to draw.
+        recommended_ms: Recommended quiet period, marked if it is a point of the curve.
+        configured_ms: Configured quiet period, marked if it is a point of the curve.
+        width: Available columns.
+        signs: Available characters.
     """
     points = curve.points
-    if len(points) < 2:  # noqa: PLR2004  # a line has two
+    if len(points) < 2:  # noqa: PLR2004  # a line needs two points
         return []
     panels = [_ratios(points)]
     if latency := _latencies(points):
@@ -145,7 +145,7 @@ def _horizontal(points: Sequence[Point]) -> Callable[[int], float]:
 
 
 def _labels(panel: _Panel, canvas: Canvas) -> dict[int, str]:
-    """Line → label of the vertical axis there; at least a line is left between two."""
+    """Return the label of the vertical axis for each labelled line, with at least one line between two labels."""
     found: dict[int, str] = {}
     for value, label in panel.ticks:
         row = canvas.row_of(panel.y_of(value))
@@ -155,7 +155,7 @@ def _labels(panel: _Panel, canvas: Canvas) -> dict[int, str]:
 
 
 def _foot(points: Sequence[Point], canvas: Canvas, x_of: Callable[[int], float], width: int) -> str:
-    """Labels of the horizontal axis, each centred below its place, none over another."""
+    """Return the labels of the horizontal axis, each centred at its position, without overlaps."""
     line = [" "] * width
     free_from = AXIS
     for tick in ticks_between(points[0].quiet_ms, points[-1].quiet_ms):
@@ -169,18 +169,18 @@ def _foot(points: Sequence[Point], canvas: Canvas, x_of: Callable[[int], float],
 
 
 def ticks_between(low_ms: int, high_ms: int) -> list[int]:
-    """Where an axis of durations is labelled: at round ones, or at both ends where there are not two of those."""
+    """Return the labelled positions of an axis of durations: round durations, or both ends if there are fewer than two."""
     found = [tick for tick in TICKS_MS if low_ms <= tick <= high_ms]
     return found if len(found) > 1 else [low_ms, high_ms]
 
 
 _BRAILLE: Final = 0x2800
 _BITS: Final = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-"""Bit of each dot within a character, by its column and its row from above."""
+"""Bit of each dot within a braille character, by its column and its row from the top."""
 
 
 class Canvas:
-    """A rectangle of characters; positions are shares of its width and height, (0, 0) is below on the left."""
+    """A rectangle of characters; positions are fractions of its width and height, (0, 0) is the lower left corner."""
 
     def __init__(self, width: int, height: int, *, is_fine: bool) -> None:
         """Create an empty canvas.
@@ -198,7 +198,7 @@ class Canvas:
         self._marks: dict[tuple[int, int], str] = {}
 
     def line(self, points: Sequence[tuple[float, float]]) -> None:
-        """Connects points from left to right."""
+        """Connect points from left to right."""
         for (from_x, from_y), (to_x, to_y) in pairwise(points):
             steps = 1 + int(max(abs(to_x - from_x) * self.width * self._columns, abs(to_y - from_y) * self.height * self._rows))
             for step in range(steps + 1):
@@ -208,26 +208,26 @@ class Canvas:
             self._dot(*points[0])
 
     def mark(self, x: float, y: float, char: str) -> None:
-        """Puts a character over the line; the first one at a place stays."""
+        """Put a character over the line; the first one at a position stays."""
         self._marks.setdefault((self.row_of(y), self.column_of(x)), char)
 
     def column_of(self, x: float) -> int:
-        """The column of characters at a position."""
+        """Return the column of a position."""
         return _scaled(x, self.width * self._columns) // self._columns
 
     def row_of(self, y: float) -> int:
-        """The line at a position, from above."""
+        """Return the line of a position, from the top."""
         return self._from_above(y) // self._rows
 
     def rows(self) -> list[str]:
-        """The lines, from above, each as wide as the canvas."""
+        """Return the lines, from the top, each as wide as the canvas."""
         return [
             "".join(self._marks.get((row, column)) or self._char(bits) for column, bits in enumerate(line))
             for row, line in enumerate(self._bits)
         ]
 
     def _from_above(self, y: float) -> int:
-        """The row of dots at a position."""
+        """Return the row of dots of a position."""
         return self.height * self._rows - 1 - _scaled(y, self.height * self._rows)
 
     def _dot(self, x: float, y: float) -> None:

@@ -1,4 +1,4 @@
-"""The curve as a picture, by matplotlib: the extra ``png``."""
+"""Draws the curve as a picture, with matplotlib: the extra ``png``."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ SHADES: Final = {"latency_p50_ms": "#c297d6", "latency_p95_ms": "#8250a8", "late
 
 
 def require(path: Path) -> None:
-    """Looks before anything is read whether a picture can be written.
+    """Check, before anything is read, that a picture can be written.
 
     Raises:
-        ConfigurationError: There is no matplotlib, with the words that install it; or no such folder.
+        ConfigurationError: matplotlib is not installed, with the command that installs it; or the folder does not exist.
     """
     if not os.access(path.parent, os.W_OK):
-        raise ConfigurationError([f"--png: there is no folder {path.parent} that can be written to"])
+        raise ConfigurationError([f"--png: the folder {path.parent} does not exist or is not writable"])
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigurationError(["--png needs matplotlib: pip install 'streams_app[png]'"])
 
 
 def write_png(path: Path, curve: Curve, recommended_ms: int | None, configured_ms: int) -> None:
-    """Writes the picture: the folding ratio above, latencies below, over the same quiet periods.
+    """Write the picture: the folding ratio above, latencies below, over the same quiet periods.
 
     Raises:
         ConfigurationError: The file cannot be written.
     """
-    # Not pyplot, which looks for a screen; and only here, as it takes half a second.
+    # Not pyplot, which would look for a display; imported here, because the import takes half a second.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")

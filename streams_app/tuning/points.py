@@ -1,4 +1,4 @@
-"""The curve over the candidates for the quiet period, of a replay or of what workers have counted; the one recommended (pure)."""
+"""The curve over the candidates for the quiet period, from a replay or from metrics, and the recommended candidate (pure)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What one candidate for the quiet period leads to; None where it is not known.
+    """The effect of one candidate for the quiet period; a value is None if it is unknown.
 
     Attributes:
-        quiet_ms: The candidate X.
-        records: Folded records; an estimate where the curve has a :class:`Sample`.
-        ratio: Folding ratio, 1 - records / events; 0 where there are no events.
-        latency_p50_ms: From the score of an event to the moment its record closes: half of the events wait at most so long.
-        latency_p95_ms: Likewise 95 of 100 events.
-        latency_p99_ms: Likewise 99 of 100 events.
-        latency_mean_ms: The mean of these times.
-        latency_max_ms: The longest of them.
-        peak_open_groups: Most groups open in the same instant; a group counts from its first event to the moment it closes, both
-            included, so that one which closes in the instant in which another opens counts beside it.
-        redis_bytes: Estimate of what Redis holds at that peak.
+        quiet_ms: The candidate.
+        records: Number of folded records; an estimate if the curve has a :class:`CurveSample`.
+        ratio: Folding ratio, 1 - records / events; 0 if there are no events.
+        latency_p50_ms: Time from the score of an event until its record closes: half of the events wait at most this long.
+        latency_p95_ms: The same for 95 of 100 events.
+        latency_p99_ms: The same for 99 of 100 events.
+        latency_mean_ms: Mean of these times.
+        latency_max_ms: Longest of these times.
+        peak_open_groups: Largest number of groups open in one instant. A group is open from its first event until it closes,
+            including both ends: a group that closes in the instant in which another opens counts beside it.
+        redis_bytes: Estimated memory in Redis at that peak.
     """
 
     quiet_ms: int
@@ -38,14 +38,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class CurveSample:
-    """What a curve was computed from where it is not exact: some of the groups, chosen by hash.
+    """The sample from which a curve was computed: some of the groups, chosen by hash.
 
     Attributes:
-        share: Chance of an event to be looked at.
-        events: How many were.
-        groups: How many groups they belong to.
-        ratio_error: Standard error of the folding ratio, the largest of all points. None: it cannot be told, as a few groups have
-            nearly all events, and only the beginning of the range was looked at.
+        share: Probability that an event is in the sample.
+        events: Number of events in the sample.
+        groups: Number of groups in the sample.
+        ratio_error: Standard error of the folding ratio, the largest of all points. None if it is unknown, because a few groups
+            have nearly all events, and only the beginning of the range was used.
     """
 
     share: float
@@ -56,16 +56,16 @@ class CurveSample:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What each candidate leads to, on the same events.
+    """The effect of each candidate, on the same events.
 
     Attributes:
         fold: Name of the fold.
-        events: How many there are in the range.
-        groups: Different (partition, group); an estimate where the curve has a :class:`Sample`.
-        from_ms: Score of the first event; 0 where there is none.
-        to_ms: Score of the last event; 0 where there is none.
-        points: In rising order of the quiet period.
-        sample: What the curve was computed from; None: from every event, exactly.
+        events: Number of events in the range.
+        groups: Number of different (partition, group); an estimate if the curve has a :class:`CurveSample`.
+        from_ms: Score of the first event; 0 if there is none.
+        to_ms: Score of the last event; 0 if there is none.
+        points: Points in rising order of the quiet period.
+        sample: Sample from which the curve was computed; None: it is exact.
     """
 
     fold: str
@@ -77,7 +77,7 @@ class Curve:
     sample: CurveSample | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The curve as ``--json`` shows it, without the recommendation."""
+        """Return the curve as ``--json`` prints it, without the recommendation."""
         return {
             "fold": self.fold, "events": self.events, "groups": self.groups, "from_ms": self.from_ms, "to_ms": self.to_ms,
             "curve": [asdict(point) for point in self.points], "sample": None if self.sample is None else asdict(self.sample),
@@ -86,11 +86,11 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Recommended:
-    """The candidate to take.
+    """The recommended candidate.
 
     Attributes:
         quiet_ms: The quiet period; None: the events do not allow a recommendation.
-        why: One plain sentence with figures.
+        why: The reason, one plain sentence with figures.
     """
 
     quiet_ms: int | None

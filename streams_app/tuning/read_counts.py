@@ -1,4 +1,4 @@
-"""What was read of a range, and what of it could not be used (pure)."""
+"""Counts what was read of a range, and what of it was unusable (pure)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from streams_app.delivery.rejected_event import RejectedEvent
 
 @dataclass(slots=True)
 class ReadCounts:
-    """Counts while a range is read.
+    """The counts of a range while it is read.
 
     Attributes:
-        read: Records or lines so far.
-        done: How far it is: offsets of a topic, bytes of a file.
-        total: How far it goes; None where nobody knows.
-        refused: Reason → how many.
-        examples: Reason → where the first one stands, and what is wrong with it.
-        notes: What else somebody who trusts the curve should know.
+        read: Number of records or lines so far.
+        done: Progress: offsets of a topic, or bytes of a file.
+        total: Progress at the end; None if unknown.
+        refused: Reason → number of rejected records or lines.
+        examples: Reason → place and detail of the first one.
+        notes: Other remarks that affect the reliability of the curve.
     """
 
     read: int = 0
@@ -30,21 +30,21 @@ class ReadCounts:
     notes: list[str] = field(default_factory=list)
 
     def refuse(self, reason: str, where: str, detail: str) -> None:
-        """Counts one that cannot be used."""
+        """Count a record or line that is unusable."""
         self.refused[reason] += 1
         if reason not in self.examples:
             self.examples[reason] = f"{where}: {detail}"
 
     def refuse_all(self, refused: list[RejectedEvent], where: Callable[[int], str]) -> None:
-        """Counts what a reader of a fold has refused.
+        """Count the events that a fold's reader rejected.
 
         Args:
-            refused: In the order of their offsets.
-            where: Offset → where that is, for people.
+            refused: Rejected events in offset order.
+            where: Offset → its place, for messages.
         """
         for one in refused:
             self.refuse(one.reason, where(one.record.offset), one.detail)
 
 
 def ignore_progress(_: ReadCounts) -> None:
-    """Looks at the progress of a read where nobody wants to see it."""
+    """Ignore the progress of a read."""

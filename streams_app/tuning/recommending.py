@@ -1,4 +1,4 @@
-"""Which quiet period to take, and why (pure)."""
+"""Chooses the recommended quiet period, with the reason (pure)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from streams_app.tuning.points import Curve, Point, Recommended
 from streams_app.tuning.spelling import size
 
 KNEE_GAIN: Final = 0.01
-"""Of the events: where twice the quiet period spares fewer records than that, waiting longer no longer pays."""
+"""Fraction of the events: if doubling the quiet period saves fewer records than this, a longer one is not worth it."""
 
 KNEE_SHARE: Final = 0.5
-"""Of the best folding ratio: a curve that is flat before groups come again at all has no knee there."""
+"""Fraction of the best folding ratio: a curve that is flat before any group has two events has no knee there."""
 
 FEW_EVENTS: Final = 100
-"""With fewer a recommendation says that it stands on little."""
+"""With fewer events, the recommendation says that it is unreliable."""
 
 _SMALLEST_UNIT: Final = 1_000
 _EXACT_FROM: Final = 0.99
@@ -29,16 +29,16 @@ _EXACT_FROM: Final = 0.99
 def recommend(
     curve: Curve, *, target_ratio: float | None = None, max_latency_ms: int | None = None, max_hold_ms: int | None = None
 ) -> Recommended:
-    """Takes one of the candidates of a curve.
+    """Choose one of the candidates of a curve.
 
     Args:
-        curve: What each candidate leads to.
-        target_ratio: The shortest candidate that folds so much is wanted.
-        max_latency_ms: The longest candidate is wanted with which 99 of 100 events wait at most so long. Together with a target:
-            the shortest that reaches it, unless it is beyond this limit; then the limit counts, and the reason says what each
-            costs. Without either: the knee, the shortest candidate that folds at least half of what can be folded, and after
-            which twice the quiet period would spare less than one record for a hundred events.
-        max_hold_ms: Of the settings, which refuse a longer quiet period: such candidates are taken only where there are no others.
+        curve: The effect of each candidate.
+        target_ratio: If given, the shortest candidate with at least this ratio is chosen.
+        max_latency_ms: If given, the longest candidate is chosen with which 99 of 100 events wait at most this long. Together with
+            a target: the shortest candidate that reaches the target, unless it exceeds this limit; then the limit counts, and the
+            reason states the cost of both. Without either: the knee, the shortest candidate that folds at least half of what can be
+            folded, and from which doubling the quiet period would save less than one record for a hundred events.
+        max_hold_ms: Maximum quiet period that the settings permit; longer candidates are chosen only if all are longer.
     """
     if not curve.points:
         return Recommended(0, "No candidate was tried.")
@@ -51,7 +51,7 @@ def recommend(
     if max_hold_ms is None or len(allowed) == len(curve.points):
         return found
     hold = duration_text(max_hold_ms)
-    about = f"Candidates longer than max_hold, {hold}, are left out of account."
+    about = f"Candidates longer than max_hold, {hold}, are not considered."
     if not allowed:
         about = f"But max_hold is {hold}, and the quiet period must not be longer."
     return Recommended(found.quiet_ms, f"{found.why} {about}")
@@ -71,11 +71,11 @@ def _chosen(curve: Curve, target_ratio: float | None, max_latency_ms: int | None
 
 def _nothing(curve: Curve) -> str:
     if not curve.events:
-        return "There are no events in this range, so nothing speaks for any quiet period."
+        return "There are no events in this range, so no quiet period can be recommended."
     events = "the event" if curve.events == 1 else f"the {curve.events:,} events"
     return (
-        f"No candidate folds anything, as no group has two events within {_name(curve.points[-1])} that a bound leaves together: a "
-        f"fold would only delay {events}."
+        f"No candidate folds anything: no group has two events within {_name(curve.points[-1])} that the bounds allow in one "
+        f"record. A fold would only delay {events}."
     )
 
 
@@ -84,7 +84,7 @@ def _target(curve: Curve, best: Point, target: float) -> Recommended:
     if found is None:
         return Recommended(
             best.quiet_ms,
-            f"No candidate folds {_percent(target)}: {_name(best)} is the shortest that folds the most there is, "
+            f"No candidate folds {_percent(target)}: {_name(best)} is the shortest that folds the maximum, "
             f"{_folds(curve, best)}; {_costs(best)}{_judged(curve)}.",
         )
     return Recommended(
@@ -100,7 +100,7 @@ def _limit(curve: Curve, limit_ms: int) -> Recommended:
         found = min(curve.points, key=lambda point: (_wait_ms(point), point.quiet_ms))
         return Recommended(
             found.quiet_ms,
-            f"With no candidate do 99 of 100 events wait at most {duration_text(limit_ms)}: {_name(found)} comes "
+            f"With no candidate, 99 of 100 events wait at most {duration_text(limit_ms)}: {_name(found)} comes "
             f"nearest and folds {_folds(curve, found)}; {_costs(found)}{_judged(curve)}.",
         )
     return Recommended(
@@ -119,7 +119,7 @@ def _both(curve: Curve, best: Point, target: float, limit_ms: int) -> Recommende
             f"{duration_text(limit_ms)}: {_folds(curve, reaching)}; {_costs(reaching)}{_judged(curve)}.",
         )
     if reaching is None:
-        most = f"the most there is, {_percent(best.ratio)}, takes {_name(best)}, with which {_costs(best)}"
+        most = f"the maximum, {_percent(best.ratio)}, takes {_name(best)}, with which {_costs(best)}"
     else:
         most = (
             f"to fold {_percent(target)} takes {_name(reaching)}, which folds {_percent(reaching.ratio)} and with "
@@ -133,8 +133,8 @@ def _both(curve: Curve, best: Point, target: float, limit_ms: int) -> Recommende
         least = f"{_name(taken)}, the longest within {duration_text(limit_ms)},"
     return Recommended(
         taken.quiet_ms,
-        f"{_percent(target)} and {duration_text(limit_ms)} cannot both be had: {most}; {least} folds {_folds(curve, taken)}, and "
-        f"{_costs(taken)}{_judged(curve)}.",
+        f"{_percent(target)} and {duration_text(limit_ms)} cannot both be reached: {most}; {least} folds {_folds(curve, taken)}, "
+        f"and {_costs(taken)}{_judged(curve)}.",
     )
 
 
@@ -146,11 +146,11 @@ def _knee(curve: Curve, best: Point) -> Recommended:
         reason = f"{text}, the longest candidate, is where the curve still rises: it folds {_folds(curve, found)}"
     else:
         reason = (
-            f"{text} is the knee: it folds {_folds(curve, found)}, and twice as long would spare less than one more record for a "
+            f"{text} is the knee: it folds {_folds(curve, found)}, and doubling it would save less than one more record per "
             "hundred events"
         )
         if best.ratio - found.ratio >= KNEE_GAIN:
-            reason += f" (the most there is, {_percent(best.ratio)}, takes {_name(best)})"
+            reason += f" (the maximum, {_percent(best.ratio)}, takes {_name(best)})"
     return Recommended(found.quiet_ms, f"{reason}; {_costs(found)}{_judged(curve)}.")
 
 
@@ -163,12 +163,12 @@ def _within(points: Sequence[Point], limit_ms: int) -> Point | None:
 
 
 def _wait_ms(point: Point) -> int:
-    """How long 99 of 100 events wait at most; the quiet period alone where that is not known."""
+    """Return the time that 99 of 100 events wait at most; the quiet period if that is unknown."""
     return point.quiet_ms if point.latency_p99_ms is None else point.latency_p99_ms
 
 
 def _ratio_at(points: Sequence[Point], quiet_ms: int) -> float:
-    """The folding ratio between two candidates, as if it rose evenly on a logarithmic scale."""
+    """Return the folding ratio between two candidates, interpolated on a logarithmic scale."""
     if quiet_ms <= points[0].quiet_ms:
         return points[0].ratio
     for before, after in pairwise(points):
@@ -178,7 +178,7 @@ def _ratio_at(points: Sequence[Point], quiet_ms: int) -> float:
     return points[-1].ratio
 
 
-# ---- words
+# ---- texts
 
 
 def _are(count: int) -> str:
@@ -190,7 +190,7 @@ def _name(point: Point) -> str:
 
 
 def _percent(ratio: float) -> str:
-    """Never rounded up: 99.99 % is not everything."""
+    """Format a ratio, never rounded up: 99.99 % is not everything."""
     steps = 10_000 if ratio >= _EXACT_FROM else 1_000
     return f"{100 * floor(ratio * steps + 1e-6) / steps:g}%"
 
@@ -200,9 +200,9 @@ def _folds(curve: Curve, point: Point) -> str:
 
 
 def _costs(point: Point) -> str:
-    """What a candidate costs, as far as it is known."""
+    """Describe the cost of a candidate, as far as it is known."""
     if point.latency_p99_ms is None:
-        waits = f"a record comes {_name(point)} after its last event (how long earlier ones wait is not known here)"
+        waits = f"a record comes {_name(point)} after its last event (how long earlier events wait is unknown)"
     else:
         waits = f"99 of 100 events wait at most {_wait(point.latency_p99_ms)}"
         if point.latency_p50_ms is not None:
@@ -219,17 +219,17 @@ def _wait(wait_ms: int) -> str:
 
 
 def _judged(curve: Curve) -> str:
-    """How exact the figures are, where they are not."""
+    """Describe how exact the figures are, if they are estimates."""
     if curve.sample is None:
         return ""
     groups, error = counted(curve.sample.groups, "group"), curve.sample.ratio_error
     if error is None:
-        return " (judged by the beginning of the range, as a few groups have nearly all events)"
-    return f" (judged by {groups} chosen by hash; standard error of the ratio {100 * error:.2g} points)"
+        return " (estimated from the beginning of the range, because a few groups have nearly all events)"
+    return f" (estimated from {groups} chosen by hash; standard error of the ratio {100 * error:.2g} points)"
 
 
 WANTED: Final = 30
-"""Candidates: some ten for each factor of a hundred, from a second to a day."""
+"""Number of candidates: some ten for each factor of a hundred, from a second to a day."""
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _SIXTIETHS: Final = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 45, 50)
@@ -241,25 +241,25 @@ ROUND_MS: Final = (
     *(int(value * _HOUR) for value in (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12, 18)),
     *(int(value * _DAY) for value in (1, 1.5, 2, 3, 4, 5, 7, 10, 14, 21, 30, 60, 90, 180, 365)),
 )
-"""Durations that people would write, in rising order."""
+"""Durations that users would write, in rising order."""
 
 _FEWEST_BELOW: Final = 3
 
 
 def default_windows(span_ms: int, gaps_ms: tuple[int, int] | None, *, also_ms: int | None = None) -> tuple[int, ...]:
-    """Candidates on a logarithmic scale of round durations.
+    """Return candidates: round durations on a logarithmic scale.
 
-    They begin at one second, or at the median of the gaps where that is shorter, and end with the first that folds all there is: a
-    longer one than the longest gap makes no difference, nor does one longer than the range.
+    They begin at one second, or at the median gap if it is shorter, and end with the first that folds all events: candidates longer
+    than the longest gap, or than the range, make no difference.
 
     Args:
         span_ms: Length of the range.
-        gaps_ms: Of the times between neighbouring events of a group the median and the longest, as
-            :meth:`streams_app.tuning.columns.Columns.gaps` tells them; None: no group has two events.
-        also_ms: A candidate beside them: the quiet period that the fold has now.
+        gaps_ms: Median and longest time between neighbouring events of a group, as
+            :meth:`streams_app.tuning.columns.Columns.gaps` returns them; None: no group has two events.
+        also_ms: Another candidate: the configured quiet period.
 
     Returns:
-        Some 30, fewer where the range is short; at least one.
+        Some 30 candidates, fewer if the range is short; at least one.
     """
     median_ms, longest_ms = gaps_ms or (_SECOND, 0)
     low = bisect_right(ROUND_MS, max(1, min(median_ms, _SECOND))) - 1
@@ -275,5 +275,5 @@ def default_windows(span_ms: int, gaps_ms: tuple[int, int] | None, *, also_ms: i
 
 
 def _nearest(steps: tuple[int, ...], value: float) -> int:
-    """The step whose ratio to a value is nearest to one."""
+    """Return the step whose ratio to a value is closest to one."""
     return min(steps, key=lambda step: max(step / value, value / step))

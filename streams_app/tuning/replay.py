@@ -1,7 +1,7 @@
-"""What each candidate for the quiet period would have done to a range of events (pure).
+"""Computes the effect of each candidate for the quiet period on a range of events (pure).
 
 The rules are those of :class:`streams_app.folding.core.model.MemoryShard` with ``sessions``, applied to columns: a gap longer than
-X ends a session, and within one the other bounds end records. A test compares every number with a replay event by event.
+X ends a session, and within a session the other bounds end records. A test compares every number with a replay event by event.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from streams_app.tuning.points import Curve, CurveSample, Point
 from streams_app.tuning.splitting import Positions, chained, next_starts
 
 PREFIX_BYTES: Final = 60
-"""Of ``{social/account-metrics/post-metric-updated/3}:v2:group:`` and the like."""
+"""Length of ``{social/account-metrics/post-metric-updated/3}:v2:group:`` and similar prefixes."""
 
 FOR_EVER_MS: Final = 1 << 60
-"""A longer duration is the same."""
+"""Longer durations are treated as this one."""
 
 _BLOCK: Final = 1 << 19
 _MOST_SHORT: Final = 2**32 - 1
 
 
 def _silent(_done: int, _total: int) -> None:
-    """Where nobody looks at the progress."""
+    """Ignore the progress."""
 
 
 def curve_of(
@@ -42,17 +42,17 @@ def curve_of(
     *,
     prefix_bytes: int = PREFIX_BYTES,
 ) -> Curve:
-    """Replays a range for every candidate.
+    """Replay a range for every candidate.
 
-    What is open at the end of the range counts as one record a group, and closes when it is due.
+    Each group that is open at the end of the range counts as one record, which closes when it is due.
 
     Args:
         fold: Name of the fold.
-        columns: The events; they are sorted here.
-        bounds: What closes groups beside the quiet period; its own one is not looked at.
+        columns: The events; this function sorts them.
+        bounds: The bounds that close groups; their quiet period is ignored.
         windows: Candidates, ms.
-        progress: Called with how many steps are done, and how many there are.
-        prefix_bytes: Length of what stands before the member in the Redis key of a group.
+        progress: Called with the number of finished steps and of all steps.
+        prefix_bytes: Length of the prefix before the member in the Redis key of a group.
     """
     candidates = sorted(set(windows))
     columns.sort()
@@ -70,9 +70,9 @@ def curve_of(
 
 
 class _Replay:
-    """The columns of one range, and the sessions of the candidate that was replayed last. Candidates come in rising order.
+    """Replays one range for candidates in rising order; keeps the sessions of the last one.
 
-    Large arrays are filled block by block: with ten million events each of eight bytes that nobody needs is 80 MB.
+    Large arrays are filled block by block: with ten million events, eight unneeded bytes for each are 80 MB.
     """
 
     def __init__(self, columns: Columns, bounds: Bounds, prefix_bytes: int) -> None:
@@ -89,7 +89,7 @@ class _Replay:
         self.groups = int(np.count_nonzero(self._firsts))
 
     def point(self, quiet_ms: int) -> Point:
-        """Replays one candidate."""
+        """Replay one candidate."""
         columns = self.columns
         if not len(self._after_ms):
             return Point(quiet_ms, 0, 0.0, None, None, None, None, None, 0, 0)
@@ -107,10 +107,10 @@ class _Replay:
         return Point(quiet_ms, records, 1 - records / columns.events, *latencies, peak, redis_bytes)
 
     def _judge(self, starts: Positions) -> None:
-        """Learns by how much the ratio may be off because only some groups are looked at.
+        """Update the standard error of the ratio, if only a sample of the groups was used.
 
-        Each was taken with the same chance p, so the variance of their records divided by p is the sum of the squares of the
-        records of each group, times (1 - p) / p² (Horvitz and Thompson).
+        Each group was sampled with the same probability p, so the variance of their number of records divided by p is the sum of
+        the squared record counts of the groups, times (1 - p) / p² (Horvitz and Thompson).
         """
         share = self.columns.share
         if share == 1:
@@ -120,14 +120,14 @@ class _Replay:
             block = starts[begin : begin + _BLOCK]
             firsts = np.flatnonzero(self._firsts[block])
             of_groups = np.diff(firsts, prepend=-rest, append=len(block)).astype(np.float64)
-            # The last group may go on in the next block.
+            # The last group may continue in the next block.
             rest = int(of_groups[-1])
             squares += float(of_groups[:-1] @ of_groups[:-1])
         error = sqrt((squares + rest * rest) * (1 - share)) / share / self.columns.events
         self.ratio_error = max(self.ratio_error, error)
 
     def _longer(self, quiet_ms: int) -> Positions:
-        """Those of the sessions so far that begin with a group, or after a gap that is longer than the quiet period."""
+        """Return the sessions so far that begin with a group, or after a gap longer than the quiet period."""
         found, kept = self._sessions, 0
         for begin in range(0, len(found), _BLOCK):
             at = found[begin : begin + _BLOCK]
@@ -142,7 +142,7 @@ class _Replay:
         return np.append(starts[1:], np.int32(len(self._after_ms)))
 
     def _records(self) -> Positions:
-        """Where the records begin."""
+        """Return the positions at which records begin."""
         starts, following = self._sessions, self._following
         if following is None:
             return starts
@@ -155,7 +155,7 @@ class _Replay:
         return found
 
     def _closes(self, starts: Positions, quiet_ms: int) -> Times:
-        """When each record closes, in ms after the first score."""
+        """Return the time at which each record closes, in ms after the first score."""
         found = _room(len(starts), self.columns.to_ms - self.columns.from_ms + min(quiet_ms, self._hold_ms))
         for begin in range(0, len(starts), _BLOCK):
             block = starts[begin : begin + _BLOCK]
@@ -181,12 +181,12 @@ class _Replay:
         return closes
 
     def _latencies(self, starts: Positions, closes: Times) -> tuple[int, int, int, int, int]:
-        """Of the times from an event to its record three percentiles, by nearest rank, the mean and the maximum."""
+        """Return three percentiles (by nearest rank), the mean and the maximum of the times from an event to its record."""
         events = len(self._after_ms)
         waits = _room(events, self._hold_ms)
         for begin in range(0, events, _BLOCK):
             end = min(begin + _BLOCK, events)
-            # Of the type of the starts: another one would copy all of them.
+            # With the type of the starts: another type would copy all of them.
             first = int(np.searchsorted(starts, np.int32(begin), "right")) - 1
             last = int(np.searchsorted(starts, np.int32(end)))
             counts = np.diff(starts[first + 1 : last], prepend=begin, append=end)
@@ -197,9 +197,9 @@ class _Replay:
         return int(waits[ranks[0]]), int(waits[ranks[1]]), int(waits[ranks[2]]), mean_ms, max_ms
 
     def _peak(self, starts: Positions, closes: Times) -> tuple[int, int]:
-        """Most groups open in the same instant, and that instant after the first score.
+        """Return the largest number of groups open in one instant, and that instant after the first score.
 
-        A group is open from its first event to the moment it closes, both included. ``closes`` is used up.
+        A group is open from its first event until it closes, including both ends. ``closes`` is overwritten.
         """
         opens = np.empty_like(closes)
         used = shut = 0
@@ -222,7 +222,7 @@ class _Replay:
 
 
 def _first_sessions(firsts: NDArray[np.bool_], after_ms: Times) -> Positions:
-    """Where a group or, after any gap, a session begins."""
+    """Return the positions at which a group or, after any gap, a session begins."""
     found = np.empty(len(after_ms), np.int32)
     used = min(1, len(after_ms))
     found[:used] = 0
@@ -236,5 +236,5 @@ def _first_sessions(firsts: NDArray[np.bool_], after_ms: Times) -> Positions:
 
 
 def _room(length: int, most_ms: int) -> Times:
-    """An array for times up to so many milliseconds."""
+    """Create an array for times up to a maximum in milliseconds."""
     return np.empty(length, np.uint32) if most_ms <= _MOST_SHORT else np.empty(length, np.int64)

@@ -1,4 +1,4 @@
-"""Durations, shares and sizes in few characters: for tables and axes (pure)."""
+"""Formats durations, shares and sizes in few characters, for tables and axes (pure)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 _MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
 _SECOND, _MINUTE = _MS["s"], _MS["m"]
 _PAIRS: Final = ((_MS["h"], ("m", "s")), (2 * _MS["d"], ("h", "m")), (math.inf, ("d", "h")))
-"""Below how long a span is told in which two units."""
+"""Upper limit of a duration → the two units in which it is formatted."""
 
 _KILO: Final = 1_000
 
 
 def brief(span_ms: int | None) -> str:
-    """``850ms``, ``9.5s``, ``42s``, ``14m02s``, ``5h40m``, ``3d04h``; ``-`` where it is not known."""
+    """Format a duration as ``850ms``, ``9.5s``, ``42s``, ``14m02s``, ``5h40m``, ``3d04h``; ``-`` if it is unknown."""
     if span_ms is None:
         return "-"
     if span_ms < _SECOND:
@@ -27,7 +27,7 @@ def brief(span_ms: int | None) -> str:
 
 
 def share(ratio: float) -> str:
-    """``94.1%``, ``99.64%``, ``99.998%``: with so many digits that two of what is missing are told."""
+    """Format a share as ``94.1%``, ``99.64%``, ``99.998%``: with enough digits to show two digits of the difference to 100 %."""
     rest = 100 * (1 - ratio)
     digits = next((digits for digits in (1, 2, 3, 4) if rest >= 10 ** (1 - digits)), 1 if ratio >= 1 else 4)
     whole, _, decimals = f"{100 * ratio:.{digits}f}".partition(".")
@@ -35,7 +35,7 @@ def share(ratio: float) -> str:
 
 
 def size(count: int | None) -> str:
-    """``512 B``, ``1.2 MB``; ``-`` where it is not known."""
+    """Format a size as ``512 B``, ``1.2 MB``; ``-`` if it is unknown."""
     if count is None:
         return "-"
     value, unit = float(count), "B"

@@ -1,7 +1,7 @@
-"""Where bounds other than the quiet period part the events of a group: hold, events, names, and events that close it (pure).
+"""Splits the events of a group by bounds other than the quiet period: hold, events, names, and events that close it (pure).
 
-A record that begins with some event ends before the first later one that a bound keeps out. This does not depend on the quiet
-period, so it is worked out once for every event; the records of a candidate are chains of such steps within its sessions.
+A record that begins with some event ends before the first later event that a bound excludes. This does not depend on the quiet
+period, so it is computed once for every event; the records of a candidate are chains of such steps within its sessions.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from streams_app.tuning.name_sets import limit_names
 Positions = NDArray[np.int32]
 
 FEW: Final = 64
-"""Chains: below that a plain loop is faster than numpy."""
+"""Number of chains below which a plain loop is faster than numpy."""
 
 _BLOCK: Final = 1 << 19
 
 
 def blocks(firsts: NDArray[np.bool_]) -> Iterator[slice]:
-    """Parts of sorted columns: some whole groups, or one that is longer than a block."""
+    """Yield parts of sorted columns: some whole groups, or a part of a group that is longer than a block."""
     begin, events = 0, len(firsts)
     while begin < events:
         end = min(begin + _BLOCK, events)
         if end < events:
-            # Back to where the group begins in which the block would end; if that group has all of the block, forth to its end.
+            # Back to the beginning of the last group in the block; if this group fills the whole block, forward to its end.
             back, forth = firsts[end:begin:-1], firsts[end:]
             if back.any():
                 end -= int(back.argmax())
@@ -42,14 +42,14 @@ def blocks(firsts: NDArray[np.bool_]) -> Iterator[slice]:
 
 
 def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
-    """For each event the position of the first later one that is kept out of a record that begins with it; at most its group's end.
+    """Return, for each event, the position of the first later event that a record beginning with it cannot include.
 
     Args:
-        columns: Sorted.
-        bounds: What closes groups; the quiet period is not looked at.
+        columns: Sorted columns.
+        bounds: The bounds that close groups; the quiet period is ignored.
 
     Returns:
-        None where the bounds part no group.
+        Positions up to the end of the group; None if the bounds split no group.
     """
     found = np.empty(len(columns.after_ms), np.int32)
     is_any = False
@@ -70,12 +70,12 @@ def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
 
 
 def _of_groups(after_ms: Times, firsts: NDArray[np.bool_], bounds: Bounds, following: Positions) -> bool:
-    """The bounds on hold and events in some groups; returns whether any of them is parted."""
+    """Apply the bounds on hold and events to some groups; return whether any of them is split."""
     ends = np.append(np.flatnonzero(firsts)[1:], len(firsts))
     limits = np.repeat(ends, np.diff(ends, prepend=0))
     low = after_ms.min()
     step = int(after_ms.max() - low) + 1
-    # The scores of one group after those of the one before: they rise, and no group reaches into the next but one.
+    # The scores of the groups are shifted so that they rise from group to group, and no search reaches beyond the next group.
     places = np.repeat(np.arange(len(ends)) * (2 * step), np.diff(ends, prepend=0)) + (after_ms - low)
     found = np.searchsorted(places, places + min(bounds.hold_ms, step))
     if bounds.max_events:
@@ -86,12 +86,12 @@ def _of_groups(after_ms: Times, firsts: NDArray[np.bool_], bounds: Bounds, follo
 
 
 def _of_long_group(after_ms: Times, bounds: Bounds, following: Positions) -> bool:
-    """The same of one group, piece by piece: a few groups may have nearly all events."""
+    """Apply the bounds to one group in pieces, because a few groups may have nearly all events."""
     events, is_any = len(after_ms), False
     last_ms = int(after_ms[-1])
     for begin in range(0, events, _BLOCK):
         piece = after_ms[begin : begin + _BLOCK].astype(np.int64)
-        # Beyond the last score nothing is kept out; to search for one of another type would copy the scores.
+        # Beyond the last score nothing is excluded; a search with another type would copy the scores.
         until = np.minimum(piece + min(bounds.hold_ms, last_ms + 1), last_ms + 1)
         found = np.searchsorted(after_ms, np.minimum(until, last_ms).astype(after_ms.dtype))
         found[until > last_ms] = events
@@ -113,12 +113,12 @@ def _after_closing(closing: NDArray[np.bool_], following: Positions) -> bool:
 
 
 def chained(starts: Positions, ends: Positions, following: Positions) -> list[Positions]:
-    """The positions at which the records of sessions begin, other than the sessions' own; in no order.
+    """Return the positions at which records begin within sessions, without the beginnings of the sessions; in no order.
 
     Args:
-        starts: Where the sessions begin that a bound may part.
-        ends: Where they end.
-        following: See :func:`next_starts`.
+        starts: Beginnings of the sessions that a bound may split.
+        ends: Ends of these sessions.
+        following: Result of :func:`next_starts`.
     """
     found = []
     at = following[starts]

@@ -1,4 +1,4 @@
-"""The curve as a table in the terminal (pure)."""
+"""Shows the curve as a table in the terminal (pure)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _COLUMNS: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
 
 
 def table(curve: Curve, recommended_ms: int | None, configured_ms: int, width: int, signs: Signs) -> Table:
-    """A row for each candidate. Columns of which nothing is known are left out, and others where there is no room: none is cut.
+    """Return a row for each candidate; unknown columns are left out, and others if they do not fit: no column is truncated.
 
     Args:
-        curve: What is shown.
-        recommended_ms: Its row is marked.
-        configured_ms: Likewise.
+        curve: Curve to show.
+        recommended_ms: Recommended quiet period, whose row is marked.
+        configured_ms: Configured quiet period, whose row is marked.
         width: Columns of the terminal.
-        signs: Characters there are.
+        signs: Available characters.
     """
     shown = [one for one in _COLUMNS if any(getattr(point, one[1]) is not None for point in curve.points)]
     while len(shown) > FEWEST and sum(_width(one, curve) for one in shown) + 1 > width:
@@ -57,7 +57,7 @@ def table(curve: Curve, recommended_ms: int | None, configured_ms: int, width: i
 
 
 def _width(column: tuple[str, str, Callable[[Any], str]], curve: Curve) -> int:
-    """Of a column and the gap before it."""
+    """Return the width of a column with the gap before it."""
     title, name, spell = column
     return GAP + max(len(title), *(len(_cell(point, name, spell)) for point in curve.points))
 

@@ -1,7 +1,7 @@
-"""Whether the times of the events that were read allow a recommendation (pure).
+"""Decides whether the times of the read events allow a recommendation (pure).
 
-A replay believes the times it is given. Where many of them are wrong, its curve is a curve of the errors, and the best of its
-candidates is no advice.
+A replay relies on the times of the events. If many of them are wrong, its curve reflects the errors, and the best of its
+candidates is no recommendation.
 """
 
 from __future__ import annotations
@@ -12,32 +12,33 @@ from streams_app.tuning.columns import LATE_STEPS_MS, Columns
 from streams_app.tuning.read_counts import ReadCounts
 
 MOST_SHARE: Final = 0.1
-"""Of what was read: where as many are late, refused or to come, nothing is recommended."""
+"""Fraction of the read events: if as many are late, rejected or in the future, nothing is recommended."""
 
 MANY_LATE: Final = 0.01
-"""A larger share of lines that go back in time is no log's usual disorder."""
+"""Fraction of lines out of order above which a file is not a log with its usual disorder."""
 
 DATES_SHARE: Final = 0.5
-"""Of the events: where so many have the time of midnight, it is taken for a date."""
+"""Fraction of the events: if as many have a time of midnight, the times are taken for dates."""
 
 DAY_NUMBERS: Final = (32_874_000, 73_051_000)
-"""Read as seconds, in ms: the days of 1990 to 2099 as spreadsheets number them lie within the first day of 1970."""
+"""Day numbers of a spreadsheet for 1990 to 2099, read as seconds, in ms: they lie within the first day of 1970."""
 
 
 _ONE: Final = {"lines": "a line", "events": "an event"}
 
 
 def timestamp_faults(columns: Columns, tally: ReadCounts, unit: str, quiet_ms: int) -> str | None:
-    """Why the events do not allow a recommendation; None where they do.
+    """Return why the events do not allow a recommendation; None if they do.
 
     Args:
-        columns: The events that were read.
-        tally: What was refused beside them.
-        unit: What was read: ``events`` or ``lines``.
-        quiet_ms: What would be recommended. Disorder that is shorter, or below a second, is that of every log, and does not count.
+        columns: The read events.
+        tally: Counts of rejected records or lines.
+        unit: Unit of the counts: ``events`` or ``lines``.
+        quiet_ms: The candidate for the recommendation. Events late by less than this, or by less than a second, are usual in a
+            log and not counted.
 
     Returns:
-        Sentences that say what is wrong, and what to do.
+        Sentences that state the fault and the remedy.
     """
     if not columns.events:
         return None
@@ -45,7 +46,7 @@ def timestamp_faults(columns: Columns, tally: ReadCounts, unit: str, quiet_ms: i
     counts = {
         "were refused: see the reasons on stderr": refused,
         _late_text(unit): _late(columns, quiet_ms),
-        "have a time to come: correct the clock, or the unit, of whoever wrote them": columns.future,
+        "have a time in the future: correct the clock, or the unit, of their producer": columns.future,
     }
     read = columns.events + refused
     faults = []
@@ -59,19 +60,19 @@ def timestamp_faults(columns: Columns, tally: ReadCounts, unit: str, quiet_ms: i
 
 
 def timestamp_remarks(columns: Columns, tally: ReadCounts, unit: str) -> list[str]:
-    """What else to say about the times that were read, once all are."""
+    """Return further remarks about the times, when all events are read."""
     notes = []
     if late := int(columns.late[0]):
         share = late / tally.read
-        note = f"older than {_ONE[unit]} before them, and given its time, as in a worker: {late:,} {unit} ({share:.1%})"
-        notes.append(f"{note}; sort the file by time if it is no log" if unit == "lines" and share > MANY_LATE else note)
+        note = f"older than {_ONE[unit]} before them, whose time they get, as in a worker: {late:,} {unit} ({share:.1%})"
+        notes.append(f"{note}; sort the file by time unless it is a log" if unit == "lines" and share > MANY_LATE else note)
     if columns.future:
-        notes.append(f"with a time to come, which counts as now: {columns.future:,} {unit}")
+        notes.append(f"with a time in the future, which counts as now: {columns.future:,} {unit}")
     return notes
 
 
 def _late(columns: Columns, quiet_ms: int) -> int:
-    """How many events are too late to say anything about a quiet period."""
+    """Return the number of events that are too late to be evidence for a quiet period."""
     step = max(number for number, step_ms in enumerate(LATE_STEPS_MS) if number == 0 or step_ms <= quiet_ms)
     return int(columns.late[step])
 
@@ -79,4 +80,4 @@ def _late(columns: Columns, quiet_ms: int) -> int:
 def _late_text(unit: str) -> str:
     if unit == "lines":
         return "are older than a line before them: sort the file by time"
-    return "are older than an event before them, as all are after one whose time is ahead: choose another range by --from and --to"
+    return "are older than an event before them, perhaps one with a time in the future: choose another range by --from and --to"

@@ -1,4 +1,4 @@
-"""The events of a fold's source, read into columns: all partitions, no consumer group, by the reader a worker would use."""
+"""Reads the events of a fold's source into columns: all partitions, without a consumer group, with the reader of a worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streams_app.tuning.read_counts import ReadCounts, ignore_progress
 from streams_app.tuning.timestamps import timestamp_remarks
 
 LOOKS_EVERY: Final = 20
-"""Batches between two looks at the progress."""
+"""Number of batches between two progress reports."""
 
 
 async def read_topic(
@@ -34,23 +34,23 @@ async def read_topic(
     to_ms: int | None = None,
     on_progress: Callable[[ReadCounts], None] = ignore_progress,
 ) -> None:
-    """Reads the source of a fold, at most up to where its partitions end now.
+    """Read the source of a fold, up to the current ends of its partitions.
 
     A partition begins with its first record that is not older than ``from_ms``, and ends before the first one that is not older
     than ``to_ms``; between them all records count, whatever their timestamps.
 
     Args:
         settings: Settings of the application.
-        fold: Whose source is read.
-        columns: Get the events.
-        tally: Counts what is read and refused.
-        from_ms: Where to begin; None: where the log begins.
-        to_ms: Where to end; None: where the log ends.
-        on_progress: Called now and then.
+        fold: Fold whose source is read.
+        columns: Columns that receive the events.
+        tally: Counts read and rejected events.
+        from_ms: Time of the beginning; None: the beginning of the log.
+        to_ms: Time of the end; None: the end of the log.
+        on_progress: Called from time to time.
 
     Raises:
         ConfigurationError: The topic does not exist.
-        TryAgainError: Kafka does not answer.
+        TryAgainError: Kafka does not respond.
     """
     async with admin_client(settings.kafka) as client:
         counts = await partition_counts(client, [fold.source])
@@ -75,19 +75,19 @@ async def read_topic(
 
 
 async def _ranges(consumer: AIOKafkaConsumer, from_ms: int | None) -> dict[TP, tuple[int, int]]:
-    """What is to be read of each partition."""
+    """Return the range of offsets to read of each partition."""
     tps = sorted(consumer.assignment())
     ends = await stable_ends(consumer, tps)
     begins = await consumer.beginning_offsets(tps)
     if from_ms is not None:
-        # The embedded broker names an earlier record, which is passed over, see _Part.
+        # The embedded broker returns an earlier record, which is skipped, see _PartitionRead.
         found = await consumer.offsets_for_times(dict.fromkeys(tps, from_ms))
         begins |= {tp: ends[tp] if at is None else at.offset for tp, at in found.items()}
     return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
 
 
 class _PartitionRead:
-    """One partition on its way into the columns."""
+    """Reads one partition into columns."""
 
     def __init__(
         self, settings: Settings, fold: Fold, columns: Columns, tally: ReadCounts, from_ms: int | None, to_ms: int | None
@@ -103,7 +103,7 @@ class _PartitionRead:
         self._to_ms = to_ms
 
     def take(self, batch: Batch) -> bool:
-        """Adds the next records; returns whether the range ends within them."""
+        """Add the next records; return whether the range ends within them."""
         records, is_over = batch.records, False
         if self._from_ms is not None:
             begin = next((i for i, record in enumerate(records) if record.timestamp >= self._from_ms), len(records))

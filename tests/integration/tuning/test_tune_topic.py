@@ -127,7 +127,7 @@ async def test_a_record_whose_time_is_ahead_of_those_after_it_leads_to_no_recomm
 
     assert (1, 121, None) == (ran.code, found["events"], found["recommended"])
     assert "120 of 121 events (99.2%) are older than an event before them" in found["doubt"]
-    assert "older than an event before them, and given its time, as in a worker: 120 events (99.2%)" in ran.err
+    assert "older than an event before them, whose time they get, as in a worker: 120 events (99.2%)" in ran.err
 
 
 @pytest.mark.parametrize("compression", ["gzip", "lz4", "zstd", "snappy"])

@@ -136,7 +136,7 @@ def shuffled(times: Sequence[int]) -> list[int]:
         pytest.param([line(BEGIN_MS + at) for at in reversed(SPREAD_MS)], "older than a line before them", id="newest first"),
         pytest.param([line(BEGIN_MS + at) for at in shuffled(SPREAD_MS)], "older than a line before them", id="shuffled"),
         pytest.param([line(BEGIN_MS + at // 100) for at in shuffled(SPREAD_MS)], "older than a line", id="shuffled within 13 s"),
-        pytest.param([line(at + 5_000_000_000_000) for at in SPREAD_MS], "have a time to come", id="in the future"),
+        pytest.param([line(at + 5_000_000_000_000) for at in SPREAD_MS], "have a time in the future", id="in the future"),
         pytest.param(
             [line(BEGIN_MS + 3_600_000), *(line(BEGIN_MS + at) for at in SPREAD_MS)], "160 of 161 lines (99.4%) are older",
             id="one ahead",

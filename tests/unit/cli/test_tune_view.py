@@ -209,7 +209,7 @@ def test_a_picture_that_cannot_be_written_is_a_fault_of_the_call(tmp_path: Path)
 
 
 def test_a_folder_that_does_not_exist_is_noticed_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"there is no folder .*none that can be written to"):
+    with pytest.raises(ConfigurationError, match=r"the folder .*none does not exist or is not writable"):
         require(tmp_path / "none" / "curve.png")
 
 

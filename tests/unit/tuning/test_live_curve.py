@@ -130,5 +130,5 @@ def test_a_worker_without_the_fold_says_nothing_of_it() -> None:
 def test_workers_that_sort_gaps_into_different_buckets_are_not_one() -> None:
     one = told(page_of(log_of([(0, b"sa"), (5_000, b"sa")])))
 
-    with pytest.raises(ValueError, match="they sort gaps into different buckets"):
+    with pytest.raises(ValueError, match="they use different buckets"):
         combined([one, replace(one, gaps=one.gaps[1:])], 60_000)

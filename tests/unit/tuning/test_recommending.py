@@ -40,7 +40,7 @@ def test_a_target_that_nothing_reaches_gets_the_best_there_is_and_says_so() -> N
     found = recommend(curve(RISING | {128: 0.9352}), target_ratio=0.99)
 
     assert 64_000 == found.quiet_ms
-    assert found.why.startswith("No candidate folds 99%: 64s is the shortest that folds the most there is, 93.5%")
+    assert found.why.startswith("No candidate folds 99%: 64s is the shortest that folds the maximum, 93.5%")
 
 
 def test_a_limit_gets_the_longest_candidate_within_it() -> None:
@@ -54,7 +54,7 @@ def test_a_limit_that_nothing_keeps_gets_what_comes_nearest() -> None:
     found = recommend(curve(RISING), max_latency_ms=1_000)
 
     assert 1_000 == found.quiet_ms
-    assert found.why.startswith("With no candidate do 99 of 100 events wait at most 1s: 1s comes nearest")
+    assert found.why.startswith("With no candidate, 99 of 100 events wait at most 1s: 1s comes nearest")
 
 
 @pytest.mark.parametrize("limit_ms", [16_000, 500_000])
@@ -67,7 +67,7 @@ def test_where_both_cannot_be_had_the_limit_counts_and_the_cost_of_each_is_said(
 
     assert 4_000 == found.quiet_ms
     assert (
-        "93% and 15999ms cannot both be had: to fold 93% takes 16s, which folds 93% and with which half of the events wait at "
+        "93% and 15999ms cannot both be reached: to fold 93% takes 16s, which folds 93% and with which half of the events wait at "
         "most 16.0 s, 99 of 100 at most 32.0 s, and at most 160 groups are open at once, some 64.0 kB of Redis; 4s, the longest "
         "within 15999ms, folds 80% (100,000 events into 20,000 records), and half of the events wait at most 4.0 s, 99 of "
         "100 at most 8.0 s, and at most 40 groups are open at once, some 16.0 kB of Redis."
@@ -78,14 +78,14 @@ def test_where_both_cannot_be_had_the_limit_counts_and_the_cost_of_each_is_said(
 def test_where_neither_can_be_had_something_is_recommended_all_the_same(target: float, limit_ms: int, quiet_ms: int) -> None:
     found = recommend(curve(RISING), target_ratio=target, max_latency_ms=limit_ms)
 
-    assert (quiet_ms, True) == (found.quiet_ms, "cannot both be had" in found.why)
+    assert (quiet_ms, True) == (found.quiet_ms, "cannot both be reached" in found.why)
 
 
 def test_without_wishes_it_is_the_knee() -> None:
     found = recommend(curve(RISING))
 
     assert 16_000 == found.quiet_ms
-    assert "twice as long would spare less than one more record for a hundred events; half of the events" in found.why
+    assert "doubling it would save less than one more record per hundred events; half of the events" in found.why
 
 
 def test_a_curve_that_is_flat_before_groups_come_again_has_no_knee_there() -> None:
@@ -95,7 +95,7 @@ def test_a_curve_that_is_flat_before_groups_come_again_has_no_knee_there() -> No
 def test_a_second_rise_far_behind_the_knee_is_told() -> None:
     found = recommend(curve({1: 0.5, 2: 0.6, 4: 0.6, 8: 0.6, 4_000: 0.99}))
 
-    assert (2_000, True) == (found.quiet_ms, "(the most there is, 99%, takes 4000s)" in found.why)
+    assert (2_000, True) == (found.quiet_ms, "(the maximum, 99%, takes 4000s)" in found.why)
 
 
 def test_a_curve_that_rises_to_its_end_says_so() -> None:
@@ -133,8 +133,8 @@ def test_what_is_not_known_is_not_made_up() -> None:
     live = Curve("f", EVENTS, 10, 0, 1, (Point(1_000, 50_000, 0.5, *[None] * 7),))
 
     assert (
-        "1s is the knee: it folds 50% (100,000 events into 50,000 records), and twice as long would spare less than one more "
-        "record for a hundred events; a record comes 1s after its last event (how long earlier ones wait is not known here)."
+        "1s is the knee: it folds 50% (100,000 events into 50,000 records), and doubling it would save less than one more "
+        "record per hundred events; a record comes 1s after its last event (how long earlier events wait is unknown)."
     ) == recommend(live).why
     assert 1_000 == recommend(live, max_latency_ms=1_000).quiet_ms
 
@@ -142,7 +142,7 @@ def test_what_is_not_known_is_not_made_up() -> None:
 def test_a_sample_is_named_with_its_error() -> None:
     why = recommend(curve(RISING, sample=CurveSample(0.25, 25_000, 1_234, 0.0012))).why
 
-    assert why.endswith(" (judged by 1,234 groups chosen by hash; standard error of the ratio 0.12 points).")
+    assert why.endswith(" (estimated from 1,234 groups chosen by hash; standard error of the ratio 0.12 points).")
 
 
 @pytest.mark.parametrize("asked", [{}, {"target_ratio": 0.99}, {"max_latency_ms": 10**9}])
@@ -150,7 +150,7 @@ def test_no_candidate_is_taken_that_is_longer_than_the_hold(asked: dict[str, Any
     found = recommend(curve(RISING), max_hold_ms=10_000, **asked)
 
     assert 8_000 == found.quiet_ms
-    assert found.why.endswith(" Candidates longer than max_hold, 10s, are left out of account.")
+    assert found.why.endswith(" Candidates longer than max_hold, 10s, are not considered.")
 
 
 def test_where_every_candidate_is_longer_than_the_hold_it_says_so() -> None:

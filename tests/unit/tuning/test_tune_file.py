@@ -57,7 +57,8 @@ def test_times_that_go_back_take_the_newest_before_them_and_are_told(tmp_path: P
 
     assert [BEGIN_MS, BEGIN_MS + 500, BEGIN_MS + 500] == read.scores
     assert [
-        "older than a line before them, and given its time, as in a worker: 1 lines (33.3%); sort the file by time if it is no log"
+        "older than a line before them, whose time they get, as in a worker: 1 lines (33.3%); sort the file by time unless it is a "
+        "log"
     ] == read.tally.notes
 
 
@@ -65,7 +66,7 @@ def test_a_time_to_come_counts_as_now_and_is_told(tmp_path: Path) -> None:
     read = Read(written(tmp_path, [line(NOW_MS + 10_000)]))
 
     assert [NOW_MS] == read.scores
-    assert ["with a time to come, which counts as now: 1 lines"] == read.tally.notes
+    assert ["with a time in the future, which counts as now: 1 lines"] == read.tally.notes
 
 
 # Lines that cannot be used
