@@ -33,7 +33,7 @@ from streams_app.operations.groups import redis_of, stored_shards
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.loading import catalogue_of
 from streams_app.subscribers.declaration.subscription import subscriptions_of
-from streams_app.subscribers.state.initial_offsets import committed, how_to_place
+from streams_app.subscribers.state.initial_offsets import committed, how_to_set_offsets
 from streams_app.subscribers.state.offset_metadata import decoded
 
 
@@ -149,7 +149,7 @@ async def _subscribers(settings: Settings) -> dict[ComparedReader, Read]:
     for one in subscriptions:
         name = one.subscriber.name
         commits = await committed(settings, one, _partitions([one.topic], counts)) if one.topic in counts else {}
-        readers[ComparedReader(f"subscriber {name}", how_to_place(name))] = {
+        readers[ComparedReader(f"subscriber {name}", how_to_set_offsets(name))] = {
             tp: ReadSoFar(note.topic_id, max(offset, *(each.offset + 1 for each in note.read), 0), note.read)
             for tp, (offset, text) in _marks(name, commits).items()
             if (note := decoded(text, offset, NO_OFFSET)) is not None

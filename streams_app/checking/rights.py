@@ -10,7 +10,7 @@ from streams_app.kafka.admin import admin_client
 from streams_app.kafka.rights import TOPIC, Needed, Right, missing_of
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.loading import catalogue_of
-from streams_app.subscribers.running.requirements import enabled_of, needed_rights
+from streams_app.subscribers.running.requirements import enabled_subscriptions, needed_rights
 
 
 async def rights_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
@@ -31,7 +31,7 @@ async def rights_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
 
 def _told_configs(settings: Settings) -> Iterator[Needed]:
     topics = {*settings.sources, *(view.source for view in settings.live_of_topics)}
-    for topic in sorted(topics | {one.topic for one in enabled_of(settings)}):
+    for topic in sorted(topics | {one.topic for one in enabled_subscriptions(settings)}):
         yield Needed(Right.DESCRIBE_CONFIGS, TOPIC, topic, "check cannot see how long it is kept")
 
 
@@ -39,7 +39,7 @@ def _published(settings: Settings) -> Iterator[Needed]:
     """Nothing says which events functions publish: those that nobody here subscribes to are in the catalogue for that."""
     if settings.events.catalogue is None:
         return
-    read = {*settings.sources, *(one.topic for one in enabled_of(settings))}
+    read = {*settings.sources, *(one.topic for one in enabled_subscriptions(settings))}
     for event in catalogue_of(settings).events:
         if event.topic not in read:
             yield Needed(Right.WRITE, TOPIC, event.topic, f"event {event.key} cannot be published")

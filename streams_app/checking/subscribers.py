@@ -18,10 +18,10 @@ from streams_app.formatting import duration_text
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, retention_ms
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.loading import catalogue_of
-from streams_app.subscribers.declaration.original_position import again_topic
+from streams_app.subscribers.declaration.original_position import replay_topic
 from streams_app.subscribers.declaration.subscriber import Records
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
-from streams_app.subscribers.state.initial_offsets import NO_METADATA, committed, how_to_place
+from streams_app.subscribers.state.initial_offsets import NO_METADATA, committed, how_to_set_offsets
 
 KEEPS: Final = {"names": "an array of names, list[str]", "last": "an object, name to last value, such as dict[str, Any]"}
 """``keep`` of a fold → what the changed field of its records is."""
@@ -51,14 +51,14 @@ async def subscriber_findings(settings: Settings, *, asks: bool) -> AsyncGenerat
     if not asks:
         return
     try:
-        topics = [again_topic(settings.app_id), *(one.topic for one in subscriptions)]
+        topics = [replay_topic(settings.app_id), *(one.topic for one in subscriptions)]
         async with admin_client(settings.kafka) as client:
             counts = await partition_counts(client, topics)
             retention = await retention_ms(client, list(counts))
         for finding in retention_findings([one for one in subscriptions if one.topic in counts], retention):
             yield finding
         for one in subscriptions:
-            read = {one.topic, again_topic(settings.app_id)}
+            read = {one.topic, replay_topic(settings.app_id)}
             if one.subscriber.idempotent == "no" and read <= counts.keys():
                 tps = [TP(topic, number) for topic in sorted(read) for number in range(counts[topic])]
                 yield commit_finding(one, tps, await committed(settings, one, tps))
@@ -161,7 +161,7 @@ def commit_finding(one: Subscription, tps: Collection[TP], held: Mapping[TP, Com
     missing = len(set(tps) - held.keys())
     if missing:
         text = f"subscriber {name} has no commit in {missing} of {len(tps)} partitions: a worker refuses to run it"
-        return Finding(Level.ERROR, text, how_to_place(name))
+        return Finding(Level.ERROR, text, how_to_set_offsets(name))
     if not all((marks := offsets_in(commit)) and name in marks and marks[name].metadata for commit in held.values()):
         advice = f"use a broker that keeps it, then streams-app reset --subscriber {name} --at ..."
         return Finding(Level.ERROR, f"subscriber {name}: {NO_METADATA}", advice)

@@ -97,11 +97,11 @@ def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
 def _subscription(settings: Settings, chosen: dict[str, Any]) -> Subscription:
     """The subscriber, with the dead-letter topic that it had under its former name."""
     from streams_app.subscribers.declaration.loading import subscription_named
-    from streams_app.subscribers.declaration.subscription import letters_topic
+    from streams_app.subscribers.declaration.subscription import dead_letter_topic
 
     found = subscription_named(settings, chosen["subscriber"])
     former = chosen["refused_by"]
-    return replace(found, dead_letters=letters_topic(found.topic, former)) if former else found
+    return replace(found, dead_letters=dead_letter_topic(found.topic, former)) if former else found
 
 
 def _fold(settings: Settings, name: str | None) -> Fold:

@@ -15,14 +15,14 @@ from streams_app.local.broker import LocalBroker
 from streams_app.local.member import LocalMember
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.catalogue import Lifespan
-from streams_app.subscribers.declaration.original_position import again_topic
+from streams_app.subscribers.declaration.original_position import replay_topic
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.execution.crash_isolation import CrashIsolation
 from streams_app.subscribers.execution.decoding import decode_of
 from streams_app.subscribers.execution.executor import Executor
 from streams_app.subscribers.running.agent import OnEnded, Serving, serving
 from streams_app.subscribers.running.lifespan_host import LifespanHost
-from streams_app.subscribers.state.initial_offsets import mark_at
+from streams_app.subscribers.state.initial_offsets import initial_commit
 from streams_app.subscribers.state.store import Scripts
 
 MakeSlots: TypeAlias = Callable[[Subscription, OnEnded], Executor]
@@ -69,7 +69,7 @@ class LocalProcess:
         self._shared = LifespanHost(users, lifespan, events)
         self._is_open = False
         self._served: list[tuple[LocalMember, Serving]] = []
-        again, trials = again_topic(settings.app_id), CrashIsolation()
+        again, trials = replay_topic(settings.app_id), CrashIsolation()
         for one in subscriptions:
             if one.subscriber.idempotent == "no":
                 _place(broker, one, [one.topic, again])
@@ -79,8 +79,8 @@ class LocalProcess:
                 serving(
                     settings, one.subscriber, member, topic=one.topic, dead_letters=one.dead_letters,
                     decode=decode_of(one.subscriber, settings.limits, events, again), scripts=scripts,
-                    producer=producer, clock=clock, runner=partial(slots, one),
-                    on_fatal=partial(on_fatal, member), trials=trials, again=again,
+                    producer=producer, clock=clock, executor=partial(slots, one),
+                    on_fatal=partial(on_fatal, member), crash_isolation=trials, again=again,
                 ),
             ))  # fmt: skip
 
@@ -100,7 +100,7 @@ class LocalProcess:
         """
         await asyncio.gather(*(member.leave(seconds) for member, _ in self._served))
         for _, served in self._served:
-            await served.dispatcher.runner.stop()
+            await served.dispatcher.executor.stop()
         if self._is_open:
             self._is_open = False
             await self._shared.__aexit__()
@@ -115,4 +115,4 @@ def _place(broker: LocalBroker, one: Subscription, topics: Sequence[str]) -> Non
     """Commit the initial offset of a new at-most-once subscriber, as ``topics create`` does."""
     for topic in topics:
         begin = 0 if one.subscriber.start == "earliest" else broker.end(topic)
-        broker.groups[one.group].committed.setdefault(TP(topic, 0), mark_at(one.subscriber.name, begin, ""))
+        broker.groups[one.group].committed.setdefault(TP(topic, 0), initial_commit(one.subscriber.name, begin, ""))

@@ -15,7 +15,7 @@ from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.operations.group_facts import lay_out
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.execution.crash_isolation import WATCHED_MS
-from streams_app.subscribers.execution.status import WAITS, words_of
+from streams_app.subscribers.execution.status import WAITS, waiting_text
 from streams_app.subscribers.state.offset_metadata import Note
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def worker_text(page: Page | None, name: str, idempotent: Idempotent = "unknown"
     text = f"in the worker at {page.url} {waiting:,} wait, {running:,} run, {retrying:,} wait for a retry"
     told = [
         f"{text}, {_SUSPENDED}" if suspended else text,
-        *(words_of(what, idempotent) for what in WAITS if what in waits_for),
+        *(waiting_text(what, idempotent) for what in WAITS if what in waits_for),
     ]
     return "; ".join(told)
 

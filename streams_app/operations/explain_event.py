@@ -28,7 +28,7 @@ from streams_app.operations.event_facts import EventFacts, SearchedOffsets, desc
 from streams_app.operations.groups import redis_of
 from streams_app.operations.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
-from streams_app.subscribers.declaration.original_position import again_topic, is_for, taken_apart
+from streams_app.subscribers.declaration.original_position import is_replay_for, parse_replay, replay_topic
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.state.initial_offsets import committed
 from streams_app.subscribers.state.keys import SubscriberKeys
@@ -109,7 +109,7 @@ class EventLog:
         }
         self._log_bounds = log_bounds
         self._high = high
-        self._replay_topic = again_topic(settings.app_id)
+        self._replay_topic = replay_topic(settings.app_id)
 
     async def at(self, tp: TP, offset: int) -> EventFacts:
         """Return the facts of the event at an offset, even if there is no record.
@@ -197,7 +197,7 @@ class EventLog:
     def _id(self, tp: TP, record: Any) -> str:
         """Return the id of an event; for a replayed one, the id of the original event."""
         headers, position = record.headers, (tp.topic, tp.partition, record.offset)
-        if tp.topic == self._replay_topic and (was := taken_apart(headers)) is not None:
+        if tp.topic == self._replay_topic and (was := parse_replay(headers)) is not None:
             origin, headers = was
             position = (origin.tp.topic, origin.tp.partition, origin.offset)
         try:
@@ -219,7 +219,7 @@ class EventLog:
 
     def _is_ours(self, tp: TP, headers: Any, event_type: str) -> bool:
         if tp.topic == self._replay_topic:
-            return is_for(self._one.subscriber.name, headers)
+            return is_replay_for(self._one.subscriber.name, headers)
         return not isinstance(self._one.subscriber.source, Event) or event_type in ("", self._one.subscriber.source.key)
 
 
@@ -244,7 +244,7 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
         TryAgainError: The broker does not answer, or does not return the committed offsets.
         ConfigurationError: The subscriber does not read that topic, or the partition does not exist.
     """
-    topics = [one.topic, again_topic(settings.app_id)]
+    topics = [one.topic, replay_topic(settings.app_id)]
     position = POSITION.fullmatch(which)
     if position is not None and position[1] not in topics:
         raise ConfigurationError([f"subscriber {one.subscriber.name!r} reads {' and '.join(topics)}, not {position[1]}"])
@@ -270,7 +270,7 @@ async def _searched(
 ) -> tuple[EventFacts | None, DeadLetterListing, list[SearchedOffsets]]:
     """Search for an id; return the event, its dead letters and the searched parts. Unfinished replayed events come first."""
     searches: list[SearchedOffsets] = []
-    for topic, far in ((again_topic(settings.app_id), replace(scope, since_ms=None)), (one.topic, scope)):
+    for topic, far in ((replay_topic(settings.app_id), replace(scope, since_ms=None)), (one.topic, scope)):
         if topic not in counts:
             continue
         async with _log(settings, one, topic, counts) as log:
@@ -317,7 +317,7 @@ async def _dead_letters(
     listed = _from(found.tp.topic, await _listed(settings, one, here, scope))
     if found.event_id and any(dead_letter.digest() in listed.replayed for dead_letter in listed.dead_letters):
         again = replace(mine, event_ids=frozenset({found.event_id}))
-        later = _from(again_topic(settings.app_id), await _listed(settings, one, again, scope))
+        later = _from(replay_topic(settings.app_id), await _listed(settings, one, again, scope))
         listed = listed._replace(shown=[*listed.shown, *later.shown])
     return listed
 

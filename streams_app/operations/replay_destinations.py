@@ -22,7 +22,7 @@ from streams_app.folding.reading.replay_routing import REPLAY_HEADER, replay_tar
 from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.reasons import FOLLOWED, INTERRUPTED, Reason
 from streams_app.settings import Limits, Settings
-from streams_app.subscribers.declaration.original_position import OriginalPosition, addressed, again_topic, taken_apart
+from streams_app.subscribers.declaration.original_position import OriginalPosition, parse_replay, replay_headers, replay_topic
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.execution.decoding import decode_of
 
@@ -128,7 +128,7 @@ class SubscriberDestination(Destination):
 
     def __init__(self, settings: Settings, subscription: Subscription, override: ReplayOverride) -> None:
         name = subscription.subscriber.name
-        self.dead_letters, self.topic = subscription.dead_letters, again_topic(settings.app_id)
+        self.dead_letters, self.topic = subscription.dead_letters, replay_topic(settings.app_id)
         self.address = replay_target(settings.app_id, name)
         self._name = name
         self._source = subscription.topic
@@ -182,12 +182,12 @@ class SubscriberDestination(Destination):
         """Return the record to produce for a dead letter without an obstacle."""
         found = self._origin(dead_letter)
         assert found is not None  # that would be an obstacle
-        return Outgoing(self.topic, dead_letter.key, dead_letter.value, addressed(self._name, *found))
+        return Outgoing(self.topic, dead_letter.key, dead_letter.value, replay_headers(self._name, *found))
 
     def _origin(self, dead_letter: ListedDeadLetter) -> tuple[OriginalPosition, Headers] | None:
         """The original position of the event, and its own headers; None if the dead letter does not have them."""
         if dead_letter.headers.get("source-topic") == self.topic:
-            return taken_apart(dead_letter.received)
+            return parse_replay(dead_letter.received)
         timestamp = dead_letter.headers.get("source-timestamp-ms", "")
         if dead_letter.position is None or not timestamp.isdecimal():
             return None

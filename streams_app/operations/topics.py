@@ -15,7 +15,7 @@ from streams_app.settings import Settings
 from streams_app.subscribers.declaration.loading import catalogue_of
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.running.requirements import declared_topics
-from streams_app.subscribers.state.initial_offsets import committed, place, place_new, places, were_added
+from streams_app.subscribers.state.initial_offsets import commit_initial_offsets, committed, place, places, were_added
 from streams_app.subscribers.state.keys import SubscriberKeys
 
 
@@ -58,7 +58,7 @@ async def create_missing_topics(settings: Settings) -> TopicChanges:
     await _create(settings, changes, [topic for topic in topics.values() if topic.name not in last])
     for one in new:
         try:
-            changes.started[one.subscriber.name] = await place_new(settings, one)
+            changes.started[one.subscriber.name] = await commit_initial_offsets(settings, one)
         except ConfigurationError as error:
             changes.faults += error.faults
         else:

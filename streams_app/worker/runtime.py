@@ -17,7 +17,7 @@ from streams_app.errors import InternalError, StreamsAppError
 from streams_app.kafka.member import wait
 from streams_app.process import leave_in_time, search_cycles_rarely
 from streams_app.settings import Settings
-from streams_app.subscribers.running.requirements import enabled_of, needed_apart, require_rights, require_topics
+from streams_app.subscribers.running.requirements import enabled_subscriptions, require_rights, require_topics, rights_without_folds
 from streams_app.worker.components import BEAT_SECONDS, assemble
 from streams_app.worker.faust_app import FoldingApp, create_app
 from streams_app.worker.selection import Selection, select
@@ -81,8 +81,8 @@ async def _serve_selection(settings: Settings, selection: Selection) -> None:
     """
     stop, fatal = _stop_on_signals(), _FatalError()
     selected = selection.subscribers
-    subscriptions = [one for one in enabled_of(settings) if one.subscriber.name in selected] if selected else []
-    needed = needed_apart(settings, selection.stores, subscriptions, selection.views, selection.journals)
+    subscriptions = [one for one in enabled_subscriptions(settings) if one.subscriber.name in selected] if selected else []
+    needed = rights_without_folds(settings, selection.stores, subscriptions, selection.views, selection.journals)
     await require_rights(settings, list(needed))
     components = assemble(settings, selection, fatal.put)
     try:

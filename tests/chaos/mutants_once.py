@@ -28,10 +28,10 @@ UNKNOWN: Final = (
             Change(
                 f"{BEGIN_LOG}._write_begins",
                 "firsts = await",
-                "early = [attempt for attempt, _ in self._sending]\nfor one in early:\n    one.is_unnoted = False\n"
-                "self._starter.noted(early)\nfirsts = await",
+                "early = [attempt for attempt, _ in self._sending]\nfor one in early:\n    one.is_unrecorded = False\n"
+                "self._starter.start(early)\nfirsts = await",
             ),
-            Change(f"{BEGIN_LOG}._write_begins", "self._starter.noted(begun)", "pass"),
+            Change(f"{BEGIN_LOG}._write_begins", "self._starter.start(begun)", "pass"),
         ),
     ),
     Mutant(
@@ -102,13 +102,11 @@ AT_MOST_ONCE: Final = (
         (
             Change(
                 f"{NO}.mark",
-                "whole = partition.note(tracker.must_be_noted())",
+                "whole = partition.note(tracker.required())",
                 "from streams_app.subscribers.state.offset_metadata import fitted\n"
                 "return partition.mark(low, fitted(low, whole, MOST_NOTE_BYTES))",
             ),
-            Change(
-                f"{NO}._fits", "return fits(tracker.low, self._partition.note(tracker.must_be_noted()), most_bytes)", "return True"
-            ),
+            Change(f"{NO}._fits", "return fits(tracker.low, self._partition.note(tracker.required()), most_bytes)", "return True"),
         ),
     ),
     Mutant(
@@ -136,8 +134,8 @@ AT_MOST_ONCE: Final = (
         (
             Change(
                 f"{WRITE_AHEAD}.dead_letter_of",
-                'return letter(event, "interrupted", INTERRUPTED)',
-                'self._partition.dead_letters._on_acknowledged([event])\nreturn letter(event, "interrupted", INTERRUPTED)',
+                'return dead_lettering(event, "interrupted", INTERRUPTED)',
+                'self._partition.dead_letters._on_acknowledged([event])\nreturn dead_lettering(event, "interrupted", INTERRUPTED)',
             ),
         ),
     ),
@@ -170,6 +168,6 @@ AT_MOST_ONCE: Final = (
         "what runs is not waited for",
         "A partition that is claimed again by the same process makes letters of what runs in it.",
         ("drops:9", "rebalance:6 history"),
-        (Change(f"{PROCESSOR}.revoke", "max(0.0, seconds - LEAVE_SECONDS)", "0.0"),),
+        (Change(f"{PROCESSOR}.revoke", "max(0.0, seconds - RELEASE_SECONDS)", "0.0"),),
     ),
 )

@@ -96,7 +96,7 @@ IN_PARTS: Final = {
             (),
             (
                 Change(
-                    "subscribers.declaration.original_position:is_for",
+                    "subscribers.declaration.original_position:is_replay_for",
                     "return bool(headers) and headers[0] == (REPLAY_HEADER, subscriber.encode())",
                     "return True",
                 ),

@@ -27,7 +27,7 @@ from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.dispatcher import Dispatcher
 from streams_app.subscribers.execution.subscriber_metrics import SubscriberMetrics
 from streams_app.subscribers.running.agent import AHEAD, SubscriberProcessors
-from streams_app.subscribers.running.processor import LEAVE_SECONDS
+from streams_app.subscribers.running.processor import RELEASE_SECONDS
 from streams_app.subscribers.state.keys import SubscriberKeys
 from streams_app.subscribers.state.store import ScriptSet, SubscriberStore
 from tests.chaos.simulation_calls import ATTEMPTS, NAME, CallLedger, fate_of
@@ -61,7 +61,7 @@ class Subscribing:
     ordered: Any = None
     idempotent: Any = "yes"
     is_exact = False
-    again_seconds = LEAVE_SECONDS + TIMEOUT_MS / 1000
+    again_seconds = RELEASE_SECONDS + TIMEOUT_MS / 1000
     release_seconds = again_seconds + LAST_COMMIT_SECONDS
     ledger: CallLedger
 

@@ -88,7 +88,8 @@ async def member_of(
     agent = SubscriberAgent(
         settings, declared, topic=topic, dead_letters=f"{topic}.dead", decode=decode, redis=client, producer=producer,
         clock=SystemClock(), users=users, metrics=metrics or Metrics(settings),
-        status=status or Status(), on_fatal=on_fatal, loop_watch=LoopMonitor(users, SystemClock()), trials=CrashIsolation(),
+        status=status or Status(), on_fatal=on_fatal, loop_monitor=LoopMonitor(users, SystemClock()),
+        crash_isolation=CrashIsolation(),
     )  # fmt: skip
     running = asyncio.create_task(agent.run(stop))
     try:

@@ -45,12 +45,12 @@ class OriginalPosition(NamedTuple):
         return f"{self.tp.topic}:{self.tp.partition}:{self.offset}:{self.timestamp_ms}"
 
 
-def again_topic(app_id: str) -> str:
+def replay_topic(app_id: str) -> str:
     """Return the topic of events that are replayed for the subscribers of an application."""
     return f"{app_id}.again"
 
 
-def addressed(subscriber: str, origin: OriginalPosition, headers: Headers) -> list[tuple[str, bytes]]:
+def replay_headers(subscriber: str, origin: OriginalPosition, headers: Headers) -> list[tuple[str, bytes]]:
     """Make the headers of a replayed event.
 
     Args:
@@ -61,12 +61,12 @@ def addressed(subscriber: str, origin: OriginalPosition, headers: Headers) -> li
     return [(REPLAY_HEADER, subscriber.encode()), (ORIGIN_HEADER, str(origin).encode()), *headers]
 
 
-def is_for(subscriber: str, headers: Headers) -> bool:
+def is_replay_for(subscriber: str, headers: Headers) -> bool:
     """Whether a replayed record is meant for a subscriber."""
     return bool(headers) and headers[0] == (REPLAY_HEADER, subscriber.encode())
 
 
-def taken_apart(headers: Headers) -> tuple[OriginalPosition, Headers] | None:
+def parse_replay(headers: Headers) -> tuple[OriginalPosition, Headers] | None:
     """Return original position and headers of a replayed event; None if the headers are not valid."""
     if len(headers) < ADDED or headers[1][0] != ORIGIN_HEADER:
         return None
@@ -76,7 +76,7 @@ def taken_apart(headers: Headers) -> tuple[OriginalPosition, Headers] | None:
     return OriginalPosition(TP(found[1].decode(), int(found[2])), int(found[3]), int(found[4])), headers[ADDED:]
 
 
-def kept(headers: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+def received_headers(headers: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
     """Return the headers of a dead letter that preserve those of its event, so that it can be replayed unchanged."""
     size = sum(len(name.encode()) + len(value or b"") for name, value in headers)
     if size > RECEIVED_BYTES:

@@ -11,7 +11,7 @@ from streams_app.fold import TOPIC_NAME
 from streams_app.settings import Settings, SubscriberSettings
 from streams_app.settings.base import suggestion
 from streams_app.subscribers.declaration.catalogue import Catalogue
-from streams_app.subscribers.declaration.original_position import again_topic
+from streams_app.subscribers.declaration.original_position import replay_topic
 from streams_app.subscribers.declaration.subscriber import Records, Subscriber, rate_of
 
 
@@ -43,7 +43,7 @@ def subscriptions_of(catalogue: Catalogue, settings: Settings) -> tuple[Subscrip
     for chosen in all_chosen:
         topic, fault = _topic(chosen, settings)
         faults += fault
-        found.append(Subscription(chosen, topic, f"{settings.app_id}.{chosen.name}", letters_topic(topic, chosen.name)))
+        found.append(Subscription(chosen, topic, f"{settings.app_id}.{chosen.name}", dead_letter_topic(topic, chosen.name)))
     faults += _clashes(catalogue, settings, found)
     if faults:
         raise ConfigurationError(faults)
@@ -71,7 +71,7 @@ def overridden(catalogue: Catalogue, settings: Iterable[SubscriberSettings]) -> 
     return found, faults
 
 
-def letters_topic(topic: str, subscriber: str) -> str:
+def dead_letter_topic(topic: str, subscriber: str) -> str:
     """Return the name of a subscriber's dead-letter topic.
 
     Args:
@@ -134,7 +134,7 @@ def _clashes(catalogue: Catalogue, settings: Settings, found: list[Subscription]
         if event.topic in letters
     ]
     read = {*written, *letters, *settings.sources, *(event.topic for event in catalogue.events)}
-    if (again := again_topic(settings.app_id)) in read:
+    if (again := replay_topic(settings.app_id)) in read:
         faults.append(f"the topic {again!r} holds what was put back for subscribers: it has another use")
     for one in found:
         if one.dead_letters in read:

@@ -125,7 +125,7 @@ class AsyncExecutor(Executor):
 
     def _replace(self, task: asyncio.Task[None]) -> None:
         if self._left.pop(task, None) is not None:
-            self._tell_freed()
+            self._report_freed()
         if not self._is_finished:
             self._tasks[self._tasks.index(task)] = self._loop.create_task(self._serve(), name=task.get_name())
 
@@ -148,7 +148,7 @@ class AsyncExecutor(Executor):
         self._stop_all(self._overdue(), AttemptOutcome.TIMEOUT)
         for task in [task for task in self._tasks if task.done()]:
             self._revive(task)
-        self._look_hung(self._left, stack_of)
+        self._check_hung(self._left, stack_of)
         self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def _stop_all(self, calls: Iterable[Attempt], outcome: AttemptOutcome) -> None:

@@ -31,9 +31,9 @@ class SubscriberContext:
         store: Partition and token → its state in Redis.
         letters: Partition → sends its dead letters.
         clock: The wall clock as far as it is trusted.
-        figures: Metrics of the subscriber.
+        subscriber_metrics: Metrics of the subscriber.
         again: Topic of replayed events; "": there is none.
-        trials: Crash isolation of all subscribers of the process.
+        crash_isolation: Crash isolation of all subscribers of the process.
         limits: Limits of the settings.
     """
 
@@ -43,12 +43,12 @@ class SubscriberContext:
     store: Callable[[TP, str], SubscriberStore]
     letters: Callable[[TP], DeadLetters]
     clock: TrustedClock
-    figures: SubscriberMetrics
+    subscriber_metrics: SubscriberMetrics
     again: str = ""
-    trials: CrashIsolation = field(default_factory=CrashIsolation)
+    crash_isolation: CrashIsolation = field(default_factory=CrashIsolation)
     limits: Limits = field(default_factory=Limits)
 
-    def letters_of(self, tp: TP, on_acknowledged: Callable[[Sequence[InFlightEvent]], None]) -> DeadLetterWriter:
+    def dead_letter_writer(self, tp: TP, on_acknowledged: Callable[[Sequence[InFlightEvent]], None]) -> DeadLetterWriter:
         """Make the writer of the dead letters of one partition.
 
         Args:
@@ -57,5 +57,11 @@ class SubscriberContext:
         """
         is_ordered = self.subscriber.ordered is not None
         return DeadLetterWriter(
-            tp, self.subscriber.name, self.letters(tp), on_acknowledged, self.figures.kept, self.limits, is_ordered=is_ordered
+            tp,
+            self.subscriber.name,
+            self.letters(tp),
+            on_acknowledged,
+            self.subscriber_metrics.dead_lettered,
+            self.limits,
+            is_ordered=is_ordered,
         )

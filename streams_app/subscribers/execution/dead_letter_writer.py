@@ -14,14 +14,14 @@ from streams_app.errors import BadEventError
 from streams_app.events.codec import event_id
 from streams_app.reasons import FINISHED_LATE
 from streams_app.settings import Limits
-from streams_app.subscribers.declaration.original_position import REPLAY_HEADER, OriginalPosition, kept, taken_apart
-from streams_app.subscribers.execution.in_flight_event import DeadLettering, InFlightEvent, letter
+from streams_app.subscribers.declaration.original_position import REPLAY_HEADER, OriginalPosition, parse_replay, received_headers
+from streams_app.subscribers.execution.in_flight_event import DeadLettering, InFlightEvent, dead_lettering
 
 _UNNAMED: Final = ("event-id", b"")
 
 AFTER_TIMEOUT: Final = "its function ended well after its time-out"
 GOES_ON: Final = "; the next events of its key go on"
-WHY_CHARACTERS: Final = 400
+DETAIL_CHARACTERS: Final = 400
 """A longer detail is cut before :data:`GOES_ON` is appended, which would be cut off otherwise."""
 
 
@@ -35,7 +35,7 @@ def received_id(tp: TP, record: Any, limits: Limits) -> str:
     """
     headers, origin = record.headers, OriginalPosition(tp, record.offset, record.timestamp)
     if headers and headers[0][0] == REPLAY_HEADER:
-        origin, headers = taken_apart(headers) or (origin, headers)
+        origin, headers = parse_replay(headers) or (origin, headers)
     place = (origin.tp.topic, origin.tp.partition, origin.offset)
     try:
         return event_id(headers, limits, *place)
@@ -123,13 +123,13 @@ class DeadLetterWriter:
                     async with self._sending_now:
                         await asyncio.sleep(0)  # :meth:`forever` has its turn
 
-    def say_late(self, work: InFlightEvent, detail: str = AFTER_TIMEOUT) -> None:
+    def send_late_soon(self, work: InFlightEvent, detail: str = AFTER_TIMEOUT) -> None:
         """Send a second dead letter of an event whose function has succeeded after all, even long after the end of this claim."""
-        saying = asyncio.create_task(self._say_late(work, letter(work, FINISHED_LATE, detail)), name=f"late {self._tp}")
+        saying = asyncio.create_task(self._send_late(work, dead_lettering(work, FINISHED_LATE, detail)), name=f"late {self._tp}")
         self._late.add(saying)
         saying.add_done_callback(self._late.discard)
 
-    async def _say_late(self, work: InFlightEvent, second: DeadLettering) -> None:
+    async def _send_late(self, work: InFlightEvent, second: DeadLettering) -> None:
         # After the first one, which may still be being sent.
         async with self._sending_now:
             await self._sender.send([self._refused(work, second)])
@@ -153,8 +153,8 @@ class DeadLetterWriter:
         own = (("letter-id", letter_id.encode()), *named, ("source-timestamp-ms", at_ms))
         detail = letter.detail
         if self._is_ordered and work.record.key is not None and letter.reason != FINISHED_LATE:
-            detail = detail[:WHY_CHARACTERS] + GOES_ON
-        return RejectedEvent(work.record, letter.reason, detail, headers=(*own, *kept(work.record.headers)))
+            detail = detail[:DETAIL_CHARACTERS] + GOES_ON
+        return RejectedEvent(work.record, letter.reason, detail, headers=(*own, *received_headers(work.record.headers)))
 
     def _received_id(self, work: InFlightEvent) -> str:
         return received_id(self._tp, work.record, self._limits)

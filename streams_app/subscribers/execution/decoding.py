@@ -15,7 +15,7 @@ from streams_app.events.declaration import Event
 from streams_app.events.headers import identity_of
 from streams_app.events.parent import Publisher
 from streams_app.settings import Limits
-from streams_app.subscribers.declaration.original_position import is_for, taken_apart
+from streams_app.subscribers.declaration.original_position import is_replay_for, parse_replay
 from streams_app.subscribers.declaration.received import Received
 from streams_app.subscribers.declaration.subscriber import Subscriber
 
@@ -80,9 +80,9 @@ def decode_of(
         headers, offset, timestamp_ms = record.headers, record.offset, record.timestamp
         is_put_back = tp.topic == again
         if is_put_back:
-            if not is_for(name, headers):
+            if not is_replay_for(name, headers):
                 return None
-            found_origin = taken_apart(headers)
+            found_origin = parse_replay(headers)
             if found_origin is None:
                 raise BadEventError("not-valid", "it was put back, and its headers do not say where it was")
             (tp, offset, timestamp_ms), headers = found_origin

@@ -13,8 +13,8 @@ from streams_app.clock import Clock
 from streams_app.subscribers.declaration.retries import Retries
 from streams_app.subscribers.execution.circuit_breaker import CircuitBreaker
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome, Executor
-from streams_app.subscribers.execution.failure_reporter import Failing, error_of
-from streams_app.subscribers.execution.in_flight_event import says_something_of_its_event_alone
+from streams_app.subscribers.execution.failure_reporter import FailureReporter, error_of
+from streams_app.subscribers.execution.in_flight_event import concerns_event_alone
 from streams_app.subscribers.execution.rate_limiter import RateLimiter
 from streams_app.subscribers.execution.status import PartitionStatus
 
@@ -44,7 +44,7 @@ class Ahead(Enum):
     """None: every event whose begin is recorded really runs."""
 
 
-class Lately:
+class RecentEnds:
     """Measures how many attempts have ended lately."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class EventSource(Protocol):
             is_fresh: Whether a fresh event is preferred to one that waits for a retry; None: no preference.
 
         Returns:
-            Attempts; those with ``is_unnoted`` start when the source passes them to :meth:`Dispatcher.noted`.
+            Attempts; those with ``is_unrecorded`` start when the source passes them to :meth:`Dispatcher.start`.
         """
 
     def ready(self, now_ms: int) -> int:
@@ -92,7 +92,7 @@ class EventSource(Protocol):
             uncounted: Those of them whose failure does not count against the event.
         """
 
-    def look(self) -> PartitionStatus:
+    def status(self) -> PartitionStatus:
         """Return the status of the partition."""
 
 
@@ -111,11 +111,11 @@ class Dispatcher:
         patience_ms: int,
         retries: Retries,
         clock: Clock,
-        make_runner: Callable[..., Executor],
+        make_executor: Callable[..., Executor],
         count: Callable[[list[Attempt]], None] = lambda calls: None,
         *,
         ahead: Ahead = Ahead.MANY,
-        leases: RateLimiter | None = None,
+        rate_limiter: RateLimiter | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
         """Start without partitions.
@@ -126,26 +126,26 @@ class Dispatcher:
             patience_ms: See :class:`.CircuitBreaker`.
             retries: The retries of the subscriber.
             clock: Its wall clock times waits, and its monotonic clock times attempts.
-            make_runner: Makes the executor, given the function to call with attempts that have ended.
+            make_executor: Makes the executor, given the function to call with attempts that have ended.
             count: Called with attempts that have ended, before anything else.
             ahead: How many attempts may wait for a slot.
-            leases: Limits how many attempts may start; None: no limit.
+            rate_limiter: Limits how many attempts may start; None: no limit.
             on_fatal: Called with an unexpected error; None: it is raised.
         """
-        self.suspension = CircuitBreaker(patience_ms)
+        self.circuit_breaker = CircuitBreaker(patience_ms)
         self._name = name
         self._retries = retries
         self._clock = clock
-        self._ahead = Ahead.NONE if leases is not None else ahead
+        self._ahead = Ahead.NONE if rate_limiter is not None else ahead
         self._most = max(2 * concurrency, FEWEST_AHEAD) if self._ahead is Ahead.MANY else concurrency
-        self._lately = Lately()
-        self._rate_limiter = leases
+        self._recent_ends = RecentEnds()
+        self._rate_limiter = rate_limiter
         self._on_fatal = on_fatal
         self._sources: deque[EventSource] = deque()
         self._calls: dict[Attempt, EventSource] = {}
         self._count_all = count
-        self._failing = Failing(name)
-        self.runner = make_runner(self._on_ended)
+        self._failures = FailureReporter(name)
+        self.executor = make_executor(self._on_ended)
 
     def join(self, source: EventSource) -> None:
         """Take events of a partition from now on."""
@@ -158,25 +158,25 @@ class Dispatcher:
         if source in self._sources:
             self._sources.remove(source)
         if not self._sources:
-            self._failing.tell_held(self._clock.monotonic_ms(), is_last=True)
+            self._failures.report_suppressed(self._clock.monotonic_ms(), is_last=True)
             if self._rate_limiter is not None:
                 self._rate_limiter.stop()
 
     @property
     def running(self) -> int:
         """Number of running attempts."""
-        return len(self.runner.running)
+        return len(self.executor.running)
 
     def is_full(self) -> bool:
         """Whether the reader of a partition is paused; called from any thread."""
         return any(source.in_flight for source in list(self._sources))
 
-    def looks(self) -> list[PartitionStatus]:
+    def statuses(self) -> list[PartitionStatus]:
         """Return the status of each partition."""
-        looks = [source.look() for source in self._sources]
+        statuses = [source.status() for source in self._sources]
         if self._rate_limiter is not None and self._rate_limiter.waits_for_redis:
-            return [look._replace(waits_for=look.waits_for | {"redis"}) for look in looks]
-        return looks
+            return [status._replace(waits_for=status.waits_for | {"redis"}) for status in statuses]
+        return statuses
 
     def oldest_queued_ms(self) -> int | None:
         """Return the timestamp of the oldest record whose attempt waits for a slot; None if none does."""
@@ -185,22 +185,22 @@ class Dispatcher:
     def kick(self) -> None:
         """Give the slots what may start now."""
         now_ms = self._clock.now_ms()
-        room = self._most if self._ahead is Ahead.MANY else self._most - self.runner.hanging
+        room = self._most if self._ahead is Ahead.MANY else self._most - self.executor.hanging
         most = room if self._rate_limiter is None else min(room, len(self._calls) + self._rate_limiter.left)
         if self._ahead is Ahead.SOON:
-            most += min(self._lately.ended(self._clock.monotonic_ms()), SOON_ROUNDS * self._most)
-        calls = self._probe(now_ms, most) if self.suspension.is_suspended else self._take(now_ms, most)
+            most += min(self._recent_ends.ended(self._clock.monotonic_ms()), SOON_ROUNDS * self._most)
+        calls = self._probe(now_ms, most) if self.circuit_breaker.is_suspended else self._take(now_ms, most)
         if self._rate_limiter is not None:
             self._rate_limiter.use(len(calls))
             if len(self._calls) < room and not self._rate_limiter.left:
                 self._rate_limiter.want_more()
-        self.noted([call for call in calls if not call.is_unnoted])
-        self._failing.tell_held(self._clock.monotonic_ms())
+        self.start([call for call in calls if not call.is_unrecorded])
+        self._failures.report_suppressed(self._clock.monotonic_ms())
 
-    def noted(self, calls: Sequence[Attempt]) -> None:
+    def start(self, calls: Sequence[Attempt]) -> None:
         """Start attempts whose start is recorded, or needs no record."""
         if calls:
-            self.runner.put(calls)
+            self.executor.put(calls)
 
     def withdrawn(self, calls: list[Attempt]) -> None:
         """Take back attempts that do not start; each has an outcome."""
@@ -212,17 +212,17 @@ class Dispatcher:
 
         If the slots run several attempts between two requests, that is twice as many as were used since the last request.
         """
-        now_ms, room = self._clock.now_ms(), self._most - self.runner.hanging - len(self._calls)
+        now_ms, room = self._clock.now_ms(), self._most - self.executor.hanging - len(self._calls)
         ready = sum(source.ready(now_ms) for source in self._sources)
-        if self.suspension.is_suspended:
-            return min(ready, int(self.suspension.may_begin(self._clock.monotonic_ms(), len(self._calls))))
+        if self.circuit_breaker.is_suspended:
+            return min(ready, int(self.circuit_breaker.may_begin(self._clock.monotonic_ms(), len(self._calls))))
         return min(ready, max(room, 2 * used)) if room > 0 else 0
 
     def _probe(self, now_ms: int, most: int) -> list[Attempt]:
         """Take one event of any partition: in turn a fresh one, and one that waits for a retry."""
-        if most <= len(self._calls) or not self.suspension.may_begin(self._clock.monotonic_ms(), len(self._calls)):
+        if most <= len(self._calls) or not self.circuit_breaker.may_begin(self._clock.monotonic_ms(), len(self._calls)):
             return []
-        wants_fresh = self.suspension.takes_fresh()
+        wants_fresh = self.circuit_breaker.takes_fresh()
         if wants_fresh:
             # Only every other time: with two partitions, each would otherwise have its turn for one kind alone.
             self._turn()
@@ -260,7 +260,7 @@ class Dispatcher:
 
     def _end(self, calls: list[Attempt]) -> None:
         self._count_all(calls)
-        self._lately.note(len(calls), self._clock.monotonic_ms())
+        self._recent_ends.note(len(calls), self._clock.monotonic_ms())
         uncounted = self._uncounted(calls)
         # Attempts that were taken together from one partition usually end together.
         for source, some in groupby(calls, key=self._calls.pop):
@@ -270,26 +270,26 @@ class Dispatcher:
     def _uncounted(self, calls: Sequence[Attempt]) -> set[Attempt]:
         """Report attempts to the circuit breaker; return those that have failed during an outage."""
         uncounted: set[Attempt] = set()
-        has_failures = self.suspension.has_failures
+        has_failures = self.circuit_breaker.has_failures
         for call in calls:
             if call.outcome is _DONE:
-                if has_failures and self.suspension.succeeded():
+                if has_failures and self.circuit_breaker.succeeded():
                     logger.info("subscriber goes on, an attempt has succeeded subscriber=%s", self._name)
                 continue
             has_failures = True
             # Before the failure is reported: the attempt that starts a suspension counts.
-            if not self.suspension.counts(self._clock.monotonic_ms()):
+            if not self.circuit_breaker.counts(self._clock.monotonic_ms()):
                 uncounted.add(call)
             if call.outcome is AttemptOutcome.TIMEOUT or (
-                call.error is not None and not says_something_of_its_event_alone(call.error, self._retries)
+                call.error is not None and not concerns_event_alone(call.error, self._retries)
             ):
                 self._failed(call)
         return uncounted
 
     def _failed(self, call: Attempt) -> None:
-        self._failing.tell(call)
-        if self.suspension.failed(call.whose, call.begun_ms, call.ended_ms):
+        self._failures.report(call)
+        if self.circuit_breaker.failed(call.whose, call.begun_ms, call.ended_ms):
             error = error_of(call)
             logger.warning("subscriber is suspended, its last attempts have all failed subscriber=%s error=%s", self._name, error)
             # Queued attempts would fail, too: from now on there is one attempt at a time.
-            self.runner.recall(self._calls)
+            self.executor.recall(self._calls)

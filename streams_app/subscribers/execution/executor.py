@@ -54,7 +54,7 @@ class Attempt(msgspec.Struct, eq=False):
         error: What the function raised.
         excused_ms: How long it was delayed because another function blocked the event loop, or the process was stopped.
         is_dropped: Whether it must not start any more.
-        is_unnoted: Whether it may not start yet, because its start is not recorded, see :meth:`.Guarantee.before_start`.
+        is_unrecorded: Whether it may not start yet, because its start is not recorded, see :meth:`.Guarantee.before_start`.
         on_late: Called if the function succeeds after its time-out; None: nothing is called.
     """
 
@@ -66,7 +66,7 @@ class Attempt(msgspec.Struct, eq=False):
     error: BaseException | None = None
     excused_ms: int = 0
     is_dropped: bool = False
-    is_unnoted: bool = False
+    is_unrecorded: bool = False
     on_late: Callable[[], None] | None = None
 
 
@@ -111,7 +111,7 @@ class Executor(ABC):
         self._home = asyncio.get_running_loop()
         self._ended: deque[Attempt] = deque()
         self._late: deque[Attempt] = deque()
-        self._is_told = self._is_freed = False
+        self._is_scheduled = self._is_freed = False
 
     @abstractmethod
     def put(self, calls: Iterable[Attempt]) -> None:
@@ -147,7 +147,7 @@ class Executor(ABC):
         self._until_ms = self._wall_ahead_ms() + self._timeout_ms
         return [call for call in list(self.running) if now_ms - call.begun_ms - call.excused_ms >= self._timeout_ms]
 
-    def _look_hung(self, held: Mapping[Any, Attempt], stack_of: Callable[[Any], str]) -> None:
+    def _check_hung(self, held: Mapping[Any, Attempt], stack_of: Callable[[Any], str]) -> None:
         """Report once when every slot is held by an attempt that has been overdue for long.
 
         Args:
@@ -161,8 +161,8 @@ class Executor(ABC):
             return
         self._is_hung = True
         stacks = Counter(map(stack_of, held)).most_common()
-        told = "\n".join(f"{slots} slots:\n{stack}" for stack, slots in stacks)
-        self._home.call_soon_threadsafe(self._on_hung, told)
+        text = "\n".join(f"{slots} slots:\n{stack}" for stack, slots in stacks)
+        self._home.call_soon_threadsafe(self._on_hung, text)
 
     def _wall_ahead_ms(self) -> int:
         return self._clock.now_ms() - self._clock.monotonic_ms()
@@ -183,11 +183,11 @@ class Executor(ABC):
         call.outcome = outcome
         call.error = error
         self._ended.append(call)
-        if not self._is_told:
-            self._is_told = True
-            self._tell_soon()
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._schedule_delivery()
 
-    def _tell_soon(self) -> None:
+    def _schedule_delivery(self) -> None:
         try:
             self._home.call_soon_threadsafe(self._tell)
         except RuntimeError:
@@ -199,15 +199,15 @@ class Executor(ABC):
         """Handle the end of a function whose attempt had an outcome already."""
         if error is None:
             self._late.append(call)
-        self._tell_freed()
+        self._report_freed()
 
-    def _tell_freed(self) -> None:
+    def _report_freed(self) -> None:
         self._is_freed = True
-        self._tell_soon()
+        self._schedule_delivery()
 
     def _tell(self) -> None:
         # First, so that attempts that end from now on schedule another call.
-        self._is_told, is_freed, self._is_freed = False, self._is_freed, False
+        self._is_scheduled, is_freed, self._is_freed = False, self._is_freed, False
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
         if ended or is_freed:
             self._on_ended(ended)
@@ -231,7 +231,7 @@ class AttemptsWaiter:
         self._is_up = False
         self._timers: list[asyncio.TimerHandle] = []
 
-    def told(self) -> None:
+    def attempt_ended(self) -> None:
         """Record that an attempt has ended."""
         self._changed.set()
 
@@ -254,7 +254,7 @@ class AttemptsWaiter:
                 timer.cancel()
         return self._have_ended()
 
-    async def though_cancelled(self, seconds: float) -> None:
+    async def cancelled_within(self, seconds: float) -> None:
         """Wait for cancelled attempts to end, regardless of the deadline."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -262,7 +262,7 @@ class AttemptsWaiter:
                     await self._next()
 
     def _have_ended(self) -> bool:
-        return all(call.is_unnoted for call in self._running)
+        return all(call.is_unrecorded for call in self._running)
 
     async def _next(self) -> None:
         self._changed.clear()

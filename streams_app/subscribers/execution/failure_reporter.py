@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 CALLERS: Final = (Path(__file__).parent, Path(__file__).parents[2] / "testing")
 """Folders of the code that calls users' functions."""
 
-TELL_EVERY_MS: Final = 60_000
+REPORT_EVERY_MS: Final = 60_000
 ERROR_CHARACTERS: Final = 500
 """Maximum length of an error in the log."""
 
 
-class Failing:
+class FailureReporter:
     """Reports the failed attempts of one subscriber, each of which is retried or dead-lettered."""
 
     def __init__(self, name: str) -> None:
@@ -34,30 +34,30 @@ class Failing:
             name: Name of the subscriber.
         """
         self._name = name
-        self._untold = 0
+        self._unreported = 0
         self._last = "", "", ""
-        self._told_ms: int | None = None
+        self._reported_ms: int | None = None
 
-    def tell(self, call: Attempt) -> None:
+    def report(self, call: Attempt) -> None:
         """Report an attempt that has failed just now; one that raised ``Retry`` is not reported."""
         if isinstance(call.error, Retry):
             return
-        self._untold += 1
+        self._unreported += 1
         # As text, because the error would keep all objects of its function alive.
         self._last = call.whose.event_id, error_of(call), _place(call.error)
-        self.tell_held(call.ended_ms)
+        self.report_suppressed(call.ended_ms)
 
-    def tell_held(self, now_ms: int, *, is_last: bool = False) -> None:
+    def report_suppressed(self, now_ms: int, *, is_last: bool = False) -> None:
         """Report suppressed failures, at the end of their minute.
 
         Args:
             now_ms: The clock by which attempts end.
             is_last: Whether to report them at once, because nobody may ask again.
         """
-        if not self._untold or not (is_last or self._told_ms is None or now_ms >= self._told_ms + TELL_EVERY_MS):
+        if not self._unreported or not (is_last or self._reported_ms is None or now_ms >= self._reported_ms + REPORT_EVERY_MS):
             return
-        logger.warning("attempts have failed count=%d subscriber=%s event=%s error=%s%s", self._untold, self._name, *self._last)
-        self._untold, self._told_ms = 0, now_ms
+        logger.warning("attempts have failed count=%d subscriber=%s event=%s error=%s%s", self._unreported, self._name, *self._last)
+        self._unreported, self._reported_ms = 0, now_ms
 
 
 def error_of(call: Attempt) -> str:

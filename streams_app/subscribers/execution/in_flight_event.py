@@ -94,35 +94,35 @@ def after_failure(
     try:
         return _after_failure(work, error, retries, is_timeout=is_timeout, is_repeatable=is_repeatable)
     except Exception as broken:  # noqa: BLE001  # the class is the user's, and its __str__ may raise anything
-        return letter(work, "failed", f"{type(error).__name__}, of which nothing can be told: {text_of(broken)}")
+        return dead_lettering(work, "failed", f"{type(error).__name__}, of which nothing can be told: {text_of(broken)}")
 
 
 def _after_failure(
     work: InFlightEvent, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool
 ) -> ScheduledRetry | DeadLettering:
     if isinstance(error, NotDecodedError):
-        return letter(work, error.bad.reason, error.bad.detail)
+        return dead_lettering(work, error.bad.reason, error.bad.detail)
     if isinstance(error, Reject):
-        return letter(work, "rejected", str(error), error)
+        return dead_lettering(work, "rejected", str(error), error)
     rule = retries.rule_for(error) if is_repeatable or isinstance(error, Retry) else None
     if rule is None or work.attempts >= rule.attempts:
-        return letter(work, "timed-out" if is_timeout else "failed", f"{type(error).__name__}: {error}", error)
+        return dead_lettering(work, "timed-out" if is_timeout else "failed", f"{type(error).__name__}: {error}", error)
     after_ms = error.after_ms if isinstance(error, Retry) else None
     if not isinstance(after_ms, int):  # a subclass of the user's may set it to anything
         after_ms = delay_ms(rule, work.event_id, max(1, work.attempts))
     if work.waited_ms + after_ms > LONGEST_IN_ALL_MS:
         # The delays of one rule are never longer than an hour. Those of ``Retry``, or of the rules of several errors, may be.
-        told = f"{type(error).__name__}: {error}, and it would have waited for more than 1 h in all"
-        return letter(work, "timed-out" if is_timeout else "failed", told, error)
+        text = f"{type(error).__name__}: {error}, and it would have waited for more than 1 h in all"
+        return dead_lettering(work, "timed-out" if is_timeout else "failed", text, error)
     return ScheduledRetry(after_ms)
 
 
-def says_something_of_its_event_alone(error: BaseException, retries: Retries) -> bool:
+def concerns_event_alone(error: BaseException, retries: Retries) -> bool:
     """Whether a failure says nothing about an outage of what the function calls."""
     return isinstance(error, (Reject, NotDecodedError)) or retries.rule_for(error) is None
 
 
-def letter(work: InFlightEvent, reason: Reason, detail: str, error: BaseException | None = None) -> DeadLettering:
+def dead_lettering(work: InFlightEvent, reason: Reason, detail: str, error: BaseException | None = None) -> DeadLettering:
     """Make the dead letter of an event, with its attempts and its last error."""
     headers = [("event-id", work.event_id.encode()), ("attempts", str(work.attempts).encode())]
     if work.first_failed_ms:

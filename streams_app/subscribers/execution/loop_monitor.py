@@ -20,7 +20,7 @@ from streams_app.subscribers.execution.async_executor import AsyncExecutor, User
 logger = logging.getLogger(__name__)
 
 ASK_EVERY_SECONDS: Final = 0.25
-FIRST_LOOK_SECONDS: Final = 0.02
+CHECK_SECONDS: Final = 0.02
 """If the loop has not answered by then, the function that runs on it is recorded."""
 
 BLOCKED_MS: Final = 1_000
@@ -40,14 +40,14 @@ class LoopMonitor:
         self._users = users
         self._clock = clock
         self._blocked_ms = blocked_ms
-        self._runners: dict[str, AsyncExecutor] = {}
+        self._executors: dict[str, AsyncExecutor] = {}
         self._lags: dict[str, deque[tuple[int, int]]] = defaultdict(lambda: deque(maxlen=round(KEPT_MS / 1000 / ASK_EVERY_SECONDS)))
         self._is_stopped = threading.Event()
         threading.Thread(target=self._watch, name="users-loop-watch", daemon=True).start()
 
-    def add(self, subscriber: str, runner: AsyncExecutor) -> None:
+    def add(self, subscriber: str, executor: AsyncExecutor) -> None:
         """Add the slots of a subscriber, so that lags are attributed to it."""
-        self._runners[subscriber] = runner
+        self._executors[subscriber] = executor
 
     def lag_ms(self, subscriber: str) -> int:
         """Return the longest time of the last minute for which a function of a subscriber has blocked the loop."""
@@ -69,15 +69,15 @@ class LoopMonitor:
     def _ask(self) -> None:
         asked_ms, answered = self._clock.monotonic_ms(), threading.Event()
         self._users.loop.call_soon_threadsafe(answered.set)
-        if answered.wait(FIRST_LOOK_SECONDS):
+        if answered.wait(CHECK_SECONDS):
             return
-        whose, is_told = self._whose(), False
-        while not answered.wait(FIRST_LOOK_SECONDS):
+        whose, is_reported = self._whose(), False
+        while not answered.wait(CHECK_SECONDS):
             late_ms = self._clock.monotonic_ms() - asked_ms
             if self._is_stopped.is_set():
                 return
-            if late_ms >= self._blocked_ms and not is_told:
-                is_told, whose = True, self._whose()
+            if late_ms >= self._blocked_ms and not is_reported:
+                is_reported, whose = True, self._whose()
                 logger.warning(
                     "the loop of all async functions is blocked subscriber=%s seconds=%.1f stack:\n%s",
                     ",".join(whose), late_ms / 1000, self._stack(),
@@ -86,7 +86,7 @@ class LoopMonitor:
             self._note(whose, late_ms)
         late_ms = self._clock.monotonic_ms() - asked_ms
         self._note(whose, late_ms)
-        if is_told:
+        if is_reported:
             logger.warning("the loop of all async functions goes on after %.1f s", late_ms / 1000)
 
     def _note(self, whose: list[str], lag_ms: int) -> None:
@@ -100,8 +100,8 @@ class LoopMonitor:
     def _whose(self) -> list[str]:
         """Return the subscriber whose slot the loop runs; all of them if it runs a task that a function has created."""
         task = asyncio.current_task(self._users.loop)
-        runners = dict(self._runners)
-        return [name for name, runner in runners.items() if task is not None and runner.has(task)] or list(runners)
+        executors = dict(self._executors)
+        return [name for name, executor in executors.items() if task is not None and executor.has(task)] or list(executors)
 
     def _stack(self) -> str:
         frame = sys._current_frames().get(self._users.thread_id)

@@ -14,7 +14,7 @@ from streams_app.subscribers.execution.in_flight_event import InFlightEvent
 from streams_app.subscribers.state.offset_metadata import Note
 from streams_app.subscribers.state.offset_tracker import Above, OffsetTracker
 
-NEAR_NOTED: Final = 3
+NEAR_FINGERPRINTS: Final = 3
 """Number of fingerprints of the newest records in the metadata of each commit; of older records there are fewer."""
 
 
@@ -47,7 +47,7 @@ class SubscriberPartition:
         """
         self.tp = tp
         self.context = context
-        self.dead_letters = context.letters_of(tp, on_acknowledged)
+        self.dead_letters = context.dead_letter_writer(tp, on_acknowledged)
         self.running: set[Attempt] = set()
         self.metadata_bytes = 0
         self.is_claimed = self.is_revoked = False
@@ -63,7 +63,7 @@ class SubscriberPartition:
         """Remember the last record of a batch, to detect later that the log was truncated."""
         records = batch.records
         if records and (not self._read or self._read[-1].offset < records[-1].offset):
-            self._read = thinned(followed_by(self._read, records[-1]), near=NEAR_NOTED, spread=1)
+            self._read = thinned(followed_by(self._read, records[-1]), near=NEAR_FINGERPRINTS, spread=1)
 
     def note(self, above: Above) -> Note:
         """Make the content of commit metadata from what is finished, and begun, above the low watermark."""

@@ -17,7 +17,7 @@ from streams_app.delivery.retry import DEPENDENCY_ERRORS
 from streams_app.errors import text_of
 from streams_app.subscribers.declaration.subscriber import Rate
 from streams_app.subscribers.state.store import RateStore
-from streams_app.subscribers.state.token_bucket import Leased, leased, pace_of
+from streams_app.subscribers.state.token_bucket import Leased, bucket_of, leased
 
 logger = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class RateLimiter:
         if not self._workers:
             return Leased(0, BEAT_MS * 1_000, 0)
         now_us = self._clock.monotonic_ms() * 1_000
-        got = leased(pace_of(self._rate, self._workers), self._empty_us, wanted, now_us)
+        got = leased(bucket_of(self._rate, self._workers), self._empty_us, wanted, now_us)
         self._empty_us = got.empty_us
         return got
 

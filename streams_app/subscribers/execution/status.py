@@ -20,7 +20,7 @@ WAITS: Final[Mapping[str, str]] = {
 }
 """Label of the metric ``streams_app_waiting_for`` → what it means, in words."""
 
-_TOLD_OTHERWISE: Final = ("window", "operator")
+_REPORTED_SEPARATELY: Final = ("window", "operator")
 """Labels about which ``/health/ready`` has more details."""
 
 _WITHOUT_MEMORY: Final = "Redis is full: it goes on, and its attempts are counted in this worker alone"
@@ -38,7 +38,7 @@ class PartitionStatus(NamedTuple):
         oldest_ms: Timestamp of the oldest event that waits for its turn; None: none does.
         note_bytes: Size of the metadata of its last mark.
         waits_for: What it waits for, as labels of the metric ``streams_app_waiting_for``.
-        letters_fault: Why its dead letters are not acknowledged, in words; "" if that is unknown.
+        dead_letters_fault: Why its dead letters are not acknowledged, in words; "" if that is unknown.
     """
 
     tp: TP
@@ -48,7 +48,7 @@ class PartitionStatus(NamedTuple):
     oldest_ms: int | None = None
     note_bytes: int = 0
     waits_for: frozenset[str] = frozenset()
-    letters_fault: str = ""
+    dead_letters_fault: str = ""
 
 
 class SubscriberStatus(NamedTuple):
@@ -63,7 +63,7 @@ class SubscriberStatus(NamedTuple):
         note_bytes: Size of the largest metadata of a partition.
         waits_for: What any of its partitions waits for.
         full: Partitions whose reader is paused, each with its number of unfinished events.
-        letters_fault: Why dead letters are not acknowledged, in words; "" if that is unknown.
+        dead_letters_fault: Why dead letters are not acknowledged, in words; "" if that is unknown.
     """
 
     waiting: int = 0
@@ -74,43 +74,43 @@ class SubscriberStatus(NamedTuple):
     note_bytes: int = 0
     waits_for: frozenset[str] = frozenset()
     full: tuple[tuple[TP, int], ...] = ()
-    letters_fault: str = ""
+    dead_letters_fault: str = ""
 
 
-def unread_from(looks: Iterable[PartitionStatus], places: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
+def first_unread(statuses: Iterable[PartitionStatus], places: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
     """Return the first unread offset of each partition.
 
     Args:
-        looks: Status of claimed partitions.
+        statuses: Status of claimed partitions.
         places: Assigned partition → position of the consumer group, and end of the log.
     """
-    return {tp: position for tp, (position, _) in places.items()} | {look.tp: look.end for look in looks}
+    return {tp: position for tp, (position, _) in places.items()} | {status.tp: status.end for status in statuses}
 
 
-def paused(subscriber: str, now: SubscriberStatus) -> str:
+def paused_text(subscriber: str, now: SubscriberStatus) -> str:
     """Say which readers of a subscriber are paused."""
     readers = ", ".join(f"{tp} ({counted(unfinished, 'unfinished event')})" for tp, unfinished in now.full)
     return f"subscriber {subscriber} reads no more of {readers} until some are finished"
 
 
-def words_of(what: str, idempotent: Idempotent) -> str:
+def waiting_text(what: str, idempotent: Idempotent) -> str:
     """Say what a subscriber waits for, or continues without."""
     return _WITHOUT_MEMORY if what == "redis-memory" and idempotent == "yes" else WAITS[what]
 
 
-def remark_of(subscriber: str, now: SubscriberStatus, idempotent: Idempotent) -> str | None:
+def status_remark(subscriber: str, now: SubscriberStatus, idempotent: Idempotent) -> str | None:
     """Summarise what keeps a subscriber from running normally; None: nothing does."""
-    told = [paused(subscriber, now)] if now.full else []
+    remarks = [paused_text(subscriber, now)] if now.full else []
     if now.is_suspended:
-        told.append(f"subscriber {subscriber} is suspended: its last attempts have all failed, one at a time is made")
-    for what in sorted(now.waits_for.difference(_TOLD_OTHERWISE)):
-        words = now.letters_fault if what == "dead-letters" and now.letters_fault else words_of(what, idempotent)
-        told.append(f"subscriber {subscriber}: {words}")
-    return "; ".join(told) or None
+        remarks.append(f"subscriber {subscriber} is suspended: its last attempts have all failed, one at a time is made")
+    for what in sorted(now.waits_for.difference(_REPORTED_SEPARATELY)):
+        words = now.dead_letters_fault if what == "dead-letters" and now.dead_letters_fault else waiting_text(what, idempotent)
+        remarks.append(f"subscriber {subscriber}: {words}")
+    return "; ".join(remarks) or None
 
 
-def present(
-    looks: Sequence[PartitionStatus],
+def combined_status(
+    statuses: Sequence[PartitionStatus],
     places: Mapping[TP, tuple[int, int]],
     since_ms: Iterable[int | None],
     *,
@@ -122,26 +122,26 @@ def present(
     """Combine the status of partitions.
 
     Args:
-        looks: Status of claimed partitions.
-        places: As for :func:`unread_from`.
+        statuses: Status of claimed partitions.
+        places: As for :func:`first_unread`.
         since_ms: Timestamps of events that wait elsewhere: in the queue of the slots, or unread in the log.
         running: Number of running attempts.
         is_suspended: Whether the circuit breaker is open.
         now_ms: Wall clock.
         hanging: Number of slots with overdue attempts: their events no longer count as running, but the slots are occupied.
     """
-    begins = unread_from(looks, places)
+    begins = first_unread(statuses, places)
     unread = sum(max(0, end - begins[tp]) for tp, (_, end) in places.items())
-    retrying = sum(look.retrying for look in looks)
-    oldest = [one for one in (*(look.oldest_ms for look in looks), *since_ms) if one is not None]
+    retrying = sum(status.retrying for status in statuses)
+    oldest = [one for one in (*(status.oldest_ms for status in statuses), *since_ms) if one is not None]
     return SubscriberStatus(
-        max(0, unread + sum(look.unfinished for look in looks) - retrying - running),
+        max(0, unread + sum(status.unfinished for status in statuses) - retrying - running),
         running + hanging,
         retrying,
         max(0, now_ms - min(oldest)) if oldest else 0,
         is_suspended,
-        max((look.note_bytes for look in looks), default=0),
-        frozenset().union(*(look.waits_for for look in looks)),
-        tuple((look.tp, look.unfinished) for look in looks if "window" in look.waits_for),
-        next((look.letters_fault for look in looks if look.letters_fault), ""),
+        max((status.note_bytes for status in statuses), default=0),
+        frozenset().union(*(status.waits_for for status in statuses)),
+        tuple((status.tp, status.unfinished) for status in statuses if "window" in status.waits_for),
+        next((status.dead_letters_fault for status in statuses if status.dead_letters_fault), ""),
     )

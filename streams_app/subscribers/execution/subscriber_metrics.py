@@ -92,7 +92,7 @@ class SubscriberMetrics:
         self._attempts: Counter[Attempted] = Counter()
         self._finished: Counter[Finished] = Counter()
         self._letters: Counter[str] = Counter()
-        self._untold: Counter[str] = Counter()
+        self._unreported: Counter[str] = Counter()
         self._finished_by = {one: metrics.subscriber_finished.labels(name, event, one) for one in FINISHED}
         self._attempts_by = {one: metrics.subscriber_attempts.labels(name, event, one) for one in ATTEMPTED}
         self._letters_by = metrics.subscriber_dead_letters
@@ -135,26 +135,26 @@ class SubscriberMetrics:
         self._wait.add_all(first if min(first, default=0) >= 0 else [max(0, wait_ms) for wait_ms in first])
         return attempts
 
-    def lost(self, outcome: Literal["interrupted", "crash"]) -> None:
+    def interrupted_attempt(self, outcome: Literal["interrupted", "crash"]) -> None:
         """Count an attempt whose process died, which a claim has found."""
         self._attempts[outcome] += 1
 
     def finished(self, work: InFlightEvent, result: Finished) -> None:
-        """Count a finished event; :meth:`ended` counts successes, and :meth:`kept` counts dead letters."""
+        """Count a finished event; :meth:`ended` counts successes, and :meth:`dead_lettered` counts dead letters."""
         self._finished[result] += 1
         # The attempt of a duplicate has not started.
         if work.attempts and result != "duplicate":
             self._tries.add_all([work.attempts])
 
-    def kept(self, letters: Sequence[tuple[InFlightEvent, str]]) -> None:
+    def dead_lettered(self, letters: Sequence[tuple[InFlightEvent, str]]) -> None:
         """Count acknowledged dead letters; each has finished its event, except for that of an attempt that succeeded late."""
         for work, reason in letters:
             self._letters[reason] += 1
-            self._untold[reason] += 1
+            self._unreported[reason] += 1
             if reason != _LATE:
                 self.finished(work, "dead-letter")
 
-    def overtaken(self, offsets: int) -> None:
+    def removed_by_retention(self, offsets: int) -> None:
         """Count offsets that retention has removed before they were finished; some of them may not have been events."""
         self._finished["lost"] += offsets
 
@@ -162,10 +162,10 @@ class SubscriberMetrics:
         """Count a partition that is claimed again."""
         self._resyncs_by.labels(self._name, cause).inc()
 
-    def letters_since(self) -> Counter[str]:
+    def dead_letters_since(self) -> Counter[str]:
         """Return the number of dead letters since the last call, by reason."""
-        told, self._untold = self._untold, Counter()
-        return told
+        counts, self._unreported = self._unreported, Counter()
+        return counts
 
     def tell(self) -> None:
         """Pass all counts to the metrics."""

@@ -65,7 +65,7 @@ class ThreadExecutor(Executor):
     def _sweep(self) -> None:
         for call in self._overdue():
             self._give_up(call, AttemptOutcome.TIMEOUT)
-        self._look_hung(dict(self._held), stack_of)
+        self._check_hung(dict(self._held), stack_of)
         self._sweeping = self._home.call_later(SWEEP_SECONDS, self._sweep)
 
     def _is_next(self, call: Attempt) -> bool:

@@ -20,7 +20,7 @@ from streams_app.delivery.tasks import ended
 from streams_app.subscribers.execution.crash_isolation import FEWEST_TOGETHER, WATCHED_MS, next_together, watched_ms
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.in_flight_event import MOST_DEATHS, DeadLettering, InFlightEvent, letter
+from streams_app.subscribers.execution.in_flight_event import MOST_DEATHS, DeadLettering, InFlightEvent, dead_lettering
 from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.queues import StartQueue, StartRequest
 from streams_app.subscribers.guarantees.attempt_log import AttemptLog
@@ -81,7 +81,7 @@ class AtLeastOnceGuarantee(Guarantee):
     def _after_crash(self, entry: AttemptEntry) -> AttemptEntry:
         if not entry.is_begun and entry.due_ms != WATCHED_MS:
             return entry
-        self._partition.context.figures.lost("crash")
+        self._partition.context.subscriber_metrics.interrupted_attempt("crash")
         # One of many that were running becomes a suspect. One of a few that were watched runs alone next, and one that ran alone is
         # taken for the cause. An event that was no longer watched ran beside others: it is watched for longer the next time.
         return AttemptEntry(entry.attempts, entry.deaths + (1 if entry.is_begun else 0), due_ms=1)
@@ -99,7 +99,9 @@ class AtLeastOnceGuarantee(Guarantee):
         """Return the dead letter of an event that has killed its process too often."""
         if event.deaths < MOST_DEATHS:
             return None
-        return letter(event, "crashed", f"the process died {event.deaths} times in a row, the last time while it was tried alone")
+        return dead_lettering(
+            event, "crashed", f"the process died {event.deaths} times in a row, the last time while it was tried alone"
+        )
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
         """Take the next events: either suspects, as many as may run together, or others."""
@@ -119,7 +121,7 @@ class AtLeastOnceGuarantee(Guarantee):
         if is_last and not all(_is_last(attempt.whose) for attempt in self._partition.running):
             return False
         context = self._partition.context
-        return context.trials.may_begin(self, is_last=is_last, kick=context.dispatcher.kick)
+        return context.crash_isolation.may_begin(self, is_last=is_last, kick=context.dispatcher.kick)
 
     def _together(self, events: Sequence[InFlightEvent]) -> int:
         """Return how many of these events may start together, from the first on."""
@@ -150,8 +152,8 @@ class AtLeastOnceGuarantee(Guarantee):
             event.deaths = max(1, event.deaths)
             # Before it starts: an attempt that kills its process counts, too.
             self._log.keep(event.offset, AttemptEntry(event.attempts, event.deaths))
-            attempt.is_unnoted = True
-        self._partition.context.trials.begin(self, is_last=_is_last(decoded[0][0]))
+            attempt.is_unrecorded = True
+        self._partition.context.crash_isolation.begin(self, is_last=_is_last(decoded[0][0]))
         self._partition.start_limit = 0
         self._suspects.put_nowait(attempts)
         return attempts
@@ -165,8 +167,8 @@ class AtLeastOnceGuarantee(Guarantee):
             await self._log.written(offsets, REDIS_SECONDS)
             if not partition.is_revoked:
                 for attempt in attempts:
-                    attempt.is_unnoted = False
-                partition.context.dispatcher.noted(attempts)
+                    attempt.is_unrecorded = False
+                partition.context.dispatcher.start(attempts)
                 late = await self._still_running_after_watch(attempts)
                 self._are_long = bool(late)
                 for event in late:
@@ -174,7 +176,7 @@ class AtLeastOnceGuarantee(Guarantee):
                 self._most_together = next_together(self._most_together)
                 await self._log.written(offsets, REDIS_SECONDS)
             partition.start_limit = None
-            partition.context.trials.end(self)
+            partition.context.crash_isolation.end(self)
             partition.context.dispatcher.kick()
 
     async def _still_running_after_watch(self, attempts: Sequence[Attempt]) -> list[InFlightEvent]:
@@ -219,7 +221,7 @@ class AtLeastOnceGuarantee(Guarantee):
 
     def stop(self) -> None:
         """Withdraw suspects whose attempts are not in Redis."""
-        withdrawn = [attempt for attempt in self._partition.running if attempt.is_unnoted]
+        withdrawn = [attempt for attempt in self._partition.running if attempt.is_unrecorded]
         for attempt in withdrawn:
             attempt.outcome = AttemptOutcome.CANCELLED
         self._partition.context.dispatcher.withdrawn(withdrawn)
@@ -227,7 +229,7 @@ class AtLeastOnceGuarantee(Guarantee):
     async def close(self, tasks: Collection[asyncio.Task[None]]) -> None:
         """End the tasks, and write the last entries, so that attempts that were cut off are not taken for crashes."""
         await ended(tasks)
-        self._partition.context.trials.end(self)
+        self._partition.context.crash_isolation.end(self)
         # While it is unknown which event has killed the former process, the next owner has to find it.
         if not self._suspects_end:
             self._log.drop([CLAIMED])

@@ -23,7 +23,7 @@ from streams_app.subscribers.guarantees.begin_log import BeginLog
 from streams_app.subscribers.guarantees.guarantee import Guarantee, TakenOver
 from streams_app.subscribers.guarantees.restored_position import RestoredPosition, note_of
 from streams_app.subscribers.guarantees.write_ahead import WriteAhead
-from streams_app.subscribers.state.initial_offsets import NO_METADATA, how_to_place
+from streams_app.subscribers.state.initial_offsets import NO_METADATA, how_to_set_offsets
 from streams_app.subscribers.state.offset_metadata import MOST_NOTE_BYTES, encoded, fits
 from streams_app.subscribers.state.store import AttemptEntry
 
@@ -63,7 +63,7 @@ class AtMostOnceGuarantee(Guarantee):
             if not await claim.broker_keeps_metadata():
                 raise ImpossibleClaimError(self._partition.tp, f"cannot be claimed: {NO_METADATA}", "use another broker")
             what = f"has a commit that does not say what was begun of subscriber {name!r}"
-            raise ImpossibleClaimError(self._partition.tp, what, how_to_place(name))
+            raise ImpossibleClaimError(self._partition.tp, what, how_to_set_offsets(name))
         watermark = tracker.end
         kept = await self._write_ahead.claim(claim, restored, trusts_redis=False)
         interrupted = set(tracker.begun)
@@ -96,7 +96,7 @@ class AtMostOnceGuarantee(Guarantee):
 
     def _fits(self, most_bytes: int) -> bool:
         tracker = self._partition.tracker
-        return fits(tracker.low, self._partition.note(tracker.must_be_noted()), most_bytes)
+        return fits(tracker.low, self._partition.note(tracker.required()), most_bytes)
 
     def waits_for(self) -> str | None:
         """Return the `waiting_for` label: that of an outage, or ``note`` while the metadata is full."""
@@ -155,7 +155,7 @@ class AtMostOnceGuarantee(Guarantee):
         whole = partition.note(tracker.above())
         if not fits(low, whole, MOST_NOTE_BYTES):
             # Nothing of this may be left out. It has room, as it had when its events began.
-            whole = partition.note(tracker.must_be_noted())
+            whole = partition.note(tracker.required())
         return partition.mark(low, encoded(low, whole))
 
     # ---- the end

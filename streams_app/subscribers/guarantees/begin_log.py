@@ -32,7 +32,7 @@ MOST_AT_ONCE: Final = 1_000
 class Starter(Protocol):
     """What starts the attempts that may start."""
 
-    def noted(self, calls: Sequence[Attempt]) -> None:
+    def start(self, calls: Sequence[Attempt]) -> None:
         """Start attempts."""
 
     def withdrawn(self, calls: list[Attempt]) -> None:
@@ -308,8 +308,8 @@ class BeginLog:
             asked, self._in_redis = self._in_redis, []
             left = [attempt for attempt in asked if attempt not in begun] if len(begun) < len(asked) else []
             for attempt in begun:
-                attempt.is_unnoted = False
-            self._starter.noted(begun)
+                attempt.is_unrecorded = False
+            self._starter.start(begun)
             self._withdraw(left)
 
     async def _commit(self) -> None:

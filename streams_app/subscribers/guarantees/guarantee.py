@@ -92,7 +92,7 @@ class Guarantee(Protocol):
         """Make the attempts of events that :meth:`may_start` returned.
 
         Returns:
-            Attempts; one with ``is_unnoted`` starts later, when its start is recorded.
+            Attempts; one with ``is_unrecorded`` starts later, when its start is recorded.
         """
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:

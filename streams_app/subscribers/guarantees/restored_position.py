@@ -12,7 +12,7 @@ from streams_app.delivery.fingerprints import Fingerprint, up_to
 from streams_app.delivery.processor import NO_OFFSET, Claim, ImpossibleClaimError, OffsetAndMetadata, OtherLogError
 from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.subscribers.execution.context import SubscriberContext
-from streams_app.subscribers.state.initial_offsets import how_to_place
+from streams_app.subscribers.state.initial_offsets import how_to_set_offsets
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_metadata import Note, decoded
 from streams_app.subscribers.state.offset_tracker import NOTHING, Above, OffsetTracker
@@ -61,7 +61,7 @@ async def restored_position(tp: TP, context: SubscriberContext, claim: Claim, *,
     """
     if claim.mark is None and requires_commit:
         name = context.subscriber.name
-        raise ImpossibleClaimError(tp, f"has no commit of subscriber {name!r}", how_to_place(name))
+        raise ImpossibleClaimError(tp, f"has no commit of subscriber {name!r}", how_to_set_offsets(name))
     mark = claim.mark or await position_in_redis(tp, context, claim)
     if mark is None:
         return RestoredPosition(OffsetTracker(next(CLAIMS), initial_offset(context, claim)), is_first_start=True)
@@ -144,7 +144,7 @@ async def position_at(tp: TP, context: SubscriberContext, claim: Claim, mark: Of
             "retention overtook the subscriber, events are lost subscriber=%s source=%s offsets=%d-%d events=%d",
             context.subscriber.name, tp, mark.offset, claim.log_bounds.begin - 1, lost,
         )  # fmt: skip
-        context.figures.overtaken(lost)
+        context.subscriber_metrics.removed_by_retention(lost)
         tracker.cover(mark.offset, claim.log_bounds.begin, ())
     return RestoredPosition(tracker, () if note is None else note.read)
 

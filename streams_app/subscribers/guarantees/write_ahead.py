@@ -19,7 +19,7 @@ from streams_app.errors import BadEventError
 from streams_app.events.codec import header_faults
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.in_flight_event import MOST_UNFINISHED, DeadLettering, InFlightEvent, letter
+from streams_app.subscribers.execution.in_flight_event import MOST_UNFINISHED, DeadLettering, InFlightEvent, dead_lettering
 from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.guarantees.begin_log import BeginLog, EndLog
 from streams_app.subscribers.guarantees.guarantee import CLOSE_SECONDS
@@ -180,7 +180,7 @@ class WriteAhead:
         """
         tracker = self._partition.tracker
         for _ in interrupted:
-            self._partition.context.figures.lost("interrupted")
+            self._partition.context.subscriber_metrics.interrupted_attempt("interrupted")
         # Interrupted events may have succeeded: their ids are wanted, too.
         finished = [run.end for run in tracker.above().finished]
         wanted = max([watermark, tracker.low, *finished, *(offset + 1 for offset in interrupted)])
@@ -206,11 +206,11 @@ class WriteAhead:
             event.event_id = event.event_id if made is None else made.event_id
         except BadEventError:
             event.event_id = ""  # it began under another version of its declaration
-        return letter(event, "interrupted", INTERRUPTED)
+        return dead_lettering(event, "interrupted", INTERRUPTED)
 
     def before_start(self, decoded_events: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
         """Have the begin of events written; their attempts start afterwards."""
-        attempts = [Attempt(made.event, event, is_unnoted=True) for event, made in decoded_events]
+        attempts = [Attempt(made.event, event, is_unrecorded=True) for event, made in decoded_events]
         begins = [Begin(event.record.offset, AttemptEntry(event.attempts), made.own_id) for event, made in decoded_events]
         self.log.begin(zip(attempts, begins, strict=True))
         return attempts
@@ -224,19 +224,19 @@ class WriteAhead:
         """Count duplicates, and have successes written."""
         for attempt in attempts:
             if attempt.outcome is AttemptOutcome.DUPLICATE:
-                self._partition.context.figures.finished(attempt.whose, "duplicate")
+                self._partition.context.subscriber_metrics.finished(attempt.whose, "duplicate")
             elif attempt.outcome is AttemptOutcome.DONE:
                 self.log.done[attempt.whose.record.offset] = attempt.whose
                 if self._is_closed:
                     # Its function blocked the loop of all functions, so that the attempt could not be cancelled in time.
-                    self._partition.dead_letters.say_late(attempt.whose, LATE)
+                    self._partition.dead_letters.send_late_soon(attempt.whose, LATE)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
         """Let an event start again only if this attempt has not started; otherwise the next owner dead-letters it."""
         if not attempt.begun_ms:
             return True
         # A thread goes on, and so does a function that ignores its cancellation.
-        attempt.on_late = partial(self._partition.dead_letters.say_late, event, LATE)
+        attempt.on_late = partial(self._partition.dead_letters.send_late_soon, event, LATE)
         return False
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
@@ -244,7 +244,7 @@ class WriteAhead:
         partition, log = self._partition, self.log
         await log.pass_ended(CLOSE_SECONDS)
         await ended(tasks)
-        for attempt in [one for one in partition.running if not one.begun_ms and not one.is_unnoted]:
+        for attempt in [one for one in partition.running if not one.begun_ms and not one.is_unrecorded]:
             # Cancelled before it started; no executor slot has picked it up.
             partition.running.discard(attempt)
             event: InFlightEvent = attempt.whose
@@ -259,7 +259,7 @@ class WriteAhead:
     async def send_late(self, events: Collection[InFlightEvent]) -> None:
         """Send a dead letter for each event that has succeeded, although another owner has to finish it."""
         if events:
-            letters = [(event, letter(event, "finished-late", LATE)) for event in events]
+            letters = [(event, dead_lettering(event, "finished-late", LATE)) for event in events]
             await self._partition.dead_letters.send_last(letters, CLOSE_SECONDS)
 
     def _progress(self) -> EndLog | None:
@@ -267,7 +267,7 @@ class WriteAhead:
             return None  # the fence would say that Redis knows the ids of all events below it
         tracker = self._partition.tracker
         low = tracker.low
-        return EndLog(low, encoded(low, self._partition.note(Above(tracker.must_be_noted().finished))))
+        return EndLog(low, encoded(low, self._partition.note(Above(tracker.required().finished))))
 
 
 async def _common_end(claim: Claim, restored: RestoredPosition, note: Note | None, fence: int) -> int | None:

@@ -43,15 +43,15 @@ from streams_app.subscribers.guarantees.at_least_once import AtLeastOnceGuarante
 from streams_app.subscribers.guarantees.at_most_once import AtMostOnceGuarantee
 from streams_app.subscribers.guarantees.deduplicated import DeduplicatedGuarantee
 from streams_app.subscribers.guarantees.guarantee import Guarantee
-from streams_app.subscribers.running.processor import LEAVE_SECONDS, SubscriberProcessor
+from streams_app.subscribers.running.processor import RELEASE_SECONDS, SubscriberProcessor
 from streams_app.subscribers.running.subscriber_gauges import SubscriberGauges
 from streams_app.subscribers.state.keys import SubscriberKeys, rate_key
 from streams_app.subscribers.state.store import RateStore, Scripts, ScriptSet, SubscriberStore
-from streams_app.subscribers.state.token_bucket import pace_of
+from streams_app.subscribers.state.token_bucket import bucket_of
 
 logger = logging.getLogger(__name__)
 
-AGAIN_SECONDS: Final = 5.0
+RERUN_SECONDS: Final = 5.0
 """How long a rebalance waits for attempts that may run again; for others it waits until their time-out."""
 
 GUARANTEES: Final[dict[Idempotent, Callable[[SubscriberPartition], Guarantee]]] = {
@@ -64,27 +64,27 @@ GUARANTEES: Final[dict[Idempotent, Callable[[SubscriberPartition], Guarantee]]] 
 AHEAD: Final[dict[Idempotent, Ahead]] = {"yes": Ahead.MANY, "unknown": Ahead.SOON, "no": Ahead.NONE}
 
 OnEnded: TypeAlias = Callable[[list[Attempt]], None]
-MakeRunner: TypeAlias = Callable[[OnEnded], Executor]
+MakeExecutor: TypeAlias = Callable[[OnEnded], Executor]
 
 
 def release_seconds(subscriber: Subscriber[Any, Any, Any]) -> float:
     """Return the maximum time of a release: for running and cancelled attempts, the last writes and the last commit."""
-    running_seconds = AGAIN_SECONDS if subscriber.idempotent == "yes" else subscriber.timeout.total_seconds()
-    return running_seconds + LEAVE_SECONDS + LAST_COMMIT_SECONDS
+    running_seconds = RERUN_SECONDS if subscriber.idempotent == "yes" else subscriber.timeout.total_seconds()
+    return running_seconds + RELEASE_SECONDS + LAST_COMMIT_SECONDS
 
 
 def stop_seconds(settings: Settings) -> float:
     """Return the maximum time of a shutdown, which is the same but for the grace period of running attempts."""
-    return settings.worker.grace_seconds + LEAVE_SECONDS + LAST_COMMIT_SECONDS
+    return settings.worker.grace_seconds + RELEASE_SECONDS + LAST_COMMIT_SECONDS
 
 
 class SubscriberProcessors(Processors):
     """Makes the processors of the partitions of one subscriber."""
 
-    def __init__(self, topics: Collection[str], around: SubscriberContext) -> None:
+    def __init__(self, topics: Collection[str], context: SubscriberContext) -> None:
         """Take the topics of the events and of replayed events."""
         self._topics = topics
-        self._context = around
+        self._context = context
 
     @property
     def topics(self) -> Collection[str]:
@@ -106,12 +106,12 @@ class Serving(NamedTuple):
 
     Attributes:
         dispatcher: Owns the executor slots.
-        figures: Metrics of the subscriber.
+        subscriber_metrics: Metrics of the subscriber.
         ownership: Claims partitions for the consumer.
     """
 
     dispatcher: Dispatcher
-    figures: SubscriberMetrics
+    subscriber_metrics: SubscriberMetrics
     ownership: Ownership
 
 
@@ -126,9 +126,9 @@ def serving(
     scripts: Scripts,
     producer: Producer,
     clock: Clock,
-    runner: MakeRunner,
+    executor: MakeExecutor,
     on_fatal: Callable[[BaseException], None],
-    trials: CrashIsolation,
+    crash_isolation: CrashIsolation,
     again: str = "",
     metrics: Metrics | None = None,
 ) -> Serving:
@@ -144,9 +144,9 @@ def serving(
         scripts: Scripts of the application's Redis.
         producer: Sends dead letters.
         clock: Clock of the worker.
-        runner: Makes the executor, given the function to call with attempts that have ended.
+        executor: Makes the executor, given the function to call with attempts that have ended.
         on_fatal: Called with an error after which the consumer cannot continue.
-        trials: Crash isolation of all subscribers of the process.
+        crash_isolation: Crash isolation of all subscribers of the process.
         again: Topic of replayed events; "": there is none.
         metrics: Metrics of the worker; None: they are not exported.
     """
@@ -161,24 +161,29 @@ def serving(
     def letters(tp: TP) -> DeadLetters:
         return DeadLetters(refuser, tp, producer, trusted, on_kept=lambda name, reason: None)
 
-    leases = None
+    rate_limiter = None
     if (rate := subscriber.rate) is not None:
         key = rate_key(settings.app_id, subscriber.name)
-        leases = RateLimiter(subscriber.name, rate, RateStore(scripts, key, secrets.token_hex(8), pace_of(rate)), trusted, on_fatal)
+        rate_limiter = RateLimiter(
+            subscriber.name, rate, RateStore(scripts, key, secrets.token_hex(8), bucket_of(rate)), trusted, on_fatal
+        )
     metrics = metrics or Metrics(settings)
     metrics.log_went_back_events.labels(name=subscriber.name)
-    figures = SubscriberMetrics(metrics, subscriber.name, subscriber.event_key, clock)
+    subscriber_metrics = SubscriberMetrics(metrics, subscriber.name, subscriber.event_key, clock)
     dispatcher = Dispatcher(
-        subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner, figures.ended,
-        ahead=AHEAD[subscriber.idempotent], leases=leases, on_fatal=on_fatal,
+        subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, executor,
+        subscriber_metrics.ended,
+        ahead=AHEAD[subscriber.idempotent], rate_limiter=rate_limiter, on_fatal=on_fatal,
     )  # fmt: skip
-    around = SubscriberContext(subscriber, dispatcher, decode, store, letters, trusted, figures, again, trials, settings.limits)
+    context = SubscriberContext(
+        subscriber, dispatcher, decode, store, letters, trusted, subscriber_metrics, again, crash_isolation, settings.limits
+    )
     topics = [topic, again] if again else [topic]
-    surroundings = OwnershipConfig(
+    config = OwnershipConfig(
         trusted,
         Status(),  # not that of the worker, which stays ready while one subscriber waits, because the others go on
         on_fatal=on_fatal,
-        on_resync=lambda name, cause: figures.resynced(cause),
+        on_resync=lambda name, cause: subscriber_metrics.resynced(cause),
         on_went_back=metrics.went_back,
         session_ms=settings.kafka.session_timeout_ms,
         tick_seconds=settings.worker.tick_ms / 1000,
@@ -187,7 +192,7 @@ def serving(
         # Begun events are in its commits alone, which an older commit must never overwrite.
         on_doubt=on_fatal if subscriber.idempotent == "no" else None,
     )
-    return Serving(dispatcher, figures, Ownership(host, SubscriberProcessors(topics, around), surroundings))
+    return Serving(dispatcher, subscriber_metrics, Ownership(host, SubscriberProcessors(topics, context), config))
 
 
 def remark_with(fault: str | None, name: str, text: str | None) -> str | None:
@@ -201,7 +206,7 @@ class SubscriberAgent:
 
     Attributes:
         ownership: Ownership of its partitions.
-        figures: Its metrics.
+        subscriber_metrics: Its metrics.
         gauges: Its gauges and status.
     """
 
@@ -220,8 +225,8 @@ class SubscriberAgent:
         metrics: Metrics,
         status: Status,
         on_fatal: Callable[[BaseException], None],
-        trials: CrashIsolation,
-        loop_watch: LoopMonitor | None = None,
+        crash_isolation: CrashIsolation,
+        loop_monitor: LoopMonitor | None = None,
         again: str = "",
     ) -> None:
         """Assemble the subscriber; called on the event loop of the worker. Connections are made by :meth:`run`.
@@ -239,18 +244,18 @@ class SubscriberAgent:
             metrics: Metrics of the worker.
             status: Receives remarks about paused readers.
             on_fatal: Ends the process, which alone ends hanging threads.
-            trials: Crash isolation of all subscribers of the process.
-            loop_watch: Monitors the event loop of ``async`` functions; None: nothing does.
+            crash_isolation: Crash isolation of all subscribers of the process.
+            loop_monitor: Monitors the event loop of ``async`` functions; None: nothing does.
             again: Topic of replayed events; "": there is none.
         """
 
-        def runner(on_ended: OnEnded) -> Executor:
+        def make_executor(on_ended: OnEnded) -> Executor:
             given = (function_of(subscriber, settings.limits), subscriber.concurrency, subscriber.timeout_ms, clock, on_ended)
             if not subscriber.is_async:
                 return ThreadExecutor(*given, on_hung=hung)
             made = AsyncExecutor(users.loop, *given, on_hung=hung)
-            if loop_watch is not None:
-                loop_watch.add(subscriber.name, made)
+            if loop_monitor is not None:
+                loop_monitor.add(subscriber.name, made)
             return made
 
         def hung(stacks: str) -> None:
@@ -261,12 +266,12 @@ class SubscriberAgent:
         self._member = GroupMember(
             settings, subscriber.name, topics, release_seconds=release_seconds(subscriber), stop_seconds=stop_seconds(settings)
         )
-        self._dispatcher, figures, self.ownership = serving(
+        self._dispatcher, subscriber_metrics, self.ownership = serving(
             settings, subscriber, self._member, topic=topic, dead_letters=dead_letters, decode=decode, scripts=ScriptSet(redis),
-            producer=producer, clock=clock, runner=runner, on_fatal=self._member.fail, trials=trials,
+            producer=producer, clock=clock, executor=make_executor, on_fatal=self._member.fail, crash_isolation=crash_isolation,
             again=again, metrics=metrics,
         )  # fmt: skip
-        self.figures = figures
+        self.subscriber_metrics = subscriber_metrics
         about = f"subscriber:{subscriber.name}"
 
         def said(text: str | None) -> None:
@@ -278,9 +283,9 @@ class SubscriberAgent:
             status.remark(about, remark_with(patience.fault, subscriber.name, text))
 
         self.gauges = SubscriberGauges(
-            metrics, subscriber.name, self._dispatcher, figures, self._places, clock,
+            metrics, subscriber.name, self._dispatcher, subscriber_metrics, self._places, clock,
             remark=said,
-            lag_ms=lambda: 0 if loop_watch is None else loop_watch.lag_ms(subscriber.name),
+            lag_ms=lambda: 0 if loop_monitor is None else loop_monitor.lag_ms(subscriber.name),
             waits_for_operator=lambda: self._member.patience.waits_for_operator,
             idempotent=subscriber.idempotent,
         )  # fmt: skip
@@ -296,7 +301,7 @@ class SubscriberAgent:
             await self._member.run(self.ownership, stop)
         finally:
             looking.cancel()
-            await self._dispatcher.runner.stop()
+            await self._dispatcher.executor.stop()
 
     async def _places(self) -> Mapping[TP, tuple[int, int]]:
         return await self._member.places(self.ownership.positions())

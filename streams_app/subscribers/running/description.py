@@ -30,7 +30,7 @@ def asyncapi_of(app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subsc
     return document(app_id, catalogue.events, list(records.values()), [_receiver(one) for one in subscriptions])
 
 
-def standing(now: SubscriberStatus, finished: Mapping[str, int]) -> dict[str, Any]:
+def status_entry(now: SubscriberStatus, finished: Mapping[str, int]) -> dict[str, Any]:
     """Describe the status of a subscriber in one worker.
 
     Args:
@@ -58,7 +58,7 @@ def events_page(
         app_id: The application.
         catalogue: Its catalogue.
         subscriptions: Its subscribers.
-        here: Subscriber → its status, see :func:`standing`; those that do not run here are left out.
+        here: Subscriber → its status, see :func:`status_entry`; those that do not run here are left out.
     """
     return {
         "app_id": app_id,
@@ -102,14 +102,14 @@ def _receiver(one: Subscription) -> Receiver:
 
 
 def _retry(rule: Retries) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "attempts": rule.attempts,
         "first": duration_text(rule.first_ms),
         "factor": rule.factor,
         "longest": duration_text(rule.longest_ms),
     }
     if rule.never:
-        told["never"] = [kind.__name__ for kind in rule.never]
+        described["never"] = [kind.__name__ for kind in rule.never]
     if rule.by:
-        told["by"] = {kind.__name__: _retry(other) for kind, other in rule.by.items()}
-    return told
+        described["by"] = {kind.__name__: _retry(other) for kind, other in rule.by.items()}
+    return described

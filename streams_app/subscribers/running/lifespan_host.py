@@ -68,7 +68,7 @@ class LifespanHost:
                 self._opened.set_result(None)
                 await self._ended.wait()
         except BaseException as raised:
-            error = _told(raised, "end" if self._opened.done() else "begin")
+            error = _worker_error(raised, "end" if self._opened.done() else "begin")
             if not self._opened.done():
                 self._opened.set_exception(error)
             elif error is raised:
@@ -77,7 +77,7 @@ class LifespanHost:
                 raise error from raised
 
 
-def _told(raised: BaseException, when: str) -> BaseException:
+def _worker_error(raised: BaseException, when: str) -> BaseException:
     """Log an error of a lifespan; return the error that the worker raises."""
     if isinstance(raised, asyncio.CancelledError):
         return raised

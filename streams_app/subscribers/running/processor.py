@@ -29,8 +29,8 @@ from streams_app.subscribers.execution.in_flight_event import (
     InFlightEvent,
     ScheduledRetry,
     after_failure,
-    letter,
-    says_something_of_its_event_alone,
+    concerns_event_alone,
+    dead_lettering,
     sizes_of,
 )
 from streams_app.subscribers.execution.partition import SubscriberPartition
@@ -46,7 +46,7 @@ _DONE: Final = (AttemptOutcome.DONE, AttemptOutcome.DUPLICATE)
 CANCELLED_SECONDS: Final = 1.0
 """How long a release waits for cancelled attempts to end."""
 
-LEAVE_SECONDS: Final = CANCELLED_SECONDS + 3 * CLOSE_SECONDS
+RELEASE_SECONDS: Final = CANCELLED_SECONDS + 3 * CLOSE_SECONDS
 """How long a release takes after the attempts have ended: for cancelled attempts, the last dead letters, and the last writes."""
 
 
@@ -159,19 +159,19 @@ class SubscriberProcessor(Processor):
         self._partition.is_revoked = True  # first: attempts that are withdrawn must not be taken again
         if self._tasks:
             self._guarantee.stop()
-        executor = self._context.dispatcher.runner
+        executor = self._context.dispatcher.executor
         self._context.dispatcher.leave(self)
         executor.recall(self._partition.running)
-        if not await self._waiter.within(max(0.0, seconds - LEAVE_SECONDS)):
+        if not await self._waiter.within(max(0.0, seconds - RELEASE_SECONDS)):
             executor.cancel(list(self._partition.running))
-            await self._waiter.though_cancelled(CANCELLED_SECONDS)
+            await self._waiter.cancelled_within(CANCELLED_SECONDS)
         if self._tasks:
             await self._partition.dead_letters.sent(CLOSE_SECONDS)
             await self._guarantee.close(self._tasks)
 
     def shorten_deadline(self, seconds: float) -> None:
         """Give running attempts less time to end."""
-        self._waiter.shorten_deadline(max(0.0, seconds - LEAVE_SECONDS))
+        self._waiter.shorten_deadline(max(0.0, seconds - RELEASE_SECONDS))
 
     async def on_commit_rejected(self) -> None:
         """Let the guarantee report what no commit includes."""
@@ -184,7 +184,7 @@ class SubscriberProcessor(Processor):
         partition = self._partition
         taken: list[Attempt] = []
         while len(taken) < most and not partition.is_revoked and partition.start_limit != 0:
-            request = StartRequest(most - len(taken), now_ms, is_fresh, self._context.dispatcher.suspension.number)
+            request = StartRequest(most - len(taken), now_ms, is_fresh, self._context.dispatcher.circuit_breaker.number)
             events = self._guarantee.may_start(self._queue, request)
             if not events:
                 break
@@ -205,7 +205,7 @@ class SubscriberProcessor(Processor):
         self._guarantee.after_end(calls)
         self._partition.running.difference_update(calls)
         if self._partition.is_revoked:
-            self._waiter.told()
+            self._waiter.attempt_ended()
         done = [call.whose for call in calls if call.outcome in _DONE]
         self._finish(done)
         # In reverse, so that events that return to the front of the queue keep their order.
@@ -216,7 +216,7 @@ class SubscriberProcessor(Processor):
             elif call.outcome not in _DONE:
                 self._failed(call.whose, call, counts=call not in uncounted)
 
-    def look(self) -> PartitionStatus:
+    def status(self) -> PartitionStatus:
         """Report what the partition waits for."""
         partition, tracker = self._partition, self._partition.tracker
         queued = [*islice(self._queue.fresh, 1), *(() if self._key_queue is None else self._key_queue.next_behind())]
@@ -259,7 +259,7 @@ class SubscriberProcessor(Processor):
                 if event.size_bytes > most_bytes and made is not None:
                     header_faults(event.record.headers, limits)
             except BadEventError as error:
-                self._partition.dead_letters.put(event, letter(event, error.reason, error.detail))
+                self._partition.dead_letters.put(event, dead_lettering(event, error.reason, error.detail))
                 continue
             if made is None:
                 skipped.append(event)
@@ -268,7 +268,7 @@ class SubscriberProcessor(Processor):
             decoded.append((event, made))
         if skipped:
             for event in skipped:
-                self._context.figures.finished(event, "skipped")
+                self._context.subscriber_metrics.finished(event, "skipped")
             self._finish(skipped)
         return self._guarantee.before_start(decoded) if decoded else []
 
@@ -281,11 +281,11 @@ class SubscriberProcessor(Processor):
         is_timeout = call.outcome is AttemptOutcome.TIMEOUT
         after = after_failure(event, error, declared.retry, is_timeout=is_timeout, is_repeatable=is_repeatable)
         # A failure during an outage does not count against its event, if the event may run again.
-        is_final = says_something_of_its_event_alone(error, declared.retry) or not (is_repeatable or isinstance(error, Retry))
+        is_final = concerns_event_alone(error, declared.retry) or not (is_repeatable or isinstance(error, Retry))
         if isinstance(after, DeadLettering) and (counts or is_final):
             self._partition.dead_letters.put(event, after)
             if is_timeout:
-                call.on_late = partial(self._partition.dead_letters.say_late, event)
+                call.on_late = partial(self._partition.dead_letters.send_late_soon, event)
             return
         wait_ms = after.after_ms if isinstance(after, ScheduledRetry) else declared.retry.longest_ms
         event.waited_ms += wait_ms if counts else 0

@@ -12,7 +12,7 @@ from streams_app.kafka.admin import Topic, admin_client, require, topics_of
 from streams_app.kafka.rights import GROUP, TOPIC, Needed, Right, missing_of
 from streams_app.settings import JournalSettings, LiveView, ReadStoreSettings, Settings
 from streams_app.subscribers.declaration.loading import catalogue_of
-from streams_app.subscribers.declaration.original_position import again_topic
+from streams_app.subscribers.declaration.original_position import replay_topic
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
 
 
@@ -65,11 +65,11 @@ def declared_topics(settings: Settings) -> list[Topic]:
     found += [Topic(one.dead_letters, "dead letters", (one.subscriber.name,)) for one in subscriptions]
     if subscriptions:
         names = tuple(one.subscriber.name for one in subscriptions)
-        found.append(Topic(again_topic(settings.app_id), "put back", names))
+        found.append(Topic(replay_topic(settings.app_id), "put back", names))
     return found
 
 
-def enabled_of(settings: Settings) -> list[Subscription]:
+def enabled_subscriptions(settings: Settings) -> list[Subscription]:
     """Return the enabled subscribers; none without a catalogue.
 
     Raises:
@@ -88,14 +88,16 @@ def needed_rights(settings: Settings) -> list[Needed]:
     """
     found = [
         *of_folds(settings.app_id, settings.folds),
-        *needed_apart(settings, settings.read_stores, enabled_of(settings), settings.live_of_topics, settings.journals),
+        *rights_without_folds(
+            settings, settings.read_stores, enabled_subscriptions(settings), settings.live_of_topics, settings.journals
+        ),
     ]
     used = {one.name for one in found if one.kind == TOPIC}
     topics: list[Topic] = [*declared_topics(settings), *topics_of(settings)]
     return found + [Needed(Right.DESCRIBE, TOPIC, topic.name, topic.role) for topic in topics if topic.name not in used]
 
 
-def needed_apart(
+def rights_without_folds(
     settings: Settings,
     stores: Sequence[ReadStoreSettings],
     subscriptions: Sequence[Subscription],
@@ -113,7 +115,7 @@ def needed_apart(
     for one in subscriptions:
         what = f"subscriber {one.subscriber.name}"
         yield Needed(Right.READ, TOPIC, one.topic, what)
-        yield Needed(Right.READ, TOPIC, again_topic(app_id), f"put back for {what}")
+        yield Needed(Right.READ, TOPIC, replay_topic(app_id), f"put back for {what}")
         yield Needed(Right.WRITE, TOPIC, one.dead_letters, f"dead letters of {what}")
         yield Needed(Right.READ, GROUP, one.group, what)
     for view in views:

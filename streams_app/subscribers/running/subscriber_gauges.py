@@ -18,13 +18,13 @@ from streams_app.read_store.sync.observed_ends import ObservedEnds
 from streams_app.reasons import FINISHED_LATE
 from streams_app.subscribers.declaration.subscriber import Idempotent
 from streams_app.subscribers.execution.dispatcher import Dispatcher
-from streams_app.subscribers.execution.status import WAITS, SubscriberStatus, present, remark_of, unread_from
+from streams_app.subscribers.execution.status import WAITS, SubscriberStatus, combined_status, first_unread, status_remark
 from streams_app.subscribers.execution.subscriber_metrics import SubscriberMetrics
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY_SECONDS: Final = 1.0
-LETTERS_EVERY_LOOKS: Final = 60
+UPDATE_SECONDS: Final = 1.0
+REPORT_EVERY_UPDATES: Final = 60
 
 Places = Callable[[], Awaitable[Mapping[TP, tuple[int, int]]]]
 """Assigned partition → position of the consumer group, and end of the log; raises anything if that is unknown now."""
@@ -42,7 +42,7 @@ class SubscriberGauges:
         metrics: Metrics,
         name: str,
         dispatcher: Dispatcher,
-        figures: SubscriberMetrics,
+        subscriber_metrics: SubscriberMetrics,
         places: Places,
         clock: Clock,
         remark: Callable[[str | None], None] = lambda text: None,
@@ -56,7 +56,7 @@ class SubscriberGauges:
             metrics: Metrics of the worker.
             name: Name of the subscriber.
             dispatcher: Dispatcher of its partitions.
-            figures: Passed to the metrics at each update.
+            subscriber_metrics: Passed to the metrics at each update.
             places: Returns positions and ends of the logs.
             clock: Clock of the worker.
             remark: Called with what keeps the subscriber from running normally; None: nothing does.
@@ -72,7 +72,7 @@ class SubscriberGauges:
         self._lag = metrics.subscriber_loop_lag_seconds.labels(name)
         self.present = SubscriberStatus()
         self._dispatcher = dispatcher
-        self._figures = figures
+        self._figures = subscriber_metrics
         self._places = places
         self._clock = clock
         self._known: Mapping[TP, tuple[int, int]] = {}
@@ -89,34 +89,34 @@ class SubscriberGauges:
 
     async def forever(self) -> None:
         """Update the gauges once a second."""
-        told = ""
+        last_error = ""
         try:
-            for looks in count(1):
+            for updates in count(1):
                 try:
-                    await self.look_once()
+                    await self.update_once()
                 except Exception as error:
                     # Any error: gauges that silently stop are worse than a line in the log.
-                    if told != (told := text_of(error)):
+                    if last_error != (last_error := text_of(error)):
                         logger.exception("gauges of a subscriber failed, looking again")
-                if looks % LETTERS_EVERY_LOOKS == 0:
-                    self._tell_of_letters()
-                await asyncio.sleep(LOOK_EVERY_SECONDS)
+                if updates % REPORT_EVERY_UPDATES == 0:
+                    self._report_dead_letters()
+                await asyncio.sleep(UPDATE_SECONDS)
         finally:
-            self._tell_of_letters()
+            self._report_dead_letters()
 
-    def _tell_of_letters(self) -> None:
-        reasons = self._figures.letters_since()
+    def _report_dead_letters(self) -> None:
+        reasons = self._figures.dead_letters_since()
         # This is the second dead letter of its event.
         late = reasons.pop(FINISHED_LATE, 0)
         if reasons:
-            told = ", ".join(f"{letters} {reason}" for reason, letters in reasons.most_common())
+            text = ", ".join(f"{letters} {reason}" for reason, letters in reasons.most_common())
             events = counted(reasons.total(), "event")
-            logger.warning("%s dead-lettered in the last minute (%s) subscriber=%s", events, told, self._name)
+            logger.warning("%s dead-lettered in the last minute (%s) subscriber=%s", events, text, self._name)
         if late:
             events = counted(late, "event")
             logger.warning("%s finished late in the last minute, after a dead letter subscriber=%s", events, self._name)
 
-    async def look_once(self) -> None:
+    async def update_once(self) -> None:
         """Update every gauge.
 
         While the broker does not answer, the last known ends of the logs count, and ages rise.
@@ -127,22 +127,22 @@ class SubscriberGauges:
         except Exception as error:  # noqa: BLE001  # any error: the next update asks again, and the gauges go on
             logger.debug("lag of a subscriber is not known now error=%s", text_of(error))
             is_away = bool(self._known)
-        self._look(is_away=is_away)
+        self._update(is_away=is_away)
         self._figures.tell()
 
-    def _look(self, *, is_away: bool) -> None:
+    def _update(self, *, is_away: bool) -> None:
         now_ms = self._clock.now_ms()
-        looks = self._dispatcher.looks()
-        begins = unread_from(looks, self._known)
+        statuses = self._dispatcher.statuses()
+        begins = first_unread(statuses, self._known)
         for gone in self._ends.keys() - self._known.keys():
             del self._ends[gone]
         for tp, (_, end) in self._known.items():
             self._ends[tp].saw(end, now_ms)
         since = [self._ends[tp].since(begins[tp]) for tp in self._known]
-        now = present(
-            looks, self._known, [*since, self._dispatcher.oldest_queued_ms()],
-            running=self._dispatcher.running, hanging=self._dispatcher.runner.hanging,
-            is_suspended=self._dispatcher.suspension.is_suspended, now_ms=now_ms,
+        now = combined_status(
+            statuses, self._known, [*since, self._dispatcher.oldest_queued_ms()],
+            running=self._dispatcher.running, hanging=self._dispatcher.executor.hanging,
+            is_suspended=self._dispatcher.circuit_breaker.is_suspended, now_ms=now_ms,
         )  # fmt: skip
         # A consumer that is being recreated has no client to ask with: then the broker is not to blame.
         blamed = {"operator"} if self._waits_for_operator() else {"broker"} if is_away else set()
@@ -153,6 +153,6 @@ class SubscriberGauges:
             gauge.set(getattr(now, name))
         self._oldest.set(now.oldest_waiting_ms / 1000)
         self._lag.set(self._lag_ms() / 1000)
-        self._remark(remark_of(self._name, self.present, self._idempotent))
+        self._remark(status_remark(self._name, self.present, self._idempotent))
         for what, gauge in self._waits_for.items():
             gauge.set(what in self.present.waits_for)

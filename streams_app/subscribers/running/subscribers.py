@@ -20,17 +20,17 @@ from streams_app.kafka.admin import require
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.catalogue import Catalogue
 from streams_app.subscribers.declaration.loading import catalogue_of
-from streams_app.subscribers.declaration.original_position import again_topic
+from streams_app.subscribers.declaration.original_position import replay_topic
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.execution.async_executor import UserLoop
 from streams_app.subscribers.execution.crash_isolation import CrashIsolation
 from streams_app.subscribers.execution.decoding import decode_of
 from streams_app.subscribers.execution.loop_monitor import LoopMonitor
 from streams_app.subscribers.running.agent import SubscriberAgent
-from streams_app.subscribers.running.description import asyncapi_of, events_page, standing
+from streams_app.subscribers.running.description import asyncapi_of, events_page, status_entry
 from streams_app.subscribers.running.lifespan_host import LifespanHost
 from streams_app.subscribers.running.requirements import declared_topics
-from streams_app.subscribers.state.initial_offsets import unplaced
+from streams_app.subscribers.state.initial_offsets import missing_initial_offsets
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Subscribers:
         """
         await require(self._settings.kafka, declared_topics(self._settings))
         unrepeatable = [one for one in self._subscriptions if one.subscriber.idempotent == "no"]
-        if faults := await unplaced(self._settings, unrepeatable):
+        if faults := await missing_initial_offsets(self._settings, unrepeatable):
             raise ConfigurationError(faults)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -121,7 +121,7 @@ class Subscribers:
             try:
                 await self._call(users, watch, stop)
             finally:
-                late = asyncio.get_running_loop().call_later(LATE_SECONDS, _tell_not_left)
+                late = asyncio.get_running_loop().call_later(LATE_SECONDS, _report_late_exit)
                 try:
                     await shared.__aexit__()
                 finally:
@@ -139,7 +139,7 @@ class Subscribers:
     def page(self) -> dict[str, Any]:
         """Describe the catalogue and the status of each subscriber in this worker; called from any thread."""
         agents = self._agents
-        here = {name: standing(agent.gauges.present, agent.figures.done) for name, agent in agents.items()}
+        here = {name: status_entry(agent.gauges.present, agent.subscriber_metrics.done) for name, agent in agents.items()}
         return events_page(self._settings.app_id, self._catalogue, self._declared, here)
 
     def asyncapi(self) -> dict[str, Any]:
@@ -147,15 +147,15 @@ class Subscribers:
         return asyncapi_of(self._settings.app_id, self._catalogue, self._declared)
 
     def _agent(self, one: Subscription, users: UserLoop, watch: LoopMonitor) -> SubscriberAgent:
-        again = again_topic(self._settings.app_id)
+        again = replay_topic(self._settings.app_id)
         decode = decode_of(one.subscriber, self._settings.limits, self._events, again, is_late=True)
         return SubscriberAgent(
             self._settings, one.subscriber, topic=one.topic, dead_letters=one.dead_letters, decode=decode, redis=self._redis,
             producer=self._producer, clock=self._clock, users=users, again=again,
-            metrics=self._metrics, status=self._status, on_fatal=self._on_fatal, trials=self._trials,
-            loop_watch=watch,
+            metrics=self._metrics, status=self._status, on_fatal=self._on_fatal, crash_isolation=self._trials,
+            loop_monitor=watch,
         )  # fmt: skip
 
 
-def _tell_not_left() -> None:
+def _report_late_exit() -> None:
     logger.warning("the lifespan of the catalogue has not ended yet seconds=%s", LATE_SECONDS)

@@ -20,7 +20,7 @@ from streams_app.kafka.group_offsets import held_in, in_group, move
 from streams_app.kafka.log_reader import log_reader, stable_ends
 from streams_app.kafka.topic_ids import topic_ids
 from streams_app.settings import KafkaSettings, Settings
-from streams_app.subscribers.declaration.original_position import again_topic
+from streams_app.subscribers.declaration.original_position import replay_topic
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.state.offset_metadata import Note, encoded
 from streams_app.subscribers.state.offset_tracker import NOTHING
@@ -31,7 +31,7 @@ At: TypeAlias = Literal["earliest", "latest"] | int
 NO_METADATA: Final = "the broker keeps no metadata with commits, as the embedded one: idempotent = 'no' cannot be promised there"
 
 
-def mark_at(subscriber: str, offset: int, topic_id: str) -> Committed:
+def initial_commit(subscriber: str, offset: int, topic_id: str) -> Committed:
     """Return the commit of a subscriber that has finished all offsets below one, and nothing else.
 
     Args:
@@ -42,7 +42,7 @@ def mark_at(subscriber: str, offset: int, topic_id: str) -> Committed:
     return commit_of({subscriber: OffsetAndMetadata(offset, encoded(offset, Note(topic_id, NOTHING)))})
 
 
-def how_to_place(subscriber: str) -> str:
+def how_to_set_offsets(subscriber: str) -> str:
     """Tell an operator what to do if a consumer group has no commit that says what was begun."""
     return (
         "streams-app topics create where it is new or its topic has new partitions, else streams-app reset --subscriber "
@@ -50,7 +50,7 @@ def how_to_place(subscriber: str) -> str:
     )
 
 
-async def unplaced(settings: Settings, subscriptions: Iterable[Subscription]) -> list[str]:
+async def missing_initial_offsets(settings: Settings, subscriptions: Iterable[Subscription]) -> list[str]:
     """Find subscribers that a worker must not run, because nobody knows which events they have begun.
 
     Returns:
@@ -61,17 +61,17 @@ async def unplaced(settings: Settings, subscriptions: Iterable[Subscription]) ->
     """
     faults = []
     for one in subscriptions:
-        name, topics = one.subscriber.name, [one.topic, again_topic(settings.app_id)]
+        name, topics = one.subscriber.name, [one.topic, replay_topic(settings.app_id)]
         async with admin_client(settings.kafka) as client:
             counts = await partition_counts(client, topics)
         tps = [TP(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
         held = await committed(settings, one, tps)
         if missing := len(tps) - len(held):
-            faults.append(f"subscriber {name!r} has no commit in {missing} of {len(tps)} partitions: {how_to_place(name)}")
+            faults.append(f"subscriber {name!r} has no commit in {missing} of {len(tps)} partitions: {how_to_set_offsets(name)}")
         elif not any(commit.metadata for commit in held.values()):
             faults.append(f"subscriber {name!r}: {NO_METADATA}")
         elif not all((marks := offsets_in(commit)) and name in marks and marks[name].metadata for commit in held.values()):
-            faults.append(f"subscriber {name!r} has a commit that does not say what was begun: {how_to_place(name)}")
+            faults.append(f"subscriber {name!r} has a commit that does not say what was begun: {how_to_set_offsets(name)}")
     return faults
 
 
@@ -103,7 +103,7 @@ async def places(settings: Settings, one: Subscription, at: At, again: At = "lat
         ConfigurationError: A topic does not exist.
         TryAgainError: Kafka does not answer.
     """
-    begins: dict[str, At] = {one.topic: at, again_topic(settings.app_id): again}
+    begins: dict[str, At] = {one.topic: at, replay_topic(settings.app_id): again}
     async with admin_client(settings.kafka) as client:
         counts = await partition_counts(client, list(begins))
         if missing := begins.keys() - counts.keys():
@@ -114,7 +114,7 @@ async def places(settings: Settings, one: Subscription, at: At, again: At = "lat
     found: dict[TP, Committed] = {}
     for topic, begin in begins.items():
         for tp, offset in (await _offsets(settings.kafka, topic, counts[topic], begin)).items():
-            found[tp] = mark_at(one.subscriber.name, offset, ids[topic])
+            found[tp] = initial_commit(one.subscriber.name, offset, ids[topic])
     return found
 
 
@@ -144,7 +144,7 @@ async def place(settings: Settings, one: Subscription, offsets: Mapping[TP, Comm
         raise ConfigurationError([f"subscriber {one.subscriber.name!r}: {NO_METADATA}"])
 
 
-async def place_new(settings: Settings, one: Subscription) -> int:
+async def commit_initial_offsets(settings: Settings, one: Subscription) -> int:
     """Commit the initial offsets of a subscriber as ``start`` says, in all partitions without a commit.
 
     Returns:

@@ -164,7 +164,7 @@ class OffsetTracker:
         finished += [run for run in self._noted.all() if run.begin > tail]
         return Above(tuple(finished), tuple(sorted(self._begun)))
 
-    def must_be_noted(self) -> Above:
+    def required(self) -> Above:
         """Return the part of :meth:`above` without which an event could begin twice.
 
         Its encoding never grows when an event ends, because each begun offset is in it already. Offsets that were finished without

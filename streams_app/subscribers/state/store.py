@@ -118,7 +118,7 @@ class SubscriberStore:
         self._scripts = scripts.by_name
         self._token = token
         self._remember_ms = remember_ms
-        self._number = self._told = 0
+        self._number = self._end_requests = 0
         self._asked = 0
         self._asking = 0
         self._seen_asking = 0
@@ -218,9 +218,10 @@ class SubscriberStore:
         Raises:
             FencedError: As for :meth:`begin`.
         """
-        self._told += 1
+        self._end_requests += 1
         await self._call(
-            "end", token=self._token, number=str(self._number), told=self._told, finished=[str(offset) for offset in finished],
+            "end", token=self._token, number=str(self._number), told=self._end_requests,
+            finished=[str(offset) for offset in finished],
             waiting=[text for offset, entry in waiting for text in (str(offset), _packed(entry))],
             low=str(low), note=note,
         )  # fmt: skip
@@ -229,19 +230,19 @@ class SubscriberStore:
 class RateStore:
     """The token bucket that all workers of a subscriber share, accessed by one worker."""
 
-    def __init__(self, scripts: Scripts, key: str, token: str, pace: TokenBucket) -> None:
+    def __init__(self, scripts: Scripts, key: str, token: str, bucket: TokenBucket) -> None:
         """Prepare for :meth:`lease`.
 
         Args:
             scripts: Scripts of the application's Redis.
             key: Key of the subscriber.
             token: Token of the worker.
-            pace: Bucket of the rate of the whole application.
+            bucket: Bucket of the rate of the whole application.
         """
         self._scripts = scripts.by_name
         self._key = key
         self._token = token
-        self._pace = pace
+        self._bucket = bucket
 
     async def _call(self, script: str, **arguments: Any) -> Any:
         return await self._scripts[script]([self._key], arguments)
@@ -258,7 +259,7 @@ class RateStore:
         Raises:
             RedisError, OSError, TimeoutError: Leases may have been granted, and are lost.
         """
-        every_us, full_us = self._pace
+        every_us, full_us = self._bucket
         reply = await self._call("lease", token=self._token, wanted=wanted, every_us=every_us, full_us=full_us, gone_ms=GONE_MS)
         return Leased(int(reply[1]), int(reply[2]), 0), int(reply[3])
 

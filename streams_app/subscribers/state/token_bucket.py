@@ -43,23 +43,23 @@ class Leased(NamedTuple):
     empty_us: float
 
 
-def pace_of(rate: Rate, workers: int = 1) -> TokenBucket:
+def bucket_of(rate: Rate, workers: int = 1) -> TokenBucket:
     """Return the bucket of a rate, or that of an equal share of it for one of several workers."""
     every_us = rate.period_ms * 1_000 * workers / rate.count
     return TokenBucket(every_us, max(every_us, FULL_US))
 
 
-def leased(pace: TokenBucket, empty_us: float | None, wanted: int, now_us: int) -> Leased:
+def leased(bucket: TokenBucket, empty_us: float | None, wanted: int, now_us: int) -> Leased:
     """Take leases.
 
     Args:
-        pace: The bucket.
+        bucket: The bucket.
         empty_us: State of the bucket; None: it is full.
         wanted: Maximum number of leases.
         now_us: Clock of the bucket. If it has gone back, the bucket is empty, not full.
     """
-    full_us = now_us - pace.full_us
+    full_us = now_us - bucket.full_us
     empty_us = full_us if empty_us is None else min(max(empty_us, full_us), now_us)
-    granted = min(wanted, floor((now_us - empty_us) / pace.every_us + ROUNDED))
-    after_us = empty_us + granted * pace.every_us
-    return Leased(granted, max(0, floor(after_us + pace.every_us - now_us)), after_us)
+    granted = min(wanted, floor((now_us - empty_us) / bucket.every_us + ROUNDED))
+    after_us = empty_us + granted * bucket.every_us
+    return Leased(granted, max(0, floor(after_us + bucket.every_us - now_us)), after_us)

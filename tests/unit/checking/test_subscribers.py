@@ -18,7 +18,7 @@ from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.fold import Fold
 from streams_app.settings import EventsSettings, Settings
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
-from streams_app.subscribers.state.initial_offsets import mark_at
+from streams_app.subscribers.state.initial_offsets import initial_commit
 from tests.shop import OrderPaid, catalogue, order_paid, recompute, ship
 
 HOUR_MS = 3_600_000
@@ -129,8 +129,8 @@ def test_ids_of_a_fold_do_not_tell_every_repetition() -> None:
 @pytest.mark.parametrize(
     ("held", "text"),
     [
-        ({tp: mark_at("ship", 7, "") for tp in TPS}, "its commits say what has begun"),
-        ({TPS[0]: mark_at("ship", 7, "")}, "has no commit in 1 of 2 partitions"),
+        ({tp: initial_commit("ship", 7, "") for tp in TPS}, "its commits say what has begun"),
+        ({TPS[0]: initial_commit("ship", 7, "")}, "has no commit in 1 of 2 partitions"),
         ({tp: Committed(7, "") for tp in TPS}, "the broker keeps no metadata with commits"),
         ({tp: commit_of({"ship": OffsetAndMetadata(7)}) for tp in TPS}, "the broker keeps no metadata with commits"),
     ],

@@ -21,7 +21,7 @@ from streams_app.settings import Settings
 from streams_app.subscribers.declaration.received import Received
 from streams_app.subscribers.declaration.subscriber import subscriber
 from streams_app.subscribers.execution.dead_letter_writer import DeadLetterWriter
-from streams_app.subscribers.execution.in_flight_event import InFlightEvent, letter
+from streams_app.subscribers.execution.in_flight_event import InFlightEvent, dead_lettering
 from tests.pages import PAGES, ROOT, name_of
 from tests.reference import REFERENCE, settings, written
 from tests.test_house import FLOORS
@@ -104,7 +104,8 @@ def test_the_reference_has_every_header_of_a_dead_letter() -> None:
     record = SimpleNamespace(offset=0, key=None, value=None, timestamp=0, headers=())
     error = ValueError("no such article")
     work = InFlightEvent(record, 0, first_failed_ms=1)
-    of_subscriber = DeadLetterWriter(TP("s", 0), "ship", None, None)._refused(work, letter(work, "failed", "", error)).headers  # type: ignore[arg-type]  # nothing is sent
+    writer = DeadLetterWriter(TP("s", 0), "ship", None, None)  # type: ignore[arg-type]  # nothing is sent
+    of_subscriber = writer._refused(work, dead_lettering(work, "failed", "", error)).headers
     names = {name for name, _ in [*smallest.headers, *of_subscriber]}
 
     assert sorted({*names, "store", "subscriber", "header-bytes-not-kept", "error", "fold-id", RECEIPT_HEADER}) == sorted(told)

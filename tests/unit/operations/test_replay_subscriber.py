@@ -13,7 +13,7 @@ from streams_app.operations.replay import ReplayFilter, ReplayProgress
 from streams_app.operations.replay_destinations import ReplayOverride, SubscriberDestination
 from streams_app.settings import EventsSettings, Settings
 from streams_app.subscribers.declaration.loading import subscription_named
-from streams_app.subscribers.declaration.original_position import OriginalPosition, addressed
+from streams_app.subscribers.declaration.original_position import OriginalPosition, replay_headers
 
 GOOD = b'{"order_id": "o1", "cents": 5}'
 EVENT = (("ce_id", b"e1"), ("ce_type", b"order.paid"))
@@ -52,15 +52,15 @@ def test_an_event_goes_into_the_topic_of_the_application_with_its_headers_and_it
     event = replayed(dead_letter())
 
     assert ("social.again", b"o1", GOOD, None) == (event.topic, event.key, event.value, event.partition)
-    assert addressed("ship", OriginalPosition(TP("orders", 3), 7, 5), EVENT) == event.headers
+    assert replay_headers("ship", OriginalPosition(TP("orders", 3), 7, 5), EVENT) == event.headers
 
 
 def test_what_was_put_back_before_and_refused_again_is_that_of_its_first_place() -> None:
     origin = OriginalPosition(TP("orders", 3), 7, 5)
-    again = dead_letter(2, received=tuple(addressed("ship", origin, EVENT)), source_topic="social.again", source_partition="0")
+    again = dead_letter(2, received=tuple(replay_headers("ship", origin, EVENT)), source_topic="social.again", source_partition="0")
 
     assert [again] == choose(again)[0]
-    assert addressed("ship", origin, EVENT) == replayed(again).headers
+    assert replay_headers("ship", origin, EVENT) == replayed(again).headers
 
 
 def test_of_events_of_several_sources_that_have_one_id_none_goes_back_until_its_source_is_named() -> None:

@@ -167,9 +167,9 @@ async def test_a_subscriber_that_must_not_be_called_twice_runs_where_a_command_h
     orders.declare(CATALOGUE.replace(THANK, 'idempotent="no", description="Thanks'))
     await orders.site.topics("paid", "paid.dead", "folded", "again", "paid.ship.dead", "paid.thank.dead")
     await orders.pay("o1")
-    with orders.worker("--only", "thank") as unplaced:
-        await wait_until(lambda: "reset --subscriber thank" in unplaced.log(), LIMIT_SECONDS, "it names the command")
-        await unplaced.terminate()
+    with orders.worker("--only", "thank") as missing_initial_offsets:
+        await wait_until(lambda: "reset --subscriber thank" in missing_initial_offsets.log(), LIMIT_SECONDS, "it names the command")
+        await missing_initial_offsets.terminate()
     reset = await orders.run("reset", "--subscriber", "thank", "--at", "earliest", "--yes")
     with orders.worker("--only", "thank") as placed:
         lines = await orders.lines(1)
@@ -191,8 +191,8 @@ async def test_topics_create_places_a_subscriber_that_must_not_be_called_twice_i
     async with admin_of(orders.site.bootstrap) as admin:
         await admin.create_partitions({orders.topic("paid"): NewPartitions(6)})
     await produce(orders.site.bootstrap, orders.topic("paid"), [(b"o2", b'{"order_id": "o2"}')], partition=5)
-    with orders.worker("--only", "thank") as unplaced:
-        code = await unplaced.wait_exit(LIMIT_SECONDS)
+    with orders.worker("--only", "thank") as missing_initial_offsets:
+        code = await missing_initial_offsets.wait_exit(LIMIT_SECONDS)
     state = f"{{{orders.site.names.app_id}/thank/{orders.topic('paid')}/5}}:v1:meta"
     await redis_client.hset(state, "token", "somebody")
     known = await orders.run("topics", "create")
@@ -202,7 +202,7 @@ async def test_topics_create_places_a_subscriber_that_must_not_be_called_twice_i
         lines = await orders.lines(2)
         await after.terminate()
 
-    assert (1, True) == (code, "has no commit in 2 of 10 partitions: streams-app topics create" in unplaced.log())
+    assert (1, True) == (code, "has no commit in 2 of 10 partitions: streams-app topics create" in missing_initial_offsets.log())
     names = [f"{orders.topic('paid')}-{number}" for number in (4, 5)]
     assert 1 == known.code
     assert f"subscriber 'thank' has no commit in {', '.join(names)}, which it has read before: streams-app reset" in known.err

@@ -13,7 +13,7 @@ from streams_app.events.headers import identity_of
 from streams_app.subscribers.declaration.subscriber import Rate
 from streams_app.subscribers.state.keys import HOUR_MS, SubscriberKeys, rate_key
 from streams_app.subscribers.state.store import AttemptEntry, Begin, RateStore, ScriptSet, StoredState, SubscriberStore
-from streams_app.subscribers.state.token_bucket import pace_of
+from streams_app.subscribers.state.token_bucket import bucket_of
 from tests.conftest import Names
 
 NOW_MS = 1_700_000_000_000
@@ -259,7 +259,7 @@ async def test_what_is_left_of_a_state_without_marks_is_dropped(owners: Owners) 
 async def test_workers_lease_from_one_bucket_that_the_time_of_the_server_fills(
     redis_client: redis.asyncio.Redis, names: Names
 ) -> None:
-    key, pace = rate_key(names.app_id, "ship"), pace_of(Rate(100, 1_000))
+    key, pace = rate_key(names.app_id, "ship"), bucket_of(Rate(100, 1_000))
     stores = [RateStore(ScriptSet(redis_client), key, token, pace) for token in "ab"]
     leased, begun_ms = 0, SystemClock().monotonic_ms()
     while leased < 150:
@@ -274,6 +274,6 @@ async def test_workers_lease_from_one_bucket_that_the_time_of_the_server_fills(
 
 async def test_nothing_is_kept_of_a_rate_that_nobody_leases_any_more(redis_client: redis.asyncio.Redis, names: Names) -> None:
     key = rate_key(names.app_id, "ship")
-    await RateStore(ScriptSet(redis_client), key, "a", pace_of(Rate(1, 60_000))).lease(1)
+    await RateStore(ScriptSet(redis_client), key, "a", bucket_of(Rate(1, 60_000))).lease(1)
 
     assert 59_000 < await redis_client.pttl(key) <= 60_000

@@ -11,15 +11,15 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.events.headers import Headers
 from streams_app.settings import Limits
-from streams_app.subscribers.declaration.original_position import OriginalPosition, addressed
+from streams_app.subscribers.declaration.original_position import OriginalPosition, replay_headers
 from streams_app.subscribers.execution.dead_letter_writer import DeadLetterWriter
-from streams_app.subscribers.execution.in_flight_event import InFlightEvent, letter
+from streams_app.subscribers.execution.in_flight_event import InFlightEvent, dead_lettering
 from tests.helpers import wait_until
 
 PAID = TP("orders", 3)
 AGAIN = TP("shop.again", 0)
-PUT_BACK = addressed("ship", OriginalPosition(PAID, 7, 1_700_000_000_000), [("ce_id", b"e1")])
-PUT_BACK_UNNAMED = addressed("ship", OriginalPosition(PAID, 7, 1_700_000_000_000), [])
+PUT_BACK = replay_headers("ship", OriginalPosition(PAID, 7, 1_700_000_000_000), [("ce_id", b"e1")])
+PUT_BACK_UNNAMED = replay_headers("ship", OriginalPosition(PAID, 7, 1_700_000_000_000), [])
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ async def test_a_letter_of_what_was_not_decoded_names_its_event_by_the_received_
     letters = DeadLetterWriter(tp, "ship", sender, lambda works: None, limits=Limits(key_bytes=600))
     work = InFlightEvent(SimpleNamespace(offset=5, timestamp=0, headers=headers), 0, event_id=known)
     sending = asyncio.create_task(letters.forever())
-    letters.put(work, letter(work, "crashed", "the process died 2 times while it ran"))
+    letters.put(work, dead_lettering(work, "crashed", "the process died 2 times while it ran"))
     await wait_until(lambda: sent, 60, "it is sent")
     sending.cancel()
 
@@ -76,7 +76,7 @@ async def test_a_letter_of_an_event_for_which_its_key_has_waited_says_that_it_go
     letters = DeadLetterWriter(PAID, "ship", sender, lambda works: None, is_ordered=is_ordered)
     work = InFlightEvent(SimpleNamespace(offset=5, timestamp=0, headers=(), key=key), 0)
     sending = asyncio.create_task(letters.forever())
-    letters.put(work, letter(work, reason, "why"))
+    letters.put(work, dead_lettering(work, reason, "why"))
     await wait_until(lambda: sent, 60, "it is sent")
     sending.cancel()
 
@@ -87,7 +87,7 @@ def test_of_a_long_trace_the_end_is_kept_which_says_where_it_happened() -> None:
     work = InFlightEvent(
         SimpleNamespace(offset=5, timestamp=0, headers=(), key=None), 0, attempts=3, event_id="e1", first_failed_ms=7
     )
-    one = letter(work, "failed", "why", ValueError("\u20ac" * 5_000 + "no such article"))
+    one = dead_lettering(work, "failed", "why", ValueError("\u20ac" * 5_000 + "no such article"))
     headers = dict(one.headers)
     trace = headers.pop("trace")
 

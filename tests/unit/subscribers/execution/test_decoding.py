@@ -23,7 +23,7 @@ from streams_app.subscribers.execution.in_flight_event import (
     DeadLettering,
     InFlightEvent,
     after_failure,
-    says_something_of_its_event_alone,
+    concerns_event_alone,
 )
 
 LIMITS = Limits()
@@ -104,7 +104,7 @@ def test_what_cannot_be_decoded_in_the_call_is_a_letter_at_once_and_no_sign_of_a
 
     assert isinstance(after, DeadLettering)
     assert ("not-valid", "no such account - at `$`") == (after.reason, after.detail)
-    assert says_something_of_its_event_alone(raised.value, Retries())
+    assert concerns_event_alone(raised.value, Retries())
 
 
 @pytest.mark.parametrize("value", [b"", b"x" * (LIMITS.value_bytes + 1)])

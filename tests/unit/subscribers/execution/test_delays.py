@@ -145,7 +145,7 @@ def suspend(member: LocalMember) -> None:
     assert member._ownership is not None
     for partition in member._ownership.partitions.values():
         for served in partition.ranges.served.values():
-            suspension = cast("SubscriberProcessor", served.processor)._context.dispatcher.suspension
+            suspension = cast("SubscriberProcessor", served.processor)._context.dispatcher.circuit_breaker
             suspension.is_suspended, suspension._next_ms = True, 2**62
 
 

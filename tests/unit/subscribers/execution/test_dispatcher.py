@@ -55,7 +55,7 @@ class Partition:
                 call.whose.due_ms = LoopClock().now_ms() + 1_000
                 self.waiting.append(call.whose)
 
-    def look(self) -> PartitionStatus:
+    def status(self) -> PartitionStatus:
         return PartitionStatus(TP("orders", 0), 0)
 
     def _call(self, work: InFlightEvent) -> Attempt:
@@ -81,7 +81,7 @@ def dispatcher_of(
 
 
 def is_suspended(dispatcher: Dispatcher) -> bool:
-    return dispatcher.suspension.is_suspended
+    return dispatcher.circuit_breaker.is_suspended
 
 
 async def tick(dispatcher: Dispatcher, seconds: float) -> None:
@@ -259,7 +259,7 @@ def test_where_begins_are_noted_nothing_is_taken_for_a_slot_that_hangs_until_it_
         partition = Partition(100)
         dispatcher = dispatcher_of(ship, [partition], concurrency=2, ahead=ahead)
         await tick(dispatcher, 7)
-        hanging, taken = dispatcher.runner.hanging, partition.taken
+        hanging, taken = dispatcher.executor.hanging, partition.taken
         may_end.append(True)
         await asyncio.sleep(1)  # virtual time
 

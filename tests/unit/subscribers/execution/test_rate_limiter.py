@@ -18,7 +18,7 @@ from streams_app.subscribers.execution.dispatcher import Dispatcher
 from streams_app.subscribers.execution.rate_limiter import RateLimiter
 from streams_app.subscribers.state.keys import rate_key
 from streams_app.subscribers.state.store import RateStore
-from streams_app.subscribers.state.token_bucket import TokenBucket, leased, pace_of
+from streams_app.subscribers.state.token_bucket import TokenBucket, bucket_of, leased
 from streams_app.testing import SubscriberTester
 from tests.unit.subscribers.execution.test_dispatcher import Partition
 from tests.virtual_loop import LoopClock, in_no_time
@@ -46,14 +46,14 @@ def test_a_rate_is_shown_as_it_was_declared(text: str) -> None:
     ("rate", "most"), [(Rate(50, 1_000), 50), (Rate(49, 1_000), 49), (Rate(100, 60_000), 1), (Rate(3, 3_600_000), 1)], ids=str
 )
 def test_a_full_bucket_holds_what_a_second_brings_and_one_at_least(rate: Rate, most: int) -> None:
-    assert most == leased(pace_of(rate), None, 1_000, SECOND_US).granted
+    assert most == leased(bucket_of(rate), None, 1_000, SECOND_US).granted
 
 
 def test_an_empty_bucket_says_when_there_is_another_lease() -> None:
-    empty_us = leased(pace_of(RATE), None, 50, SECOND_US).empty_us
+    empty_us = leased(bucket_of(RATE), None, 50, SECOND_US).empty_us
 
-    assert (0, 15_000) == leased(pace_of(RATE), empty_us, 9, SECOND_US + 5_000)[:2]
-    assert (1, 20_000) == leased(pace_of(RATE), empty_us, 9, SECOND_US + 20_000)[:2]
+    assert (0, 15_000) == leased(bucket_of(RATE), empty_us, 9, SECOND_US + 5_000)[:2]
+    assert (1, 20_000) == leased(bucket_of(RATE), empty_us, 9, SECOND_US + 20_000)[:2]
 
 
 def test_what_time_has_brought_in_part_is_not_lost() -> None:
@@ -66,7 +66,7 @@ def test_what_time_has_brought_in_part_is_not_lost() -> None:
 
 
 def test_a_clock_that_went_back_brings_nothing() -> None:
-    assert 0 == leased(pace_of(RATE), 9.0 * SECOND_US, 10, SECOND_US).granted
+    assert 0 == leased(bucket_of(RATE), 9.0 * SECOND_US, 10, SECOND_US).granted
 
 
 # Workers
@@ -106,11 +106,11 @@ class Application:
                 raise ConnectionError("the carrier is away")
 
         token = f"w{len(self._workers)}"
-        store = RateStore(self.server, rate_key("a", "ship"), token, pace_of(self._rate))
+        store = RateStore(self.server, rate_key("a", "ship"), token, bucket_of(self._rate))
         leases = RateLimiter("ship", self._rate, store, self.clock, self.fatal.append)
         made = Dispatcher(
             "ship", 4, 60_000, Retries(), self.clock,
-            lambda on_ended: AsyncExecutor(asyncio.get_running_loop(), ship, 4, 5_000, self.clock, on_ended), leases=leases,
+            lambda on_ended: AsyncExecutor(asyncio.get_running_loop(), ship, 4, 5_000, self.clock, on_ended), rate_limiter=leases,
         )  # fmt: skip
         partition = Partition(events)
         self._workers.append((made, partition))
@@ -120,7 +120,7 @@ class Application:
     async def stop(self) -> None:
         for made, partition in self._workers:
             made.leave(partition)
-            await made.runner.stop()
+            await made.executor.stop()
 
         assert [] == self.fatal
 
@@ -233,10 +233,10 @@ def test_nothing_begins_before_redis_has_answered_once() -> None:
         made = application.worker(100)
         await application.run(3)
         assert [] == application.begun
-        assert [{"redis"}] == [look.waits_for for look in made.looks()]
+        assert [{"redis"}] == [status.waits_for for status in made.statuses()]
         application.server.is_away = False
         await application.run(3)
-        assert [set()] == [look.waits_for for look in made.looks()]
+        assert [set()] == [status.waits_for for status in made.statuses()]
         await application.stop()
 
         assert 100 == len(application.begun)

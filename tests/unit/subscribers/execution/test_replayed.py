@@ -12,11 +12,17 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError
 from streams_app.settings import Limits
-from streams_app.subscribers.declaration.original_position import RECEIVED_BYTES, OriginalPosition, addressed, again_topic, kept
+from streams_app.subscribers.declaration.original_position import (
+    RECEIVED_BYTES,
+    OriginalPosition,
+    received_headers,
+    replay_headers,
+    replay_topic,
+)
 from streams_app.subscribers.execution.decoding import DecodedRecord, decode_of
 from tests.shop import ship
 
-AGAIN = again_topic("social")
+AGAIN = replay_topic("social")
 ORIGIN = OriginalPosition(TP("orders", 3), 1041, 1_700_000_000_000)
 VALUE = b'{"order_id": "o1", "cents": 5}'
 EVENT = [("ce_type", b"order.paid"), ("ce_userid", b"u7")]
@@ -33,7 +39,7 @@ def event_of(found: DecodedRecord | None) -> Any:
 
 
 def test_it_has_the_place_the_time_and_the_id_that_it_had() -> None:
-    event = event_of(decoded(addressed("ship", ORIGIN, EVENT)))
+    event = event_of(decoded(replay_headers("ship", ORIGIN, EVENT)))
 
     assert ("orders", 3, 1041, 1041) == (event.topic, event.partition, event.offset, event.version)
     assert ("orders:3:1041", datetime.fromtimestamp(1_700_000_000, UTC)) == (event.id, event.timestamp)
@@ -41,12 +47,12 @@ def test_it_has_the_place_the_time_and_the_id_that_it_had() -> None:
 
 
 def test_it_keeps_the_id_that_its_publisher_gave_it() -> None:
-    assert "e1" == event_of(decoded(addressed("ship", ORIGIN, [*EVENT, ("ce_id", b"e1")]))).id
+    assert "e1" == event_of(decoded(replay_headers("ship", ORIGIN, [*EVENT, ("ce_id", b"e1")]))).id
 
 
 def test_what_was_put_back_has_no_id_by_which_it_could_be_taken_for_a_duplicate() -> None:
     named = [*EVENT, ("ce_id", b"e1")]
-    found = [decoded(addressed("ship", ORIGIN, named)), decoded(named, topic="orders"), decoded(EVENT, topic="orders")]
+    found = [decoded(replay_headers("ship", ORIGIN, named)), decoded(named, topic="orders"), decoded(EVENT, topic="orders")]
 
     assert ["", "e1", ""] == [one.own_id and one.event_id for one in found if one]
 
@@ -79,26 +85,28 @@ def test_an_identity_has_a_bounded_size_whatever_its_source() -> None:
     assert 17 == len(found.own_id)
 
 
-@pytest.mark.parametrize("headers", [addressed("recompute", ORIGIN, EVENT), EVENT, []], ids=["another", "nobody", "none at all"])
+@pytest.mark.parametrize(
+    "headers", [replay_headers("recompute", ORIGIN, EVENT), EVENT, []], ids=["another", "nobody", "none at all"]
+)
 def test_what_is_addressed_to_another_subscriber_or_to_nobody_is_not_its_event(headers: Any) -> None:
     assert decoded(headers) is None
 
 
 @pytest.mark.parametrize("origin", [None, b"", b"orders:3:x:5", b"a/b:3:1:5"])
 def test_what_does_not_say_where_it_was_is_not_valid(origin: bytes | None) -> None:
-    headers: Any = addressed("ship", ORIGIN, EVENT)
+    headers: Any = replay_headers("ship", ORIGIN, EVENT)
     headers[1] = (headers[1][0], origin)
     with pytest.raises(BadEventError, match="do not say where it was"):
         decoded(headers)
 
 
 def test_such_headers_in_the_topic_of_the_event_are_those_of_a_stranger() -> None:
-    assert "orders:0:7" == event_of(decoded(addressed("recompute", ORIGIN, EVENT), topic="orders")).id
+    assert "orders:0:7" == event_of(decoded(replay_headers("recompute", ORIGIN, EVENT), topic="orders")).id
 
 
 def test_headers_of_an_event_are_kept_with_their_number() -> None:
-    assert [("received-headers", b"2"), *EVENT] == kept(EVENT)
+    assert [("received-headers", b"2"), *EVENT] == received_headers(EVENT)
 
 
 def test_headers_that_are_too_large_are_not_kept_and_their_size_is() -> None:
-    assert [("header-bytes-not-kept", b"16385")] == kept([("a", bytes(RECEIVED_BYTES))])
+    assert [("header-bytes-not-kept", b"16385")] == received_headers([("a", bytes(RECEIVED_BYTES))])

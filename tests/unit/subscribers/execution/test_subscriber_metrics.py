@@ -26,7 +26,7 @@ from streams_app.subscribers.execution.dispatcher import Dispatcher
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
 from streams_app.subscribers.execution.in_flight_event import DeadLettering, InFlightEvent
 from streams_app.subscribers.execution.queues import KeyQueue
-from streams_app.subscribers.execution.status import PartitionStatus, SubscriberStatus, present, remark_of, unread_from
+from streams_app.subscribers.execution.status import PartitionStatus, SubscriberStatus, combined_status, first_unread, status_remark
 from streams_app.subscribers.execution.subscriber_metrics import (
     ATTEMPTED,
     FINISHED,
@@ -157,7 +157,7 @@ def test_a_record_whose_producer_is_ahead_of_our_clock_has_not_waited(metrics: M
 
 
 def test_a_letter_finishes_its_event_unless_its_attempt_ended_late(metrics: Metrics, figures: SubscriberMetrics) -> None:
-    figures.kept([(work_of(attempts=8), "failed"), (work_of(), "finished-late")])
+    figures.dead_lettered([(work_of(attempts=8), "failed"), (work_of(), "finished-late")])
     figures.tell()
 
     assert 1 == value(metrics, "dead_letters_total", reason="failed")
@@ -167,7 +167,7 @@ def test_a_letter_finishes_its_event_unless_its_attempt_ended_late(metrics: Metr
 
 
 def test_an_attempt_whose_process_died_is_counted_by_the_next_owner(metrics: Metrics, figures: SubscriberMetrics) -> None:
-    figures.lost("crash")
+    figures.interrupted_attempt("crash")
     figures.tell()
 
     assert 1 == value(metrics, "attempts_total", event="order.paid", outcome="crash")
@@ -213,17 +213,17 @@ def gauges_of(
     async def places() -> dict[TP, tuple[int, int]]:
         return {}
 
-    def make_runner(_: Any) -> Any:
+    def make_executor(_: Any) -> Any:
         return SimpleNamespace(running={}, hanging=hanging)
 
-    dispatcher = Dispatcher("ship", 1, 0, Retries(), clock, make_runner)
-    dispatcher.suspension.is_suspended = suspended
+    dispatcher = Dispatcher("ship", 1, 0, Retries(), clock, make_executor)
+    dispatcher.circuit_breaker.is_suspended = suspended
     return SubscriberGauges(metrics, "ship", dispatcher, figures, places, clock, remark)
 
 
 async def test_slots_that_hang_count_as_running(metrics: Metrics, figures: SubscriberMetrics) -> None:
     gauges = gauges_of(metrics, figures, lambda text: None, suspended=False, hanging=2)
-    await gauges.look_once()
+    await gauges.update_once()
 
     assert 2 == value(metrics, "running_events")
     assert 2 == gauges.present.running
@@ -244,11 +244,11 @@ async def test_slots_that_hang_count_as_running(metrics: Metrics, figures: Subsc
     ],
 )
 def test_what_a_subscriber_waits_for_is_remarked_of(waits_for: set[str], expected: str | None) -> None:
-    assert expected == remark_of("ship", SubscriberStatus(waits_for=frozenset(waits_for)), "unknown")
+    assert expected == status_remark("ship", SubscriberStatus(waits_for=frozenset(waits_for)), "unknown")
 
 
 def test_a_subscriber_that_goes_on_without_room_in_redis_says_so() -> None:
-    told = remark_of("ship", SubscriberStatus(waits_for=frozenset({"redis-memory"})), "yes")
+    told = status_remark("ship", SubscriberStatus(waits_for=frozenset({"redis-memory"})), "yes")
 
     assert "subscriber ship: Redis is full: it goes on, and its attempts are counted in this worker alone" == told
 
@@ -272,15 +272,15 @@ def test_a_subscriber_that_goes_on_without_room_in_redis_says_so() -> None:
     ],
 )
 def test_a_topic_that_takes_no_dead_letters_is_named(error: Exception, expected: str) -> None:
-    now = SubscriberStatus(waits_for=frozenset({"dead-letters"}), letters_fault=unacknowledged_text("paid.ship.dead", error))
+    now = SubscriberStatus(waits_for=frozenset({"dead-letters"}), dead_letters_fault=unacknowledged_text("paid.ship.dead", error))
 
-    assert f"subscriber ship: {expected}" == remark_of("ship", now, "yes")
+    assert f"subscriber ship: {expected}" == status_remark("ship", now, "yes")
 
 
 async def test_a_suspended_subscriber_is_remarked_of(metrics: Metrics, figures: SubscriberMetrics) -> None:
     remarks: list[str | None] = []
     for suspended in (True, False):
-        await gauges_of(metrics, figures, remarks.append, suspended=suspended, hanging=0).look_once()
+        await gauges_of(metrics, figures, remarks.append, suspended=suspended, hanging=0).update_once()
 
     assert ["subscriber ship is suspended: its last attempts have all failed, one at a time is made", None] == remarks
 
@@ -304,7 +304,7 @@ async def test_dead_letters_are_told_once(
     metrics: Metrics, figures: SubscriberMetrics, caplog: pytest.LogCaptureFixture, reasons: list[Reason], said: list[str]
 ) -> None:
     gauges = gauges_of(metrics, figures, lambda text: None, suspended=False, hanging=0)
-    figures.kept([(work_of(), reason) for reason in reasons])
+    figures.dead_lettered([(work_of(), reason) for reason in reasons])
     for _ in range(2):
         looking = asyncio.create_task(gauges.forever())
         await asyncio.sleep(0)
@@ -326,17 +326,17 @@ async def test_a_broker_that_does_not_say_where_the_log_ends_is_waited_for_while
     async def places() -> dict[TP, tuple[int, int]]:
         return known.pop()
 
-    def make_runner(_: Any) -> Any:
+    def make_executor(_: Any) -> Any:
         return SimpleNamespace(running={}, hanging=0)
 
     for_operator = [True, False, False]
     gauges = SubscriberGauges(
-        metrics, "ship", Dispatcher("ship", 1, 0, Retries(), clock, make_runner), figures, places, clock,
+        metrics, "ship", Dispatcher("ship", 1, 0, Retries(), clock, make_executor), figures, places, clock,
         waits_for_operator=for_operator.pop,
     )  # fmt: skip
     told = []
     while for_operator:
-        await gauges.look_once()
+        await gauges.update_once()
         clock.advance_ms(2_000)
         told.append((sorted(gauges.present.waits_for), value(metrics, "oldest_waiting_seconds")))
 
@@ -373,50 +373,53 @@ async def test_letters_that_the_broker_leaves_unacknowledged_are_waited_for() ->
 
 
 def test_what_is_not_read_yet_waits_with_what_is() -> None:
-    looks = [PartitionStatus(ONE, 100, unfinished=30, retrying=4)]
-    now = present(looks, {ONE: (60, 150), TWO: (7, 9)}, [], running=6, is_suspended=False, now_ms=NOW_MS)
+    statuses = [PartitionStatus(ONE, 100, unfinished=30, retrying=4)]
+    now = combined_status(statuses, {ONE: (60, 150), TWO: (7, 9)}, [], running=6, is_suspended=False, now_ms=NOW_MS)
 
     assert (50 + 2 + 30 - 4 - 6, 6, 4) == (now.waiting, now.running, now.retrying)
 
 
 def test_of_a_claimed_partition_that_is_not_assigned_any_more_nothing_is_unread() -> None:
-    assert 3 == present([PartitionStatus(ONE, 100, unfinished=3)], {}, [], running=0, is_suspended=False, now_ms=NOW_MS).waiting
+    assert (
+        3
+        == combined_status([PartitionStatus(ONE, 100, unfinished=3)], {}, [], running=0, is_suspended=False, now_ms=NOW_MS).waiting
+    )
 
 
 def test_the_oldest_that_waits_is_the_oldest_of_all_places_where_events_wait() -> None:
-    looks = [PartitionStatus(ONE, 0, oldest_ms=NOW_MS - 3_000), PartitionStatus(TWO, 0)]
+    statuses = [PartitionStatus(ONE, 0, oldest_ms=NOW_MS - 3_000), PartitionStatus(TWO, 0)]
 
     def oldest(*since_ms: int | None) -> int:
-        return present(looks, {}, since_ms, running=0, is_suspended=False, now_ms=NOW_MS).oldest_waiting_ms
+        return combined_status(statuses, {}, since_ms, running=0, is_suspended=False, now_ms=NOW_MS).oldest_waiting_ms
 
     assert 3_000 == oldest(None, NOW_MS - 10)
     assert 9_000 == oldest(NOW_MS - 9_000, None)
 
 
 def test_the_oldest_grows_with_the_clock_and_is_never_from_the_future() -> None:
-    looks = [PartitionStatus(ONE, 0, oldest_ms=NOW_MS)]
+    statuses = [PartitionStatus(ONE, 0, oldest_ms=NOW_MS)]
     ages = [
-        present(looks, {}, [], running=0, is_suspended=False, now_ms=NOW_MS + passed_ms).oldest_waiting_ms
+        combined_status(statuses, {}, [], running=0, is_suspended=False, now_ms=NOW_MS + passed_ms).oldest_waiting_ms
         for passed_ms in (-5, 0, 5)
     ]
 
     assert [0, 0, 5] == ages
-    assert 0 == present([], {}, [], running=0, is_suspended=False, now_ms=NOW_MS).oldest_waiting_ms
+    assert 0 == combined_status([], {}, [], running=0, is_suspended=False, now_ms=NOW_MS).oldest_waiting_ms
 
 
 def test_a_reader_that_is_paused_is_named_with_its_unfinished_events() -> None:
-    looks = [
+    statuses = [
         PartitionStatus(ONE, 0, unfinished=10_000, waits_for=frozenset({"window"})),
         PartitionStatus(TWO, 0, waits_for=frozenset({"redis"})),
     ]
-    now = present(looks, {}, [], running=0, is_suspended=True, now_ms=NOW_MS)
+    now = combined_status(statuses, {}, [], running=0, is_suspended=True, now_ms=NOW_MS)
 
     assert ((ONE, 10_000),) == now.full
     assert {"window", "redis"} == now.waits_for
 
 
 def test_unread_is_what_lies_beyond_the_reader_or_where_nobody_reads_beyond_the_group() -> None:
-    assert {ONE: 100, TWO: 7} == unread_from([PartitionStatus(ONE, 100)], {ONE: (60, 150), TWO: (7, 9)})
+    assert {ONE: 100, TWO: 7} == first_unread([PartitionStatus(ONE, 100)], {ONE: (60, 150), TWO: (7, 9)})
 
 
 def test_of_each_key_the_first_event_behind_the_one_in_front_is_known() -> None:

@@ -24,7 +24,7 @@ LIMIT_SECONDS = 60
 class NoSlots:
     """Nothing begins here."""
 
-    def noted(self, calls: Sequence[Attempt]) -> None:
+    def start(self, calls: Sequence[Attempt]) -> None:
         assert not calls
 
     def withdrawn(self, calls: list[Attempt]) -> None:

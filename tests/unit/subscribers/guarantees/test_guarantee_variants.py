@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from streams_app.subscribers.declaration.original_position import addressed
+from streams_app.subscribers.declaration.original_position import replay_headers
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_tracker import Above
 from tests.chaos.mutants_promises import IN_PARTS
@@ -31,7 +31,7 @@ SHOWN_BY: dict[str, Callable[[], object]] = {
     ),
     "what is put back is for everybody": partial(
         test_replayed.test_what_is_addressed_to_another_subscriber_or_to_nobody_is_not_its_event,
-        addressed("recompute", test_replayed.ORIGIN, test_replayed.EVENT),
+        replay_headers("recompute", test_replayed.ORIGIN, test_replayed.EVENT),
     ),
     "ids of what is published are random": test_headers.test_a_repeated_attempt_derives_the_same_ids,
     "a worker chooses where a `no` begins": lambda: asyncio.run(

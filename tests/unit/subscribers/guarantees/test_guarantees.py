@@ -197,4 +197,4 @@ def test_a_note_without_room_is_waited_for_and_said_and_the_lowest_event_makes_r
 def _waits_of(kit: SubscriberTester) -> set[str]:
     """What the subscriber waits for, as its gauge says."""
     ((_, served),) = kit._workers.owner._local._served
-    return {what for look in served.dispatcher.looks() for what in look.waits_for}
+    return {what for status in served.dispatcher.statuses() for what in status.waits_for}

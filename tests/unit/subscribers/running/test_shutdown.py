@@ -8,7 +8,7 @@ import pytest
 
 from streams_app import Received
 from streams_app.delivery.ownership import LAST_COMMIT_SECONDS
-from streams_app.subscribers.running.processor import LEAVE_SECONDS
+from streams_app.subscribers.running.processor import RELEASE_SECONDS
 from streams_app.testing import SubscriberTester
 from tests.kit import Paid, paid, subscribed
 
@@ -40,7 +40,7 @@ def test_a_worker_that_is_told_to_stop_amidst_a_rebalance_lets_what_runs_end_wit
         owner.apart(served.ownership.revoked(served.ownership.partitions))
         kit.advance("1s")
         told = kit.now
-        kit._workers.apart(served.ownership.stop(GRACE_SECONDS + LEAVE_SECONDS + LAST_COMMIT_SECONDS))
+        kit._workers.apart(served.ownership.stop(GRACE_SECONDS + RELEASE_SECONDS + LAST_COMMIT_SECONDS))
 
         assert (ended_after_seconds, [outcome]) == ((kit.now - told).total_seconds(), [run.outcome for run in kit.runs(one)])
         kit.rebalance()

@@ -143,7 +143,7 @@ def test_what_another_witness_calls_finished_is_not_done_again_and_is_noted_with
 
     assert [8, 11, 12, 13] == read(window, *range(FIRST, 15))
     assert 8 == window.low
-    assert {9, 10, 14} == offsets_of(window.must_be_noted()) == offsets_of(window.above())
+    assert {9, 10, 14} == offsets_of(window.required()) == offsets_of(window.above())
 
 
 def test_an_event_begun_before_whose_record_is_gone_is_finished() -> None:
@@ -170,7 +170,7 @@ def test_what_must_be_noted_is_what_was_begun_and_what_the_note_said() -> None:
     for offset in (8, 9):
         window.finish(2, offset)
 
-    assert Above((Interval(8, 9), Interval(14, 16)), (10,)) == window.must_be_noted()
+    assert Above((Interval(8, 9), Interval(14, 16)), (10,)) == window.required()
 
 
 # Against a table of offsets, with crashes
@@ -189,7 +189,7 @@ class Consumer:
         self.waiting: set[int] = set()
 
     def note(self) -> Note:
-        return Note("id", self.window.must_be_noted() if self.must else self.window.above())
+        return Note("id", self.window.required() if self.must else self.window.above())
 
     def read(self) -> None:
         begin = self.window.end
@@ -251,10 +251,10 @@ def test_what_must_be_noted_never_needs_more_room_by_what_ends(data: st.DataObje
     read(window, *range(61))
     for offset in begun:
         window.begin(1, offset)
-    sizes = [len(encoded(window.low, Note("", window.must_be_noted())))]
+    sizes = [len(encoded(window.low, Note("", window.required())))]
     for offset in data.draw(st.permutations(range(61))):
         window.finish(1, offset)
-        sizes.append(len(encoded(window.low, Note("", window.must_be_noted()))))
+        sizes.append(len(encoded(window.low, Note("", window.required()))))
 
     assert sorted(sizes, reverse=True) == sizes
 
