@@ -1,4 +1,4 @@
-"""A broker and a Valkey from pip wheels: for the demo, the tests and a first look, never for production.
+"""A broker and a Valkey from pip wheels: for the demo, the tests and first steps, never for production.
 
 Both store their data in memory (Valkey can keep a file) and listen on the loopback address only.
 They are child processes of this process and end with it, however it ends. The worker imports nothing from here.

@@ -30,7 +30,7 @@ class Broker(EmbeddedServer):
 
     Attributes:
         bootstrap_servers: host:port, for any Kafka client.
-        description: Name and version, printed beside every figure measured with it.
+        description: Name and version, printed with every figure measured with it.
     """
 
     is_apache = False

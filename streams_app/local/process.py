@@ -106,7 +106,7 @@ class LocalProcess:
             await self._shared.__aexit__()
 
     def forget(self) -> None:
-        """Treat the process as killed: it receives no more records."""
+        """Stop delivering records, as if the process had been killed."""
         for member, _ in self._served:
             member.forget()
 

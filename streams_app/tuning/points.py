@@ -20,7 +20,7 @@ class Point:
         latency_mean_ms: Mean of these times.
         latency_max_ms: Longest of these times.
         peak_open_groups: Largest number of groups open in one instant. A group is open from its first event until it closes,
-            including both ends: a group that closes in the instant in which another opens counts beside it.
+            including both ends: if one group closes in the instant in which another opens, both count.
         redis_bytes: Estimated memory in Redis at that peak.
     """
 

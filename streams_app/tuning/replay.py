@@ -168,7 +168,7 @@ class _Replay:
         opened, last = after_ms[starts].astype(np.int64), after_ms[ends - 1].astype(np.int64)
         closes = np.minimum(last + quiet_ms, opened + hold_ms)
         if self.columns.sets.may_close:
-            # Neither silence nor hold ended the record before the next event of its group: its names did, at the score of that one.
+            # If neither silence nor hold ended the record before the next event of its group, its names did, at that event's score.
             after = np.minimum(ends, len(after_ms) - 1)
             following = after_ms[after].astype(np.int64)
             by_names = ~self._firsts[after] & (ends < len(after_ms))

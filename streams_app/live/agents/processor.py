@@ -196,7 +196,7 @@ class ViewProcessor(Processor):
         view, definition = self._context.view, definition_of(self._context.view)
         found = await self._store.claim(definition, claim.topic_id, claim.partitions)
         if found is not None and await claim.common_end(found.marks.log, found.fence + 1) is not None:
-            # The state contains events that are gone from the log: read it again from the current log.
+            # The state contains events that the log no longer has: read it again from the current log.
             found = await self._store.claim(definition, claim.topic_id, claim.partitions, drop=True)
         if found is not None and claim.was_reset and found.fence + 1 >= claim.log_bounds.begin:
             # The client went back, and not because of retention: the topic was created again.

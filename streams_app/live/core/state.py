@@ -88,7 +88,7 @@ class ViewState:
         kind: ``count``, ``list`` or ``presence``.
         state: ``ok``; ``behind``: the values are those of ``since_ms``; ``incomplete``: events before ``since_ms`` may be missing;
             ``reading``: there are no values, and the page keeps those it showed before.
-        since_ms: See ``state``; None if the state has no time.
+        since_ms: Time that ``state`` refers to; None if it refers to none.
         expiry_ms: Time for which an item is shown.
         count: Number of items; None while reading, like all values below.
         more: Whether there were more than ``count`` items; the oldest beyond ``max_items`` are dropped.

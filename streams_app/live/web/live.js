@@ -1,4 +1,4 @@
-// live(url, {view, state, renew}) follows a page; what it returns ends that.
+// live(url, {view, state, renew}) streams a page and returns a stop function
 const BEAT = 15e3, KEY = "streams_app_tab", on = addEventListener
 let tab = Math.random().toString(36).slice(2) + Date.now().toString(36)
 try { // a reload keeps it
