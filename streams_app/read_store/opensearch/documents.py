@@ -59,6 +59,13 @@ PROGRESS: Final = {
 }  # fmt: skip
 
 
+VERSION_GUARD: Final = "known != null && (version < known || (version == known && !isSame))"
+"""The version guard in Painless: whether a change is not written. Both scripts contain it, at ``{isStale}``.
+
+The name of a script is derived from its text, so any change of the text, even of a comment, needs `read-store init`.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class DocumentRequest:
     """What is asked of one document.
@@ -216,7 +223,8 @@ def is_field(name: str) -> bool:
 
 @cache
 def _script(shape: str) -> str:
-    return files(__package__).joinpath("painless", f"{shape}.painless").read_text("utf-8")
+    template = files(__package__).joinpath("painless", f"{shape}.painless").read_text("utf-8")
+    return template.replace("{isStale}", VERSION_GUARD)
 
 
 @cache

@@ -6,7 +6,7 @@ it, ``<table>_progress``. A batch is one statement, see :mod:`streams_app.read_s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -32,18 +32,51 @@ from streams_app.read_store.core.store import Counts, NotStorableError, Progress
 from streams_app.read_store.core.values import json_text, json_value, possible, text_fault
 from streams_app.read_store.postgresql.connection import Connection
 from streams_app.read_store.postgresql.errors import REFUSALS, accepted, ending, refused_together
-from streams_app.read_store.postgresql.groups_sql import (
-    FOUND,
-    GUARDED,
-    LOWER,
-    NAME_TYPE,
-    OWN,
-    apply_statement,
-    create_statement,
-)
 from streams_app.read_store.postgresql.store import KEYS, LOCK, PROGRESS_COLUMNS, PostgresStore, key_fault
+from streams_app.read_store.postgresql.version_guard import (
+    Layout,
+    apply_statement,
+    is_same_value,
+    is_value_written,
+    is_version_newer,
+)
 from streams_app.settings import ReadStoreSettings
 
+OWN: Final = {
+    "fold": "text NOT NULL", "group_key": "text NOT NULL", "versions": "jsonb NOT NULL DEFAULT '{}'",
+    "updated_ms": "bigint NOT NULL DEFAULT 0",
+}  # fmt: skip
+NAME_TYPE: Final = "jsonb"
+
+# Space in each page, so that a row is updated beside its former self and no index is written.
+CREATE: Final = """
+CREATE TABLE {table} (fold {fold}, group_key {group_key}, {columns}, versions {versions}, updated_ms {updated_ms},
+PRIMARY KEY (fold, group_key)) WITH (fillfactor = 85)
+"""
+FOUND: Final = """
+SELECT attname::text, format_type(atttypid, atttypmod), attnotnull, atthasdef OR attidentity <> '', attgenerated <> ''
+FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+_BATCH: Final = """
+    SELECT fold, group_key, versions, {columns} FROM jsonb_populate_recordset(NULL::{table}, $6::jsonb)"""
+_BEFORE: Final = """
+    SELECT cell.given, cell.stored, cell.is_same
+    FROM batch LEFT JOIN {table} AS found USING (fold, group_key),
+        LATERAL unnest(ARRAY[{given}], ARRAY[{stored}], ARRAY[{is_same}]) AS cell (given, stored, is_same)
+    WHERE cell.given IS NOT NULL"""
+# The versions of the batch that are newer than those of the row, by column.
+NEWER: Final = "jsonb_each(excluded.versions) AS given WHERE " + is_version_newer(
+    "given.value::bigint", "(stored.versions ->> given.key)::bigint"
+)
+_ASSIGNMENTS: Final = """
+        {columns},
+        versions = stored.versions || (SELECT jsonb_object_agg(given.key, given.value) FROM {newer}),
+        updated_ms = CASE WHEN {is_written} THEN excluded.updated_ms ELSE stored.updated_ms END"""
+GUARDED: Final = "SELECT count(*) FROM {table}, jsonb_each(versions) AS held WHERE fold = $1 AND held.value::bigint >= 0"
+LOWER: Final = """
+UPDATE {table} SET versions = (SELECT jsonb_object_agg(held, -1) FROM jsonb_object_keys(versions) AS held)
+WHERE fold = $1 AND EXISTS (SELECT FROM jsonb_each(versions) AS held WHERE held.value::bigint >= 0)
+"""
 PAGE: Final = """
 SELECT group_key, versions::text, {values} FROM {table} WHERE fold = $1 {beyond} ORDER BY group_key LIMIT $2
 """
@@ -179,7 +212,8 @@ class PostgresGroupStore(PostgresStore):
             if await self._look(connection):
                 done = f"table {table} is there already"
             else:
-                await connection.execute(create_statement(self._names["table"], dict.fromkeys(self._columns.values(), NAME_TYPE)))
+                columns = ", ".join(f'"{column}" {NAME_TYPE}' for column in self._columns.values())
+                await connection.execute(CREATE.format(table=self._names["table"], columns=columns, **OWN))
                 done = f"created table {table}"
             return [done, *await super()._initialise(connection)]
 
@@ -211,7 +245,7 @@ class PostgresGroupStore(PostgresStore):
             init = f"streams-app read-store init --store {self._settings.name}"
             raise TryAgainError(f"{self._pool.what}: no table {self._settings.table}; run `{init}`")
         if types != self._types:
-            self._apply = apply_statement(self._names["table"], self._names["progress"], types)
+            self._apply = apply_statement(self._names["table"], self._names["progress"], _layout(self._names["table"], types))
         self._types = types
         return types
 
@@ -225,9 +259,9 @@ class PostgresGroupStore(PostgresStore):
             self._types = {}  # somebody may have changed them
             raise
 
-    def _arguments(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> tuple[Any, ...]:
-        """What the statement is given."""
-        return self._rows(changes), now_ms, step.tp.topic, step.after, step.tp.partition, step.to
+    def _arguments(self, changes: Sequence[CellChange]) -> tuple[Any, ...]:
+        """The argument of the layout, $6."""
+        return (self._rows(changes),)
 
     def _rows(self, held: Sequence[CellChange]) -> str:
         """A batch as JSON, as the statement takes it."""
@@ -272,3 +306,51 @@ def _value(text: str | None, kind: ColumnKind) -> Value:
     if text is None:
         return None
     return JsonText(text) if kind is ColumnKind.JSON else json_value(text)
+
+
+def _layout(table: str, types: Mapping[str, ColumnType]) -> Layout:
+    """The parts of the statement of a batch for the columns that the table has.
+
+    Args:
+        table: Name of the table, quoted.
+        types: Column of a name → its type; columns are letters, digits and ``_``.
+    """
+    columns = ", ".join(f'"{column}"' for column in types)
+    return Layout(
+        key="fold, group_key",
+        columns=f"fold, group_key, {columns}, versions, updated_ms",
+        values=f"fold, group_key, {columns}, versions, $1::bigint",
+        batch=_BATCH.format(columns=columns, table=table),
+        before=_BEFORE.format(
+            table=table,
+            given=", ".join(_version(column, "batch") for column in types),
+            stored=", ".join(_version(column, "found") for column in types),
+            is_same=", ".join(_is_same(column, known, "batch", "found") for column, known in types.items()),
+        ),
+        assignments=_ASSIGNMENTS.format(
+            columns=",\n        ".join(_assignment(column, known) for column, known in types.items()),
+            newer=NEWER,
+            is_written=" OR ".join(_is_written(column, known) for column, known in types.items()),
+        ),
+        is_newer=f"EXISTS (SELECT FROM {NEWER})",
+    )
+
+
+def _version(column: str, side: str) -> str:
+    return f"({side}.versions ->> '{column}')::bigint"
+
+
+def _assignment(column: str, known: ColumnType) -> str:
+    return f'"{column}" = CASE WHEN {_is_written(column, known)} THEN excluded."{column}" ELSE stored."{column}" END'
+
+
+def _is_written(column: str, known: ColumnType) -> str:
+    """Whether the value of a column is written; a column that the batch does not name is not compared further."""
+    is_same = _is_same(column, known, "excluded", "stored")
+    guard = is_value_written(_version(column, "excluded"), _version(column, "stored"), is_same)
+    return f"(excluded.versions ? '{column}' AND {guard})"
+
+
+def _is_same(column: str, known: ColumnType, left: str, right: str) -> str:
+    as_text = known.kind in (ColumnKind.JSON, ColumnKind.NUMERIC)
+    return is_same_value(f'{left}."{column}"', f'{right}."{column}"', as_text=as_text)

@@ -19,6 +19,7 @@ from streams_app.read_store.core.store import TABLE_NAME, Counts, ProgressError,
 from streams_app.read_store.core.values import json_fault, json_text, possible, text_fault
 from streams_app.read_store.postgresql.connection import LONG_SECONDS, Connection, PostgresPool
 from streams_app.read_store.postgresql.errors import accepted, ending, refused_together
+from streams_app.read_store.postgresql.version_guard import Layout, apply_statement, is_same_value, is_version_newer
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -42,52 +43,20 @@ SELECT array_agg(attname::text) FROM pg_index JOIN pg_attribute ON attrelid = in
 WHERE indrelid = to_regclass($1) AND indisunique AND indisvalid AND indimmediate AND indpred IS NULL AND indexprs IS NULL
 GROUP BY indexrelid
 """
-# Values are compared as text: 1 and 1.0 are equal numbers and two values. Rows are locked in the order of their key, so that two
-# workers never wait for each other in a circle. ``before`` sees what the statement found, ``stored`` what is there in the moment of
-# writing: the guard is right whoever writes meanwhile, only the counts may then be of a moment before.
-# ``noted`` comes first and decides: where the store does not stand at $9 it gives no row, and nothing is written. It also keeps
-# another transaction of the same partition out until this one has ended.
-# A newer version of the same value is noted, as a record between the two versions would take the value back otherwise; value and
-# updated_ms stay.
-APPLY: Final = """
-WITH batch AS MATERIALIZED (
+_BATCH: Final = """
     SELECT fold, group_key, name, value::jsonb AS value, version
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[]) AS given (fold, group_key, name, value, version)
-), noted AS (
-    INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms)
-    SELECT $7::text, $8::integer, $10::bigint, $6::bigint
-    WHERE $9::bigint IS NULL OR EXISTS (SELECT FROM {progress} WHERE topic = $7 AND partition = $8)
-    ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
-    WHERE stored.next_offset IN ($9, $10)
-    RETURNING next_offset
-), before AS MATERIALIZED (
-    SELECT fold, group_key, name, batch.version AS version, found.version AS stored_version,
-        found.version IS NOT NULL AND found.value::text IS NOT DISTINCT FROM batch.value::text AS is_same
-    FROM batch LEFT JOIN {table} AS found USING (fold, group_key, name)
-), upserted AS (
-    INSERT INTO {table} AS stored (fold, group_key, name, value, version, updated_ms)
-    SELECT fold, group_key, name, value, version, $6::bigint FROM batch
-    WHERE EXISTS (SELECT FROM noted)
-    ORDER BY fold, group_key, name
-    ON CONFLICT (fold, group_key, name) DO UPDATE SET
+    FROM unnest($6::text[], $7::text[], $8::text[], $9::text[], $10::bigint[]) AS given (fold, group_key, name, value, version)"""
+_BEFORE: Final = f"""
+    SELECT batch.version AS given, found.version AS stored,
+        {is_same_value("found.value", "batch.value", as_text=True)} AS is_same
+    FROM batch LEFT JOIN {{table}} AS found USING (fold, group_key, name)"""
+_ASSIGNMENTS: Final = f"""
         version = excluded.version,
         (value, updated_ms) = (
             SELECT CASE WHEN is_same THEN stored.value ELSE excluded.value END,
                 CASE WHEN is_same THEN stored.updated_ms ELSE excluded.updated_ms END
-            FROM (SELECT stored.value::text IS NOT DISTINCT FROM excluded.value::text) AS compared (is_same)
-        )
-    WHERE stored.version < excluded.version
-    RETURNING fold, group_key, name
-)
-SELECT
-    EXISTS (SELECT FROM noted) AS is_noted,
-    (SELECT next_offset FROM {progress} WHERE topic = $7 AND partition = $8) AS found,
-    count(*) FILTER (WHERE is_written AND NOT is_same) AS written,
-    count(*) FILTER (WHERE NOT is_written AND NOT (is_same AND version = stored_version)) AS stale,
-    count(*) FILTER (WHERE is_same AND (is_written OR version = stored_version)) AS unchanged
-FROM before LEFT JOIN (SELECT *, true AS is_upserted FROM upserted) AS done USING (fold, group_key, name),
-    LATERAL (SELECT is_upserted IS NOT NULL) AS outcome (is_written)
-"""
+            FROM (SELECT {is_same_value("stored.value", "excluded.value", as_text=True)}) AS compared (is_same)
+        )"""
 BEGIN: Final = """
 INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms) VALUES ($1, $2, $3, $4)
 ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
@@ -153,7 +122,7 @@ class PostgresStore:
             raise ConfigurationError([f"{settings.section}.table: '{table}' is no table name {what}"])
         self._settings = settings
         self._names = {"table": quoted(table), "progress": quoted(f"{table}_progress")}
-        self._apply = APPLY.format(**self._names)
+        self._apply = apply_statement(self._names["table"], self._names["progress"], _layout(self._names["table"]))
         self._pool = PostgresPool(settings.url, settings, f"read store {settings.name}")
 
     async def initialise(self) -> list[str]:
@@ -301,7 +270,7 @@ class PostgresStore:
 
     async def _written(self, connection: Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         async def run(part: Sequence[CellChange]) -> Counts:
-            row = await connection.fetchrow(self._apply, *self._arguments(part, step, now_ms))
+            row = await connection.fetchrow(self._apply, now_ms, *step.tp, step.after, step.to, *self._arguments(part))
             assert row is not None  # counts are always one row
             if not row["is_noted"]:
                 raise ProgressError(self._pool.what, step.tp, row["found"], step.after)
@@ -309,18 +278,14 @@ class PostgresStore:
 
         return await accepted(connection, changes, run)
 
-    def _arguments(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> tuple[Any, ...]:
-        """What the statement is given."""
+    def _arguments(self, changes: Sequence[CellChange]) -> tuple[Any, ...]:
+        """The arguments of the layout, from $6 on."""
         return (
             [change.cell.fold for change in changes],
             [change.cell.group_key for change in changes],
             [change.cell.name for change in changes],
             [json_text(change.value) for change in changes],
             [change.version for change in changes],
-            now_ms,
-            *step.tp,
-            step.after,
-            step.to,
         )
 
     async def _with_tables(self, function: Callable[[Connection], Awaitable[T]]) -> T:
@@ -379,3 +344,16 @@ def _keys(cells: Sequence[Cell]) -> list[list[str]]:
 
 def _value(text: str | None) -> JsonText | None:
     return None if text is None else JsonText(text)
+
+
+def _layout(table: str) -> Layout:
+    """The parts of the statement of a batch for a table with a row a cell; ``table`` is its name, quoted."""
+    return Layout(
+        key="fold, group_key, name",
+        columns="fold, group_key, name, value, version, updated_ms",
+        values="fold, group_key, name, value, version, $1::bigint",
+        batch=_BATCH,
+        before=_BEFORE.format(table=table),
+        assignments=_ASSIGNMENTS,
+        is_newer=is_version_newer("excluded.version", "stored.version"),
+    )

@@ -231,7 +231,7 @@ async def test_a_row_is_found_by_its_key_whatever_the_size_of_the_table(postgres
     assert isinstance(store, PostgresGroupStore)
     rows = store._rows([CellChange(Cell("f", f"g{n}", "likes"), 2, n) for n in range(500)])
     async with target.connected() as connection:
-        plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {store._apply}", rows, 0, "s.f", None, 0, 1))
+        plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {store._apply}", 0, "s.f", 0, None, 1, rows))
     await target.close()
 
     assert "Index Scan using cells_pkey on cells" in plan

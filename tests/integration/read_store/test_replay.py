@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streams_app.read_store.core.merge import Cell, CellChange, Merged, Stored, merge, newest
-from streams_app.read_store.postgresql import groups_sql
-from streams_app.read_store.sqlite import groups
+from streams_app.read_store.postgresql import groups as postgresql_groups
+from streams_app.read_store.sqlite import groups as sqlite_groups
 from tests.integration.conftest import of_groups
 from tests.integration.targets import Target, held, write
 
@@ -97,8 +97,8 @@ BROKEN = {
 @pytest.fixture(params=BROKEN)
 def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     in_sqlite, in_postgresql = BROKEN[request.param]
-    monkeypatch.setattr(groups, "merge", in_sqlite)
-    monkeypatch.setattr(groups_sql, "NEWER", in_postgresql)
+    monkeypatch.setattr(sqlite_groups, "merge", in_sqlite)
+    monkeypatch.setattr(postgresql_groups, "NEWER", in_postgresql)
     yield
 
 

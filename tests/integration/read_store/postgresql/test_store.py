@@ -139,17 +139,9 @@ async def test_a_row_is_found_by_its_key_whatever_the_size_of_the_table(target: 
     assert isinstance(store, PostgresStore)
     async with target.connected() as connection:
         rows = await connection.fetch(
-            f"EXPLAIN {store._apply}",
-            ["f"] * 50,
-            [f"g{n}" for n in range(50)],
-            ["likes"] * 50,
-            ["2"] * 50,
-            [2] * 50,
-            0,
-            *P0,
-            None,
-            0,
-        )
+            f"EXPLAIN {store._apply}", 0, *P0, None, 0,
+            ["f"] * 50, [f"g{n}" for n in range(50)], ["likes"] * 50, ["2"] * 50, [2] * 50,
+        )  # fmt: skip
     plan = "\n".join(row[0] for row in rows)
 
     assert "Index Scan using cells_pkey on cells" in plan

@@ -1,0 +1,104 @@
+"""The statement that writes a batch in PostgreSQL (pure): rows, progress and counts in one statement, behind the version guard.
+
+The version guard keeps an older version from overwriting a newer one. Every layout of a table uses the same statement and the same
+conditions; a layout adds how it reads the batch, how it finds what is stored, and which columns it sets.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# ``progress`` decides: if the store is not where the step continues ($4), it gives no row and nothing is written. Its row lock also
+# makes another transaction of the same partition wait until this one has ended.
+# ``before`` is what the statement found, and what is counted. ``stored``, in the upsert of a layout, is what is there at the moment
+# of writing. So the guard is right even if another transaction writes meanwhile; only the counts may then be slightly off.
+# Rows are locked in the order of their key, so that two workers never wait for each other in a circle.
+_STATEMENT = """
+WITH batch AS MATERIALIZED ({batch}
+), noted AS (
+    INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms)
+    SELECT $2::text, $3::integer, $5::bigint, $1::bigint
+    WHERE $4::bigint IS NULL OR EXISTS (SELECT FROM {progress} WHERE topic = $2 AND partition = $3)
+    ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
+    WHERE stored.next_offset IN ($4, $5)
+    RETURNING next_offset
+), before AS MATERIALIZED ({before}
+), upserted AS (
+    INSERT INTO {table} AS stored ({columns})
+    SELECT {values} FROM batch
+    WHERE EXISTS (SELECT FROM noted)
+    ORDER BY {key}
+    ON CONFLICT ({key}) DO UPDATE SET {assignments}
+    WHERE {is_newer}
+)
+SELECT
+    EXISTS (SELECT FROM noted) AS is_noted,
+    (SELECT next_offset FROM {progress} WHERE topic = $2 AND partition = $3) AS found,
+    count(*) FILTER (WHERE {is_written}) AS written,
+    count(*) FILTER (WHERE given < stored OR given = stored AND NOT is_same) AS stale,
+    count(*) FILTER (WHERE given >= stored AND is_same) AS unchanged
+FROM before
+"""
+
+
+class Layout(NamedTuple):
+    """The parts of the statement that depend on the layout of the table.
+
+    The statement has the parameters $1 ``updated_ms``, $2 topic and $3 partition of the progress, $4 the offset at which the store
+    must be (NULL: it has none), $5 the offset after the batch. Those of the layout begin with $6.
+
+    Attributes:
+        key: Columns of the primary key.
+        columns: All columns that are written.
+        values: Their values, from ``batch``.
+        batch: Query of the rows of the batch.
+        before: Query with a row a cell of the batch: ``given``, its version; ``stored``, the version that was found, or NULL;
+            ``is_same``, whether the stored value equals the given one.
+        assignments: What an existing row ``stored`` takes from the row ``excluded`` of the batch.
+        is_newer: Whether anything of ``excluded`` is newer than ``stored``; other rows are not touched.
+    """
+
+    key: str
+    columns: str
+    values: str
+    batch: str
+    before: str
+    assignments: str
+    is_newer: str
+
+
+def apply_statement(table: str, progress: str, layout: Layout) -> str:
+    """Build the statement of a batch; its row has ``is_noted``, ``found``, ``written``, ``stale`` and ``unchanged``.
+
+    Args:
+        table: Name of the table, quoted.
+        progress: Name of the table of the progress, quoted.
+        layout: The parts that depend on the layout.
+    """
+    is_written = is_value_written("given", "stored", "is_same")
+    return _STATEMENT.format(table=table, progress=progress, is_written=is_written, **layout._asdict())
+
+
+def is_version_newer(given: str, stored: str) -> str:
+    """The version guard: a condition under which a version is written.
+
+    A newer version of an equal value is written, too: otherwise a record between the two versions would take the value back.
+    """
+    return f"({stored} IS NULL OR {given} > {stored})"
+
+
+def is_value_written(given: str, stored: str, is_same: str) -> str:
+    """A condition under which a value is written, too, and ``updated_ms`` with it."""
+    return f"({stored} IS NULL OR {given} > {stored} AND NOT {is_same})"
+
+
+def is_same_value(left: str, right: str, *, as_text: bool) -> str:
+    """A condition under which two values are equal.
+
+    Args:
+        left: One value.
+        right: The other one.
+        as_text: Of JSON and decimal numbers: 1 and 1.0 are equal as numbers, but they are two values.
+    """
+    cast = "::text" if as_text else ""
+    return f"({left}{cast} IS NOT DISTINCT FROM {right}{cast})"

@@ -1,0 +1,58 @@
+"""The registry of databases: each line names a folder that can be opened."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import streams_app.read_store
+from streams_app.errors import ConfigurationError
+from streams_app.read_store.opensearch.documents import Shape
+from streams_app.read_store.registry import DATABASES, RegisteredDatabase, database_of, open_store
+from streams_app.settings import ReadStoreSettings
+
+FOLDER = Path(streams_app.read_store.__file__).parent
+SHARED = {"core", "sync", "__pycache__"}
+
+
+def test_every_folder_of_a_database_is_registered_once() -> None:
+    folders = sorted(path.name for path in FOLDER.iterdir() if path.is_dir() and path.name not in SHARED)
+
+    assert folders == sorted(database.folder for database in DATABASES)
+
+
+@pytest.mark.parametrize("database", DATABASES, ids=lambda database: database.folder)
+def test_package_of_a_database_has_the_functions_of_the_port(database: RegisteredDatabase) -> None:
+    package = import_module(f"streams_app.read_store.{database.folder}")
+    needed = ["open_store", "open_rebuilding", *(["open_source"] if database.is_source else [])]
+
+    assert [] == [name for name in needed if not callable(getattr(package, name, None))]
+
+
+@pytest.mark.parametrize(
+    ("url", "folder"),
+    [
+        ("sqlite:///read.db", "sqlite"), ("postgresql://u@h/d", "postgresql"), ("postgres://u@h/d", "postgresql"),
+        ("opensearch+http://h:9200", "opensearch"), ("elasticsearch+https://h", "opensearch"), ("mysql://h/d", None),
+    ],
+)  # fmt: skip
+def test_url_names_its_database(url: str, folder: str | None) -> None:
+    found = database_of(url)
+
+    assert folder == (found and found.folder)
+
+
+def test_url_of_no_database_is_a_configuration_error() -> None:
+    declared = ReadStoreSettings.model_construct(name="d", url="mysql://h/d", folds=("f",), table="t")
+
+    with pytest.raises(ConfigurationError, match="no store for 'mysql:'"):
+        open_store(declared)
+
+
+def test_scripts_of_opensearch_keep_their_names() -> None:
+    """Another text is another script, which every installation would have to create with `read-store init`."""
+    names = [Shape(shape, {}).script_name for shape in ("cells", "groups")]
+
+    assert ["streams-app-cells-e45f4cba9ebf", "streams-app-groups-f66bc93b1be5"] == names
