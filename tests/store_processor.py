@@ -15,7 +15,7 @@ from streams_app.delivery.processor import Claim, LogBounds, OffsetAndMetadata
 from streams_app.health.metrics import Metrics
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.read_store.sync.processor import StoreProcessor, StoreProcessors
-from streams_app.read_store.sync.store_sync import Sync
+from streams_app.read_store.sync.store_sync import StoreSync
 from streams_app.settings import Settings
 from tests.helpers import wait_until
 from tests.manual_clock import ManualClock
@@ -92,7 +92,7 @@ class Store:
             ],
         })  # fmt: skip
         self.metrics = Metrics(settings)
-        self.sync = Sync(settings, settings.read_store(None), self.metrics, ManualClock(50))
+        self.sync = StoreSync(settings, settings.read_store(None), self.metrics, ManualClock(50))
         self.processors = StoreProcessors(self.sync, OutageReporter("read store sync", self.told.append))
         self.made: list[StoreProcessor] = []
 

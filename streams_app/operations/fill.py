@@ -19,7 +19,7 @@ from streams_app.fold import Fold
 from streams_app.health.metrics import Metrics
 from streams_app.operations.insisting import insisted
 from streams_app.read_store.core.errors import AccessDeniedError
-from streams_app.read_store.sync.store_sync import Sync, steps
+from streams_app.read_store.sync.store_sync import StoreSync, steps
 from streams_app.settings import ReadStoreSettings, Settings
 
 LINES: Final = 500
@@ -84,7 +84,7 @@ class Fill:
             raise ConfigurationError([f"{declared.section} has no fold {fold!r}; it has {', '.join(declared.folds)}"])
         self.done = Filled()
         self._fold: Fold = settings.fold(fold or declared.folds[0])
-        self._sync = Sync(settings, declared, Metrics(settings), clock)
+        self._sync = StoreSync(settings, declared, Metrics(settings), clock)
         self._on_refused = on_refused
         self._on_progress = on_progress
 
@@ -102,7 +102,7 @@ class Fill:
         try:
             for batch in _batches(self._records(lines)):
                 for step in steps(batch):
-                    refused = await insisted(partial(self._sync.put_back, self._fold.output, step, is_former=True))
+                    refused = await insisted(partial(self._sync.replay_records, self._fold.output, step, is_former=True))
                     for one in sorted(refused, key=lambda one: one.record.offset):
                         self._refuse(one.record.offset, one.detail)
                 self._on_progress(f"{self.done.lines:,} lines taken", self.done.lines, None)

@@ -13,7 +13,7 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
-from streams_app.read_store.core.merge import FORMER, CellChange, newest
+from streams_app.read_store.core.merge import BEFORE_RESET, CellChange, newest
 from streams_app.read_store.core.record import Expected, Rejected, parse
 from streams_app.read_store.sync.store_sync import steps
 from streams_app.settings import ReadStoreSettings, Settings
@@ -125,7 +125,7 @@ class FoldedTopics:
             if isinstance(parsed, Rejected):
                 rejected += 1
             elif record.offset < former_end:
-                changes += [replace(change, version=FORMER) for change in parsed]
+                changes += [replace(change, version=BEFORE_RESET) for change in parsed]
             else:
                 changes += parsed
         return Announced(part.tp, newest(changes), part.begin, part.end, len(records), rejected)

@@ -22,7 +22,7 @@ from streams_app.operations.insisting import insisted
 from streams_app.operations.repairing import repaired
 from streams_app.operations.verify import PAGE, left_of
 from streams_app.read_store.core.merge import Cell, CellChange, Stored
-from streams_app.read_store.core.rebuilding import FORMER, OvertakenError
+from streams_app.read_store.core.rebuilding import FORMER_SUFFIX, OvertakenError
 from streams_app.read_store.core.store import (
     NotStorableError,
     ProgressError,
@@ -30,7 +30,7 @@ from streams_app.read_store.core.store import (
     Repair,
     former_end_of,
     former_ends,
-    put_back_into,
+    replays_of,
     reset_of,
 )
 from streams_app.read_store.registry import database_of, open_rebuilding, open_store
@@ -102,7 +102,7 @@ class Rebuild:
         self._writer = BatchWriter(self._new, declared, clock)
         self._stands: dict[TP, int] = {}
         self._former: dict[TP, int] = {}
-        self._beside = {put_back_into(declared.dead_letters), *map(reset_of, declared.folds)}
+        self._beside = {replays_of(declared.dead_letters), *map(reset_of, declared.folds)}
 
     async def run(self) -> Rebuilt:
         """Fill the new store and switch to it.
@@ -177,7 +177,7 @@ class Rebuild:
     async def _possible(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """Return changes with current values, without those that the store can never hold."""
         current, _ = await insisted(lambda: self._source.of(changes))
-        possible = [change for change in current if self._new.refusal(change) is None]
+        possible = [change for change in current if self._new.rejection(change) is None]
         self.done.refused += len(changes) - len(possible)
         return possible
 
@@ -221,7 +221,7 @@ class Rebuild:
             if number < FREE_TRIES:
                 left = await self._try_to_switch(topics)
             else:
-                left = await insisted(lambda: self._rebuilding.holding(lambda: self._try_to_switch(topics)))
+                left = await insisted(lambda: self._rebuilding.with_writers_paused(lambda: self._try_to_switch(topics)))
             if not left:
                 return
             if not self._beside.isdisjoint(left):
@@ -235,8 +235,8 @@ class Rebuild:
         taken = {} if self.done.is_alone else await insisted(self._old.progress)
         edges = await topics.edges()
         await self._read(topics, edges)
-        beyond = {tp for tp, (_, end) in edges.items() if taken.get(tp, end) > end}
-        return await insisted(lambda: self._rebuilding.switch(beyond))
+        recreated = {tp for tp, (_, end) in edges.items() if taken.get(tp, end) > end}
+        return await insisted(lambda: self._rebuilding.switch(recreated))
 
 
 def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool) -> bool:
@@ -260,7 +260,7 @@ def told(done: Rebuilt, declared: ReadStoreSettings) -> list[str]:
     """Describe the result for an operator, a sentence each."""
     table = declared.table
     database = database_of(declared.url)
-    former = f"{table}{FORMER}" if database and database.keeps_former_table else "without an alias"
+    former = f"{table}{FORMER_SUFFIX}" if database and database.keeps_former_table else "without an alias"
     lines = [f"{counted(done.records, 'folded record')} read, {counted(done.kept, 'cell')} kept from the former table"]
     if done.refused:
         lines.append(f"{counted(done.refused, 'value')} passed over, which the store can never hold; the last one before it stays")

@@ -23,7 +23,7 @@ from streams_app.kafka.log_reader import stable_ends
 from streams_app.operations.insisting import insisted
 from streams_app.read_store.core.store import ProgressStep, ReadStore, former_end_of, reset_of
 from streams_app.read_store.registry import open_store
-from streams_app.read_store.sync.store_sync import Sync, steps
+from streams_app.read_store.sync.store_sync import StoreSync, steps
 from streams_app.settings import ReadStoreSettings, Settings
 
 POLL_MS: Final = 500
@@ -67,7 +67,7 @@ async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, con
     """
     store = open_store(declared)
     try:
-        values = await store.guarded(fold)
+        values = await store.count_versioned(fold)
         unread = {} if values is None else await _unread(await _edges(settings, declared, fold, consumer), store)
         return Behind(declared.name, values or 0, sum(place.end - place.begin for place in unread.values()))
     finally:
@@ -90,14 +90,14 @@ async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, con
     """
     store = open_store(declared)
     try:
-        if await store.guarded(fold) is not None:
+        if await store.count_versioned(fold) is not None:
             edges = await _edges(settings, declared, fold, consumer)
             await _sync(settings, declared, consumer, await _unread(edges, store))
             now_ms = SystemClock().now_ms()
             for tp, (_, end) in edges.items():
                 await store.begin(former_end_of(TP(*tp)), end, now_ms)
             await store.begin(reset_of(fold), now_ms, now_ms)  # for earlier dead letters
-            await store.lower(fold)
+            await store.reset_versions(fold)
     finally:
         await store.close()
 
@@ -144,7 +144,7 @@ async def _sync(
 ) -> None:
     if not unread:
         return
-    sync = Sync(settings, declared, Metrics(settings), SystemClock())
+    sync = StoreSync(settings, declared, Metrics(settings), SystemClock())
     stands = {tp: place.stored for tp, place in unread.items()}
     consumer.assign(list(unread))
     for tp, place in unread.items():

@@ -20,7 +20,7 @@ from streams_app.operations.dead_letter import ListedDeadLetter, Selection
 from streams_app.operations.dead_letters import dead_letter_topic
 from streams_app.operations.replay import ReplayProgress
 from streams_app.read_store.sync.dead_letters import OutputRecord
-from streams_app.read_store.sync.store_sync import Sync, steps
+from streams_app.read_store.sync.store_sync import StoreSync, steps
 from streams_app.settings import ReadStoreSettings, Settings
 
 
@@ -66,7 +66,7 @@ class StoreReplay:
         self._selection = selection
         self._limit = limit
         self._dry_run = dry_run
-        self._sync = Sync(settings, store, Metrics(settings), clock)
+        self._sync = StoreSync(settings, store, Metrics(settings), clock)
         self._taken: set[str] = set()
         self._resets: Mapping[str, int] = {}
 
@@ -105,7 +105,7 @@ class StoreReplay:
             room = len(records) if self._limit is None else self._limit - self.done.replayed
             self.done.unselected += max(0, len(records) - room)
             for step in steps(records[:room]):
-                refused = await self._sync.put_back(topic, step, is_former=is_former, dry_run=self._dry_run)
+                refused = await self._sync.replay_records(topic, step, is_former=is_former, dry_run=self._dry_run)
                 self.done.replayed += len(step) - len(refused)
                 self.done.rejected.update(one.reason for one in refused)
 

@@ -114,7 +114,7 @@ class Verify:
         return self.done
 
     async def _compare_cells(self, topics: FoldedTopics) -> None:
-        counts = [await insisted(lambda fold=fold: self._store.guarded(fold)) for fold in self._declared.folds]  # type: ignore[misc]  # mypy knows no type of a lambda with a default
+        counts = [await insisted(lambda fold=fold: self._store.count_versioned(fold)) for fold in self._declared.folds]  # type: ignore[misc]  # mypy knows no type of a lambda with a default
         total = sum(count or 0 for count in counts)
         for fold in self._declared.folds:
             after: Cell | None = None
@@ -162,7 +162,7 @@ class Verify:
             if change.cell in failed
         ]
         for change in current:
-            if why := self._store.refusal(change):
+            if why := self._store.rejection(change):
                 found.append(Difference(DifferenceKind.REFUSED, change, stored.get(change.cell), why))
             else:
                 possible.append(change)
@@ -180,7 +180,7 @@ class Verify:
         while True:
             left = [change for change in changes if change.cell not in refused]
             try:
-                return await insisted(lambda left=left: self._store.held(left)), refused  # type: ignore[misc]  # as above
+                return await insisted(lambda left=left: self._store.as_stored(left)), refused  # type: ignore[misc]  # as above
             except NotStorableError as error:
                 if not error.cells.keys() - refused.keys():
                     raise

@@ -57,7 +57,7 @@ SYNCING: Final = (
         "nobody looks at the store in silence",
         "Of a quiet partition nobody notices that the server has lost the last transactions.",
         ("failover:3",),
-        (Change("read_store.sync.processor:StoreProcessor._look", "if stored != self._stored:", "if False:"),),
+        (Change("read_store.sync.processor:StoreProcessor._check_progress", "if stored != self._stored:", "if False:"),),
     ),
     Mutant(
         "a store that stands elsewhere is written to from there",
@@ -67,7 +67,7 @@ SYNCING: Final = (
             Change(
                 "read_store.sync.processor:StoreProcessor._sync_batch",
                 "step = ProgressStep(self._tp, self._stored, next_offset)",
-                "stored = (await self._processors.done(self, self._sync.progress)).get(self._tp)\n"
+                "stored = (await self._processors.run_in_turn(self, self._sync.progress)).get(self._tp)\n"
                 "step = ProgressStep(self._tp, stored, next_offset)",
             ),
         ),
@@ -97,7 +97,7 @@ SYNCING: Final = (
         (
             Change(
                 "read_store.sync.processor:StoreProcessor._sync_batch",
-                "done = await self._processors.done(self, partial(self._sync.sync_once, step, left))",
+                "done = await self._processors.run_in_turn(self, partial(self._sync.sync_once, step, left))",
                 "try:\n    done = await self._sync.sync_once(step, left)\n"
                 "except ProgressError:\n    raise\n"
                 "except Exception:\n    self._next, self.in_flight = next_offset, self.in_flight - len(left)\n    break",

@@ -21,7 +21,7 @@ from streams_app.read_store.core.store import ProgressStep
 from streams_app.read_store.sqlite.store import SqliteStore
 from streams_app.read_store.sync.dead_letters import OutputRecord
 from streams_app.read_store.sync.processor import StoreProcessors
-from streams_app.read_store.sync.store_sync import Sync, SyncResult, steps
+from streams_app.read_store.sync.store_sync import StoreSync, SyncResult, steps
 from streams_app.settings import Settings
 from tests.chaos.simulation_ledger import marks_in
 
@@ -53,7 +53,7 @@ class Folded:
         return cls(offset, None, b"g", json.dumps(value).encode())
 
 
-class _FoldedSync(Sync):
+class _FoldedSync(StoreSync):
     """Reads every event as a folded record."""
 
     async def sync_once(self, step: ProgressStep, records: Sequence[OutputRecord]) -> SyncResult:

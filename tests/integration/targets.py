@@ -22,7 +22,7 @@ from streams_app.read_store.core.merge import CellChange
 from streams_app.read_store.core.store import Counts, ProgressStep, ReadableStore, ReadStore
 from streams_app.read_store.registry import open_store
 from streams_app.read_store.sync.dead_letters import OutputRecord
-from streams_app.read_store.sync.store_sync import Sync, SyncResult
+from streams_app.read_store.sync.store_sync import StoreSync, SyncResult
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
                 raise
 
 
-async def sync_on(sync: Sync, records: Sequence[OutputRecord], to: int, tp: TP = P0) -> SyncResult:
+async def sync_on(sync: StoreSync, records: Sequence[OutputRecord], to: int, tp: TP = P0) -> SyncResult:
     """One pass that goes on where the store stands."""
     return await sync.sync_once(ProgressStep(tp, (await sync.progress()).get(tp), to), records)
 

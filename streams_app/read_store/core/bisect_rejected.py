@@ -11,7 +11,7 @@ from streams_app.read_store.core.group_rows import row_key
 from streams_app.read_store.core.merge import Cell, CellChange
 
 
-def search(changes: Sequence[CellChange]) -> Generator[Sequence[CellChange], str | None, dict[Cell, str]]:
+def bisect_rejected(changes: Sequence[CellChange]) -> Generator[Sequence[CellChange], str | None, dict[Cell, str]]:
     """Divides a batch until what is refused stands alone: first into rows, which are refused each for itself, then a row.
 
     Args:
@@ -30,7 +30,7 @@ def search(changes: Sequence[CellChange]) -> Generator[Sequence[CellChange], str
     if fault is None:
         return {}
     middle = _middle(changes)
-    found = {**(yield from search(changes[:middle])), **(yield from search(changes[middle:]))} if middle else {}
+    found = {**(yield from bisect_rejected(changes[:middle])), **(yield from bisect_rejected(changes[middle:]))} if middle else {}
     return found or {change.cell: fault for change in changes}
 
 

@@ -36,13 +36,13 @@ class ColumnType(NamedTuple):
     """Type of a column.
 
     Attributes:
-        told: As the database tells it.
+        declared: As the database writes it.
         kind: What it holds.
         size: Bits of an integer, digits of a decimal number, characters of a text; 0: any.
         scale: Digits behind the point, where ``size`` is not 0.
     """
 
-    told: str
+    declared: str
     kind: ColumnKind
     size: int = 0
     scale: int = 0
@@ -82,20 +82,20 @@ BITS: Final = {"integer": 32}
 MOST_BITS: Final = 64
 
 
-def type_of(told: str, known: Mapping[str, ColumnKind]) -> ColumnType | None:
+def type_of(declared: str, known: Mapping[str, ColumnKind]) -> ColumnType | None:
     """The type of a column; None: no value is written into such a one.
 
     Args:
-        told: As the database tells it, ``numeric(12,2)``.
+        declared: As the database writes it, ``numeric(12,2)``.
         known: :data:`POSTGRESQL` or :data:`SQLITE`.
     """
-    parts = TYPE.fullmatch(told)
+    parts = TYPE.fullmatch(declared)
     kind = known.get(parts[1]) if parts else None
     if parts is None or kind is None or (known is SQLITE and parts[2]):
         return None
     if kind is ColumnKind.INTEGER:
-        return ColumnType(told, kind, BITS.get(parts[1], MOST_BITS))
-    return ColumnType(told, kind, int(parts[2] or 0), int(parts[3] or 0))
+        return ColumnType(declared, kind, BITS.get(parts[1], MOST_BITS))
+    return ColumnType(declared, kind, int(parts[2] or 0), int(parts[3] or 0))
 
 
 def fitted(value: Value, column: ColumnType) -> Value | Misfit:
@@ -118,9 +118,9 @@ def _integer(value: Value, column: ColumnType) -> Value | Misfit:
         return number
     # The exponent first: a text of ten characters may stand for a number that fills the memory.
     if number.adjusted() > MOST_BITS or not -(2 ** (column.size - 1)) <= number < 2 ** (column.size - 1):
-        return Misfit(f"is beyond {column.told}")
+        return Misfit(f"is beyond {column.declared}")
     whole = int(number)
-    return whole if whole == number else Misfit(f"is no whole number, as {column.told} holds")
+    return whole if whole == number else Misfit(f"is no whole number, as {column.declared} holds")
 
 
 def _numeric(value: Value, column: ColumnType) -> Value | Misfit:
@@ -129,7 +129,7 @@ def _numeric(value: Value, column: ColumnType) -> Value | Misfit:
         return number
     # The database rounds to the scale, and refuses what then has too many digits.
     limit = EXACT.subtract(Decimal(10).scaleb(column.size - column.scale - 1), Decimal(5).scaleb(-column.scale - 1, EXACT))
-    return number if number.copy_abs() < limit else Misfit(f"is beyond {column.told}")
+    return number if number.copy_abs() < limit else Misfit(f"is beyond {column.declared}")
 
 
 def _double(value: Value, column: ColumnType) -> Value | Misfit:
@@ -139,7 +139,7 @@ def _double(value: Value, column: ColumnType) -> Value | Misfit:
     if isinstance(number, Misfit):
         return number
     found = float(number)
-    return found if isfinite(found) else Misfit(f"is beyond {column.told}")
+    return found if isfinite(found) else Misfit(f"is beyond {column.declared}")
 
 
 def _text(value: Value, column: ColumnType) -> Value | Misfit:
@@ -149,7 +149,7 @@ def _text(value: Value, column: ColumnType) -> Value | Misfit:
     text = f"\\x{value.hex()}" if isinstance(value, bytes) else str(value) if isinstance(value, str) else json_text(value) or ""
     fault = text_fault(text)
     if fault is None and column.size and len(text) > column.size:
-        fault = f"is longer than {column.told}"
+        fault = f"is longer than {column.declared}"
     return Misfit(fault) if fault else text
 
 

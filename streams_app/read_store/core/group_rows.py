@@ -47,13 +47,13 @@ class ExistingColumn(NamedTuple):
     """A column of a table that is there.
 
     Attributes:
-        told: Its type.
+        declared_type: Its type.
         is_required: It is NOT NULL.
         is_filled: The database fills it where nothing is written: a default, or computed.
         is_computed: It cannot be written at all.
     """
 
-    told: str
+    declared_type: str
     is_required: bool = False
     is_filled: bool = False
     is_computed: bool = False
@@ -77,7 +77,7 @@ def rows_of(changes: Iterable[CellChange], columns: Mapping[str, str]) -> dict[R
     return rows
 
 
-def refusal_of(change: CellChange, columns: Mapping[str, str], types: Mapping[str, ColumnType]) -> str | None:
+def rejection_of(change: CellChange, columns: Mapping[str, str], types: Mapping[str, ColumnType]) -> str | None:
     """Why a row can never hold a change, as far as types are known; None: it can.
 
     Args:
@@ -92,43 +92,43 @@ def refusal_of(change: CellChange, columns: Mapping[str, str], types: Mapping[st
     return f"the value {value.why}" if isinstance(value, Misfit) else None
 
 
-def held_by(
+def fit_to_columns(
     changes: Iterable[CellChange], columns: Mapping[str, str], types: Mapping[str, ColumnType]
 ) -> tuple[list[CellChange], dict[Cell, str]]:
     """Changes with their values as their columns hold them; and those that cannot be held, with the reason."""
-    held, refused = [], {}
+    held, rejected = [], {}
     for change in changes:
         value = fitted(change.value, types[columns[change.cell.name]])
         if isinstance(value, Misfit):
-            refused[change.cell] = f"the value {value.why}"
+            rejected[change.cell] = f"the value {value.why}"
         else:
             held.append(replace(change, value=value))
-    return held, refused
+    return held, rejected
 
 
-class Wanted(NamedTuple):
+class RequiredColumns(NamedTuple):
     """What a table of groups needs.
 
     Attributes:
         own: Columns beside those of names → their declaration, which begins with the type.
         names: Columns of names.
         known: Types that these may have.
-        example: Type for one that is missing.
+        default_type: Type for one that is missing.
     """
 
     own: Mapping[str, str]
     names: Collection[str]
     known: Mapping[str, ColumnKind]
-    example: str
+    default_type: str
 
 
-def types_of(found: Mapping[str, ExistingColumn], wanted: Wanted) -> dict[str, ColumnType]:
+def types_of(found: Mapping[str, ExistingColumn], wanted: RequiredColumns) -> dict[str, ColumnType]:
     """Column of a name → its type; the table is as it should be."""
-    types = {column: type_of(found[column].told, wanted.known) for column in wanted.names if column in found}
+    types = {column: type_of(found[column].declared_type, wanted.known) for column in wanted.names if column in found}
     return {column: known for column, known in types.items() if known is not None}
 
 
-def table_faults(found: Mapping[str, ExistingColumn], keys: Collection[frozenset[str]], wanted: Wanted) -> list[str]:
+def table_faults(found: Mapping[str, ExistingColumn], keys: Collection[frozenset[str]], wanted: RequiredColumns) -> list[str]:
     """What keeps a table that is there from holding groups, all of it at once.
 
     Args:
@@ -142,9 +142,9 @@ def table_faults(found: Mapping[str, ExistingColumn], keys: Collection[frozenset
     return faults
 
 
-def _missing(found: Mapping[str, ExistingColumn], wanted: Wanted) -> Iterator[str]:
+def _missing(found: Mapping[str, ExistingColumn], wanted: RequiredColumns) -> Iterator[str]:
     by_case = {column.lower(): column for column in found}
-    declared = {**dict.fromkeys(wanted.names, wanted.example), **wanted.own}
+    declared = {**dict.fromkeys(wanted.names, wanted.default_type), **wanted.own}
     for column in (*wanted.own, *wanted.names):
         if column not in found:
             other = by_case.get(column.lower())
@@ -155,15 +155,15 @@ def _missing(found: Mapping[str, ExistingColumn], wanted: Wanted) -> Iterator[st
 def _own_faults(found: Mapping[str, ExistingColumn], own: Mapping[str, str]) -> Iterator[str]:
     for column, declared in own.items():
         there = found.get(column)
-        if there is not None and (there.told != declared.partition(" ")[0] or not there.is_required):
-            yield f"its column {column} is {there.told}{' NOT NULL' if there.is_required else ''}; expected {declared}"
+        if there is not None and (there.declared_type != declared.partition(" ")[0] or not there.is_required):
+            yield f"its column {column} is {there.declared_type}{' NOT NULL' if there.is_required else ''}; expected {declared}"
 
 
-def _name_faults(found: Mapping[str, ExistingColumn], wanted: Wanted) -> Iterator[str]:
+def _name_faults(found: Mapping[str, ExistingColumn], wanted: RequiredColumns) -> Iterator[str]:
     for column, there in found.items():
         if column in wanted.names:
-            if type_of(there.told, wanted.known) is None:
-                yield f"its column {column} is {there.told}; possible are {', '.join(filter(None, wanted.known))}"
+            if type_of(there.declared_type, wanted.known) is None:
+                yield f"its column {column} is {there.declared_type}; possible are {', '.join(filter(None, wanted.known))}"
             if there.is_computed:
                 yield f"its column {column} is computed"
             elif there.is_required:

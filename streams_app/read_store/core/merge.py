@@ -54,7 +54,7 @@ class CellChange:
     is_group_gone: bool = False
 
     @property
-    def place(self) -> tuple[Cell, int]:
+    def key(self) -> tuple[Cell, int]:
         """What tells it from other changes."""
         return self.cell, self.version
 
@@ -75,7 +75,7 @@ class Verdict(StrEnum):
     UNCHANGED = "unchanged"
 
 
-FORMER: Final = 0
+BEFORE_RESET: Final = 0
 """Version of what a log has said that was made again since: it is newer than what a lowered guard has left and older than whatever
 is folded now."""
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-NEW: Final = "_new"
-FORMER: Final = "_old"
+NEW_SUFFIX: Final = "_new"
+FORMER_SUFFIX: Final = "_old"
 MOST_LETTERS: Final = 45
 """Of the name of a table, which gets a suffix."""
 
@@ -30,10 +30,10 @@ class OvertakenError(StreamsAppError):
 
     def __init__(self, table: str) -> None:
         """Names the store in use."""
-        super().__init__(f"{table}{NEW} is not the table that this one has filled")
+        super().__init__(f"{table}{NEW_SUFFIX} is not the table that this one has filled")
 
 
-class Owning:
+class RebuildOwnership:
     """Tells the new store of one rebuild from those that others make under the same name."""
 
     def __init__(self, table: str, store: ReadStore) -> None:
@@ -48,7 +48,7 @@ class Owning:
         self._token = 0
         self._has_switched = False
 
-    async def take(self) -> None:
+    async def claim(self) -> None:
         """Notes in the new store that it is ours; of two rebuilds it is that of the last one."""
         self._token = secrets.randbits(62)
         self._has_switched = False
@@ -72,7 +72,7 @@ class Owning:
             raise OvertakenError(self._table)
         return True
 
-    def switching(self) -> None:
+    def mark_switching(self) -> None:
         """Notes that a switch is tried whose reply may be lost."""
         self._has_switched = True
 
@@ -87,11 +87,11 @@ class Rebuilding(Protocol):
             ConfigurationError: Something could not follow the switch.
         """
 
-    async def switch(self, beyond: Collection[TP]) -> Collection[TP]:
+    async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
         """Puts the new store in the place of the other, in one transaction, unless it is behind it.
 
         Args:
-            beyond: Partitions of which the store in use is not to be reached: their topics were made again.
+            recreated: Partitions of which the store in use is not to be reached: their topics were made again.
 
         Returns:
             Partitions of which the new store is behind; nothing was done then. Empty: it is done, also if it was done before.
@@ -100,7 +100,7 @@ class Rebuilding(Protocol):
             OvertakenError: The new store is not the one that this rebuild has prepared.
         """
 
-    async def holding(self, function: Callable[[], Awaitable[T]]) -> T:
+    async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
         """Runs a function, in which :meth:`switch` may be called, while workers wait with writing, if the store can let them."""
 
     async def close(self) -> None:
@@ -109,18 +109,18 @@ class Rebuilding(Protocol):
 
 def settings_of_new(declared: ReadStoreSettings) -> ReadStoreSettings:
     """The settings of the store that is filled."""
-    return declared.model_copy(update={"table": f"{declared.table}{NEW}"})
+    return declared.model_copy(update={"table": f"{declared.table}{NEW_SUFFIX}"})
 
 
-def behind(old: Mapping[TP, int], new: Mapping[TP, int], beyond: Collection[TP]) -> set[TP]:
+def behind(old: Mapping[TP, int], new: Mapping[TP, int], recreated: Collection[TP]) -> set[TP]:
     """Partitions of which a new store has not everything that the old one has (pure).
 
     A partition that the new store does not know at all is of a fold that is no longer in the store.
     """
-    return {tp for tp, offset in new.items() if tp not in beyond and offset < old.get(tp, offset)}
+    return {tp for tp, offset in new.items() if tp not in recreated and offset < old.get(tp, offset)}
 
 
-def check_names(declared: ReadStoreSettings, tables: Collection[str]) -> None:
+def check_table_names(declared: ReadStoreSettings, tables: Collection[str]) -> None:
     """Refuses tables under the names of the new and the former one that are not the store's: these have a progress beside them.
 
     Args:
@@ -130,13 +130,13 @@ def check_names(declared: ReadStoreSettings, tables: Collection[str]) -> None:
     Raises:
         ConfigurationError: There is one.
     """
-    names = [f"{declared.table}{suffix}" for suffix in (NEW, FORMER)]
+    names = [f"{declared.table}{suffix}" for suffix in (NEW_SUFFIX, FORMER_SUFFIX)]
     told = "so it is not the store's; rename it, or name another table"
     if foreign := [name for name in names if name in tables and f"{name}_progress" not in tables]:
         raise ConfigurationError([f"{declared.section}.table: {name} has no {name}_progress beside it, {told}" for name in foreign])
 
 
-def left_behind(declared: ReadStoreSettings, columns: Collection[str]) -> list[str]:
+def columns_not_copied(declared: ReadStoreSettings, columns: Collection[str]) -> list[str]:
     """What is said of the columns that people have added to a table with a row a group (pure); empty: there are none.
 
     Args:
@@ -148,4 +148,4 @@ def left_behind(declared: ReadStoreSettings, columns: Collection[str]) -> list[s
     own = {"fold", "group_key", "versions", "updated_ms", *declared.columns.values()}
     if not (added := [column for column in columns if column not in own]):
         return []
-    return [f"the store does not write {', '.join(added)}: what is there will be in {declared.table}{FORMER} alone"]
+    return [f"the store does not write {', '.join(added)}: what is there will be in {declared.table}{FORMER_SUFFIX} alone"]

@@ -56,7 +56,7 @@ def former_ends(progress: Mapping[TP, int], tps: Iterable[TP]) -> dict[TP, int]:
     return {tp: progress.get(former_end_of(tp), 0) for tp in tps}
 
 
-def put_back_into(dead_letters: str) -> TP:
+def replays_of(dead_letters: str) -> TP:
     """No partition that is read: its progress says how often dead letters were put back into the store."""
     return TP(dead_letters, 0)
 
@@ -119,19 +119,19 @@ class ReadStore(Protocol):
 
         Raises:
             ProgressError: The store stands elsewhere; nothing was written.
-            NotStorableError: Of a store that cannot tell by :meth:`refusal` alone. Without those changes the call may be repeated.
+            NotStorableError: The store found out only now; the call may be repeated without those changes.
         """
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
         """Sets the progress of a partition whatever it is, also downwards: its topic was made again."""
 
-    def refusal(self, change: CellChange) -> str | None:
+    def rejection(self, change: CellChange) -> str | None:
         """Why the store can never hold a change, in words that go behind "it"; None: it can. Such a change is not to be applied."""
 
-    async def guarded(self, fold: str) -> int | None:
+    async def count_versioned(self, fold: str) -> int | None:
         """Values of a fold that refuse an older version; None: the store has never been initialised."""
 
-    async def lower(self, fold: str) -> None:
+    async def reset_versions(self, fold: str) -> None:
         """Makes every value of a fold accept any version; the values stay. For a source that was made again."""
 
     async def close(self) -> None:
@@ -173,11 +173,11 @@ class ReadableStore(ReadStore, Protocol):
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
         """The cells that the store has of some groups, each a fold and a group key."""
 
-    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """The same changes with values as the store would hold them. None of them is one that :meth:`refusal` refuses.
+    async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
+        """The same changes with values as the store would hold them. None of them is one that :meth:`rejection` refuses.
 
         Raises:
-            NotStorableError: Of a store that cannot tell by :meth:`refusal` alone. Without those changes the call may be repeated.
+            NotStorableError: The store found out only now; the call may be repeated without those changes.
         """
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:

@@ -25,22 +25,22 @@ class BulkOutcome:
 
     Attributes:
         taken: Each with the written, stale and unchanged cells of it.
-        refused: Can never be taken as they are, if the store is as it should be.
+        rejected: Can never be taken as they are, if the store is as it should be.
         delayed: Not now.
     """
 
     taken: list[tuple[DocumentRequest, Sequence[int]]] = field(default_factory=list)
-    refused: list[tuple[DocumentRequest, Fault]] = field(default_factory=list)
+    rejected: list[tuple[DocumentRequest, Fault]] = field(default_factory=list)
     delayed: list[tuple[DocumentRequest, Fault]] = field(default_factory=list)
 
-    def note(self, item: DocumentRequest, result: Any) -> None:
+    def add(self, item: DocumentRequest, result: Any) -> None:
         """Adds what the server said of one item."""
         if "error" not in result:
             # Of a document that is not there and was not made, nothing is told.
             self.taken.append((item, result.get("get", {}).get("_source", {}).get("counts", (0, 0, 0))))
             return
         fault = Fault.of(result["status"], result["error"])
-        (self.refused if fault.status in NEVER else self.delayed).append((item, fault))
+        (self.rejected if fault.status in NEVER else self.delayed).append((item, fault))
 
 
 async def write(client: OpenSearchClient, alias: str, items: Sequence[DocumentRequest]) -> BulkOutcome:
@@ -64,14 +64,14 @@ async def _write_part(client: OpenSearchClient, alias: str, items: Sequence[Docu
         if error.fault.status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             raise
         if len(items) == 1:
-            outcome.refused.append((items[0], error.fault))
+            outcome.rejected.append((items[0], error.fault))
             return
         middle = len(items) // 2
         await _write_part(client, alias, items[:middle], outcome)
         await _write_part(client, alias, items[middle:], outcome)
         return
     for item, result in zip(items, reply["items"], strict=True):
-        outcome.note(item, result["update"])
+        outcome.add(item, result["update"])
 
 
 def parts(items: Sequence[DocumentRequest], most_bytes: int = MOST_BYTES) -> Iterator[list[DocumentRequest]]:

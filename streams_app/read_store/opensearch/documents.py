@@ -125,17 +125,17 @@ class Shape:
             groups.setdefault((change.cell.fold, change.cell.group_key), []).append(change)
         return [self._group(each, now_ms) for each in groups.values()]
 
-    def apart(self, items: Sequence[DocumentRequest], now_ms: int) -> list[DocumentRequest]:
+    def without_fields(self, items: Sequence[DocumentRequest], now_ms: int) -> list[DocumentRequest]:
         """The same, a name at a time and no value in a field of its own; empty: these documents know no such fields."""
         if self.name == "cells":
             return []
-        return [self._group([change], now_ms, item.more, is_apart=True) for item in items for change in item.changes]
+        return [self._group([change], now_ms, item.more, has_no_fields=True) for item in items for change in item.changes]
 
     def probe(self) -> DocumentRequest:
         """An update that does nothing to a document that is never there."""
         return self._item("probe", (), {"names": {}})
 
-    def refusal(self, change: CellChange) -> str | None:
+    def rejection(self, change: CellChange) -> str | None:
         """Why no document can hold a change; None: one can."""
         for text in change.cell:
             if fault := surrogate_fault(text):
@@ -185,14 +185,19 @@ class Shape:
         return self._item(self.document(cell), (change,), given, more)
 
     def _group(
-        self, changes: Sequence[CellChange], now_ms: int, more: Mapping[str, Any] = MappingProxyType({}), *, is_apart: bool = False
+        self,
+        changes: Sequence[CellChange],
+        now_ms: int,
+        more: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        has_no_fields: bool = False,
     ) -> DocumentRequest:
         fold, group_key, _ = changes[0].cell
         names = {}
         for change in changes:
             name, value = change.cell.name, change.value
             field = self.field(name)
-            is_in_field = field is not None and not is_apart and not isinstance(value, JsonText)
+            is_in_field = field is not None and not has_no_fields and not isinstance(value, JsonText)
             names[name] = [change.version, _json(value), field, is_in_field]
         given = {"fold": fold, "group_key": group_key, "names": names, "now_ms": now_ms}
         return self._item(self.document(changes[0].cell), tuple(changes), given, more)

@@ -17,7 +17,7 @@ from streams_app.read_store.opensearch.connection import FaultError, OpenSearchC
 from streams_app.read_store.opensearch.documents import MOST_DEPTH, PROGRESS, Shape
 
 FIRST: Final = "000001"
-ALREADY: Final = "resource_already_exists_exception"
+ALREADY_EXISTS: Final = "resource_already_exists_exception"
 _PRIORITY: Final = 200
 _SECONDS: Final = 60.0
 """An index is made by the whole cluster, which takes longer than a document."""
@@ -62,7 +62,7 @@ class Indices:
             things.append(f"index template {self._table}")
         for alias, mapping in self._aliases.items():
             found = await self._client.found(f"/{alias}/_mapping")
-            if found is None or alias in found or any(map(_otherwise(mapping), found.values())):
+            if found is None or alias in found or any(map(_mapping_fault(mapping), found.values())):
                 things.append(f"alias {alias}")
         if await self._client.found(f"/_alias/{self._written}") is None:
             things.append(f"alias {self._written}")
@@ -120,16 +120,16 @@ class Indices:
             try:
                 await self.make(alias, f"{alias}-{FIRST}", alias)
             except FaultError as error:
-                if error.fault.kind != ALREADY:
+                if error.fault.kind != ALREADY_EXISTS:
                     raise
-                return await self._beaten(alias, mapping)
+                return await self._created_meanwhile(alias, mapping)
             return f"created alias {alias} of index {alias}-{FIRST}"
         for index, told in found.items():
             if index == alias:
                 raise ConfigurationError(
                     [f"{self._section}.table: there is an index {alias}; {alias} is to be an alias, so name another table"]
                 )
-            if wrong := _otherwise(mapping)(told):
+            if wrong := _mapping_fault(mapping)(told):
                 if is_rebuild and alias == self._table and _OWN in told["mappings"].get("_meta", {}):
                     return f"alias {alias} is of another shape, and stays so until another index has it"
                 raise ConfigurationError([f"{self._section}.table: the index {index} behind {alias} has {wrong}"])
@@ -139,7 +139,7 @@ class Indices:
             return f"created alias {self._written}"
         return f"alias {alias} is there already"
 
-    async def _beaten(self, alias: str, mapping: Mapping[str, Any]) -> str:
+    async def _created_meanwhile(self, alias: str, mapping: Mapping[str, Any]) -> str:
         """Another worker has made the index in this moment, or somebody has taken its alias away."""
         if await self._client.found(f"/{alias}/_mapping") is None:
             raise ConfigurationError(
@@ -153,7 +153,7 @@ def write_alias(alias: str, shape: str) -> str:
     return f"{alias}-{shape}"
 
 
-def _otherwise(mapping: Mapping[str, Any]) -> Any:
+def _mapping_fault(mapping: Mapping[str, Any]) -> Any:
     """A function that says how the mapping of an index is not as it should be; None: it is. Further fields are welcome."""
     wanted = {name: _kind(field) for name, field in mapping["properties"].items()}
     shape = mapping.get("_meta")
@@ -191,7 +191,7 @@ class WriteBlock:
         for part in PARTS:
             await self._client.ask("PUT", f"/{self._table}{part}/_block/write")
 
-    async def ending(self) -> list[Action]:
+    async def trial_or_commit(self) -> list[Action]:
         """What takes the mark away in the step of the switch, and lets that fail where the mark is gone."""
         return [_remove(index, self._mark) for index in await self._of(self._table)]
 

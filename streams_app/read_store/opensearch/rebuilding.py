@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from streams_app.delivery.batch import TP
-from streams_app.read_store.core.rebuilding import NEW, OWNER, Owning, behind
+from streams_app.read_store.core.rebuilding import NEW_SUFFIX, OWNER, RebuildOwnership, behind
 from streams_app.read_store.core.store import ReadStore
 from streams_app.read_store.opensearch.connection import OpenSearchClient
 from streams_app.read_store.opensearch.documents import Shape, document_id
@@ -38,7 +38,7 @@ class OpenSearchRebuilding:
         """
         self._table = declared.table
         self._old, self._new = OpenSearchStore(declared), store
-        self._owning = Owning(declared.table, store)
+        self._ownership = RebuildOwnership(declared.table, store)
         self._client = OpenSearchClient(declared)
         shape = Shape(declared.shape, declared.columns)
         self._block = WriteBlock(self._client, declared.table)
@@ -49,7 +49,7 @@ class OpenSearchRebuilding:
         await self._indices.initialise(is_rebuild=True)
         await self._block.remove()  # a rebuild that was killed in the moment of its switch has left it
         found = await self._indices.reshape()
-        own = {f"{self._table}{NEW}{suffix}" for suffix in SUFFIXES}
+        own = {f"{self._table}{NEW_SUFFIX}{suffix}" for suffix in SUFFIXES}
         # Looked at before any is removed: an index never has the name of one that another rebuild is about to switch.
         numbered = {part: await self._numbered(part) for part in PARTS}
         for part, indices in numbered.items():
@@ -59,33 +59,35 @@ class OpenSearchRebuilding:
                 found.append(f"removed index {index}, which a former rebuild has left")
         for part, indices in numbered.items():
             number = int(max(indices, default=f"{self._table}{part}-0").rpartition("-")[2]) + 1
-            await self._indices.make(f"{self._table}{part}", f"{self._table}{part}-{number:06d}", f"{self._table}{NEW}{part}")
-        await self._owning.take()
+            await self._indices.make(
+                f"{self._table}{part}", f"{self._table}{part}-{number:06d}", f"{self._table}{NEW_SUFFIX}{part}"
+            )
+        await self._ownership.claim()
         return found
 
-    async def switch(self, beyond: Collection[TP]) -> Collection[TP]:
+    async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
         """Gives the new indices the aliases of the others, unless they are behind."""
-        if await self._client.found(f"/_alias/{self._table}{NEW}-progress") is None:
-            self._owning.check(None)
+        if await self._client.found(f"/_alias/{self._table}{NEW_SUFFIX}-progress") is None:
+            self._ownership.check(None)
             await self._disown()
             return set()
         await self._block.put()
         try:
             # In this order: an index that another rebuild removes after this fails the switch, as it is named there.
             actions = [action for part in PARTS for action in await self._actions(part)]
-            actions += await self._block.ending()
+            actions += await self._block.trial_or_commit()
             new = await self._new.progress()
-            self._owning.check(new)
-            left = behind(await self._old.progress(), new, beyond)
+            self._ownership.check(new)
+            left = behind(await self._old.progress(), new, recreated)
             if not left:
-                self._owning.switching()
+                self._ownership.mark_switching()
                 await self._client.ask("POST", "/_aliases", {"actions": actions})
                 await self._disown()
         finally:
             await self._block.remove()
         return left
 
-    async def holding(self, function: Callable[[], Awaitable[T]]) -> T:
+    async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
         """Workers wait for the block to go."""
         await self._block.put()
         try:
@@ -111,12 +113,14 @@ class OpenSearchRebuilding:
 
     async def _actions(self, part: str) -> list[Action]:
         """Takes the aliases of the index in use away, and gives their names to those of the new one."""
-        alias, new = f"{self._table}{part}", f"{self._table}{NEW}{part}"
+        alias, new = f"{self._table}{part}", f"{self._table}{NEW_SUFFIX}{part}"
         used, fresh = await self._client.ask("GET", f"/{alias}/_alias"), await self._client.ask("GET", f"/{new}/_alias")
         own = {f"{self._table}{suffix}" for suffix in SUFFIXES}
         remove = [(index, name) for index, told in used.items() for name in told["aliases"] if name in own]
         moved = [
-            (index, name, name.removeprefix(f"{self._table}{NEW}")) for index, told in fresh.items() for name in told["aliases"]
+            (index, name, name.removeprefix(f"{self._table}{NEW_SUFFIX}"))
+            for index, told in fresh.items()
+            for name in told["aliases"]
         ]
         return [
             *({"remove": {"index": index, "alias": name}} for index, name in remove),

@@ -37,14 +37,14 @@ SWITCH_MS: Final = 30_000
 """A rebuild blocks the indices for its switch, and never for so long; one that is frozen meanwhile has to switch again."""
 BLOCKED: Final = "cluster_block_exception"
 
-LOWER: Final = {
+RESET_VERSIONS: Final = {
     "cells": "ctx._source.version = -1",
     "groups": "for (entry in ctx._source.versions.entrySet()) { entry.setValue(-1); } ctx._source.guarded = 0",
 }
 _ALIAS: Final = {"require_alias": "true"}
 """An index of that name that nobody has prepared would be made by the first document."""
 _WHOLE: Final = {"allow_partial_search_results": "false"}
-GUARDED: Final = {"cells": "version", "groups": "guarded"}
+COUNT_VERSIONED: Final = {"cells": "version", "groups": "guarded"}
 
 CELLS_A_GROUP: Final = 50
 """A page has fewer groups than cells: a document of a group has several."""
@@ -79,7 +79,7 @@ class OpenSearchStore:
         self._indices = Indices(self._client, settings.table, self._shape, settings.section)
         self._block = WriteBlock(self._client, settings.table)
         self._blocked_since_ms: int | None = None
-        self._tried: tuple[ProgressStep | None, Counter[str]] = (None, Counter())
+        self._last_attempt: tuple[ProgressStep | None, Counter[str]] = (None, Counter())
 
     async def initialise(self) -> list[str]:
         """Creates script, template and indices where they are missing.
@@ -101,7 +101,7 @@ class OpenSearchStore:
         """Asks for an update that changes nothing, in both indices: blocks, rights, aliases and the script are looked at for it."""
         item = self._shape.probe()
         outcome = await self._write([item])
-        for _, fault in (*outcome.refused, *outcome.delayed):
+        for _, fault in (*outcome.rejected, *outcome.delayed):
             raise self._away(fault)
         # Of a document that is never there: in the end nothing is written.
         nothing = {"scripted_upsert": True, "upsert": {}, "script": {"source": "ctx.op = 'none'"}}
@@ -124,7 +124,7 @@ class OpenSearchStore:
             counts = await self._applied(changes, step, now_ms)
         except FaultError as error:
             if error.fault.kind == BLOCKED:
-                await self._lift(now_ms)
+                await self._lift_stale_block(now_ms)
             raise
         self._blocked_since_ms = None
         return counts
@@ -160,34 +160,34 @@ class OpenSearchStore:
         return [cell for group in possible(groups, surrogate_fault) for cell in await self._names_of(*group)]
 
     async def _applied(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
-        index, condition, found = await self._place(step)
+        index, condition, found = await self._locate_progress(step)
         outcome = await self._write(self._shape.items(changes, now_ms))
-        if outcome.refused:
-            await self._look_again(outcome, now_ms)
+        if outcome.rejected:
+            await self._retry_rejected(outcome, now_ms)
         counts = self._counted(step, outcome)
         if outcome.delayed:
             raise self._away(outcome.delayed[0][1])
-        if outcome.refused:
-            raise NotStorableError(refused_cells(outcome))
+        if outcome.rejected:
+            raise NotStorableError(rejected_cells(outcome))
         if found != step.to:
-            await self._note(step, index, condition, now_ms)
-        self._tried = (None, Counter())
+            await self._write_progress(step, index, condition, now_ms)
+        self._last_attempt = (None, Counter())
         return counts
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
         """Sets the progress of a partition whatever it is."""
         await self._ask("PUT", _document(self._progress, tp), _progress(tp, offset, now_ms), _ALIAS)
 
-    def refusal(self, change: CellChange) -> str | None:
+    def rejection(self, change: CellChange) -> str | None:
         """Text that is no Unicode, what is no number, groups and names that are too long."""
-        return self._shape.refusal(change)
+        return self._shape.rejection(change)
 
-    async def guarded(self, fold: str) -> int | None:
+    async def count_versioned(self, fold: str) -> int | None:
         """Values of a fold that refuse an older version; None: the indices are not there."""
         if await self.missing():
             return None
         await self._ask("POST", f"/{self._table}/_refresh")
-        field = GUARDED[self._shape.name]
+        field = COUNT_VERSIONED[self._shape.name]
         body = {
             "size": 0, "query": _of(fold), "track_total_hits": True,
             "aggs": {"guarded": {"sum": {"field": field}}, "newer": {"filter": {"range": {field: {"gte": 0}}}}},
@@ -196,17 +196,17 @@ class OpenSearchStore:
         counted = found["aggregations"]
         return int(counted["newer"]["doc_count"] if field == "version" else counted["guarded"]["value"])
 
-    async def lower(self, fold: str) -> None:
+    async def reset_versions(self, fold: str) -> None:
         """Makes every value of a fold accept any version."""
         await self._ask("POST", f"/{self._table}/_refresh")
-        body = {"query": _of(fold), "script": {"source": LOWER[self._shape.name]}}
+        body = {"query": _of(fold), "script": {"source": RESET_VERSIONS[self._shape.name]}}
         await self._ask("POST", f"/{self._table}/_update_by_query", body, {"refresh": "true"}, seconds=LONG_SECONDS)
 
     async def close(self) -> None:
         """Ends all connections."""
         await self._client.close()
 
-    async def _place(self, step: ProgressStep) -> tuple[str, dict[str, str | int], int | None]:
+    async def _locate_progress(self, step: ProgressStep) -> tuple[str, dict[str, str | int], int | None]:
         """The index of the progress of a partition, what must be true of its document when it is written, and where it stands.
 
         The progress is written to the index that it was read from, not to the alias: another index may have taken its place
@@ -229,7 +229,7 @@ class OpenSearchStore:
             return self._progress, {"require_alias": "true", "op_type": "create"}, offset
         return found["_index"], {"if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}, offset
 
-    async def _note(self, step: ProgressStep, index: str, condition: Mapping[str, str | int], now_ms: int) -> None:
+    async def _write_progress(self, step: ProgressStep, index: str, condition: Mapping[str, str | int], now_ms: int) -> None:
         body = _progress(step.tp, step.to, now_ms)
         try:
             await self._ask("PUT", _document(index, step.tp), body, condition)
@@ -238,7 +238,7 @@ class OpenSearchStore:
                 raise
             raise ProgressError(self._client.what, step.tp, None, step.after) from error
 
-    async def _lift(self, now_ms: int) -> None:
+    async def _lift_stale_block(self, now_ms: int) -> None:
         if self._blocked_since_ms is None:
             self._blocked_since_ms = now_ms
         if now_ms - self._blocked_since_ms >= SWITCH_MS and await self._block.lift():
@@ -250,7 +250,7 @@ class OpenSearchStore:
         except FaultError as error:
             raise self._away(error.fault) from error
 
-    async def _look_again(self, outcome: BulkOutcome, now_ms: int) -> None:
+    async def _retry_rejected(self, outcome: BulkOutcome, now_ms: int) -> None:
         """Finds out whether the store or the documents are at fault, and keeps of the latter what can be kept.
 
         Without its script or with an alias of two indices the server says of every document that it is a bad request. A name that
@@ -260,16 +260,16 @@ class OpenSearchStore:
             TryAgainError: The store is not as it should be.
         """
         await self.probe()
-        apart = self._shape.apart([item for item, _ in outcome.refused], now_ms)
-        if apart:
-            again = await self._write(apart)
+        retried = self._shape.without_fields([item for item, _ in outcome.rejected], now_ms)
+        if retried:
+            again = await self._write(retried)
             outcome.taken += again.taken
-            outcome.refused = again.refused
+            outcome.rejected = again.rejected
             outcome.delayed += again.delayed
 
     def _counted(self, step: ProgressStep, outcome: BulkOutcome) -> Counts:
         """What was written; what a try before this one has written of the same step is found unchanged now."""
-        tried, before = self._tried
+        tried, before = self._last_attempt
         noted = Counter(before if tried == step else {})
         left = noted.copy()
         total = [0, 0, 0]
@@ -278,7 +278,7 @@ class OpenSearchStore:
             left[item.id] -= known
             noted[item.id] += written
             total = [total[0] + written + known, total[1] + stale, total[2] + unchanged - known]
-        self._tried = (step, noted)
+        self._last_attempt = (step, noted)
         return Counts(*total)
 
     async def _ask(
@@ -319,7 +319,7 @@ class OpenSearchStore:
         hits: list[dict[str, Any]] = found["hits"]["hits"]
         return hits
 
-    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
+    async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """The same changes with values as the server would hold them."""
         return [replace(change, value=_value(json.loads(value_json(change.value)))) for change in changes]
 
@@ -328,13 +328,13 @@ class OpenSearchStore:
         if is_trial:
             return 0
         outcome = await self._write(self._shape.repairs(repairs, now_ms))
-        if outcome.refused:
-            await self._look_again(outcome, now_ms)
+        if outcome.rejected:
+            await self._retry_rejected(outcome, now_ms)
         for _, fault in outcome.delayed:
             raise self._away(fault)
         written = sum(written for _, (written, _, _) in outcome.taken)
-        if outcome.refused:
-            raise NotStorableError(refused_cells(outcome), written)
+        if outcome.rejected:
+            raise NotStorableError(rejected_cells(outcome), written)
         return written
 
     def _of(self, source: Mapping[str, Any]) -> Iterator[tuple[Cell, Stored]]:
@@ -350,9 +350,9 @@ class OpenSearchStore:
             yield Cell(fold, group_key, name), Stored(version, _value(value))
 
 
-def refused_cells(outcome: BulkOutcome) -> dict[Cell, str]:
+def rejected_cells(outcome: BulkOutcome) -> dict[Cell, str]:
     """Cells that can never be held, with the reason (pure)."""
-    return {change.cell: fault.text for item, fault in outcome.refused for change in item.changes}
+    return {change.cell: fault.text for item, fault in outcome.rejected for change in item.changes}
 
 
 def _document(index: str, tp: TP) -> str:

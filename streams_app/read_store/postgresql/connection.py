@@ -85,14 +85,14 @@ class PostgresPool:
                 try:
                     return await function(connection)
                 except (asyncpg.QueryCanceledError, TimeoutError) as error:
-                    raise TooSlowError(f"{self.what}: {_text(_discreet(error))}") from error
+                    raise TooSlowError(f"{self.what}: {_text(_without_row(error))}") from error
         except asyncpg.exceptions.ClientConfigurationError as error:
             raise ConfigurationError([f"{self.what}: {_text(error)}"]) from error
         except FAULTS as error:
             if isinstance(error, asyncpg.ReadOnlySQLTransactionError) and self._pool is not None:
                 # The server was demoted without being started again. Whoever connects anew finds the one that takes its place.
                 await self._pool.expire_connections()
-            text = f"{self.what}: {_text(_discreet(error))}"
+            text = f"{self.what}: {_text(_without_row(error))}"
             if advice := self._advice(error):
                 raise AccessDeniedError(f"{text}; {advice}") from error
             raise TryAgainError(text) from error
@@ -156,7 +156,7 @@ class PostgresPool:
             given["ssl"] = trusting(self._settings.ssl_cafile, f"{self._settings.section}.ssl_cafile")
         return await asyncpg.create_pool(
             self._url, min_size=0, max_size=MOST_CONNECTIONS, timeout=self._seconds, command_timeout=self._seconds + GRACE_SECONDS,
-            server_settings=options, init=_prepare, reset=_left_as_it_is, **given,
+            server_settings=options, init=_prepare, reset=_keep_session, **given,
         )  # fmt: skip
 
 
@@ -177,18 +177,18 @@ def _absent_files(url: str) -> list[str]:
 
 async def _prepare(connection: Any) -> None:
     for kind in ("json", "jsonb"):
-        await connection.set_type_codec(kind, schema="pg_catalog", encoder=_as_it_is, decoder=json_value)
+        await connection.set_type_codec(kind, schema="pg_catalog", encoder=_identity, decoder=json_value)
 
 
-async def _left_as_it_is(connection: Any) -> None:
+async def _keep_session(connection: Any) -> None:
     """Nothing of a session is changed here; asking the server to forget it would be a round trip for each call."""
 
 
-def _as_it_is(text: str) -> str:
+def _identity(text: str) -> str:
     return text
 
 
-def _discreet(error: Exception) -> Exception:
+def _without_row(error: Exception) -> Exception:
     """The same error without what a server adds to its message: whole rows, which belong into no log and no letter."""
     if isinstance(error, asyncpg.PostgresError):
         error.detail = None

@@ -8,20 +8,22 @@ from typing import Final, TypeVar
 
 import asyncpg
 
-from streams_app.read_store.core.bisect_rejected import search
+from streams_app.read_store.core.bisect_rejected import bisect_rejected
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import NotStorableError
 from streams_app.read_store.postgresql.connection import Connection
 
 T = TypeVar("T")
 
-REFUSALS: Final = (
+REJECTIONS: Final = (
     asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.PLPGSQLError, asyncpg.ProgramLimitExceededError,
 )  # fmt: skip
 """What is said to a value that is never taken: a type, a constraint, a trigger of somebody's, a row beyond a page."""
 
 
-async def accepted(connection: Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], Awaitable[T]]) -> T:
+async def bisecting_rejected(
+    connection: Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], Awaitable[T]]
+) -> T:
     """What a statement returns for a batch.
 
     Args:
@@ -35,15 +37,15 @@ async def accepted(connection: Connection, changes: Sequence[CellChange], run: C
     """
     try:
         return await run(changes)
-    except REFUSALS:
-        found = await _refused(connection, changes, run) if changes else {}
+    except REJECTIONS:
+        found = await _rejected_changes(connection, changes, run) if changes else {}
         if not found:
             raise
         raise NotStorableError(found) from None
 
 
 @contextmanager
-def refused_together(changes: Iterable[CellChange]) -> Iterator[None]:
+def rejecting_all(changes: Iterable[CellChange]) -> Iterator[None]:
     """Says of all changes that they are refused where a statement is refused for what it writes; nobody looks for which.
 
     Raises:
@@ -51,12 +53,12 @@ def refused_together(changes: Iterable[CellChange]) -> Iterator[None]:
     """
     try:
         yield
-    except REFUSALS as error:
+    except REJECTIONS as error:
         raise NotStorableError({change.cell: _why(error) for change in changes}) from None
 
 
 @asynccontextmanager
-async def ending(connection: Connection, *, is_trial: bool) -> AsyncIterator[None]:
+async def trial_or_commit(connection: Connection, *, is_trial: bool) -> AsyncIterator[None]:
     """A transaction that is committed, or rolled back once everything that is looked at in its end was looked at."""
     transaction = connection.transaction()
     await transaction.start()
@@ -70,7 +72,7 @@ async def ending(connection: Connection, *, is_trial: bool) -> AsyncIterator[Non
     await (transaction.rollback() if is_trial else transaction.commit())
 
 
-async def _refused(
+async def _rejected_changes(
     connection: Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], Awaitable[object]]
 ) -> dict[Cell, str]:
     """Cell → why; empty: it is not for the changes."""
@@ -81,7 +83,7 @@ async def _refused(
         try:
             await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # they would be looked at when it ends, and it is undone
             await run(part)
-        except REFUSALS as error:
+        except REJECTIONS as error:
             return _why(error)
         finally:
             await transaction.rollback()
@@ -89,11 +91,11 @@ async def _refused(
 
     if await fault([]):
         return {}
-    searching = search(sorted(changes, key=lambda change: change.cell))
-    part = next(searching)
+    bisection = bisect_rejected(sorted(changes, key=lambda change: change.cell))
+    part = next(bisection)
     while True:
         try:
-            part = searching.send(await fault(part))
+            part = bisection.send(await fault(part))
         except StopIteration as found:
             cells: dict[Cell, str] = found.value
             return cells

@@ -17,11 +17,11 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.column_types import POSTGRESQL, ColumnKind, ColumnType
 from streams_app.read_store.core.group_rows import (
     ExistingColumn,
+    RequiredColumns,
     RowKey,
     RowState,
-    Wanted,
-    held_by,
-    refusal_of,
+    fit_to_columns,
+    rejection_of,
     row_key,
     rows_of,
     table_faults,
@@ -31,7 +31,7 @@ from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored
 from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep, Repair
 from streams_app.read_store.core.values import json_text, json_value, possible, text_fault
 from streams_app.read_store.postgresql.connection import Connection
-from streams_app.read_store.postgresql.errors import REFUSALS, accepted, ending, refused_together
+from streams_app.read_store.postgresql.errors import REJECTIONS, bisecting_rejected, rejecting_all, trial_or_commit
 from streams_app.read_store.postgresql.store import KEYS, LOCK, PROGRESS_COLUMNS, PostgresStore, key_fault
 from streams_app.read_store.postgresql.version_guard import (
     Layout,
@@ -72,8 +72,8 @@ _ASSIGNMENTS: Final = """
         {columns},
         versions = stored.versions || (SELECT jsonb_object_agg(given.key, given.value) FROM {newer}),
         updated_ms = CASE WHEN {is_written} THEN excluded.updated_ms ELSE stored.updated_ms END"""
-GUARDED: Final = "SELECT count(*) FROM {table}, jsonb_each(versions) AS held WHERE fold = $1 AND held.value::bigint >= 0"
-LOWER: Final = """
+COUNT_VERSIONED: Final = "SELECT count(*) FROM {table}, jsonb_each(versions) AS held WHERE fold = $1 AND held.value::bigint >= 0"
+RESET_VERSIONS: Final = """
 UPDATE {table} SET versions = (SELECT jsonb_object_agg(held, -1) FROM jsonb_object_keys(versions) AS held)
 WHERE fold = $1 AND EXISTS (SELECT FROM jsonb_each(versions) AS held WHERE held.value::bigint >= 0)
 """
@@ -109,8 +109,8 @@ class PostgresGroupStore(PostgresStore):
     The types of the columns are looked up with the progress, which every owner of a partition asks for before it writes.
     """
 
-    guarded_sql = GUARDED
-    lower_sql = LOWER
+    count_versioned_sql = COUNT_VERSIONED
+    reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, settings: ReadStoreSettings) -> None:
         """Connects nothing yet.
@@ -120,7 +120,7 @@ class PostgresGroupStore(PostgresStore):
         """
         super().__init__(settings)
         self._columns = settings.columns
-        self._wanted = Wanted(OWN, settings.columns.values(), POSTGRESQL, NAME_TYPE)
+        self._wanted = RequiredColumns(OWN, settings.columns.values(), POSTGRESQL, NAME_TYPE)
         self._types: dict[str, ColumnType] = {}
 
     async def missing(self) -> list[str]:
@@ -131,25 +131,25 @@ class PostgresGroupStore(PostgresStore):
         """
 
         async def look(connection: Connection) -> list[str]:
-            return [] if await self._look(connection) else [f"table {self._settings.table}"]
+            return [] if await self._read_types(connection) else [f"table {self._settings.table}"]
 
         return [*await self._pool.call(look), *await super().missing()]
 
     async def progress(self) -> dict[TP, int]:
         """The offset to go on with, for each partition ever synced."""
-        await self._with_tables(self._known)
+        await self._with_tables(self._load_types)
         return await super().progress()
 
-    def refusal(self, change: CellChange) -> str | None:
+    def rejection(self, change: CellChange) -> str | None:
         """A name needs a column, and a value one of its type, as far as the types are known."""
-        return refusal_of(change, self._columns, self._types) or key_fault(row_key(change))
+        return rejection_of(change, self._columns, self._types) or key_fault(row_key(change))
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
         """A page of the cells of a fold, whole groups."""
         groups = max(1, limit // len(self._columns))
 
         async def run(connection: Connection) -> list[tuple[Cell, Stored]]:
-            await self._known(connection)
+            await self._load_types(connection)
             beyond = after.group_key if after else None
             while True:
                 sql = self._sql(PAGE, beyond="" if beyond is None else BEYOND)
@@ -169,13 +169,13 @@ class PostgresGroupStore(PostgresStore):
         """The cells of some groups."""
         return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
 
-    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
+    async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """The same changes with values as their columns would hold them, of which the server is asked."""
 
         async def run(connection: Connection) -> list[CellChange]:
-            fitting, _ = held_by(changes, self._columns, await self._known(connection))
+            fitting, _ = fit_to_columns(changes, self._columns, await self._load_types(connection))
             sql = self._sql(HELD)
-            rows = await accepted(connection, fitting, lambda part: connection.fetch(sql, self._rows(part)))
+            rows = await bisecting_rejected(connection, fitting, lambda part: connection.fetch(sql, self._rows(part)))
             held = {RowKey(*row[:2]): dict(zip(self._types, row[3:], strict=True)) for row in rows}
             columns = [self._columns[one.cell.name] for one in fitting]
             return [
@@ -189,13 +189,13 @@ class PostgresGroupStore(PostgresStore):
         """Writes cells that are still as they were found."""
 
         async def run(connection: Connection) -> int:
-            with refused_together(repair.change for repair in repairs):
-                async with ending(connection, is_trial=is_trial):
+            with rejecting_all(repair.change for repair in repairs):
+                async with trial_or_commit(connection, is_trial=is_trial):
                     await connection.execute(self._sql(LOCK_TABLE))
                     stored = await self._read(connection, [repair.change.cell for repair in repairs])
                     versions = {cell: found.version for cell, found in stored.items()}
                     as_found = [change for change, found in repairs if found == versions.get(change.cell)]
-                    fitting, _ = held_by(as_found, self._columns, self._types)
+                    fitting, _ = fit_to_columns(as_found, self._columns, self._types)
                     await connection.execute(self._sql(REPAIR), self._rows(fitting), now_ms)
                     return len(fitting)
 
@@ -209,7 +209,7 @@ class PostgresGroupStore(PostgresStore):
         table = self._settings.table
         async with connection.transaction():
             await connection.fetchval(LOCK, table)
-            if await self._look(connection):
+            if await self._read_types(connection):
                 done = f"table {table} is there already"
             else:
                 columns = ", ".join(f'"{column}" {NAME_TYPE}' for column in self._columns.values())
@@ -217,7 +217,7 @@ class PostgresGroupStore(PostgresStore):
                 done = f"created table {table}"
             return [done, *await super()._initialise(connection)]
 
-    async def _look(self, connection: Connection) -> dict[str, ColumnType]:
+    async def _read_types(self, connection: Connection) -> dict[str, ColumnType]:
         """Types of the columns of names; empty: there is no table.
 
         Raises:
@@ -231,14 +231,14 @@ class PostgresGroupStore(PostgresStore):
             raise ConfigurationError([f"{self._settings.section}.table: {self._settings.table}: {fault}" for fault in faults])
         return types_of(found, self._wanted)
 
-    async def _known(self, connection: Connection) -> dict[str, ColumnType]:
+    async def _load_types(self, connection: Connection) -> dict[str, ColumnType]:
         """Looks the types up, and makes the statement for them.
 
         Raises:
             TryAgainError: There is no table that can hold groups; whoever makes it can do so while the worker waits.
         """
         try:
-            types = await self._look(connection)
+            types = await self._read_types(connection)
         except ConfigurationError as error:
             raise TryAgainError(f"{self._pool.what}: {error}") from error
         if not types:
@@ -250,12 +250,12 @@ class PostgresGroupStore(PostgresStore):
         return types
 
     async def _written(self, connection: Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
-        held, refused = held_by(changes, self._columns, self._types or await self._known(connection))
-        if refused:
-            raise NotStorableError(refused)  # the types were not known when the store was asked
+        held, rejected = fit_to_columns(changes, self._columns, self._types or await self._load_types(connection))
+        if rejected:
+            raise NotStorableError(rejected)  # the types were not known when the store was asked
         try:
             return await super()._written(connection, held, step, now_ms)
-        except (NotStorableError, *REFUSALS):
+        except (NotStorableError, *REJECTIONS):
             self._types = {}  # somebody may have changed them
             raise
 
@@ -268,7 +268,7 @@ class PostgresGroupStore(PostgresStore):
         return orjson.dumps([_object(key, row) for key, row in rows_of(held, self._columns).items()]).decode()
 
     async def _read(self, connection: Connection, cells: Sequence[Cell]) -> dict[Cell, Stored]:
-        await self._known(connection)
+        await self._load_types(connection)
         keys = possible(dict.fromkeys(RowKey(*cell[:2]) for cell in cells), text_fault)
         rows = await connection.fetch(self._sql(READ), [key.fold for key in keys], [key.group_key for key in keys])
         found = dict(cell for row in rows for cell in self._cells_of(tuple(row)))

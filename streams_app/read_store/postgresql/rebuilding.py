@@ -12,7 +12,15 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, InternalError
-from streams_app.read_store.core.rebuilding import FORMER, NEW, OWNER, Owning, behind, check_names, left_behind
+from streams_app.read_store.core.rebuilding import (
+    FORMER_SUFFIX,
+    NEW_SUFFIX,
+    OWNER,
+    RebuildOwnership,
+    behind,
+    check_table_names,
+    columns_not_copied,
+)
 from streams_app.read_store.core.store import ReadStore
 from streams_app.read_store.postgresql.connection import Connection, PostgresPool
 from streams_app.read_store.postgresql.store import LOCK, PROGRESS_COLUMNS, made, quoted
@@ -115,35 +123,35 @@ class PostgresRebuilding:
         self._declared = declared
         self._section = declared.section
         self._table = declared.table
-        self._new = f"{declared.table}{NEW}"
+        self._new = f"{declared.table}{NEW_SUFFIX}"
         self._store = store
-        self._owning = Owning(declared.table, store)
+        self._ownership = RebuildOwnership(declared.table, store)
         self._holder: Connection | None = None
         self._pool = PostgresPool(declared.url, declared, f"read store {declared.name}")
 
     async def prepare(self) -> list[str]:
         """Drops what was left, and makes new tables like those in use; where these have other columns, as the settings say."""
         await self._pool.call(self._check)
-        check_names(self._declared, await self._pool.call(self._named))
+        check_table_names(self._declared, await self._pool.call(self._named))
         found = await self._pool.call_long(self._drop_left)
         try:
             added = await self._pool.call(self._make_alike)
             await self._store.initialise()
-            found += left_behind(self._declared, added)
+            found += columns_not_copied(self._declared, added)
         except ConfigurationError:  # other columns than those of the settings, which is a reason to rebuild
             await self._pool.call_long(self._drop_left)
             await self._store.initialise()
         await self._pool.call(self._give)
-        await self._owning.take()
+        await self._ownership.claim()
         return found
 
-    async def switch(self, beyond: Collection[TP]) -> Collection[TP]:
+    async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
         """Renames, unless the new table is behind."""
         if self._holder is not None:
-            return await self._switch(self._holder, beyond)
-        return await self._pool.call(lambda connection: self._switch(connection, beyond))
+            return await self._switch(self._holder, recreated)
+        return await self._pool.call(lambda connection: self._switch(connection, recreated))
 
-    async def holding(self, function: Callable[[], Awaitable[T]]) -> T:
+    async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
         """Runs it under a lock that readers do not notice."""
 
         async def run(connection: Connection) -> T:
@@ -191,33 +199,33 @@ class PostgresRebuilding:
                 for (statement,) in given:
                     await connection.execute(statement)
 
-    async def _switch(self, connection: Connection, beyond: Collection[TP]) -> Collection[TP]:
+    async def _switch(self, connection: Connection, recreated: Collection[TP]) -> Collection[TP]:
         async with connection.transaction():
             await connection.fetchval(LOCK, self._table)
             is_new = await _exists(connection, f"{self._new}_progress")
             if not is_new and not await _exists(connection, self._table):
                 raise InternalError(f"there is neither a table {self._table} nor a new one")
             new = await _progress(connection, self._new) if is_new else None
-            if not self._owning.check(new):
+            if not self._ownership.check(new):
                 return set()
             is_there = await self._lock(connection, "ACCESS EXCLUSIVE")
             old = await _progress(connection, self._table) if "_progress" in is_there else {}
-            if left := behind(old, new or {}, beyond):
+            if left := behind(old, new or {}, recreated):
                 return left
             await connection.execute(DISOWN.format(progress=quoted(f"{self._new}_progress")), *OWNER)
             again = await self._check(connection)
             for part in PARTS:
-                await connection.execute(f"DROP TABLE IF EXISTS {quoted(self._table + FORMER + part)}")
+                await connection.execute(f"DROP TABLE IF EXISTS {quoted(self._table + FORMER_SUFFIX + part)}")
             renaming = [statement for part in PARTS for statement in await self._renaming(connection, part)]
             for part in PARTS:
                 if part in is_there:
-                    await connection.execute(_rename(f"{self._table}{part}", f"{self._table}{FORMER}{part}"))
+                    await connection.execute(_rename(f"{self._table}{part}", f"{self._table}{FORMER_SUFFIX}{part}"))
                 elif part and is_there:  # says whose the former table is
-                    await connection.execute(made(f"{self._table}{FORMER}{part}", PROGRESS_COLUMNS, "topic, partition"))
+                    await connection.execute(made(f"{self._table}{FORMER_SUFFIX}{part}", PROGRESS_COLUMNS, "topic, partition"))
                 await connection.execute(_rename(f"{self._new}{part}", f"{self._table}{part}"))
             for statement in [*renaming, *again]:
                 await connection.execute(statement)
-            self._owning.switching()
+            self._ownership.mark_switching()
             return set()
 
     async def _renaming(self, connection: Connection, part: str) -> list[str]:
@@ -235,7 +243,7 @@ class PostgresRebuilding:
 
     async def _named(self, connection: Connection) -> list[str]:
         """The tables that are there of those that a rebuild makes and removes."""
-        names = [f"{self._table}{suffix}{part}" for suffix in (NEW, FORMER) for part in PARTS]
+        names = [f"{self._table}{suffix}{part}" for suffix in (NEW_SUFFIX, FORMER_SUFFIX) for part in PARTS]
         return [name for name in names if await _exists(connection, name)]
 
     async def _lock(self, connection: Connection, mode: str) -> list[str]:
@@ -257,7 +265,7 @@ class PostgresRebuilding:
             views: list[Any] = await connection.fetch(VIEWS, table)
             told = "would go on showing the former table; drop it first"
             faults += [f"the materialised view {view['name']} {told}" for view in views if view["is_materialised"]]
-            told = f"would stay with {self._table}{FORMER}{part}; remove it first, and make it again afterwards"
+            told = f"would stay with {self._table}{FORMER_SUFFIX}{part}; remove it first, and make it again afterwards"
             faults += [f"{what} {told}" for (what,) in await connection.fetch(FIXED, table)]
             again += [f"CREATE OR REPLACE VIEW {view['name']} {view['options'] or ''} AS {view['query']}" for view in views]
             again += [statement for (statement,) in await connection.fetch(TRIGGERS, table)]
@@ -318,7 +326,7 @@ def renames(
 
 def _free(name: str, names: Collection[str]) -> str:
     """A name that nothing has, no longer than a server takes."""
-    for end in (FORMER, *(f"{FORMER}{number}" for number in range(2, len(names) + 3))):
+    for end in (FORMER_SUFFIX, *(f"{FORMER_SUFFIX}{number}" for number in range(2, len(names) + 3))):
         found = name.encode()[: MOST_NAME_BYTES - len(end)].decode(errors="ignore") + end
         if found not in names:
             return found

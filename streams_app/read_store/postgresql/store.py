@@ -18,7 +18,7 @@ from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Stored
 from streams_app.read_store.core.store import TABLE_NAME, Counts, ProgressError, ProgressStep, Repair
 from streams_app.read_store.core.values import json_fault, json_text, possible, text_fault
 from streams_app.read_store.postgresql.connection import LONG_SECONDS, Connection, PostgresPool
-from streams_app.read_store.postgresql.errors import accepted, ending, refused_together
+from streams_app.read_store.postgresql.errors import bisecting_rejected, rejecting_all, trial_or_commit
 from streams_app.read_store.postgresql.version_guard import Layout, apply_statement, is_same_value, is_version_newer
 from streams_app.settings import ReadStoreSettings
 
@@ -63,8 +63,8 @@ ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset,
 """
 PROGRESS: Final = "SELECT topic, partition, next_offset FROM {progress}"
 NOWHERE: Final = ProgressStep(TP("", -1), None, 0)
-GUARDED: Final = "SELECT count(*) FROM {table} WHERE fold = $1 AND version >= 0"
-LOWER: Final = "UPDATE {table} SET version = -1 WHERE fold = $1 AND version >= 0"
+COUNT_VERSIONED: Final = "SELECT count(*) FROM {table} WHERE fold = $1 AND version >= 0"
+RESET_VERSIONS: Final = "UPDATE {table} SET version = -1 WHERE fold = $1 AND version >= 0"
 LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('streams_app'), hashtext($1))"
 
 PAGE: Final = """
@@ -107,8 +107,8 @@ SELECT (SELECT count(*) FROM changed) + (SELECT count(*) FROM added)
 class PostgresStore:
     """See :class:`streams_app.read_store.core.store.ReadStore`."""
 
-    guarded_sql = GUARDED
-    lower_sql = LOWER
+    count_versioned_sql = COUNT_VERSIONED
+    reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, settings: ReadStoreSettings) -> None:
         """Connects nothing yet.
@@ -171,23 +171,23 @@ class PostgresStore:
         sql = BEGIN.format(**self._names)
         await self._with_tables(lambda connection: connection.execute(sql, *tp, offset, now_ms))
 
-    def refusal(self, change: CellChange) -> str | None:
+    def rejection(self, change: CellChange) -> str | None:
         """Text and JSON of PostgreSQL hold no U+0000, and an index has a longest entry."""
         if fault := key_fault(change.cell):
             return fault
         fault = json_fault(change.value)
         return f"the value {fault}" if fault else None
 
-    async def guarded(self, fold: str) -> int | None:
+    async def count_versioned(self, fold: str) -> int | None:
         """Values of a fold that refuse an older version; None: the tables are not there."""
         if await self.missing():
             return None
-        sql = self.guarded_sql.format(**self._names)
+        sql = self.count_versioned_sql.format(**self._names)
         return await self._pool.call_long(lambda connection: connection.fetchval(sql, fold, timeout=LONG_SECONDS))
 
-    async def lower(self, fold: str) -> None:
+    async def reset_versions(self, fold: str) -> None:
         """Makes every value of a fold accept any version."""
-        sql = self.lower_sql.format(**self._names)
+        sql = self.reset_versions_sql.format(**self._names)
         await self._pool.call_long(lambda connection: connection.execute(sql, fold, timeout=LONG_SECONDS))
 
     async def close(self) -> None:
@@ -214,11 +214,13 @@ class PostgresStore:
         given = [fold for fold, _ in asked], [group_key for _, group_key in asked]
         return [Cell(*row) for row in await self._pool.call(lambda connection: connection.fetch(sql, *given))]
 
-    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
+    async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """The same changes with values as the server would hold them, of which it is asked."""
 
         async def run(connection: Connection) -> list[Any]:
-            return await accepted(connection, changes, lambda part: connection.fetch(HELD, [json_text(one.value) for one in part]))
+            return await bisecting_rejected(
+                connection, changes, lambda part: connection.fetch(HELD, [json_text(one.value) for one in part])
+            )
 
         rows = await self._pool.call(run)
         return [replace(change, value=_value(row[0])) for change, row in zip(changes, rows, strict=True)]
@@ -231,8 +233,8 @@ class PostgresStore:
         sql = REPAIR.format(**self._names)
 
         async def run(connection: Connection) -> int:
-            with refused_together(changes):
-                async with ending(connection, is_trial=is_trial):
+            with rejecting_all(changes):
+                async with trial_or_commit(connection, is_trial=is_trial):
                     return int(await connection.fetchval(sql, *cells, *rest, [repair.found for repair in repairs], now_ms))
 
         return await self._pool.call(run)
@@ -276,7 +278,7 @@ class PostgresStore:
                 raise ProgressError(self._pool.what, step.tp, row["found"], step.after)
             return Counts(row["written"], row["stale"], row["unchanged"])
 
-        return await accepted(connection, changes, run)
+        return await bisecting_rejected(connection, changes, run)
 
     def _arguments(self, changes: Sequence[CellChange]) -> tuple[Any, ...]:
         """The arguments of the layout, from $6 on."""

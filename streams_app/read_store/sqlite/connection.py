@@ -103,15 +103,15 @@ class SqliteThread:
     def _run(self, function: Callable[[sqlite3.Connection], T], mode: str) -> T:
         try:
             if self._connection is not None and not self._is_in_place():
-                self._leave(self._connection)
+                self._close_replaced(self._connection)
             if self._connection is None:
                 self._connection = self._open(mode)
             return function(self._connection)
         except sqlite3.Error as error:
-            self._drop()
+            self._close_connection()
             raise TryAgainError(f"{self._what} {self._path}: {error}") from error
         except BaseException:  # whatever it is, the transaction is not to stay open
-            self._drop()
+            self._close_connection()
             raise
 
     def _open(self, mode: str) -> sqlite3.Connection:
@@ -145,7 +145,7 @@ class SqliteThread:
             return self._path.stat()
         return None
 
-    def _leave(self, connection: sqlite3.Connection) -> None:
+    def _close_replaced(self, connection: sqlite3.Connection) -> None:
         """Closes a file that another one has taken the place of.
 
         What was written last stands in a file beside it, which still has its place: SQLite would take that for a part of the new
@@ -153,7 +153,7 @@ class SqliteThread:
         """
         with suppress(sqlite3.Error):  # another process is in the old file: it says so itself
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        self._drop()
+        self._close_connection()
 
     def _end(self) -> None:
         if self._connection is not None:
@@ -161,9 +161,9 @@ class SqliteThread:
             # in the file beside the database; the next statement forgets it.
             with suppress(sqlite3.Error):
                 self._connection.execute("SELECT 1").fetchall()
-        self._drop()
+        self._close_connection()
 
-    def _drop(self) -> None:
+    def _close_connection(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()  # rolls an open transaction back

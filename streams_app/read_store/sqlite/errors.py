@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from streams_app.read_store.core.bisect_rejected import search
+from streams_app.read_store.core.bisect_rejected import bisect_rejected
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import NotStorableError
 
 T = TypeVar("T")
 
-REFUSALS: Final = (sqlite3.IntegrityError, sqlite3.DataError)
+REJECTIONS: Final = (sqlite3.IntegrityError, sqlite3.DataError)
 """What is said to a value that is never taken: a constraint, a trigger of somebody's, a text that is too long."""
 
 
-def accepted(connection: sqlite3.Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], T]) -> T:
+def bisecting_rejected(
+    connection: sqlite3.Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], T]
+) -> T:
     """What ``run`` returns for a batch.
 
     Args:
@@ -30,12 +32,12 @@ def accepted(connection: sqlite3.Connection, changes: Sequence[CellChange], run:
     """
     try:
         return run(changes)
-    except REFUSALS:
-        raise NotStorableError(_refused(connection, changes, run)) from None
+    except REJECTIONS:
+        raise NotStorableError(_rejected_changes(connection, changes, run)) from None
 
 
 @contextmanager
-def refused_together(changes: Iterable[CellChange]) -> Iterator[None]:
+def rejecting_all(changes: Iterable[CellChange]) -> Iterator[None]:
     """Says of all changes that they are refused where a table refuses one of them; nobody looks which.
 
     Raises:
@@ -43,11 +45,11 @@ def refused_together(changes: Iterable[CellChange]) -> Iterator[None]:
     """
     try:
         yield
-    except REFUSALS as error:
+    except REJECTIONS as error:
         raise NotStorableError({change.cell: f"is refused: {error}" for change in changes}) from None
 
 
-def _refused(
+def _rejected_changes(
     connection: sqlite3.Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], object]
 ) -> dict[Cell, str]:
     """Cell → why."""
@@ -56,17 +58,17 @@ def _refused(
         connection.execute("SAVEPOINT trial")
         try:
             run(part)
-        except REFUSALS as error:
+        except REJECTIONS as error:
             return f"is refused: {error}"
         finally:
             connection.execute("ROLLBACK TO trial")
         return None
 
-    searching = search(sorted(changes, key=lambda change: change.cell))
-    part = next(searching)
+    bisection = bisect_rejected(sorted(changes, key=lambda change: change.cell))
+    part = next(bisection)
     while True:
         try:
-            part = searching.send(fault(part))
+            part = bisection.send(fault(part))
         except StopIteration as found:
             cells: dict[Cell, str] = found.value
             return cells

@@ -19,11 +19,11 @@ from streams_app.read_store.core.column_types import SQLITE, ColumnType
 from streams_app.read_store.core.group_rows import (
     KEY,
     ExistingColumn,
+    RequiredColumns,
     RowKey,
     RowState,
-    Wanted,
-    held_by,
-    refusal_of,
+    fit_to_columns,
+    rejection_of,
     row_key,
     table_faults,
     types_of,
@@ -31,7 +31,7 @@ from streams_app.read_store.core.group_rows import (
 from streams_app.read_store.core.merge import Cell, CellChange, Stored, Value, merge
 from streams_app.read_store.core.store import Counts, NotStorableError, Repair
 from streams_app.read_store.core.values import possible, sqlite_value, surrogate_fault, value_of
-from streams_app.read_store.sqlite.errors import accepted, refused_together
+from streams_app.read_store.sqlite.errors import bisecting_rejected, rejecting_all
 from streams_app.read_store.sqlite.store import CREATE_PROGRESS, KEYS, PROGRESS_COLUMNS, PROGRESS_KEY, SqliteStore
 
 T = TypeVar("T")
@@ -56,8 +56,8 @@ UPSERT: Final = """
 INSERT INTO {table} (fold, group_key, updated_ms, versions, {columns}) VALUES {rows} ON CONFLICT (fold, group_key)
 DO UPDATE SET updated_ms = excluded.updated_ms, versions = excluded.versions, {assignments}
 """
-GUARDED: Final = "SELECT COUNT(*) FROM {table}, json_each(versions) AS held WHERE fold = ? AND held.value >= 0"
-LOWER: Final = "UPDATE {table} SET versions = (SELECT json_group_object(key, -1) FROM json_each(versions)) WHERE fold = ?"
+COUNT_VERSIONED: Final = "SELECT COUNT(*) FROM {table}, json_each(versions) AS held WHERE fold = ? AND held.value >= 0"
+RESET_VERSIONS: Final = "UPDATE {table} SET versions = (SELECT json_group_object(key, -1) FROM json_each(versions)) WHERE fold = ?"
 BESIDE: Final = 4
 """Columns of a row beside those of names."""
 
@@ -67,8 +67,8 @@ GROUP_PAGE: Final = 'SELECT group_key FROM "{table}" WHERE fold = ? {beyond} ORD
 class SqliteGroupStore(SqliteStore):
     """See :class:`streams_app.read_store.core.store.ReadStore`."""
 
-    guarded_sql = GUARDED
-    lower_sql = LOWER
+    count_versioned_sql = COUNT_VERSIONED
+    reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, url: str, table: str, name: str, columns: Mapping[str, str], *, timeout_seconds: float = 600.0) -> None:
         """Opens nothing yet.
@@ -86,12 +86,12 @@ class SqliteGroupStore(SqliteStore):
         super().__init__(url, table, name, timeout_seconds=timeout_seconds)
         self._columns = columns
         self._names = {column: name for name, column in columns.items()}
-        self._wanted = Wanted(OWN, self._names, SQLITE, "")
+        self._wanted = RequiredColumns(OWN, self._names, SQLITE, "")
         self._types: dict[str, ColumnType] = {}
 
-    def refusal(self, change: CellChange) -> str | None:
+    def rejection(self, change: CellChange) -> str | None:
         """A name needs a column, and a value one of its type, as far as the types are known."""
-        return refusal_of(change, self._columns, self._types) or super().refusal(change)
+        return rejection_of(change, self._columns, self._types) or super().rejection(change)
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
         """A page of the cells of a fold, whole groups."""
@@ -128,11 +128,11 @@ class SqliteGroupStore(SqliteStore):
         """The cells of some groups."""
         return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
 
-    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
+    async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """The same changes with values as their columns would hold them."""
         await self._thread.call(self._require_tables)
-        held, _ = held_by(changes, self._columns, self._types)
-        return [replace(change, value=as_held(change.value)) for change in held]
+        held, _ = fit_to_columns(changes, self._columns, self._types)
+        return [replace(change, value=sqlite_column_value(change.value)) for change in held]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
         """Writes cells that are still as they were found."""
@@ -151,7 +151,7 @@ class SqliteGroupStore(SqliteStore):
                     row.updated_ms = now_ms
                     touched[key] = row
                     written += 1
-            with refused_together(repair.change for repair in repairs):
+            with rejecting_all(repair.change for repair in repairs):
                 for key, row in touched.items():
                     self._upsert(connection, {key: row})
             connection.execute("ROLLBACK" if is_trial else "COMMIT")
@@ -164,26 +164,26 @@ class SqliteGroupStore(SqliteStore):
         return ((self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS, PROGRESS_KEY),)
 
     def _make(self, connection: sqlite3.Connection) -> list[str]:
-        if self._look(connection):
+        if self._read_types(connection):
             done = f"table {self._table} is there already in {self._path}"
         else:
-            connection.execute(CREATE.format(table=f'"{self._table}"', columns=self._told(), **OWN))
+            connection.execute(CREATE.format(table=f'"{self._table}"', columns=self._column_list(), **OWN))
             done = f"created table {self._table} in {self._path}"
         return [done, *super()._make(connection)]
 
     def _missing(self, connection: sqlite3.Connection) -> list[str]:
         """Raises a :class:`ConfigurationError` for a table that cannot hold groups."""
-        return [*([] if self._look(connection) else [f"table {self._table}"]), *super()._missing(connection)]
+        return [*([] if self._read_types(connection) else [f"table {self._table}"]), *super()._missing(connection)]
 
     def _require_tables(self, connection: sqlite3.Connection) -> None:
         try:
             super()._require_tables(connection)
-            self._types = self._look(connection)
+            self._types = self._read_types(connection)
         except ConfigurationError as error:
             # Whoever has made the table can make it right while the worker waits.
             raise TryAgainError(f"read store {self._name} {self._path}: {error}") from error
 
-    def _look(self, connection: sqlite3.Connection) -> dict[str, ColumnType]:
+    def _read_types(self, connection: sqlite3.Connection) -> dict[str, ColumnType]:
         """Types of the columns of names; empty: there is no table."""
         found = {name: ExistingColumn(*rest) for name, *rest in connection.execute(FOUND, (self._table,))}
         keys = {frozenset(columns.split(",")) for (columns,) in connection.execute(KEYS, (self._table,))}
@@ -195,11 +195,11 @@ class SqliteGroupStore(SqliteStore):
         return types_of(found, self._wanted)
 
     def _write(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
-        fitting, refused = held_by(changes, self._columns, self._types)
-        if refused:
-            raise NotStorableError(refused)  # the types were not known when the store was asked
-        held = [replace(change, value=as_held(change.value)) for change in fitting]
-        return accepted(connection, held, lambda part: self._merge(connection, part, now_ms))
+        fitting, rejected = fit_to_columns(changes, self._columns, self._types)
+        if rejected:
+            raise NotStorableError(rejected)  # the types were not known when the store was asked
+        held = [replace(change, value=sqlite_column_value(change.value)) for change in fitting]
+        return bisecting_rejected(connection, held, lambda part: self._merge(connection, part, now_ms))
 
     def _merge(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
         rows = self._read(connection, list(dict.fromkeys(row_key(change) for change in changes)))
@@ -216,7 +216,7 @@ class SqliteGroupStore(SqliteStore):
     def _read(self, connection: sqlite3.Connection, keys: Sequence[RowKey]) -> dict[RowKey, RowState]:
         found = {}
         for some in _parts(keys, _most(connection, len(KEY))):
-            sql = SELECT.format(keys=_values(some), columns=self._told(), table=f'"{self._table}"')
+            sql = SELECT.format(keys=_values(some), columns=self._column_list(), table=f'"{self._table}"')
             for fold, group_key, updated_ms, versions, *values in connection.execute(sql, [text for key in some for text in key]):
                 row = RowState(dict(zip(self._names, values, strict=True)), orjson.loads(versions), updated_ms)
                 found[RowKey(fold, group_key)] = row
@@ -228,7 +228,7 @@ class SqliteGroupStore(SqliteStore):
             for key, row in rows.items()
         ]
         assignments = ", ".join(f'"{column}" = excluded."{column}"' for column in self._names)
-        sql = UPSERT.format(table=f'"{self._table}"', columns=self._told(), rows=_values(given), assignments=assignments)
+        sql = UPSERT.format(table=f'"{self._table}"', columns=self._column_list(), rows=_values(given), assignments=assignments)
         connection.execute(sql, [value for row in given for value in row])
 
     def _stored_in(self, key: RowKey, row: RowState) -> Iterator[tuple[Cell, Stored]]:
@@ -236,19 +236,19 @@ class SqliteGroupStore(SqliteStore):
             if column in self._names:
                 yield Cell(*key, self._names[column]), Stored(version, row.values[column])
 
-    def _told(self) -> str:
+    def _column_list(self) -> str:
         return ", ".join(f'"{column}"' for column in self._names)
 
     def _values_of(self, repairs: Sequence[Repair]) -> list[Value]:
-        held, _ = held_by([repair.change for repair in repairs], self._columns, self._types)
-        return [as_held(change.value) for change in held]
+        held, _ = fit_to_columns([repair.change for repair in repairs], self._columns, self._types)
+        return [sqlite_column_value(change.value) for change in held]
 
     def _cells_of(self, connection: sqlite3.Connection, keys: Sequence[RowKey]) -> list[tuple[Cell, Stored]]:
         rows = self._read(connection, keys)
         return [cell for key in keys if key in rows for cell in self._stored_in(key, rows[key])]
 
 
-def as_held(value: Value) -> Value:
+def sqlite_column_value(value: Value) -> Value:
     """A decimal without a fraction is an integer, as SQLite makes it one itself in a column of numbers."""
     return sqlite_value(value_of(value) if isinstance(value, Decimal) else value)
 

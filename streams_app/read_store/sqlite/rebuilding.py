@@ -9,7 +9,15 @@ from typing import Final, TypeVar
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, InternalError
-from streams_app.read_store.core.rebuilding import FORMER, NEW, OWNER, Owning, behind, check_names, left_behind
+from streams_app.read_store.core.rebuilding import (
+    FORMER_SUFFIX,
+    NEW_SUFFIX,
+    OWNER,
+    RebuildOwnership,
+    behind,
+    check_table_names,
+    columns_not_copied,
+)
 from streams_app.read_store.core.store import ReadStore
 from streams_app.read_store.sqlite.connection import SqliteThread, sqlite_path
 from streams_app.read_store.sqlite.store import CREATE_PROGRESS
@@ -41,13 +49,13 @@ class SqliteRebuilding:
         self._declared = declared
         self._table = declared.table
         self._store = store
-        self._owning = Owning(declared.table, store)
+        self._ownership = RebuildOwnership(declared.table, store)
         path = sqlite_path(declared.url, f"{declared.section}.url")
         self._thread = SqliteThread(path, f"read store {declared.name}", prepare=_prepare)
 
     async def prepare(self) -> list[str]:
         """Drops what was left, and makes new tables like those in use; where these have other columns, as the settings say."""
-        check_names(self._declared, await self._thread.call(_tables, mode="rwc"))
+        check_table_names(self._declared, await self._thread.call(_tables, mode="rwc"))
         found = await self._thread.call(self._drop_left, mode="rwc")
         try:
             added = await self._thread.call(self._make_alike)
@@ -56,14 +64,14 @@ class SqliteRebuilding:
             await self._thread.call(self._drop_left)
             await self._store.initialise()
             added = []
-        await self._owning.take()
-        return [*found, *left_behind(self._declared, added)]
+        await self._ownership.claim()
+        return [*found, *columns_not_copied(self._declared, added)]
 
-    async def switch(self, beyond: Collection[TP]) -> Collection[TP]:
+    async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
         """Renames, unless the new table is behind. Indexes and triggers that people made go with the name, as views do."""
-        return await self._thread.call(lambda connection: self._switch(connection, beyond))
+        return await self._thread.call(lambda connection: self._switch(connection, recreated))
 
-    async def holding(self, function: Callable[[], Awaitable[T]]) -> T:
+    async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
         """Just runs it: a lock would be one of the whole file, and keep the new table from being written, too."""
         return await function()
 
@@ -74,11 +82,11 @@ class SqliteRebuilding:
     def _drop_left(self, connection: sqlite3.Connection) -> list[str]:
         connection.execute("BEGIN IMMEDIATE")
         found = []
-        if _exists(connection, f"{self._table}{NEW}"):
-            (rows,) = connection.execute(f'SELECT COUNT(*) FROM "{self._table}{NEW}"').fetchone()
-            found.append(f"removed {self._table}{NEW} with {rows} rows, which a rebuild that did not end has left")
+        if _exists(connection, f"{self._table}{NEW_SUFFIX}"):
+            (rows,) = connection.execute(f'SELECT COUNT(*) FROM "{self._table}{NEW_SUFFIX}"').fetchone()
+            found.append(f"removed {self._table}{NEW_SUFFIX} with {rows} rows, which a rebuild that did not end has left")
         for part in PARTS:
-            connection.execute(f'DROP TABLE IF EXISTS "{self._table}{NEW}{part}"')
+            connection.execute(f'DROP TABLE IF EXISTS "{self._table}{NEW_SUFFIX}{part}"')
         connection.execute("COMMIT")
         return found
 
@@ -88,29 +96,29 @@ class SqliteRebuilding:
         if made is None:
             return []
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute(NAMED.sub(f'CREATE TABLE "{self._table}{NEW}"', made[0], count=1))
-        connection.execute(CREATE_PROGRESS.format(table=f'"{self._table}{NEW}_progress"'))  # says whose the table is
+        connection.execute(NAMED.sub(f'CREATE TABLE "{self._table}{NEW_SUFFIX}"', made[0], count=1))
+        connection.execute(CREATE_PROGRESS.format(table=f'"{self._table}{NEW_SUFFIX}_progress"'))  # says whose the table is
         connection.execute("COMMIT")
         return [column for (column,) in connection.execute(WRITTEN, (self._table,))]
 
-    def _switch(self, connection: sqlite3.Connection, beyond: Collection[TP]) -> Collection[TP]:
+    def _switch(self, connection: sqlite3.Connection, recreated: Collection[TP]) -> Collection[TP]:
         connection.execute("BEGIN IMMEDIATE")
-        is_there = _exists(connection, f"{self._table}{NEW}")
+        is_there = _exists(connection, f"{self._table}{NEW_SUFFIX}")
         if not is_there and not _exists(connection, self._table):
             raise InternalError(f"there is neither a table {self._table} nor a new one")
-        new = _progress(connection, f"{self._table}{NEW}")
-        if not self._owning.check(new if is_there else None):
+        new = _progress(connection, f"{self._table}{NEW_SUFFIX}")
+        if not self._ownership.check(new if is_there else None):
             connection.execute("ROLLBACK")
             return set()
-        left = behind(_progress(connection, self._table), new, beyond)
+        left = behind(_progress(connection, self._table), new, recreated)
         if left:
             connection.execute("ROLLBACK")
             return left
-        connection.execute(f'DELETE FROM "{self._table}{NEW}_progress" WHERE (topic, partition) = (?, ?)', OWNER)
+        connection.execute(f'DELETE FROM "{self._table}{NEW_SUFFIX}_progress" WHERE (topic, partition) = (?, ?)', OWNER)
         made: list[str] = []
         for part in PARTS:
             table = f"{self._table}{part}"
-            former = f"{self._table}{FORMER}{part}"
+            former = f"{self._table}{FORMER_SUFFIX}{part}"
             connection.execute(f'DROP TABLE IF EXISTS "{former}"')
             for kind, name, sql in connection.execute(MADE_BY_PEOPLE, (table,)).fetchall():
                 quoted = name.replace('"', '""')
@@ -118,12 +126,12 @@ class SqliteRebuilding:
                 made.append(sql)
             if _exists(connection, table):
                 connection.execute(f'ALTER TABLE "{table}" RENAME TO "{former}"')
-            elif part and _exists(connection, f"{self._table}{FORMER}"):
+            elif part and _exists(connection, f"{self._table}{FORMER_SUFFIX}"):
                 connection.execute(CREATE_PROGRESS.format(table=f'"{former}"'))  # says whose the former table is
-            connection.execute(f'ALTER TABLE "{self._table}{NEW}{part}" RENAME TO "{table}"')
+            connection.execute(f'ALTER TABLE "{self._table}{NEW_SUFFIX}{part}" RENAME TO "{table}"')
         for sql in made:
             connection.execute(sql)
-        self._owning.switching()
+        self._ownership.mark_switching()
         connection.execute("COMMIT")
         return set()
 

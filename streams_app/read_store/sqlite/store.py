@@ -20,7 +20,7 @@ from streams_app.read_store.core.merge import Cell, CellChange, Stored, merge
 from streams_app.read_store.core.store import TABLE_NAME, Counts, ProgressError, ProgressStep, Repair
 from streams_app.read_store.core.values import possible, sqlite_value, surrogate_fault
 from streams_app.read_store.sqlite.connection import SqliteThread, sqlite_path
-from streams_app.read_store.sqlite.errors import accepted, refused_together
+from streams_app.read_store.sqlite.errors import bisecting_rejected, rejecting_all
 
 COLUMNS: Final = ("fold", "group_key", "name", "value", "version", "updated_ms")
 PROGRESS_COLUMNS: Final = ("topic", "partition", "next_offset", "updated_ms")
@@ -59,8 +59,8 @@ ON CONFLICT (fold, group_key, name)
 DO UPDATE SET value = excluded.value, version = excluded.version, updated_ms = excluded.updated_ms
 """
 CONFIRM: Final = "UPDATE {table} SET version = ? WHERE fold = ? AND group_key = ? AND name = ?"
-GUARDED: Final = "SELECT COUNT(*) FROM {table} WHERE fold = ? AND version >= 0"
-LOWER: Final = "UPDATE {table} SET version = -1 WHERE fold = ?"
+COUNT_VERSIONED: Final = "SELECT COUNT(*) FROM {table} WHERE fold = ? AND version >= 0"
+RESET_VERSIONS: Final = "UPDATE {table} SET version = -1 WHERE fold = ?"
 SELECT_PROGRESS: Final = "SELECT topic, partition, next_offset FROM {table}"
 UPSERT_PROGRESS: Final = """
 INSERT INTO {table} (topic, partition, next_offset, updated_ms) VALUES (?, ?, ?, ?)
@@ -90,8 +90,8 @@ ON CONFLICT (fold, group_key, name) DO NOTHING
 class SqliteStore:
     """See :class:`streams_app.read_store.core.store.ReadStore`."""
 
-    guarded_sql = GUARDED
-    lower_sql = LOWER
+    count_versioned_sql = COUNT_VERSIONED
+    reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, url: str, table: str, name: str, *, timeout_seconds: float = 600.0) -> None:
         """Opens nothing yet.
@@ -170,20 +170,20 @@ class SqliteStore:
         """Sets the progress of a partition whatever it is."""
         await self._thread.call(lambda connection: self._begin(connection, tp, offset, now_ms))
 
-    def refusal(self, change: CellChange) -> str | None:
+    def rejection(self, change: CellChange) -> str | None:
         """SQLite holds whatever there is; a text goes there as UTF-8, which has no half of a surrogate pair."""
         if fault := next(filter(None, map(surrogate_fault, change.cell)), None):
             return f"group or name {fault}"
         fault = surrogate_fault(change.value) if isinstance(change.value, str) else None
         return f"the value {fault}" if fault else None
 
-    async def guarded(self, fold: str) -> int | None:
+    async def count_versioned(self, fold: str) -> int | None:
         """Values of a fold that refuse an older version; None: file or tables are not there."""
         return await self._thread.call(lambda connection: self._guarded(connection, fold)) if self._path.exists() else None
 
-    async def lower(self, fold: str) -> None:
+    async def reset_versions(self, fold: str) -> None:
         """Makes every value of a fold accept any version."""
-        await self._thread.call(lambda connection: connection.execute(self._sql(self.lower_sql, self._table), (fold,)))
+        await self._thread.call(lambda connection: connection.execute(self._sql(self.reset_versions_sql, self._table), (fold,)))
 
     async def close(self) -> None:
         """Interrupts what is under way and closes the file."""
@@ -215,7 +215,7 @@ class SqliteStore:
 
         return await self._thread.call(run)
 
-    async def held(self, changes: Sequence[CellChange]) -> list[CellChange]:
+    async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """The same changes with values as SQLite would hold them."""
         return [replace(change, value=sqlite_value(change.value)) for change in changes]
 
@@ -226,7 +226,7 @@ class SqliteStore:
         def run(connection: sqlite3.Connection) -> int:
             connection.execute("BEGIN IMMEDIATE")
             written = 0
-            with refused_together(repair.change for repair in repairs):
+            with rejecting_all(repair.change for repair in repairs):
                 for wanted, found in repairs:
                     arguments = (sqlite_value(wanted.value), wanted.version, now_ms, *wanted.cell)
                     done = connection.execute(add, arguments) if found is None else connection.execute(change, (*arguments, found))
@@ -268,7 +268,7 @@ class SqliteStore:
     def _guarded(self, connection: sqlite3.Connection, fold: str) -> int | None:
         if self._missing(connection):
             return None
-        (found,) = connection.execute(self._sql(self.guarded_sql, self._table), (fold,)).fetchone()
+        (found,) = connection.execute(self._sql(self.count_versioned_sql, self._table), (fold,)).fetchone()
         return int(found)
 
     def _probe(self, connection: sqlite3.Connection) -> None:
@@ -298,7 +298,7 @@ class SqliteStore:
 
     def _write(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
         held = [replace(change, value=sqlite_value(change.value)) for change in changes]
-        return accepted(connection, held, lambda part: self._merge(connection, part, now_ms))
+        return bisecting_rejected(connection, held, lambda part: self._merge(connection, part, now_ms))
 
     def _merge(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
         merged = merge(self._stored(connection, (change.cell for change in changes)), changes)

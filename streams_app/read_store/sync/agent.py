@@ -22,7 +22,7 @@ from streams_app.health.status import Status
 from streams_app.kafka.member import GroupMember, wait
 from streams_app.read_store.sync.observed_ends import ObservedEnds, age_ms
 from streams_app.read_store.sync.processor import StoreProcessors
-from streams_app.read_store.sync.store_sync import Sync
+from streams_app.read_store.sync.store_sync import StoreSync
 from streams_app.settings import ReadStoreSettings, Settings
 
 logger = logging.getLogger(__name__)
@@ -50,9 +50,9 @@ class ReadStoreAgent:
         self._age = metrics.read_store_oldest_unsynced_seconds.labels(store.name)
         self._ends: dict[TP, ObservedEnds] = defaultdict(ObservedEnds)
         self._waiting: dict[TP, int | None] = {}
-        self._sync = Sync(settings, store, metrics, clock)
-        patience = OutageReporter(f"read store {store.name}", metrics.up.labels(component=f"read_store.{store.name}").set, clock)
-        self._processors = processors = StoreProcessors(self._sync, patience)
+        self._sync = StoreSync(settings, store, metrics, clock)
+        outages = OutageReporter(f"read store {store.name}", metrics.up.labels(component=f"read_store.{store.name}").set, clock)
+        self._processors = processors = StoreProcessors(self._sync, outages)
         self._member = GroupMember(settings, store.group, processors.topics)
         self.ownership = Ownership(
             self._member,
@@ -102,15 +102,15 @@ class ReadStoreAgent:
         except Exception as error:  # whatever it is: it is asked again
             logger.debug("lag of the read store is not known now", exc_info=error)
         else:
-            self._look(places)
-        held = self._processors.oldest_ms()
-        since = [held.get(tp, waiting) for tp, waiting in self._waiting.items()]
+            self._observe_ends(places)
+        in_progress = self._processors.oldest_ms()
+        since = [in_progress.get(tp, waiting) for tp, waiting in self._waiting.items()]
         self._age.set(age_ms(since, self._clock.now_ms()) / 1000)
 
-    def _look(self, places: Mapping[TP, tuple[int, int]]) -> None:
+    def _observe_ends(self, places: Mapping[TP, tuple[int, int]]) -> None:
         self._lag.set(sum(max(0, end - position) for position, end in places.values()))
         for gone in self._ends.keys() - places.keys():
             del self._ends[gone]
         for tp, (_, end) in places.items():
-            self._ends[tp].saw(end, self._clock.now_ms())
+            self._ends[tp].observe(end, self._clock.now_ms())
         self._waiting = {tp: self._ends[tp].since(position) for tp, (position, _) in places.items()}

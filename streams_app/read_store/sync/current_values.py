@@ -14,7 +14,7 @@ from typing import Final
 
 from streams_app.clock import Clock
 from streams_app.read_store.core.batch_size import BatchSize
-from streams_app.read_store.core.bisect_rejected import search
+from streams_app.read_store.core.bisect_rejected import bisect_rejected
 from streams_app.read_store.core.errors import SourceFailedError, TooSlowError
 from streams_app.read_store.core.group_rows import RowKey, row_key
 from streams_app.read_store.core.merge import Cell, CellChange
@@ -72,7 +72,7 @@ class CurrentValues:
                     found += await self._asked(left)
                     break
                 except SourceFailedError as error:
-                    failed |= await self._culprits(left, error)
+                    failed |= await self._bisect(left, error)
                     left = [change for change in left if change.cell not in failed]
         return found, failed
 
@@ -102,18 +102,18 @@ class CurrentValues:
             answered.append(changes[0])
         return found
 
-    async def _culprits(self, changes: Sequence[CellChange], error: SourceFailedError) -> dict[Cell, str]:
+    async def _bisect(self, changes: Sequence[CellChange], error: SourceFailedError) -> dict[Cell, str]:
         """Find the cells that make the source fail, with the reason of each.
 
         Raises:
             SourceFailedError: The source fails for everything, or no longer for any of them.
         """
         control = await self._control(changes, error)
-        searching = search(sorted(changes, key=lambda change: change.cell))
-        part = next(searching)
+        bisection = bisect_rejected(sorted(changes, key=lambda change: change.cell))
+        part = next(bisection)
         try:
             while True:
-                part = searching.send(await self._fault(part))
+                part = bisection.send(await self._fault(part))
         except StopIteration as stopped:
             found: dict[Cell, str] = stopped.value
         if not found or await self._fault(control) is not None:

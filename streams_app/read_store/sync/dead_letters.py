@@ -37,32 +37,32 @@ class OutputRecord(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ParsedRecord:
     """A record with the changes that it announces."""
 
     record: OutputRecord
     changes: Sequence[CellChange]
 
 
-def not_a_record(record: OutputRecord, why: str) -> RejectedEvent:
+def as_not_a_record(record: OutputRecord, why: str) -> RejectedEvent:
     """A record that is no folded record of the fold of its topic."""
     return RejectedEvent(record, "not-a-record", why, headers=_error(why))
 
 
-def not_storable(
-    read: Iterable[Read], refused: Mapping[tuple[Cell, int], str], failed: Mapping[tuple[Cell, int], str]
+def as_not_storable(
+    read: Iterable[ParsedRecord], unstorable: Mapping[tuple[Cell, int], str], failed: Mapping[tuple[Cell, int], str]
 ) -> list[RejectedEvent]:
-    """The records that the refused changes come from, each once; of one change the first record.
+    """The records that the unstorable changes come from, each once; of one change the first record.
 
     Args:
         read: Records of one batch.
-        refused: Cell and version → why the store can never hold it.
+        unstorable: Cell and version → why the store can never hold it.
         failed: Cell and version → why the source has no value for it.
     """
     found = []
-    left = {**refused, **failed}
+    left = {**unstorable, **failed}
     for one in read:
-        places = [change.place for change in one.changes if change.place in left]
+        places = [change.key for change in one.changes if change.key in left]
         whys = {place[0].name: left.pop(place) for place in places}
         if whys:
             why = next(iter(whys.values()))
@@ -71,7 +71,7 @@ def not_storable(
     return found
 
 
-class StoreLetters:
+class StoreDeadLetters:
     """Writes the letters of one store, by a producer of its own.
 
     Attributes:
@@ -87,33 +87,33 @@ class StoreLetters:
         )
         self._metrics = metrics
         self._clock = TrustedClock(clock)
-        self._kept: dict[TP, set[int]] = {}
+        self._acknowledged: dict[TP, set[int]] = {}
 
-    async def keep(self, source: TP, refused: Sequence[RejectedEvent]) -> None:
-        """Returns when the broker has a letter of each record; one that it has is not sent again until :meth:`passed`.
+    async def write_once(self, source: TP, unstorable: Sequence[RejectedEvent]) -> None:
+        """Returns when the broker has a letter of each record; one that it has is not sent again until :meth:`forget_below`.
 
         Raises:
             TryAgainError: The broker does not acknowledge them.
         """
-        kept = self._kept.setdefault(source, set())
-        unsent = [one for one in refused if one.record.offset not in kept]
-        letters = self._letters_of(source)
-        failures = await asyncio.gather(*(letters.send_once([one]) for one in unsent))
+        kept = self._acknowledged.setdefault(source, set())
+        unsent = [one for one in unstorable if one.record.offset not in kept]
+        writer = self._writer_of(source)
+        failures = await asyncio.gather(*(writer.send_once([one]) for one in unsent))
         kept.update(one.record.offset for one, failed in zip(unsent, failures, strict=True) if failed is None)
         if failed := next(filter(None, failures), None):
             raise TryAgainError(f"{self._refuser.topic} does not acknowledge dead letters: {failed!r}")
 
-    def passed(self, source: TP, progress: int | None = None) -> None:
+    def forget_below(self, source: TP, progress: int | None = None) -> None:
         """The progress of the store has passed letters of a partition; without one it stands elsewhere now."""
-        left = {offset for offset in self._kept.pop(source, ()) if progress is not None and offset >= progress}
+        left = {offset for offset in self._acknowledged.pop(source, ()) if progress is not None and offset >= progress}
         if left:
-            self._kept[source] = left
+            self._acknowledged[source] = left
 
     async def close(self) -> None:
         """Ends all connections."""
         await self._producer.stop()
 
-    def _letters_of(self, source: TP) -> DeadLetters:
+    def _writer_of(self, source: TP) -> DeadLetters:
         def count(name: str, reason: str) -> None:
             self._metrics.read_store_dead_letters.labels(name, reason).inc()
 

@@ -17,16 +17,16 @@ class ObservedEnds:
 
     def __init__(self) -> None:
         """Nothing was looked at yet."""
-        self._seen: list[tuple[int, int]] = []
+        self._observed: list[tuple[int, int]] = []
 
-    def saw(self, end: int, now_ms: int) -> None:
+    def observe(self, end: int, now_ms: int) -> None:
         """Notes the end of the log as it is now; a lower one than before is that of another log."""
-        if self._seen and end < self._seen[-1][0]:
-            self._seen.clear()
-        if not self._seen or end > self._seen[-1][0]:
-            self._seen.append((end, now_ms))
-        if len(self._seen) > MOST_SEEN:
-            del self._seen[1::2]
+        if self._observed and end < self._observed[-1][0]:
+            self._observed.clear()
+        if not self._observed or end > self._observed[-1][0]:
+            self._observed.append((end, now_ms))
+        if len(self._observed) > MOST_SEEN:
+            del self._observed[1::2]
 
     def since(self, position: int) -> int | None:
         """When something was first seen at or beyond a position, in milliseconds; None: nothing is there.
@@ -34,9 +34,9 @@ class ObservedEnds:
         Args:
             position: First offset that has not been synced; it falls only with the log, or the age is that of a higher one.
         """
-        while self._seen and self._seen[0][0] <= position:
-            del self._seen[0]
-        return self._seen[0][1] if self._seen else None
+        while self._observed and self._observed[0][0] <= position:
+            del self._observed[0]
+        return self._observed[0][1] if self._observed else None
 
 
 def age_ms(since: list[int | None], now_ms: int) -> int:

@@ -20,34 +20,34 @@ from streams_app.delivery.tasks import ended, run
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.read_store.core.store import ProgressError, ProgressStep, former_end_of
 from streams_app.read_store.sync.dead_letters import OutputRecord
-from streams_app.read_store.sync.store_sync import Sync, steps
+from streams_app.read_store.sync.store_sync import StoreSync, steps
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-NEAR_NOTED: Final = 3
+RECENT_FINGERPRINTS: Final = 3
 """Of what was synced last so many fingerprints are noted with each commit, of older records fewer: a note has little room."""
 
-LOOK_SECONDS: Final = 10.0
+CHECK_SECONDS: Final = 10.0
 """How often a partition without records looks whether the store still stands where it was left."""
 
 
 class StoreProcessors(Processors):
     """Makes the processors of all partitions; they take turns at one store and one source."""
 
-    def __init__(self, sync: Sync, patience: OutageReporter) -> None:
+    def __init__(self, sync: StoreSync, outages: OutageReporter) -> None:
         """Asks nothing yet.
 
         Args:
             sync: The store and its source.
-            patience: How failures of either are waited for and told.
+            outages: How failures of either are waited for and told.
         """
         self.sync = sync
-        self._patience = patience
+        self._outages = outages
         self._turn = asyncio.Lock()
         self._busy: dict[TP, int] = {}
-        self._whose: StoreProcessor | None = None
+        self._active: StoreProcessor | None = None
 
     @property
     def topics(self) -> Collection[str]:
@@ -58,7 +58,7 @@ class StoreProcessors(Processors):
         """One processor for each partition, by the name of the store."""
         return {self.sync.store_name: StoreProcessor(tp, self)}
 
-    async def done(self, whose: StoreProcessor, step: Callable[[], Awaitable[T]]) -> T:
+    async def run_in_turn(self, processor: StoreProcessor, step: Callable[[], Awaitable[T]]) -> T:
         """Does something in the store as soon as that works.
 
         One call at a time: whoever is cancelled interrupts what the store is doing, and that is to be its own. Between two tries
@@ -70,19 +70,19 @@ class StoreProcessors(Processors):
         while True:
             try:
                 async with self._turn:
-                    self._whose = whose
+                    self._active = processor
                     try:
                         result = await step()
                     finally:
-                        self._whose = None
+                        self._active = None
             except ProgressError:
-                self._patience.succeeded(whose)
+                self._outages.succeeded(processor)
                 raise
             except Exception as error:  # whatever it is: the worker beside it goes on folding
-                wait_ms = self._patience.failed(error, whose)
+                wait_ms = self._outages.failed(error, processor)
                 logger.debug("read store is tried again", exc_info=error)
             else:
-                self._patience.succeeded(whose)
+                self._outages.succeeded(processor)
                 return result
             await asyncio.sleep(wait_ms / 1000)
 
@@ -99,11 +99,11 @@ class StoreProcessors(Processors):
 
     def is_busy_with(self, processor: StoreProcessor) -> bool:
         """Whether the store is doing something for this one."""
-        return self._whose is processor
+        return self._active is processor
 
     def forget(self, processor: StoreProcessor) -> None:
         """One does not need the store any more."""
-        self._patience.forget(processor)
+        self._outages.forget(processor)
 
 
 class StoreProcessor(Processor):
@@ -132,24 +132,24 @@ class StoreProcessor(Processor):
             KafkaError, TimeoutError: Tried again.
         """
         self._topic_id = claim.topic_id
-        progress = await self._processors.done(self, self._sync.progress)
+        progress = await self._processors.run_in_turn(self, self._sync.progress)
         stored = progress.get(self._tp)
-        start = beginning(stored, claim)
+        start = start_offset(stored, claim)
         repeated_from, common = await self._lost_by_broker(claim, stored, progress.get(former_end_of(self._tp), 0))
         if repeated_from is not None:
             start = min(start, repeated_from)
-            await self._processors.done(self, partial(self._sync.begin, self._tp, start, common))
+            await self._processors.run_in_turn(self, partial(self._sync.begin, self._tp, start, common))
             stored = start
         if claim.mark is None:
             # Nobody has committed here before: only now Kafka has said that the partition is ours.
-            await claim.commit_now(self._mark(start))
+            await claim.commit_now(self._offset_and_metadata(start))
         if stored is not None and stored > start:
             logger.warning(
                 "an output topic was made again, reading it from its start source=%s offset=%d stored_offset=%d",
                 self._tp, start, stored,
             )  # fmt: skip
             # At once: the log may grow beyond the old offset before anything of it is synced, and would be skipped so far.
-            await self._processors.done(self, partial(self._sync.begin, self._tp, start, start))
+            await self._processors.run_in_turn(self, partial(self._sync.begin, self._tp, start, start))
             stored = start
         elif stored is not None and stored < start:
             self._processors.sync.overtaken(start - stored)
@@ -169,7 +169,7 @@ class StoreProcessor(Processor):
 
     async def mark(self) -> OffsetAndMetadata | None:
         """What the store has taken."""
-        return None if self._next is None else self._mark(self._next)
+        return None if self._next is None else self._offset_and_metadata(self._next)
 
     async def revoke(self, seconds: float) -> None:
         """Lets a transaction that is under way end, within limits; drops the rest."""
@@ -185,19 +185,19 @@ class StoreProcessor(Processor):
         try:
             while not self._is_over:
                 try:
-                    async with asyncio.timeout(LOOK_SECONDS):
+                    async with asyncio.timeout(CHECK_SECONDS):
                         batch = await self._arrived.get()
                 except TimeoutError:
-                    await self._look()
+                    await self._check_progress()
                 else:
                     await self._sync_batch(batch, claim)
         except ProgressError as error:
             self._next = None  # a mark of what the store does not have
             claim.resync("progress", str(error), "sync")
 
-    async def _look(self) -> None:
+    async def _check_progress(self) -> None:
         """A store that has gone back is noticed in silence, too."""
-        stored = (await self._processors.done(self, self._sync.progress)).get(self._tp)
+        stored = (await self._processors.run_in_turn(self, self._sync.progress)).get(self._tp)
         if stored != self._stored:
             raise ProgressError(f"read store {self._sync.store_name}", self._tp, stored, self._stored)
 
@@ -207,7 +207,7 @@ class StoreProcessor(Processor):
             while self._stored != next_offset:
                 self._processors.syncing(self._tp, left[0] if left else None)
                 step = ProgressStep(self._tp, self._stored, next_offset)
-                done = await self._processors.done(self, partial(self._sync.sync_once, step, left))
+                done = await self._processors.run_in_turn(self, partial(self._sync.sync_once, step, left))
                 self._next = self._stored = done.next_offset
                 self.in_flight -= done.records
                 left = left[done.records :]
@@ -215,7 +215,7 @@ class StoreProcessor(Processor):
                 if self._is_over:
                     return
             if not self._read or self._read[-1].offset < records[-1].offset:
-                self._read = thinned(followed_by(self._read, records[-1]), near=NEAR_NOTED, spread=1)
+                self._read = thinned(followed_by(self._read, records[-1]), near=RECENT_FINGERPRINTS, spread=1)
         self._processors.syncing(self._tp, None)
         # A range without records moves the mark, too; the store learns of it with the next record.
         self._next = batch.end
@@ -242,12 +242,12 @@ class StoreProcessor(Processor):
         uncommitted_from = max(mark.offset, claim.log_bounds.begin, former_end)
         return uncommitted_from if self._read and uncommitted_from < stored else None, None
 
-    def _mark(self, offset: int) -> OffsetAndMetadata:
+    def _offset_and_metadata(self, offset: int) -> OffsetAndMetadata:
         """The note says of which log the offset is: offsets do not tell one that was made again and filled, or that went back."""
         return OffsetAndMetadata(offset, f"{self._topic_id}~{to_text(self._read)}" if self._read else self._topic_id)
 
 
-def beginning(stored: int | None, claim: Claim) -> int:
+def start_offset(stored: int | None, claim: Claim) -> int:
     """Where a partition goes on (pure).
 
     Args:

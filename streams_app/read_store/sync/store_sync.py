@@ -14,13 +14,13 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.health.metrics import STORE_RESULTS, Metrics
-from streams_app.read_store.core.merge import FORMER, Cell, CellChange, newest, with_the_rest
+from streams_app.read_store.core.merge import BEFORE_RESET, Cell, CellChange, newest, with_the_rest
 from streams_app.read_store.core.record import Expected, Rejected, parse
-from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep, former_end_of, put_back_into, reset_of
+from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep, former_end_of, replays_of, reset_of
 from streams_app.read_store.registry import open_store
 from streams_app.read_store.sync.batch_writer import BatchWriter
 from streams_app.read_store.sync.current_values import CurrentValues
-from streams_app.read_store.sync.dead_letters import OutputRecord, Read, StoreLetters, not_a_record, not_storable
+from streams_app.read_store.sync.dead_letters import OutputRecord, ParsedRecord, StoreDeadLetters, as_not_a_record, as_not_storable
 from streams_app.settings import ReadStoreSettings, Settings
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class SyncResult:
         stale: Cells for which the store knew a newer version.
         unchanged: Cells that held the value already.
         next_offset: What the store goes on with from now on.
-        refused: Changes with something that the store can never hold, or for which the source fails; their records are kept as
+        unstorable: Changes with something that the store can never hold, or for which the source fails; their records are kept as
             dead letters.
     """
 
@@ -53,10 +53,10 @@ class SyncResult:
     stale: int
     unchanged: int
     next_offset: int
-    refused: int = 0
+    unstorable: int = 0
 
 
-class Sync:
+class StoreSync:
     """Brings one store up to date with what records announce.
 
     Attributes:
@@ -79,7 +79,7 @@ class Sync:
         self._source = CurrentValues(store, clock)
         self._store = open_store(store)
         self._writer = BatchWriter(self._store, store, clock)
-        self._letters = StoreLetters(settings, store, metrics, clock)
+        self._dead_letters = StoreDeadLetters(settings, store, metrics, clock)
         self._metrics = metrics
         self._clock = clock
         self._expected = {
@@ -115,7 +115,7 @@ class Sync:
         if other_from is not None and other_from < former_end:
             await self._store.begin(former_end_of(tp), other_from, self._clock.now_ms())
         await self._store.begin(tp, offset, self._clock.now_ms())
-        self._letters.passed(tp)
+        self._dead_letters.forget_below(tp)
 
     def overtaken(self, records: int) -> None:
         """Counts records that retention has removed before the store had them."""
@@ -147,18 +147,18 @@ class Sync:
         read, rejected = self._parsed(step.tp.topic, records)
         current, failed = await self._current(read)
 
-        async def keep(refused: list[RejectedEvent]) -> None:
-            await self._keep(step.tp, [*rejected, *refused])
+        async def keep(unstorable: list[RejectedEvent]) -> None:
+            await self._keep(step.tp, [*rejected, *unstorable])
 
-        counts, refused = await self._apply(step, read, current, failed, keep)
-        self._letters.passed(step.tp, step.to)
+        counts, unstorable = await self._apply(step, read, current, failed, keep)
+        self._dead_letters.forget_below(step.tp, step.to)
         cells = {change.cell for change in current}
         return SyncResult(
             len(records), len(rejected), len(cells), counts.written, counts.stale, counts.unchanged, step.to,
-            len(refused) + len(failed),
+            len(unstorable) + len(failed),
         )  # fmt: skip
 
-    async def put_back(
+    async def replay_records(
         self, topic: str, records: Sequence[OutputRecord], *, is_former: bool = False, dry_run: bool = False
     ) -> list[RejectedEvent]:
         """Writes what records announce that became dead letters, beside the progress of their partitions.
@@ -181,19 +181,19 @@ class Sync:
         """
         read, rejected = self._parsed(topic, records)
         if is_former:
-            read = [Read(one.record, [replace(change, version=FORMER) for change in one.changes]) for one in read]
+            read = [ParsedRecord(one.record, [replace(change, version=BEFORE_RESET) for change in one.changes]) for one in read]
         current, failed = await self._current(read)
         kept: list[RejectedEvent] = []
 
-        async def keep(refused: list[RejectedEvent]) -> None:
-            kept[:] = refused
+        async def keep(unstorable: list[RejectedEvent]) -> None:
+            kept[:] = unstorable
 
         if dry_run:
-            refused: dict[tuple[Cell, int], str] = {}
-            self._storable(current, refused)
-            kept = not_storable(read, refused, failed)
+            unstorable: dict[tuple[Cell, int], str] = {}
+            self._storable(current, unstorable)
+            kept = as_not_storable(read, unstorable, failed)
         else:
-            here = put_back_into(self._letters.topic)
+            here = replays_of(self._dead_letters.topic)
             stands = (await self._store.progress()).get(here)
             if stands is None:
                 stands = 0
@@ -223,7 +223,7 @@ class Sync:
         """Interrupts what is under way and closes source and store."""
         await self._source.close()
         await self._store.close()
-        await self._letters.close()
+        await self._dead_letters.close()
 
     @property
     def _most(self) -> int | None:
@@ -242,7 +242,7 @@ class Sync:
                 return records[:number]
         return records
 
-    async def _current(self, read: Sequence[Read]) -> tuple[list[CellChange], dict[tuple[Cell, int], str]]:
+    async def _current(self, read: Sequence[ParsedRecord]) -> tuple[list[CellChange], dict[tuple[Cell, int], str]]:
         """What may be written: every value that is carried; or the source's of each cell, under its newest version.
 
         Of a group that is gone it is also the other names, which the records do not tell.
@@ -258,61 +258,61 @@ class Sync:
         gone = list(dict.fromkeys(change.cell[:2] for change in current if change.is_group_gone))
         if gone:
             current = with_the_rest(current, [cell for cell in await self._store.names(gone) if cell not in failed])
-        return current, {change.place: failed[change.cell] for change in asked if change.cell in failed}
+        return current, {change.key: failed[change.cell] for change in asked if change.cell in failed}
 
-    def _storable(self, current: Sequence[CellChange], refused: dict[tuple[Cell, int], str]) -> list[CellChange]:
+    def _storable(self, current: Sequence[CellChange], unstorable: dict[tuple[Cell, int], str]) -> list[CellChange]:
         """The newest change of each cell that the store can hold, as far as it can tell; those that it cannot are noted."""
         while True:
-            newest_left = newest(change for change in current if change.place not in refused)
-            found = {change.place: why for change in newest_left if (why := self._store.refusal(change))}
+            newest_left = newest(change for change in current if change.key not in unstorable)
+            found = {change.key: why for change in newest_left if (why := self._store.rejection(change))}
             if not found:
                 return newest_left
-            refused |= found
+            unstorable |= found
 
     async def _apply(
         self,
         step: ProgressStep,
-        read: Sequence[Read],
+        read: Sequence[ParsedRecord],
         current: Sequence[CellChange],
         failed: Mapping[tuple[Cell, int], str],
         keep: Callable[[list[RejectedEvent]], Awaitable[None]],
     ) -> tuple[Counts, dict[tuple[Cell, int], str]]:
         """Writes what the store can hold; ``keep`` is called before that with the records of what it cannot hold."""
-        refused: dict[tuple[Cell, int], str] = {}
+        unstorable: dict[tuple[Cell, int], str] = {}
         while True:
-            taken = self._storable(current, refused)
-            await keep(not_storable(read, refused, failed))
+            taken = self._storable(current, unstorable)
+            await keep(as_not_storable(read, unstorable, failed))
             try:
                 counts = await self._writer.apply(taken, step)
             except NotStorableError as error:
-                found = {change.place: error.cells[change.cell] for change in taken if change.cell in error.cells}
+                found = {change.key: error.cells[change.cell] for change in taken if change.cell in error.cells}
                 if not found:
                     raise
-                refused |= found
+                unstorable |= found
             else:
                 for result in STORE_RESULTS:
                     self._metrics.read_store_writes.labels(self.store_name, result).inc(getattr(counts, result))
-                return counts, refused
+                return counts, unstorable
 
-    def _parsed(self, topic: str, records: Sequence[OutputRecord]) -> tuple[list[Read], list[RejectedEvent]]:
-        read: list[Read] = []
+    def _parsed(self, topic: str, records: Sequence[OutputRecord]) -> tuple[list[ParsedRecord], list[RejectedEvent]]:
+        read: list[ParsedRecord] = []
         rejected: list[RejectedEvent] = []
         for record in records:
             parsed = parse(record.key, record.value, self._expected[topic])
             if isinstance(parsed, Rejected):
-                rejected.append(not_a_record(record, parsed.why))
+                rejected.append(as_not_a_record(record, parsed.why))
             else:
-                read.append(Read(record, parsed))
+                read.append(ParsedRecord(record, parsed))
         return read, rejected
 
-    async def _keep(self, tp: TP, refused: Sequence[RejectedEvent]) -> None:
-        if not refused:
+    async def _keep(self, tp: TP, unstorable: Sequence[RejectedEvent]) -> None:
+        if not unstorable:
             return
-        await self._letters.keep(tp, refused)
-        first = refused[0]
+        await self._dead_letters.write_once(tp, unstorable)
+        first = unstorable[0]
         logger.warning(
             "records kept as dead letters store=%s count=%d source=%s first_offset=%d first_reason=%s first_why=%s",
-            self.store_name, len(refused), tp, first.record.offset, first.reason, first.detail,
+            self.store_name, len(unstorable), tp, first.record.offset, first.reason, first.detail,
         )  # fmt: skip
 
 

@@ -137,7 +137,7 @@ class SubscriberGauges:
         for gone in self._ends.keys() - self._known.keys():
             del self._ends[gone]
         for tp, (_, end) in self._known.items():
-            self._ends[tp].saw(end, now_ms)
+            self._ends[tp].observe(end, now_ms)
         since = [self._ends[tp].since(begins[tp]) for tp in self._known]
         now = combined_status(
             statuses, self._known, [*since, self._dispatcher.oldest_queued_ms()],

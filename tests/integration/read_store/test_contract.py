@@ -115,9 +115,9 @@ async def test_a_store_that_was_closed_is_opened_again(target: Target) -> None:
 async def test_a_lowered_guard_lets_lower_versions_through_and_keeps_the_values(target: Target) -> None:
     other = Cell("g", "a", "likes")
     await write(target.store, [CellChange(LIKES, 9, 7), CellChange(SHARES, 8, 1), CellChange(other, 9, 7)], 2, 5)
-    before = await target.store.guarded("f")
-    await target.store.lower("f")
-    after = await target.store.guarded("f"), await target.store.guarded("g")
+    before = await target.store.count_versioned("f")
+    await target.store.reset_versions("f")
+    after = await target.store.count_versioned("f"), await target.store.count_versioned("g")
     counts = await write(target.store, [CellChange(LIKES, 1, 2), CellChange(other, 1, 2)], now_ms=6)
 
     assert (2, (0, 1), Counts(written=1, stale=1)) == (before, after, counts)
@@ -126,11 +126,11 @@ async def test_a_lowered_guard_lets_lower_versions_through_and_keeps_the_values(
         ("a", "likes", held(target, 7), 9, 5),
         ("a", "shares", held(target, 1), -1, target.time(5, 6)),
     ] == await target.rows()
-    assert 1 == await target.store.guarded("f")
+    assert 1 == await target.store.count_versioned("f")
 
 
 async def test_a_store_that_nobody_has_initialised_guards_nothing(bare: Target) -> None:
-    assert None is await bare.store.guarded("f")
+    assert None is await bare.store.count_versioned("f")
     await bare.close()
 
 

@@ -17,10 +17,10 @@ from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
 from streams_app.operations.reset_read_store import follow
-from streams_app.read_store.core.merge import FORMER, Cell, CellChange
+from streams_app.read_store.core.merge import BEFORE_RESET, Cell, CellChange
 from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep
-from streams_app.read_store.sync.dead_letters import StoreLetters
-from streams_app.read_store.sync.store_sync import Sync
+from streams_app.read_store.sync.dead_letters import StoreDeadLetters
+from streams_app.read_store.sync.store_sync import StoreSync
 from streams_app.settings import Settings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, produce, read_topic, wait_until
@@ -111,7 +111,7 @@ async def test_no_progress_passes_a_letter_that_the_broker_does_not_have(target:
         "folds": [{"name": "f", "source": "s", "group_key": "id", "changed": "m", "keep": "last", "quiet_period": "1s"}],
         "read_stores": [target.settings.model_dump()],
     })  # fmt: skip
-    sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
+    sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     with pytest.raises(TryAgainError, match=r"t\.read-store\.dashboard\.dead does not acknowledge dead letters"):
         await sync_on(sync, [Record(0, b"g", folded({"likes": 1})), Record(1, b"g", b"no record")], 2)
     await sync.close()
@@ -121,7 +121,7 @@ async def test_no_progress_passes_a_letter_that_the_broker_does_not_have(target:
 
 async def test_a_letter_is_not_written_again_while_the_store_is_waited_for(letters: Letters) -> None:
     settings = letters.settings()
-    sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
+    sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     records = [Record(0, b"g", b"no record")]
     step = ProgressStep(P0._replace(topic=letters.topic), None, 1)
     for _ in range(3):
@@ -137,7 +137,7 @@ async def test_a_letter_is_not_written_again_while_the_store_is_waited_for(lette
 
 async def test_what_a_store_finds_out_while_writing_becomes_a_letter_and_the_rest_is_written(letters: Letters) -> None:
     settings = letters.settings()
-    sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
+    sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     await sync._store.initialise()
     apply = sync._store.apply
 
@@ -152,7 +152,7 @@ async def test_what_a_store_finds_out_while_writing_becomes_a_letter_and_the_res
     await sync.close()
     (letter,) = await letters.kept(1)
 
-    assert (1, 1, "is a text") == (result.written, result.refused, told(letter)["error"])
+    assert (1, 1, "is a text") == (result.written, result.unstorable, told(letter)["error"])
 
 
 async def test_of_two_values_of_a_cell_in_one_batch_the_older_is_written_where_the_newer_can_never_be_held(
@@ -161,7 +161,7 @@ async def test_of_two_values_of_a_cell_in_one_batch_the_older_is_written_where_t
     settings = letters.settings()
     target = Postgres(letters.url)
     await target.store.initialise()
-    sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
+    sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     records = [Record(at, b"g", folded({"likes": value}, at + 1)) for at, value in enumerate([1, 2, "\0", "0\0"])]
     result = await sync.sync_once(ProgressStep(P0._replace(topic=letters.topic), None, 4), records)
     await sync.close()
@@ -169,7 +169,7 @@ async def test_of_two_values_of_a_cell_in_one_batch_the_older_is_written_where_t
     await target.close()
 
     assert [("g", "likes", "2", 2)] == [row[:4] for row in rows]
-    assert (1, 1, 2) == (result.cells, result.written, result.refused)
+    assert (1, 1, 2) == (result.cells, result.written, result.unstorable)
     assert ["2", "3"] == sorted(told(letter)["source-offset"] for letter in await letters.kept(2))
 
 
@@ -192,7 +192,7 @@ async def test_letters_are_listed_and_written_into_the_store_alone_after_a_fix(l
     target = Postgres(letters.url)
     await target.store.initialise()
     settings = letters.settings()
-    sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
+    sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     tp = P0._replace(topic=letters.topic)
     await sync.sync_once(ProgressStep(tp, None, 1), [Record(0, b"g", folded({"likes": "\0", "old": "\0"}, 3))])
     await sync.sync_once(ProgressStep(tp, 1, 2), [Record(1, b"g", b"no record")])
@@ -223,8 +223,8 @@ LATER_MS = 2**43
 async def keep(letters: Letters, record: Record, now_ms: int) -> None:
     """A letter of what the store could not hold once, and can now."""
     settings = letters.settings()
-    kept = StoreLetters(settings, settings.read_store(None), Metrics(settings), ManualClock(now_ms))
-    await kept.keep(TP(letters.topic, 0), [RejectedEvent(record, "not-storable", "the column was a number")])
+    kept = StoreDeadLetters(settings, settings.read_store(None), Metrics(settings), ManualClock(now_ms))
+    await kept.write_once(TP(letters.topic, 0), [RejectedEvent(record, "not-storable", "the column was a number")])
     await kept.close()
 
 
@@ -241,7 +241,7 @@ async def reset(letters: Letters) -> None:
     ("source", "left", "expected"),
     [
         ("carried", "1 not replayed: its fold was reset since", [("after", "3", 9), ("likes", "90", 9)]),
-        ("sql", "2 replayed", [("after", "33", 9), ("likes", "90", 9), ("shares", "22", FORMER)]),
+        ("sql", "2 replayed", [("after", "33", 9), ("likes", "90", 9), ("shares", "22", BEFORE_RESET)]),
     ],
 )
 async def test_a_letter_from_before_a_reset_takes_the_place_of_nothing_that_was_folded_since(

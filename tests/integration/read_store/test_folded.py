@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streams_app.health.metrics import Metrics
-from streams_app.read_store.sync.store_sync import Sync, SyncResult
+from streams_app.read_store.sync.store_sync import StoreSync, SyncResult
 from streams_app.settings import Settings
 from tests.integration.targets import P0, Target, held, sync_on
 from tests.manual_clock import ManualClock
@@ -29,7 +29,7 @@ def folded(offset: int, names: Any, version: int, group: str = "a") -> Record:
     return Record(offset, group.encode(), json.dumps(value).encode())
 
 
-def sync_of(target: Target, **given: Any) -> tuple[Sync, Metrics]:
+def sync_of(target: Target, **given: Any) -> tuple[StoreSync, Metrics]:
     settings = Settings.model_validate(
         {
             "app_id": "t",
@@ -38,7 +38,7 @@ def sync_of(target: Target, **given: Any) -> tuple[Sync, Metrics]:
         }
     )
     metrics = Metrics(settings)
-    return Sync(settings, settings.read_store(None), metrics, ManualClock(50)), metrics
+    return StoreSync(settings, settings.read_store(None), metrics, ManualClock(50)), metrics
 
 
 async def test_batch_delivered_again_after_a_crash_changes_nothing(target: Target) -> None:

@@ -89,8 +89,8 @@ async def test_workers_that_write_names_of_one_row_at_once_lose_nothing(target: 
 
 @of_groups
 async def test_a_name_without_a_column_is_refused(target: SqlTarget) -> None:
-    assert "the name 'other' has no column" == target.store.refusal(CellChange(Cell("f", "a", "other"), 1, 1))
-    assert None is target.store.refusal(CellChange(LIKES, 1, 1))
+    assert "the name 'other' has no column" == target.store.rejection(CellChange(Cell("f", "a", "other"), 1, 1))
+    assert None is target.store.rejection(CellChange(LIKES, 1, 1))
 
 
 async def test_a_name_without_letters_is_guarded_as_others_are(made: Callable[..., SqlTarget]) -> None:

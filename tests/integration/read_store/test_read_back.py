@@ -49,7 +49,7 @@ async def test_whatever_a_group_or_a_name_is_a_store_can_be_asked_for_it(target:
     """It has it, or says that it can never have it; then nothing is there."""
     await fill(target, (LIKES, 3, 1))
     group, name = Cell("f", text, "likes"), Cell("f", "a", text)
-    held = [cell for cell in (group, name) if target.store.refusal(CellChange(cell, 4, 1)) is None]
+    held = [cell for cell in (group, name) if target.store.rejection(CellChange(cell, 4, 1)) is None]
     await fill(target, *((cell, 4, 1) for cell in held))
     found = await target.store.read([LIKES, group, name])
 
@@ -65,7 +65,7 @@ async def test_whatever_a_group_or_a_name_is_a_store_can_be_asked_for_it(target:
 )  # fmt: skip
 async def test_a_value_that_was_written_is_the_one_it_was_made_of(target: Target, value: Any) -> None:
     await fill(target, (LIKES, 1, value))
-    held = await target.store.held([CellChange(LIKES, 1, value)])
+    held = await target.store.as_stored([CellChange(LIKES, 1, value)])
 
     assert [] == differences(held, await target.store.read([LIKES]), is_carried=False)
 
@@ -126,11 +126,11 @@ async def test_a_value_of_a_typed_column_can_be_repaired_and_written_again_as_it
     await write(store, [CellChange(LIKES, 5, another)])
     expected = await target.run("SELECT likes::text FROM cells")
     await write(store, [CellChange(LIKES, 6, value)])
-    held = await store.held([CellChange(LIKES, 7, another)])
+    held = await store.as_stored([CellChange(LIKES, 7, another)])
     repaired = await store.repair([Repair(held[0], 6)], 200)
     ((cell, stored),) = await store.cells("f", None, 9)
     again = CellChange(cell, 8, stored.value)
-    refusal = store.refusal(again)
+    refusal = store.rejection(again)
     kept = await store.repair([Repair(again, 7)], 300)
     found = await target.run("SELECT likes::text FROM cells")
     await target.close()

@@ -59,9 +59,9 @@ P0, P1 = TP("t", 0), TP("t", 1)
 
 
 def test_a_new_store_is_behind_where_the_other_has_taken_more_of_a_log_that_is_still_there() -> None:
-    assert {P1} == behind({P0: 5, P1: 7, TP("gone", 0): 9}, {P0: 5, P1: 6}, beyond=())
-    assert set() == behind({P1: 7}, {P0: 0, P1: 6}, beyond={P1})
-    assert set() == behind({}, {P0: 0}, beyond=())
+    assert {P1} == behind({P0: 5, P1: 7, TP("gone", 0): 9}, {P0: 5, P1: 6}, recreated=())
+    assert set() == behind({P1: 7}, {P0: 0, P1: 6}, recreated={P1})
+    assert set() == behind({}, {P0: 0}, recreated=())
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ async def test_while_it_catches_up_for_the_last_time_workers_wait_and_readers_do
         assert not await rebuilding.switch(())
         return seen
 
-    seen = await rebuilding.holding(catch_up)
+    seen = await rebuilding.with_writers_paused(catch_up)
     with pytest.raises(ProgressError, match="goes on with t-0 at 4, not at 3"):
         await tasks[0]
     for each in (rebuilding, new, store):

@@ -18,9 +18,9 @@ from streams_app.operations.folded_topics import FoldedTopics
 from streams_app.operations.rebuild import Rebuild
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.rebuilding import OvertakenError
-from streams_app.read_store.core.store import NotStorableError, ProgressStep, put_back_into, reset_of
+from streams_app.read_store.core.store import NotStorableError, ProgressStep, replays_of, reset_of
 from streams_app.read_store.registry import open_rebuilding, open_store
-from streams_app.read_store.sync.store_sync import Sync
+from streams_app.read_store.sync.store_sync import StoreSync
 from streams_app.settings.loading import load
 from tests.integration.compared import Compared, folded
 from tests.integration.site import Stage
@@ -140,11 +140,11 @@ async def test_letters_that_are_put_back_meanwhile_and_a_reset_are_in_the_new_ta
     settings, clock = load(compared.config, {}), SystemClock()
     store, topic = open_store(compared.declared), compared.stage.output
     await store.apply([LIKES, CellChange(Cell("account-metrics", "b", "likes"), 5, 1)], ProgressStep(P0, None, 10), 1)
-    sync = Sync(settings, compared.declared, Metrics(settings), clock)
+    sync = StoreSync(settings, compared.declared, Metrics(settings), clock)
     rebuild = Rebuild(settings, compared.declared, clock)
     try_to_switch = rebuild._try_to_switch
     later: list[Callable[[], Awaitable[object]]] = [
-        lambda: sync.put_back(topic, [Record(*folded("a", 9, {"likes": 7}))]),
+        lambda: sync.replay_records(topic, [Record(*folded("a", 9, {"likes": 7}))]),
         lambda: store.begin(reset_of("account-metrics"), 50, 1),
     ]
 
@@ -160,4 +160,4 @@ async def test_letters_that_are_put_back_meanwhile_and_a_reset_are_in_the_new_ta
     await store.close()
 
     assert [("a", "likes", "7"), ("b", "likes", "1")] == await compared.rows(VALUES.format("folded_values"))
-    assert (1, 50) == (progress[put_back_into(compared.stage.dead)], progress[reset_of("account-metrics")])
+    assert (1, 50) == (progress[replays_of(compared.stage.dead)], progress[reset_of("account-metrics")])

@@ -33,7 +33,7 @@ async def test_a_restored_copy_of_the_tables_is_brought_up_to_date_again(
     kafka: KafkaServer, names: Names, postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_silent: bool
 ) -> None:
     if is_silent:
-        monkeypatch.setattr("streams_app.read_store.sync.processor.LOOK_SECONDS", 0.2)
+        monkeypatch.setattr("streams_app.read_store.sync.processor.CHECK_SECONDS", 0.2)
     reading = PostgresReading(names, kafka.bootstrap_servers, tmp_path / "unused", url=postgresql_url)
     await create_topics(kafka.bootstrap_servers, [reading.topic], PARTITIONS)
     target = Postgres(postgresql_url)

@@ -16,7 +16,7 @@ from aiohttp import web
 from streams_app.embedded.ports import LOOPBACK
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.store import ProgressStep
-from streams_app.read_store.sync.store_sync import Sync
+from streams_app.read_store.sync.store_sync import StoreSync
 from tests.integration.conftest import CELLS, OPENSEARCH
 from tests.integration.read_store.test_folded import Record, folded, sync_of
 from tests.integration.targets import P0, Postgres, Sqlite, SqlTarget, Target
@@ -70,7 +70,7 @@ async def slow_front(port: int) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def slow_sync(target: Target) -> AsyncIterator[Sync]:
+async def slow_sync(target: Target) -> AsyncIterator[StoreSync]:
     if isinstance(target, SqlTarget):
         await slow_down(target)
         sync, _ = sync_of(target, timeout=TIMEOUT)
@@ -83,7 +83,7 @@ async def slow_sync(target: Target) -> AsyncIterator[Sync]:
             await sync.close()
 
 
-async def advance(sync: Sync, records: Sequence[Record], to: int) -> int:
+async def advance(sync: StoreSync, records: Sequence[Record], to: int) -> int:
     """As an agent does it; returns how often it had to try once more."""
     failures = 0
     async with asyncio.timeout(LIMIT_SECONDS):

@@ -18,7 +18,7 @@ from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.sync.current_values import CurrentValues
-from streams_app.read_store.sync.store_sync import Sync
+from streams_app.read_store.sync.store_sync import StoreSync
 from streams_app.settings import ReadStoreSettings, Settings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, read_topic
@@ -112,7 +112,7 @@ async def test_records_of_groups_that_the_source_fails_for_are_dead_letters_and_
     groups: list[object] = [1, 2, 3, 1, 2, 3]
     records = [folded(at, f"x{at}" if at in bad else group) for at, group in enumerate(groups)]
     metrics = Metrics(faulty.settings)
-    sync = Sync(faulty.settings, faulty.declared, metrics, ManualClock(50))
+    sync = StoreSync(faulty.settings, faulty.declared, metrics, ManualClock(50))
     result = await sync_on(sync, records, 6)
     await sync_on(sync, [folded(6, 1)], 7)
     await sync.close()
@@ -123,7 +123,7 @@ async def test_records_of_groups_that_the_source_fails_for_are_dead_letters_and_
     headers = [{name: value.decode() for name, value in letter.headers} for letter in letters]
     good = {str(group): group * 10 for at, group in enumerate(groups) if at not in bad and isinstance(group, int)} | {"1": 10}
 
-    assert len(bad) == result.refused
+    assert len(bad) == result.unstorable
     assert good == {group: value for group, _, value, *_ in await faulty.target.rows()}
     assert {P0: 7} == await faulty.target.store.progress()
     assert [(str(at), "source-failed") for at in bad] == sorted((one["source-offset"], one["reason"]) for one in headers)

@@ -70,7 +70,7 @@ async def test_types_that_postgresql_alone_has(postgresql_url: str, kind: str, v
 
 async def test_a_value_that_does_not_fit_is_refused_alone_before_it_is_written(made: Callable[..., SqlTarget]) -> None:
     target = await typed(made(**NAMES), "likes bigint, shares text")
-    told = [target.store.refusal(CellChange(cell, 1, value)) for cell, value in ((LIKES, "many"), (LIKES, 1.5), (SHARES, "many"))]
+    told = [target.store.rejection(CellChange(cell, 1, value)) for cell, value in ((LIKES, "many"), (LIKES, 1.5), (SHARES, "many"))]
     with pytest.raises(NotStorableError) as caught:
         await write(target.store, [CellChange(LIKES, 1, "many"), CellChange(SHARES, 1, "many")])
     found = await target.run("SELECT * FROM cells")

@@ -89,7 +89,7 @@ async def test_long_groups_and_names_have_documents_of_their_own(search: Search)
     ],
 )  # fmt: skip
 def test_what_no_document_can_hold_is_said(cell: Cell, value: Any, expected: str | None) -> None:
-    assert expected == Search(9200, "t", "cells").store.refusal(CellChange(cell, 1, value))
+    assert expected == Search(9200, "t", "cells").store.rejection(CellChange(cell, 1, value))
 
 
 async def test_people_find_what_they_look_for(search: Search) -> None:

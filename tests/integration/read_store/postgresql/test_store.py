@@ -177,7 +177,7 @@ async def test_a_column_of_another_type_is_refused(postgresql_url: str, kind: st
 async def test_what_postgresql_can_never_hold_is_refused_before_it_is_sent(
     target: Postgres, change: CellChange, expected: str | None
 ) -> None:
-    found = target.store.refusal(change)
+    found = target.store.rejection(change)
 
     assert (found or "").startswith(expected or "")
     assert (expected is None) == (found is None)
@@ -188,7 +188,7 @@ async def test_the_longest_group_and_name_fit_into_the_index(target: Postgres) -
     cell = Cell("f", os.urandom(MOST_KEY_BYTES // 2 - 2).hex(), "na")
     change = CellChange(cell, 1, 1)
 
-    assert None is target.store.refusal(change)
+    assert None is target.store.rejection(change)
     assert Counts(written=1) == await write(target.store, [change])
 
 

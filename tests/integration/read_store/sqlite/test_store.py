@@ -18,7 +18,7 @@ from streams_app.health.metrics import Metrics
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import Counts
 from streams_app.read_store.sqlite.store import SqliteStore
-from streams_app.read_store.sync.store_sync import Sync, SyncResult
+from streams_app.read_store.sync.store_sync import StoreSync, SyncResult
 from streams_app.settings import Settings
 from tests.integration.targets import P0, sync_on, write
 from tests.manual_clock import ManualClock
@@ -159,7 +159,7 @@ class Run:
                              "source_url": f"sqlite:///{write_db}", "sql": SUM}],
         })  # fmt: skip
         self.metrics = Metrics(settings)
-        self.sync = Sync(settings, settings.read_store(None), self.metrics, ManualClock(50))
+        self.sync = StoreSync(settings, settings.read_store(None), self.metrics, ManualClock(50))
 
     def counted(self) -> list[float | None]:
         name, value_of = "streams_app_read_store_writes_total", self.metrics.registry.get_sample_value

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from streams_app.read_store.core.bisect_rejected import search
+from streams_app.read_store.core.bisect_rejected import bisect_rejected
 from streams_app.read_store.core.merge import Cell, CellChange
 
 CHANGES = [CellChange(Cell("f", f"g{number // 5:03}", f"n{number % 5}"), 1, number) for number in range(500)]
@@ -15,11 +15,11 @@ CHANGES = [CellChange(Cell("f", f"g{number // 5:03}", f"n{number % 5}"), 1, numb
 
 def found(refuses: Callable[[Collection[object]], bool]) -> tuple[list[object], int]:
     """Values that are refused, and how often the database was asked."""
-    searching, tries = search(CHANGES), 1
-    part = next(searching)
+    bisection, tries = bisect_rejected(CHANGES), 1
+    part = next(bisection)
     while True:
         try:
-            part = searching.send("no" if refuses([change.value for change in part]) else None)
+            part = bisection.send("no" if refuses([change.value for change in part]) else None)
             tries += 1
         except StopIteration as ended:
             return [change.value for change in CHANGES if change.cell in ended.value], tries
@@ -43,9 +43,9 @@ def test_those_that_are_refused_together_only_are_all_of_the_smallest_part_of_th
 
 
 def test_a_search_without_changes_finds_none() -> None:
-    searching = search([])
+    bisection = bisect_rejected([])
 
-    assert [] == next(searching)
+    assert [] == next(bisection)
     with pytest.raises(StopIteration) as ended:
-        searching.send(None)
+        bisection.send(None)
     assert {} == ended.value.value

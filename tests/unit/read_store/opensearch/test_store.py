@@ -37,7 +37,7 @@ def test_what_is_no_url_is_refused_without_showing_it(url: str) -> None:
 
 
 def test_an_integer_that_python_does_not_write_is_refused() -> None:
-    refusal = open_store(settings()).refusal(CellChange(Cell("f", "a", "likes"), 1, 10**5000))
+    refusal = open_store(settings()).rejection(CellChange(Cell("f", "a", "likes"), 1, 10**5000))
 
     assert "the value is an integer of more than 4000 digits" == refusal
 
@@ -104,7 +104,7 @@ def test_where_columns_are_named_a_name_has_the_field_of_its_column_or_none() ->
     (item,) = shape.items([CellChange(Cell("f", "a", "click-rate"), 1, 7)], 0)
 
     assert [1, 7, "click_rate", True] == parameters(item.body)["names"]["click-rate"]
-    assert "the name has no column" == shape.refusal(CellChange(Cell("f", "a", "likes"), 1, 7))
+    assert "the name has no column" == shape.rejection(CellChange(Cell("f", "a", "likes"), 1, 7))
 
 
 def test_another_script_has_another_name() -> None:

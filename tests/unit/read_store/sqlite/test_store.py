@@ -31,4 +31,4 @@ def test_what_is_no_text_of_unicode_is_refused_in_either_shape(
     fields = {"name": "dashboard", "url": f"sqlite:///{tmp_path}/read.db", "folds": ["f"], "source": "carried", **given}
     store = open_store(ReadStoreSettings.model_validate(fields))
 
-    assert expected == store.refusal(change)
+    assert expected == store.rejection(change)

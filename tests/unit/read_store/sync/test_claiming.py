@@ -9,7 +9,7 @@ import pytest
 
 from streams_app.delivery.processor import Claim, OffsetAndMetadata
 from streams_app.read_store.core.store import former_end_of
-from streams_app.read_store.sync.processor import beginning
+from streams_app.read_store.sync.processor import start_offset
 from tests.store_processor import P0, Store, claim_of, opened
 
 
@@ -39,7 +39,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     ],
 )
 def test_a_partition_goes_on_where_the_store_says_unless_its_log_is_new(stored: int | None, claim: Claim, expected: int) -> None:
-    assert expected == beginning(stored, claim)
+    assert expected == start_offset(stored, claim)
 
 
 async def test_where_nothing_was_ever_committed_kafka_is_asked_before_anything_is_written(store: Store) -> None:

@@ -10,7 +10,7 @@ from streams_app.read_store.sync.observed_ends import MOST_SEEN, ObservedEnds, a
 def seen(*ends: tuple[int, int]) -> ObservedEnds:
     made = ObservedEnds()
     for end, now_ms in ends:
-        made.saw(end, now_ms)
+        made.observe(end, now_ms)
     return made
 
 
@@ -36,7 +36,7 @@ def test_what_is_remembered_is_bounded_and_the_oldest_end_stays() -> None:
     ends = seen(*((number, number) for number in range(1, 100 * MOST_SEEN)))
 
     assert 1 == ends.since(0)
-    assert len(ends._seen) <= MOST_SEEN
+    assert len(ends._observed) <= MOST_SEEN
 
 
 @pytest.mark.parametrize(("since", "expected"), [([], 0), ([None], 0), ([None, 70, 40], 60), ([130], 0)])

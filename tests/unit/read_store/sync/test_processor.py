@@ -81,7 +81,7 @@ async def test_a_store_that_is_away_is_waited_for_told_once_and_nothing_is_skipp
         writer.execute("BEGIN IMMEDIATE")
         first.deliver(batch_of(range(3)))
         second.deliver(batch_of(range(5, 9), tp=P1))
-        await wait_until(lambda: len(store.processors._patience._waiting) == 2, LIMIT_SECONDS, "both have tried")
+        await wait_until(lambda: len(store.processors._outages._waiting) == 2, LIMIT_SECONDS, "both have tried")
         held = first.in_flight, second.in_flight
         writer.execute("ROLLBACK")
     await store.reaches(first, 3)
@@ -135,7 +135,7 @@ async def test_a_store_that_has_gone_back_is_claimed_again_and_nothing_is_writte
 
 
 async def test_a_store_that_has_gone_back_is_noticed_in_silence(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams_app.read_store.sync.processor.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("streams_app.read_store.sync.processor.CHECK_SECONDS", 0.01)
     processor, claim = store.processor(), claim_of()
     await processor.claim(claim)
     processor.deliver(batch_of(range(5), end=8))
@@ -176,7 +176,7 @@ async def test_letting_go_does_not_wait_for_a_store_that_is_away(store: Store) -
             await processor.revoke(0.1)
 
     assert OffsetAndMetadata(0) == await processor.mark()
-    assert {} == store.processors._patience._waiting
+    assert {} == store.processors._outages._waiting
 
 
 async def test_letting_go_of_one_does_not_interrupt_what_the_store_does_for_another(store: Store) -> None:
