@@ -1,5 +1,5 @@
-"""Keeps the read side in sync with what was folded: only the changed names, and never back in time.
+"""Read stores: tables and indices that are kept in sync with the output of folds.
 
-``core`` decides (pure), ``sources`` know the current values, ``targets`` write them, ``databases`` are the connections of both, and
-``agents`` are what a worker runs.
+``core`` decides (pure) and defines the ports. Each database has a folder: ``sqlite``, ``postgresql``, ``opensearch``.
+``registry`` finds the database that a URL names, ``python_source`` calls a function for values, and ``sync`` is what a worker runs.
 """

@@ -1,4 +1,8 @@
-"""Current values from a function of the user's."""
+"""Current values from a user's function, which runs on a thread with its own event loop.
+
+A function that blocks, computes or hangs delays only the store that calls it: folding, heartbeats and other stores use other event
+loops. A client that the function opens in one call is on the same event loop in the next one.
+"""
 
 from __future__ import annotations
 
@@ -19,36 +23,36 @@ from streams_app.read_store.core.source import by_fold
 from streams_app.settings import ReadStoreSettings
 
 DATA_ERRORS: Final = (ValueError, TypeError, LookupError, ArithmeticError)
-"""What a function raises for a value that it does not like."""
+"""Exceptions that count as errors about a value."""
 
 OUTAGES: Final = (OSError, json.JSONDecodeError, UnicodeError)
-"""Of them, what clients raise where a service does not answer, or answers with something else."""
+"""Exceptions among them that clients raise if a service does not answer, or answers with something unexpected."""
 
 MOST_STUCK: Final = 4
-"""Threads that are left behind with a call that has not come back; with so many, nothing is called any more."""
+"""Maximum number of threads that are abandoned with a call that does not return; with this many, nothing more is called."""
 
 GRACE_SECONDS: Final = 1.0
-"""How long a call that was cancelled may take to end before its thread is left behind."""
+"""Time for a cancelled call to end before its thread is abandoned."""
 
 
 class PythonSource:
-    """``current(fold, pairs)`` of the settings, async or not; one call for all changed names of all groups of a fold and batch."""
+    """Calls ``current(fold, pairs)`` of the settings, async or not, once for all changed names of a fold in a batch."""
 
     carries_values = False
 
     def __init__(self, function: Callable[..., Any], settings: ReadStoreSettings) -> None:
-        """Calls nothing yet."""
+        """Call nothing yet."""
         self._function = function
         self._folds = settings.folds
         self._what = f"{settings.section}.current ({getattr(function, '__qualname__', type(function).__name__)})"
         self._loop = FunctionLoop(self._what, settings.timeout_ms / 1000)
 
     async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Asks once for each fold among the changes.
+        """Call the function once for each fold among the changes.
 
         Raises:
-            TooSlowError: The function does not come back in time.
-            SourceFailedError: The function raises, or returns something else.
+            TooSlowError: The function does not return in time.
+            SourceFailedError: The function raises, or returns an invalid result.
         """
         found: list[CellChange] = []
         for mentioned in by_fold(changes):
@@ -60,7 +64,7 @@ class PythonSource:
         return found
 
     async def check(self) -> None:
-        """Calls the function without pairs, for each fold.
+        """Call the function without pairs, for each fold.
 
         Raises:
             SourceFailedError: It does not return an empty dict.
@@ -69,7 +73,7 @@ class PythonSource:
             await self._answer(fold, {})
 
     async def close(self) -> None:
-        """Leaves a call that is under way, and ends the loop of the function."""
+        """Abandon a running call, and end the event loop of the function."""
         await self._loop.close()
 
     async def _answer(self, fold: str, asked: Mapping[Pair, CellChange]) -> list[CellChange]:
@@ -86,28 +90,28 @@ class PythonSource:
 
 
 def _told(error: BaseException) -> str:
-    """What was raised, and where in the user's code."""
+    """Describe an exception, and where in the user's code it was raised."""
     place = traceback.extract_tb(error.__traceback__)[-1:]
     return f"{type(error).__name__}: {error}" + "".join(f" ({each.filename}:{each.lineno})" for each in place)
 
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """What became of a call: handed over as a value, as an exception of the user's would be taken for one of ours."""
+    """The outcome of a call, as a value: an exception of the user's must not be mistaken for one of ours."""
 
     result: Any = None
     error: BaseException | None = None
 
 
 class FunctionLoop:
-    """Calls functions one after the other, each for a limited time."""
+    """Calls functions one after the other, each with a time limit."""
 
     def __init__(self, what: str, seconds: float) -> None:
-        """Starts no thread yet.
+        """Start no thread yet.
 
         Args:
-            what: Whose functions, for messages and the name of the thread.
-            seconds: How long a call may take.
+            what: Name of the function, for messages and the name of the thread.
+            seconds: Time limit of a call.
         """
         self._what = what
         self._seconds = seconds
@@ -115,11 +119,11 @@ class FunctionLoop:
         self._stuck: list[threading.Thread] = []
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> CallOutcome:
-        """Calls a function, and awaits what it returns if that can be awaited.
+        """Call a function, and await its result if it is awaitable.
 
         Raises:
-            TooSlowError: It has not come back in time.
-            TryAgainError: Too many calls have not come back at all.
+            TooSlowError: It did not return in time.
+            TryAgainError: Too many calls have never returned.
         """
         self._stuck = [thread for thread in self._stuck if thread.is_alive()]
         if len(self._stuck) >= MOST_STUCK:
@@ -137,7 +141,7 @@ class FunctionLoop:
         raise TooSlowError(f"{self._what} has not come back within {self._seconds:g} s")
 
     async def close(self) -> None:
-        """Ends the thread, or leaves it to its call."""
+        """End the thread, or abandon it to its running call."""
         running, self._running = self._running, None
         if running is not None:
             running[1].call_soon_threadsafe(running[1].stop)
@@ -145,14 +149,14 @@ class FunctionLoop:
     def _started(self) -> tuple[threading.Thread, asyncio.AbstractEventLoop]:
         if self._running is None:
             loop = asyncio.new_event_loop()
-            # A daemon: a call that never comes back must not keep the process.
+            # A daemon thread: a call that never returns must not keep the process alive.
             thread = threading.Thread(target=_run, args=(loop,), name=self._what, daemon=True)
             thread.start()
             self._running = thread, loop
         return self._running
 
     async def _cancelled(self, call: asyncio.Future[CallOutcome], loop: asyncio.AbstractEventLoop) -> None:
-        """Cancels a call; a thread that cannot even take that is left behind, and the next call has a new one."""
+        """Cancel a call; if the thread does not respond, it is abandoned and the next call starts a new one."""
         call.cancel()
         answer = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop))
         done, _ = await asyncio.wait({answer}, timeout=GRACE_SECONDS)
@@ -166,7 +170,7 @@ async def _outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> 
         result = function(*arguments)
         if inspect.isawaitable(result):
             result = await _awaited(result)
-    except BaseException as error:  # noqa: BLE001  # SystemExit would end the loop, and a CancelledError may be the user's own
+    except BaseException as error:  # noqa: BLE001  # SystemExit would end the loop; a CancelledError may be the user's
         return CallOutcome(error=error)
     return CallOutcome(result)
 

@@ -1,5 +1,6 @@
-"""What is decided about changes and values, without touching the world (pure).
+"""Decisions about changes and values, without input or output (pure), and the ports of stores and sources.
 
-``record`` reads a folded record, ``merge`` keeps the newest change of each cell, ``values`` are values as each kind of store holds
-them, ``rows`` finds the row of a query that belongs to a change, ``named_parameters`` numbers the parameters of a query.
+``record`` reads a folded record, ``merge`` is the version guard, ``values`` converts values, ``column_types`` and ``group_rows``
+are for tables with a row a group, ``query_rows`` and ``function_answer`` interpret what a source returns. The ports are ``store``,
+``source`` and ``rebuilding``.
 """

@@ -1,6 +1,6 @@
-"""Which changes a database refuses, where it refuses a batch as a whole (pure).
+"""Find the changes that a database rejects when it rejects a batch as a whole (pure).
 
-A constraint that people have given their table says that something is wrong with a batch, and not with what of it.
+A constraint on a user's table rejects the whole batch, and does not say which change violates it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from streams_app.read_store.core.merge import Cell, CellChange
 
 
 def bisect_rejected(changes: Sequence[CellChange]) -> Generator[Sequence[CellChange], str | None, dict[Cell, str]]:
-    """Divides a batch until what is refused stands alone: first into rows, which are refused each for itself, then a row.
+    """Bisect a batch until each rejected change is isolated: first between rows, then within a row.
 
     Args:
-        changes: In the order of their cells.
+        changes: The batch, ordered by cell.
 
     Yields:
-        Changes to be tried alone, whose outcome is to be undone.
+        Changes to write on their own; the write must be rolled back.
 
     Sends:
-        Why they are refused; None: they are not.
+        The reason for which they are rejected, or None if they are accepted.
 
     Returns:
-        Cell → why. Of changes that are refused together only, all of them: nobody can tell which one is wrong.
+        The rejected cells, each with the reason. If changes are rejected only together, all of them are returned, because any of
+        them may be the cause.
     """
     fault = yield changes
     if fault is None:
@@ -35,7 +36,7 @@ def bisect_rejected(changes: Sequence[CellChange]) -> Generator[Sequence[CellCha
 
 
 def _middle(changes: Sequence[CellChange]) -> int:
-    """Where to divide: between two rows, or in the middle of one; 0: nowhere."""
+    """Find the index at which to divide: between two rows if there are several, otherwise within the row; 0: indivisible."""
     half = len(changes) // 2
     bounds = [place for place in range(1, len(changes)) if row_key(changes[place - 1]) != row_key(changes[place])]
     return min(bounds, key=lambda place: abs(place - half), default=half)

@@ -1,7 +1,7 @@
-"""Values for columns of a type (pure): what a column takes as it is, what is converted, and what it can never hold.
+"""Types of columns (pure): which values a column takes unchanged, which are converted, and which it can never hold.
 
-A text that reads as a number fits a column of numbers, as people quote long ones; a number fits a column of texts. True is no
-number, a number is no moment, and a fraction is no integer: what would have to be guessed is refused.
+A text that reads as a number fits a column of numbers, because long numbers are often quoted; a number fits a column of texts. True
+is not a number, a number is not a time, and a fraction is not an integer: an ambiguous conversion is rejected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streams_app.read_store.core.values import integer_fault, json_fault, json_t
 
 
 class ColumnKind(StrEnum):
-    """What a column holds."""
+    """The kind of values that a column holds."""
 
     JSON = "any JSON"
     ANY = "anything"
@@ -33,13 +33,13 @@ class ColumnKind(StrEnum):
 
 
 class ColumnType(NamedTuple):
-    """Type of a column.
+    """The type of a column.
 
     Attributes:
         declared: As the database writes it.
-        kind: What it holds.
-        size: Bits of an integer, digits of a decimal number, characters of a text; 0: any.
-        scale: Digits behind the point, where ``size`` is not 0.
+        kind: The kind of its values.
+        size: Bits of an integer, digits of a decimal number, characters of a text; 0: unlimited.
+        scale: Digits after the point, if ``size`` is not 0.
     """
 
     declared: str
@@ -53,7 +53,7 @@ class Misfit:
     """A value that a column can never hold.
 
     Attributes:
-        why: In words that go behind "the value"; without the value.
+        why: The reason, to be put after "the value"; it does not contain the value.
     """
 
     why: str
@@ -70,12 +70,12 @@ SQLITE: Final = {
     "BIGINT": ColumnKind.INTEGER, "NUMERIC": ColumnKind.NUMERIC,
     "REAL": ColumnKind.DOUBLE, "DOUBLE PRECISION": ColumnKind.DOUBLE, "TEXT": ColumnKind.TEXT, "BOOLEAN": ColumnKind.BOOLEAN,
 }  # fmt: skip
-"""Declared type → what is held. What SQLite would take for a number by the letters of its type, JSON or DATE, is not among them."""
+"""Declared type → kind. Types such as JSON and DATE are left out, because SQLite converts their values to numbers."""
 
 TYPE: Final = re.compile(r"([^()]*?)(?:\((\d+)(?:,(-?\d+))?\))?")
 NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 MOST_DIGITS: Final = 5_000
-"""Of a text that is read as a number: reading takes the square of them."""
+"""Maximum length of a text that is read as a number: the time grows with the square of the length."""
 
 EXACT: Final = Context(prec=2 * MOST_DIGITS)
 BITS: Final = {"integer": 32}
@@ -83,7 +83,7 @@ MOST_BITS: Final = 64
 
 
 def type_of(declared: str, known: Mapping[str, ColumnKind]) -> ColumnType | None:
-    """The type of a column; None: no value is written into such a one.
+    """Return the type of a column, or None if columns of this type are not supported.
 
     Args:
         declared: As the database writes it, ``numeric(12,2)``.
@@ -99,7 +99,7 @@ def type_of(declared: str, known: Mapping[str, ColumnKind]) -> ColumnType | None
 
 
 def fitted(value: Value, column: ColumnType) -> Value | Misfit:
-    """A value as a column holds it; nothing (None) fits every column."""
+    """Convert a value to the type of a column; None fits every column."""
     return None if value is None else FITTING[column.kind](value, column)
 
 
@@ -116,7 +116,7 @@ def _integer(value: Value, column: ColumnType) -> Value | Misfit:
     number = _number(value)
     if isinstance(number, Misfit):
         return number
-    # The exponent first: a text of ten characters may stand for a number that fills the memory.
+    # The exponent is checked first: a text of ten characters can be a number that fills the memory.
     if number.adjusted() > MOST_BITS or not -(2 ** (column.size - 1)) <= number < 2 ** (column.size - 1):
         return Misfit(f"is beyond {column.declared}")
     whole = int(number)
@@ -127,7 +127,7 @@ def _numeric(value: Value, column: ColumnType) -> Value | Misfit:
     number = _number(value)
     if isinstance(number, Misfit) or not column.size:
         return number
-    # The database rounds to the scale, and refuses what then has too many digits.
+    # The database rounds to the scale, and then rejects a number with too many digits.
     limit = EXACT.subtract(Decimal(10).scaleb(column.size - column.scale - 1), Decimal(5).scaleb(-column.scale - 1, EXACT))
     return number if number.copy_abs() < limit else Misfit(f"is beyond {column.declared}")
 
@@ -143,7 +143,7 @@ def _double(value: Value, column: ColumnType) -> Value | Misfit:
 
 
 def _text(value: Value, column: ColumnType) -> Value | Misfit:
-    """What is no text as its JSON; bytes as PostgreSQL writes them."""
+    """Values other than texts become their JSON; bytes become text as PostgreSQL writes them."""
     if fault := integer_fault(value):
         return Misfit(fault)
     text = f"\\x{value.hex()}" if isinstance(value, bytes) else str(value) if isinstance(value, str) else json_text(value) or ""
@@ -154,14 +154,14 @@ def _text(value: Value, column: ColumnType) -> Value | Misfit:
 
 
 def _boolean(value: Value, column: ColumnType) -> Value | Misfit:
-    """True and false; 1 and 0 are what SQLite says for them."""
+    """Accept true and false, and 1 and 0, which SQLite has instead."""
     if value in (0, 1) and isinstance(value, int):
         return bool(value)
     return {"true": True, "false": False}.get(str(value) if isinstance(value, str) else "", Misfit("is neither true nor false"))
 
 
 def _moment(value: Value, column: ColumnType) -> Value | Misfit:
-    """A text of ISO 8601; without an offset it is UTC, whatever the time zone of a server."""
+    """Accept a text in ISO 8601; without an offset it is UTC, regardless of the time zone of the server."""
     try:
         moment = datetime.fromisoformat(value if isinstance(value, str) else "")
     except ValueError:
@@ -170,7 +170,7 @@ def _moment(value: Value, column: ColumnType) -> Value | Misfit:
 
 
 def _number(value: Value) -> Decimal | Misfit:
-    """Exact; a float is the number it is written as."""
+    """Convert exactly; a float becomes the decimal number that represents it."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)) or isinstance(value, JsonText):
         return Misfit("is no number")
     if isinstance(value, str) and (len(value) > MOST_DIGITS or not NUMBER.fullmatch(value)):

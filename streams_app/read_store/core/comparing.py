@@ -1,4 +1,4 @@
-"""Whether what a store holds is what it should hold (pure)."""
+"""Differences between a store and its source (pure)."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from streams_app.read_store.core.merge import Cell, CellChange, Stored, is_same
 
 
 class DifferenceKind(StrEnum):
-    """What is wrong with a cell."""
+    """The kind of a difference."""
 
     WRONG = "wrong"
     """The store has another value than the source."""
     GONE = "gone"
-    """The source does not know the value any more."""
+    """The value was deleted in the source."""
     MISSING = "missing"
-    """The store does not have the value, though a record that it has taken named it."""
+    """The store does not have the value, although it has applied a record that named it."""
     REFUSED = "refused"
     """The store can never hold what the source has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A cell of which the store holds something else than it should.
+    """A cell whose stored value differs from the expected one.
 
     Attributes:
-        kind: What is wrong.
-        change: What it should hold, the value as the store would hold it; and the version of that.
-        stored: What it holds.
-        why: Of a refused value, the reason in words.
+        kind: The kind of the difference.
+        change: The expected value, as the store would hold it, and its version.
+        stored: The stored value; None: there is none.
+        why: The reason for which a value is rejected.
     """
 
     kind: DifferenceKind
@@ -40,20 +40,18 @@ class Difference:
 
     @property
     def cell(self) -> Cell:
-        """Which cell."""
+        """The cell that differs."""
         return self.change.cell
 
 
 def difference(change: CellChange, stored: Stored | None, *, is_carried: bool) -> Difference | None:
-    """What is wrong with one cell; None: nothing.
-
-    A cell that is not there is as good as one without a value.
+    """Compare one cell; return None if there is no difference. A missing cell equals a cell without a value.
 
     Args:
-        change: What it should hold, the value as the store would hold it.
-        stored: What it holds.
-        is_carried: The value is that of a record, and as old: a store that has a newer one is right. One whose guard was lowered
-            (a version below 0) holds values of records that nobody can tell from older ones any more; it is right, too.
+        change: The expected value, as the store would hold it.
+        stored: The stored value.
+        is_carried: The expected value is that of a record, so a store with a newer version is right. A store whose versions were
+            reset (below 0) counts as right, too, because its values can no longer be ordered against records.
     """
     if stored is None:
         return None if change.value is None else Difference(DifferenceKind.MISSING, change, None)
@@ -63,11 +61,11 @@ def difference(change: CellChange, stored: Stored | None, *, is_carried: bool) -
 
 
 def differences(changes: Iterable[CellChange], stored: Mapping[Cell, Stored], *, is_carried: bool) -> list[Difference]:
-    """What is wrong with several cells, see :func:`difference`."""
+    """Compare several cells, see :func:`difference`."""
     found = (difference(change, stored.get(change.cell), is_carried=is_carried) for change in changes)
     return [one for one in found if one is not None]
 
 
 def stays(before: Difference, after: Difference) -> bool:
-    """Whether two looks found the same: neither the store nor the source has moved on since."""
+    """Whether a difference persists: neither the store nor the source has changed between two checks."""
     return before.kind is after.kind and before.stored == after.stored and is_same(before.change.value, after.change.value)

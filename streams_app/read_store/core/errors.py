@@ -1,4 +1,4 @@
-"""How a store or a source fails that does answer: it is too slow, does not let us, or does not like what it is asked (pure)."""
+"""Errors of stores and sources that answer: too slow, access denied, or a query that fails (pure)."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from streams_app.errors import ConfigurationError, TryAgainError
 
 
 class TooSlowError(TryAgainError):
-    """A statement, a request or a call exceeded ``timeout``; it may or may not have been done. A smaller one may fit."""
+    """A statement, a request or a call exceeded ``timeout``; its outcome is unknown. A smaller batch may succeed."""
 
 
 class AccessDeniedError(TryAgainError):
-    """The server refuses the credentials, the database or a right; the message names the setting and what to do.
+    """The server rejects the credentials, the database or a right; the message names the setting and the remedy.
 
-    A worker that runs waits, as somebody may grant the right again; a worker that starts and a command end with 1.
+    A running worker waits, because the right may be granted again; a worker that starts, and a command, end with exit code 1.
     """
 
     exit_code = ConfigurationError.exit_code
 
 
 class SourceFailedError(TryAgainError):
-    """A source of values answered with an error, which may be caused by a few of the groups that it was asked for.
+    """A source answered with an error that a few of the requested groups may have caused.
 
     Attributes:
-        why: The error in words, without the address of the source.
-        is_data_error: The error is about a value (a cast, a division by zero), so it says nothing of the source as a whole.
+        why: The text of the error, without the address of the source.
+        is_data_error: The error is about a value (a cast, a division by zero), not about the source as a whole.
     """
 
     def __init__(self, text: str, why: str, *, is_data_error: bool) -> None:
-        """Names source and error."""
+        """Build the message from the source and its error."""
         super().__init__(text)
         self.why = why
         self.is_data_error = is_data_error

@@ -1,7 +1,7 @@
-"""What a function of the user's is asked for current values, and what of its answer belongs to which change (pure).
+"""The arguments of a user's function for current values, and the interpretation of its result (pure).
 
-A function sees groups as they are in events: ``"account_1"``, ``17``, ``True``, ``("a", 1)`` of two fields. The read store's column
-tells the text ``17`` from the number by quotes, which nobody who asks a service for account 17 would expect.
+The function receives groups as they are in events: ``"account_1"``, ``17``, ``True``, or ``("a", 1)`` for two fields. The column of
+the read store puts quotes around the text ``17`` to distinguish it from the number; a user who asks a service does not expect them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ Pair: TypeAlias = tuple[Group, str]
 """A group and a changed name."""
 
 PLAIN: Final = (str, int, float, bytes, Decimal, date, time, UUID, type(None))
-"""What a value may be, beside lists and dicts; true and false are integers to Python, a datetime is a date."""
+"""Types of values, beside lists and dicts; in Python, true and false are integers and a datetime is a date."""
 
 
 class BadAnswerError(ValueError):
-    """A function returned what cannot be taken; says why without anything that is in it."""
+    """A function returned an invalid result; the message says why, without any part of the result."""
 
 
 class BadValueError(BadAnswerError):
-    """A function returned a value that cannot be held."""
+    """A function returned a value that no store can hold."""
 
 
 def group_of(column: str) -> Group:
-    """The group of a column ``group_key`` with the type it has in events; a group of several fields is a tuple."""
+    """Convert a column ``group_key`` to the group with its type in events; a group of several fields is a tuple."""
     try:
         value = orjson.loads(column)
     except orjson.JSONDecodeError:
@@ -47,7 +47,7 @@ def group_of(column: str) -> Group:
 
 
 def calls_for(changes: Sequence[CellChange]) -> list[dict[Pair, CellChange]]:
-    """What is asked for the changes of one fold in one call, in several where groups are equal in Python, as ``1`` and ``True``."""
+    """Assign the changes of one fold to calls: one call, or several if groups are equal in Python, such as ``1`` and ``True``."""
     calls: list[dict[Pair, CellChange]] = []
     columns: list[dict[Group, str]] = []
     for change in changes:
@@ -63,12 +63,12 @@ def calls_for(changes: Sequence[CellChange]) -> list[dict[Pair, CellChange]]:
 
 
 def with_answer(asked: Mapping[Pair, CellChange], answer: object) -> list[CellChange]:
-    """The changes that were asked for with the values of the answer; a pair without one is gone, its value is None.
+    """Return the requested changes with the values of the answer; a pair without a value is deleted, its value is None.
 
-    A pair ``(group, None)`` says that the whole group is gone.
+    A pair ``(group, None)`` reports that the whole group is deleted.
 
     Raises:
-        BadAnswerError: The answer is no mapping of the pairs to values that can be held.
+        BadAnswerError: The answer is not a mapping of the requested pairs to values that a store can hold.
     """
     if not isinstance(answer, Mapping):
         raise BadAnswerError(f"returned {_type(answer)}; expected a dict (group, name) → value")
@@ -83,10 +83,10 @@ def with_answer(asked: Mapping[Pair, CellChange], answer: object) -> list[CellCh
 
 
 def _gone(asked: Mapping[Pair, CellChange], answer: Mapping[Any, Any]) -> dict[Group, tuple[Group, None]]:
-    """Groups among those asked for that are gone, with the pairs that say so.
+    """Find the requested groups that the answer reports as deleted, with the pairs that report it.
 
     Raises:
-        BadValueError: A group is gone and has a value.
+        BadValueError: A deleted group has a value.
     """
     gone: dict[Group, tuple[Group, None]] = {group: (group, None) for group, _ in asked if (group, None) in answer}
     told = [*gone.values(), *(pair for pair in asked if pair[0] in gone)]
@@ -108,7 +108,7 @@ def _value(value: object) -> Any:
 def _checked(value: Any) -> Any:
     try:
         json.dumps(value, allow_nan=False, default=_inner)
-        # json would take numbers as names within an object, and any depth.
+        # The json module accepts numbers as names of an object, and any depth; orjson does not.
         orjson.dumps(value, default=_inner)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadValueError(f"returned a value that cannot be written as JSON: {error}") from error
@@ -124,7 +124,7 @@ def _inner(value: object) -> str:
 
 
 def _shape(pair: object) -> str:
-    """The types of a pair, and nothing of the group it names."""
+    """Describe a pair by its types, without the group itself."""
     return f"({', '.join(map(_type, pair))})" if isinstance(pair, tuple) else _type(pair)
 
 

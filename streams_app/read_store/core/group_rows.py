@@ -1,7 +1,7 @@
-"""A row a group (pure): which change belongs to which row and column, and whether a table has what is needed for it.
+"""Tables with a row a group (pure): the row and column of each change, and the requirements on the table.
 
-A row has a column for each name, and beside them ``versions``: column → version of what it holds. It is kept by column and not by
-name, as a name that moves to another column begins anew there.
+A row has a column for each name, and a column ``versions`` that maps each column to the version of its value. Versions are stored
+by column, not by name: a name that moves to another column starts there without a version.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KEY: Final = ("fold", "group_key")
 
 
 class RowKey(NamedTuple):
-    """Primary key of a table with a row a group."""
+    """The primary key of a table with a row a group."""
 
     fold: str
     group_key: str
@@ -25,7 +25,7 @@ class RowKey(NamedTuple):
 
 @dataclass(slots=True)
 class RowState:
-    """What is known of a row, or said about it.
+    """The contents of a row, stored or to be written.
 
     Attributes:
         values: Column → value.
@@ -38,19 +38,19 @@ class RowState:
     updated_ms: int = 0
 
     def take(self, column: str, value: Value, version: int) -> None:
-        """Writes one column."""
+        """Set a column and its version."""
         self.values[column] = value
         self.versions[column] = version
 
 
 class ExistingColumn(NamedTuple):
-    """A column of a table that is there.
+    """A column of an existing table.
 
     Attributes:
         declared_type: Its type.
         is_required: It is NOT NULL.
-        is_filled: The database fills it where nothing is written: a default, or computed.
-        is_computed: It cannot be written at all.
+        is_filled: If nothing is written, the database fills it: it has a default, or is computed.
+        is_computed: It cannot be written.
     """
 
     declared_type: str
@@ -60,12 +60,12 @@ class ExistingColumn(NamedTuple):
 
 
 def row_key(change: CellChange) -> RowKey:
-    """The row that a change belongs to."""
+    """Return the key of the row that a change belongs to."""
     return RowKey(change.cell.fold, change.cell.group_key)
 
 
 def rows_of(changes: Iterable[CellChange], columns: Mapping[str, str]) -> dict[RowKey, RowState]:
-    """Changes by row, each of a name that has a column.
+    """Group changes by row; each must be of a name that has a column.
 
     Args:
         changes: At most one a cell.
@@ -78,10 +78,10 @@ def rows_of(changes: Iterable[CellChange], columns: Mapping[str, str]) -> dict[R
 
 
 def rejection_of(change: CellChange, columns: Mapping[str, str], types: Mapping[str, ColumnType]) -> str | None:
-    """Why a row can never hold a change, as far as types are known; None: it can.
+    """Return the reason why a row can never hold a change, as far as the types are known, or None if it can.
 
     Args:
-        change: What is to be written.
+        change: The change to be written.
         columns: Name → column.
         types: Column → type.
     """
@@ -95,7 +95,7 @@ def rejection_of(change: CellChange, columns: Mapping[str, str], types: Mapping[
 def fit_to_columns(
     changes: Iterable[CellChange], columns: Mapping[str, str], types: Mapping[str, ColumnType]
 ) -> tuple[list[CellChange], dict[Cell, str]]:
-    """Changes with their values as their columns hold them; and those that cannot be held, with the reason."""
+    """Convert changes to the types of their columns; return these, and the reason for each cell that cannot be converted."""
     held, rejected = [], {}
     for change in changes:
         value = fitted(change.value, types[columns[change.cell.name]])
@@ -107,13 +107,13 @@ def fit_to_columns(
 
 
 class RequiredColumns(NamedTuple):
-    """What a table of groups needs.
+    """The columns that a table with a row a group must have.
 
     Attributes:
-        own: Columns beside those of names → their declaration, which begins with the type.
+        own: Columns other than those of names → their declaration, which begins with the type.
         names: Columns of names.
-        known: Types that these may have.
-        default_type: Type for one that is missing.
+        known: Types that columns of names may have.
+        default_type: Type that is suggested for a missing column.
     """
 
     own: Mapping[str, str]
@@ -123,18 +123,18 @@ class RequiredColumns(NamedTuple):
 
 
 def types_of(found: Mapping[str, ExistingColumn], wanted: RequiredColumns) -> dict[str, ColumnType]:
-    """Column of a name → its type; the table is as it should be."""
+    """Return the type of each column of a name; the table must have no faults."""
     types = {column: type_of(found[column].declared_type, wanted.known) for column in wanted.names if column in found}
     return {column: known for column, known in types.items() if known is not None}
 
 
 def table_faults(found: Mapping[str, ExistingColumn], keys: Collection[frozenset[str]], wanted: RequiredColumns) -> list[str]:
-    """What keeps a table that is there from holding groups, all of it at once.
+    """List everything that an existing table lacks to hold groups.
 
     Args:
         found: Its columns.
         keys: Sets of columns that are unique.
-        wanted: What it needs.
+        wanted: The required columns.
     """
     faults = [*_missing(found, wanted), *_own_faults(found, wanted.own), *_name_faults(found, wanted)]
     if found.keys() >= set(KEY) and frozenset(KEY) not in keys:

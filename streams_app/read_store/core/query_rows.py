@@ -1,4 +1,4 @@
-"""What a query of current values is asked for, and which of its rows belongs to which change (pure)."""
+"""The parameters of a query for current values, and the assignment of its rows to changes (pure)."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ COLUMNS: Final = 3
 
 
 def typed_groups(changes: Sequence[CellChange]) -> list[Any]:
-    """Groups for a database that tells numbers from text within a list: of a number the number and its text."""
+    """List groups for a database that distinguishes numbers and text in a list: a number is included as number and as text."""
     columns = dict.fromkeys(change.cell.group_key for change in changes)
     return [group for column in columns for group in _typed(column)]
 
 
 def plain_groups(changes: Sequence[CellChange]) -> list[str]:
-    """Groups as they read, whatever their type, each once."""
+    """List groups as text, whatever their type, each once."""
     return list(dict.fromkeys(_plain(change.cell.group_key) for change in changes))
 
 
 def names_of(changes: Sequence[CellChange]) -> list[str]:
-    """Changed names, each once."""
+    """List the changed names, each once."""
     return list(dict.fromkeys(change.cell.name for change in changes))
 
 
 def with_values(changes: Sequence[CellChange], rows: Iterable[Sequence[Any]], setting: str) -> list[CellChange]:
-    """The same changes with the values of the rows; a pair without a row is gone, its value is None.
+    """Return the changes with the values of the rows; a pair without a row is deleted, its value is None.
 
     Args:
-        changes: Of one fold.
-        rows: (group, name, value), of more pairs than asked for perhaps; without a name and a value: the whole group is gone.
-        setting: The query's name, for messages.
+        changes: Changes of one fold.
+        rows: Rows (group, name, value), possibly of more pairs than requested; a row without name and value reports a deleted
+            group.
+        setting: Name of the query, for messages.
 
     Raises:
-        SourceFailedError: Two rows are of one pair, or one of a group that is gone.
-        TryAgainError: A row has another number of columns.
+        SourceFailedError: A pair has two rows, or a deleted group has a row with a name.
+        TryAgainError: A row has a different number of columns.
     """
     pairs = _pairs(rows, setting)
     same_text = _by_text(pairs)
@@ -62,10 +63,10 @@ def with_values(changes: Sequence[CellChange], rows: Iterable[Sequence[Any]], se
 
 
 def check_columns(count: int, setting: str) -> None:
-    """A query returns group, name and value.
+    """Check that a query returns group, name and value.
 
     Raises:
-        TryAgainError: It does not.
+        TryAgainError: It has a different number of columns.
     """
     if count != COLUMNS:
         raise TryAgainError(f"{setting} returns {count} columns; expected group, name, value")
@@ -77,10 +78,10 @@ def _pairs(rows: Iterable[Sequence[Any]], setting: str) -> dict[tuple[str, str |
         check_columns(len(row), setting)
         group, name, value = row
         if group is None or (name is None and value is not None):
-            continue  # no group and no name is called so
+            continue  # no group and no name is NULL
         pair = (_column(value_of(group)), None if name is None else _text(value_of(name)))
         if pair in pairs:
-            # Which of them is right nobody can tell; a wrong figure that looks right is worse than a late one.
+            # Either row may be right; a wrong figure that looks right is worse than a late one.
             raise _contradiction(setting, "returns several rows for one group and name; aggregate them (GROUP BY)")
         pairs[pair] = value_of(value)
     gone = {_plain(group) for group, name in pairs if name is None}
@@ -97,25 +98,25 @@ def _contradiction(setting: str, why: str) -> SourceFailedError:
 
 
 def _column(value: Value) -> str:
-    """What a group that a query names is called in the read store."""
+    """Convert a group that a query returned to the column ``group_key``."""
     is_text = isinstance(value, str) and not isinstance(value, JsonText)
     return group_column(TEXT_MARK + str(value).encode()) if is_text else _text(value)
 
 
 def _typed(column: str) -> list[Any]:
-    """A group as a query is asked for it: SQLite takes no number of a list for the text it reads as."""
+    """Convert a group to parameters of a query: SQLite does not match a number in a list with its text, so both are passed."""
     group = group_of_column(column)
     return [group] if isinstance(group, str) else [group, column]
 
 
 def _plain(column: str) -> str:
-    """A group as it reads, whatever its type."""
+    """Convert a group to text, whatever its type."""
     group = group_of_column(column)
     return group if isinstance(group, str) else column
 
 
 def _by_text(pairs: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], tuple[str, str | None]]:
-    """Pairs by how they read; without those that read as another one does, as nobody can tell which is meant."""
+    """Index pairs by their text; pairs with the same text are left out, because they are ambiguous."""
     found: dict[tuple[str, str | None], list[tuple[str, str | None]]] = {}
     for column, name in pairs:
         found.setdefault((_plain(column), name), []).append((column, name))
@@ -123,11 +124,11 @@ def _by_text(pairs: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | N
 
 
 def _text(value: Value) -> str:
-    """A name, or a group that is no text, as text: a number as JSON writes it, which is how the group key writes it."""
+    """Convert a name, or a group that is not a text, to text; a number is written as in JSON, as in the group key."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, Decimal):
         value = float(value)
     if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_SAFE_INTEGER:
-        value = int(value)  # the canonical group key knows no 1.0
+        value = int(value)  # the canonical group key has no 1.0
     return group_text(value) if isinstance(value, bytes) else orjson.dumps(value).decode()

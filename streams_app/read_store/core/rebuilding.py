@@ -1,4 +1,4 @@
-"""A new store that is filled beside the one in use and takes its place in one transaction."""
+"""The port of rebuilding: a new store is filled beside the current one, and replaces it in one transaction."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ MOST_LETTERS: Final = 45
 
 
 OWNER: Final = TP("", -2)
-"""No partition: its progress in the new store says whose rebuild has made it. It is removed before anybody else reads it."""
+"""Not a partition: its progress in the new store is the token of the rebuild that created it. The switch removes it."""
 
 
 class OvertakenError(StreamsAppError):
-    """The new store is gone, or is another rebuild's, which may have filled it with nothing yet; nothing was switched."""
+    """The new store is gone, or belongs to another rebuild, which may not have filled it yet; nothing was switched."""
 
     def __init__(self, table: str) -> None:
-        """Names the store in use."""
+        """Build the message from the name of the current table."""
         super().__init__(f"{table}{NEW_SUFFIX} is not the table that this one has filled")
 
 
 class RebuildOwnership:
-    """Tells the new store of one rebuild from those that others make under the same name."""
+    """Distinguishes the new store of one rebuild from those that other rebuilds create under the same name."""
 
     def __init__(self, table: str, store: ReadStore) -> None:
-        """Asks nothing yet.
+        """Prepare a token; nothing is written yet.
 
         Args:
-            table: The store in use.
-            store: The new one.
+            table: Name of the current table.
+            store: The new store.
         """
         self._table = table
         self._store = store
@@ -49,22 +49,22 @@ class RebuildOwnership:
         self._has_switched = False
 
     async def claim(self) -> None:
-        """Notes in the new store that it is ours; of two rebuilds it is that of the last one."""
+        """Write our token into the new store; of two rebuilds, the later one owns it."""
         self._token = secrets.randbits(62)
         self._has_switched = False
         await self._store.begin(OWNER, self._token, 0)
 
     def check(self, progress: Mapping[TP, int] | None) -> bool:
-        """Whether there is still something to switch; to be called in the transaction of the switch.
+        """Check in the transaction of the switch whether the switch must still be made.
 
         Args:
-            progress: Of the new store; None: there is none.
+            progress: Progress of the new store; None: there is no new store.
 
         Returns:
-            No: a switch has been done, whose reply was lost.
+            False if an earlier switch succeeded and its reply was lost.
 
         Raises:
-            OvertakenError: The new store is not ours.
+            OvertakenError: The new store does not have our token.
         """
         if progress is None and self._has_switched:
             return False
@@ -73,62 +73,62 @@ class RebuildOwnership:
         return True
 
     def mark_switching(self) -> None:
-        """Notes that a switch is tried whose reply may be lost."""
+        """Remember that a switch is attempted, because its reply may be lost."""
         self._has_switched = True
 
 
 class Rebuilding(Protocol):
-    """What is particular to a kind of store. Its methods raise as those of :class:`.ReadStore` do."""
+    """The part of a rebuild that depends on the database. Its methods raise as those of :class:`.ReadStore` do."""
 
     async def prepare(self) -> list[str]:
-        """Removes what a rebuild that did not end has left, and makes the new store empty; says what it found, a sentence each.
+        """Remove the remains of an interrupted rebuild and create the empty new store; return a sentence for each finding.
 
         Raises:
-            ConfigurationError: Something could not follow the switch.
+            ConfigurationError: The table has something that cannot follow the switch.
         """
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Puts the new store in the place of the other, in one transaction, unless it is behind it.
+        """Replace the current store by the new one in one transaction, unless the new one is behind.
 
         Args:
-            recreated: Partitions of which the store in use is not to be reached: their topics were made again.
+            recreated: Partitions whose topics were recreated, so that the progress of the current store need not be reached.
 
         Returns:
-            Partitions of which the new store is behind; nothing was done then. Empty: it is done, also if it was done before.
+            Partitions for which the new store is behind; nothing was changed then. Empty: the switch is done, now or earlier.
 
         Raises:
-            OvertakenError: The new store is not the one that this rebuild has prepared.
+            OvertakenError: The new store is not the one that this rebuild prepared.
         """
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Runs a function, in which :meth:`switch` may be called, while workers wait with writing, if the store can let them."""
+        """Run a function that may call :meth:`switch`; meanwhile workers do not write, if the database can make them wait."""
 
     async def close(self) -> None:
-        """Lets go of the store."""
+        """Release all connections."""
 
 
 def settings_of_new(declared: ReadStoreSettings) -> ReadStoreSettings:
-    """The settings of the store that is filled."""
+    """Return the settings of the new store."""
     return declared.model_copy(update={"table": f"{declared.table}{NEW_SUFFIX}"})
 
 
 def behind(old: Mapping[TP, int], new: Mapping[TP, int], recreated: Collection[TP]) -> set[TP]:
-    """Partitions of which a new store has not everything that the old one has (pure).
+    """Find the partitions for which the new store has less progress than the current one (pure).
 
-    A partition that the new store does not know at all is of a fold that is no longer in the store.
+    A partition that only the current store has belongs to a fold that was removed from the settings, and is ignored.
     """
     return {tp for tp, offset in new.items() if tp not in recreated and offset < old.get(tp, offset)}
 
 
 def check_table_names(declared: ReadStoreSettings, tables: Collection[str]) -> None:
-    """Refuses tables under the names of the new and the former one that are not the store's: these have a progress beside them.
+    """Reject foreign tables that have the names of the new or the former table: a table of a store has its progress beside it.
 
     Args:
-        declared: The store in use.
-        tables: Those that are there.
+        declared: Settings of the current store.
+        tables: Names of existing tables.
 
     Raises:
-        ConfigurationError: There is one.
+        ConfigurationError: There is a foreign table.
     """
     names = [f"{declared.table}{suffix}" for suffix in (NEW_SUFFIX, FORMER_SUFFIX)]
     told = "so it is not the store's; rename it, or name another table"
@@ -137,11 +137,11 @@ def check_table_names(declared: ReadStoreSettings, tables: Collection[str]) -> N
 
 
 def columns_not_copied(declared: ReadStoreSettings, columns: Collection[str]) -> list[str]:
-    """What is said of the columns that people have added to a table with a row a group (pure); empty: there are none.
+    """Return a warning about the columns that users have added to a table with a row a group (pure); empty if there are none.
 
     Args:
-        declared: The store in use.
-        columns: Those of its table that can be written.
+        declared: Settings of the current store.
+        columns: Writable columns of its table.
     """
     if declared.shape != "groups":
         return []

@@ -1,6 +1,7 @@
-"""Folded records as the read store sees them (pure): bytes to changes.
+"""Parsing of folded records into changes (pure).
 
-The topic may hold what this project did not produce. Such a record is described, not raised: it must not stop the others.
+The topic may contain records that this project did not produce. Such a record is returned as :class:`Rejected` instead of raising
+an error, so that it does not stop the others.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ MAX_VERSION: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a topic should hold.
+    """The records that a topic should contain.
 
     Attributes:
         fold: Name of the fold.
         changed: Its changed field.
-        group_fields: Its group fields, as they stand in its records.
-        carries_values: The changed field must be an object name → value; otherwise an array of names will do, too.
+        group_fields: Its group fields, as its records contain them.
+        carries_values: The changed field must be an object name → value; otherwise an array of names is accepted, too.
     """
 
     fold: str
@@ -41,22 +42,22 @@ class Rejected:
     """A record that is not a folded record of this fold.
 
     Attributes:
-        why: The reason in words, without anything of the payload.
+        why: The reason, without any part of the payload.
     """
 
     why: str
 
 
 def parse(key: bytes | None, value: bytes | None, expected: Expected) -> list[CellChange] | Rejected:
-    """The changes one record announces.
+    """Parse a record into the changes that it announces.
 
     Args:
-        key: Canonical bytes of the group key: the groups ``1`` and ``"1"`` have the same, so the value says which it is.
+        key: Canonical bytes of the group key. The groups ``1`` and ``"1"`` have the same bytes, so the value determines the group.
         value: JSON, see the folded record in docs/semantics.md.
-        expected: What the topic should hold.
+        expected: The records that the topic should contain.
 
     Returns:
-        One change a name, in the order of the record; values only where the record carries them.
+        A change for each name, in the order of the record, with a value if the record carries values; or the reason for rejection.
     """
     if key is None or not value:
         return Rejected("no key" if key is None else "empty value")
@@ -98,9 +99,9 @@ def _group_key(record: Mapping[str, Any], expected: Expected) -> str | Rejected:
 
 
 def group_column(member: bytes) -> str:
-    """The ``group_key`` column of a group: no two groups have the same.
+    """Return the column ``group_key`` of a group; no two groups have the same.
 
-    Text stays as it is, unless it would read as JSON: then it has the quotes of a JSON string. Everything else is canonical JSON.
+    Text is unchanged, unless it reads as JSON: then it is a JSON string with quotes. Everything else is canonical JSON.
 
     Args:
         member: Member of the group, see :func:`streams_app.codec.member_of`.
@@ -110,7 +111,7 @@ def group_column(member: bytes) -> str:
 
 
 def group_of_column(column: str) -> Any:
-    """What a group is for somebody who asks a database for it: a text or a number; anything else is the text of its JSON."""
+    """Return a group as a parameter of a query: a text or a number; any other group is the text of its JSON."""
     try:
         value = orjson.loads(column)
     except orjson.JSONDecodeError:
@@ -127,7 +128,7 @@ def _is_json(text: str) -> bool:
 
 
 def group_text(key: bytes) -> str:
-    """Canonical bytes of a group key as text; bytes that are not UTF-8 are escaped."""
+    """Decode the canonical bytes of a group key; bytes that are not UTF-8 are escaped."""
     return key.decode("utf-8", errors="backslashreplace")
 
 

@@ -1,15 +1,15 @@
-"""Where the current values come from: the record itself, or a query of the write database.
+"""The port of sources, which return current values, and the source for values that the records carry (pure).
 
-The SQL of ``read_stores.NAME.sql`` gets two parameters and returns three columns:
+The SQL of ``read_stores.NAME.sql`` receives two parameters and returns three columns:
 
-* ``:groups``: the group keys. SQLite gets a JSON array for ``json_each(:groups)``, of a number also its text; PostgreSQL gets an
-  array of text for ``= ANY(:groups)``, or ``account_id::text = ANY(:groups)`` where they are numbers;
+* ``:groups``: the group keys. SQLite receives a JSON array for ``json_each(:groups)``, with the text of each number, too;
+  PostgreSQL receives an array of text for ``= ANY(:groups)``, or ``account_id::text = ANY(:groups)`` if the groups are numbers;
 * ``:names``: the changed names in the same form;
 * rows ``(group, name, value)``, at most one for each pair.
 
-It may return more pairs than asked for. A pair without a row is gone from the source: its value becomes NULL. A row without a name
-and a value says so of its whole group. A row belongs to the group of its type, text or number; where there is none, to the one that
-reads the same: ids are often text here and numbers there.
+It may return more pairs than requested. A pair without a row is deleted: its value becomes NULL. A row without a name and a value
+reports that its whole group is deleted. A row belongs to the group of the same type, text or number; if there is none, to the group
+with the same text, because ids are often text in one place and numbers in another.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from streams_app.read_store.core.merge import CellChange
 
 
 class ValueSource(Protocol):
-    """Knows the current value of every cell.
+    """A source of current values.
 
-    Its methods raise :class:`~streams_app.errors.TryAgainError` when the values cannot be had now: a
-    :class:`~streams_app.read_store.core.errors.SourceFailedError` where some of the groups may be the cause, a
-    :class:`~streams_app.read_store.core.errors.TooSlowError` where there may be too many of them.
+    Its methods raise :class:`~streams_app.errors.TryAgainError` if the values are not available: a
+    :class:`~streams_app.read_store.core.errors.SourceFailedError` if some of the groups may be the cause, a
+    :class:`~streams_app.read_store.core.errors.TooSlowError` if there may be too many of them.
     """
 
     carries_values: bool
     """The records must carry the values."""
 
     async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """The same changes with current values, at least as new as the records that announced them."""
+        """Return the changes with current values, which are at least as new as the records that announced the changes."""
 
     async def check(self) -> None:
-        """Tries the source without asking for anything."""
+        """Try the source with an empty request."""
 
     async def close(self) -> None:
-        """Interrupts what is under way and lets go."""
+        """Interrupt a running request and release all connections."""
 
 
 def by_fold(changes: Sequence[CellChange]) -> list[list[CellChange]]:
-    """Changes of each fold, in their order."""
+    """Split changes by fold; their order is kept."""
     found: dict[str, list[CellChange]] = {}
     for change in changes:
         found.setdefault(change.cell.fold, []).append(change)
@@ -50,16 +50,16 @@ def by_fold(changes: Sequence[CellChange]) -> list[list[CellChange]]:
 
 
 class CarriedSource:
-    """The values in the records (folds with ``keep = "last"``)."""
+    """The source for values that records carry (folds with ``keep = "last"``)."""
 
     carries_values = True
 
     async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """As they are."""
+        """Return the changes unchanged."""
         return list(changes)
 
     async def check(self) -> None:
-        """Always well."""
+        """Do nothing: there is nothing to try."""
 
     async def close(self) -> None:
-        """Holds nothing."""
+        """Do nothing: there is nothing to release."""

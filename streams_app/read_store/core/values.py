@@ -1,6 +1,7 @@
-"""Values on their way to a store (pure): as a record carries them or a source knows them, and as each kind of store holds them.
+"""Conversion of values (pure): from a record or a source to a value, and to the representation of each kind of store.
 
-Nothing is made poorer than the store makes it: PostgreSQL holds every JSON value as it is; SQLite knows numbers, text and bytes.
+No conversion loses more than the store itself does: PostgreSQL holds every JSON value unchanged; SQLite has numbers, text and
+bytes.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ Key = TypeVar("Key", bound=tuple[str, ...])
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1
 MOST_DIGITS: Final = 4_000
-"""Of an integer; Python neither reads nor writes one of more than 4,300 digits."""
+"""Maximum length of an integer; Python neither reads nor writes integers of more than 4,300 digits."""
 
 LONG_INTEGER: Final = 10**MOST_DIGITS
 NUL_IN_JSON: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def value_of(value: Any) -> Value:
-    """What a database client or a JSON parser returned, as a value: an object or a list becomes the text of its JSON.
+    """Convert what a database client or a JSON parser returned; an object or a list becomes the text of its JSON.
 
-    A decimal number without a fraction is an integer, so that a sum is one whatever type a database adds in. What is no number
-    (NaN) is nothing, as in SQLite. What has no counterpart in JSON, as a date, is its text.
+    A decimal number without a fraction becomes an integer, so that a sum has the same type in every database. NaN becomes None, as
+    in SQLite. A value without a counterpart in JSON, such as a date, becomes its text.
 
     Raises:
-        orjson.JSONEncodeError: It is nested too deeply.
+        orjson.JSONEncodeError: The value is nested too deeply.
     """
     if isinstance(value, Decimal):
         return _number(value)
@@ -48,9 +49,9 @@ def value_of(value: Any) -> Value:
 
 
 def sqlite_value(value: Value) -> Value:
-    """As SQLite holds it: true and false as 1 and 0, JSON as text, decimals as the nearest float.
+    """Convert a value as SQLite holds it: true and false to 1 and 0, JSON to text, decimals to the nearest float.
 
-    The same choices as SQLite's own JSON functions make, so that a value carried equals a value read by SQL.
+    SQLite's own JSON functions convert in the same way, so that a carried value equals a value read by SQL.
     """
     if isinstance(value, bool):
         return int(value)
@@ -63,12 +64,12 @@ def sqlite_value(value: Value) -> Value:
 def _float(value: int | Decimal) -> float:
     try:
         return float(value)
-    except OverflowError:  # only of an integer; a decimal number becomes infinite by itself
+    except OverflowError:  # only for an integer; a large decimal number becomes infinite without an error
         return inf if value > 0 else -inf
 
 
 def json_text(value: Value) -> str | None:
-    r"""As JSON; bytes as PostgreSQL writes them in text, ``\x00ff``."""
+    r"""Convert a value to JSON; bytes become text as PostgreSQL writes them, ``\x00ff``."""
     if value is None or isinstance(value, JsonText):
         return value
     if isinstance(value, bytes):
@@ -79,8 +80,8 @@ def json_text(value: Value) -> str | None:
 
 
 def json_fault(value: Value) -> str | None:
-    """Why a value can never be held as JSON by PostgreSQL; None: it can."""
-    # A decimal number has a range of its own: as a float, 1e400 would be infinite.
+    """Return the reason why PostgreSQL can never hold a value as JSON, or None if it can."""
+    # A decimal number is checked as such: as a float, 1e400 would be infinite.
     if (isinstance(value, float) and not isfinite(value)) or (isinstance(value, Decimal) and not value.is_finite()):
         return "is not a finite number"
     if isinstance(value, JsonText):
@@ -89,18 +90,18 @@ def json_fault(value: Value) -> str | None:
 
 
 def integer_fault(value: Value) -> str | None:
-    """Why a value has no JSON; None: it has. Only an integer may be too long to be written."""
+    """Return the reason why a value cannot be written as JSON, or None: an integer may be too long."""
     is_long = isinstance(value, int) and not -LONG_INTEGER < value < LONG_INTEGER
     return f"is an integer of more than {MOST_DIGITS} digits" if is_long else None
 
 
 def text_fault(text: str) -> str | None:
-    """Why PostgreSQL can never hold a text; None: it can."""
+    """Return the reason why PostgreSQL can never hold a text, or None if it can."""
     return "holds U+0000" if "\0" in text else surrogate_fault(text)
 
 
 def surrogate_fault(text: str) -> str | None:
-    """Why no database can hold a text; None: one can."""
+    """Return the reason why no database can hold a text, or None if one can."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -109,21 +110,21 @@ def surrogate_fault(text: str) -> str | None:
 
 
 def possible(keys: Iterable[Key], fault: Callable[[str], str | None]) -> list[Key]:
-    """Keys of texts that a database takes; it has nothing under another one, and must not be asked for it.
+    """Select the keys that a database can hold; it has no row for the others, and would reject a query for them.
 
     Args:
         keys: Cells or groups.
-        fault: :func:`text_fault` of PostgreSQL, :func:`surrogate_fault` of others.
+        fault: :func:`text_fault` for PostgreSQL, :func:`surrogate_fault` for the others.
     """
     return [key for key in keys if not any(map(fault, key))]
 
 
 def _plain(value: str | int | float | bytes | None) -> Value:
-    """The same without the type that somebody has derived, as a member of an enumeration: drivers take none of those."""
+    """Convert an instance of a subclass, such as a member of an enumeration, to its base type: drivers reject subclasses."""
     if isinstance(value, JsonText):
         return value
     if isinstance(value, str):
-        return str.__str__(value)  # what a derived type makes of str() may be its name
+        return str.__str__(value)  # a subclass may return something else from str()
     if isinstance(value, int):
         return value if isinstance(value, bool) else int.__int__(value)
     if isinstance(value, float):
@@ -132,7 +133,7 @@ def _plain(value: str | int | float | bytes | None) -> Value:
 
 
 def _unescaped(text: JsonText) -> str:
-    """The same JSON without escapes; as it is where it has none of surrogates, or cannot be read."""
+    """Return JSON without escapes; unchanged if it escapes no surrogates, or cannot be parsed."""
     if "\\ud" not in text.lower():
         return text
     try:
@@ -149,14 +150,14 @@ def _number(value: Decimal) -> Value:
 
 
 def _inner(value: Any) -> Any:
-    """What is within a list or an object and no JSON: a number as it is, anything else as text."""
+    """Convert an element that JSON does not have: a decimal number is kept, anything else becomes text."""
     return orjson.Fragment(str(value)) if isinstance(value, Decimal) and value.is_finite() else str(value)
 
 
 def json_value(text: str) -> Value:
-    """A number, true or false, a text; a list or an object becomes its JSON without spaces.
+    """Parse JSON from a database; numbers keep all digits, and a list or an object becomes its JSON without spaces.
 
-    What cannot be read, as it is nested too deeply or holds half a surrogate pair, stays the text that it was.
+    JSON that cannot be parsed, because it is nested too deeply or contains half a surrogate pair, is returned as it is.
     """
     if text[:1] in ("[", "{"):
         return JsonText(_compact(text))

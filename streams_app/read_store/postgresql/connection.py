@@ -1,8 +1,8 @@
-"""A few connections to a PostgreSQL, made when they are needed and made again after a fault.
+"""A small pool of connections to PostgreSQL, which are opened on demand and again after an error.
 
-Whatever goes wrong is a :class:`~streams_app.errors.TryAgainError` that names the server, without its credentials; where it refuses
-credentials or a right, an :class:`~streams_app.read_store.core.errors.AccessDeniedError` that says what to do. A statement ends
-at its time-out on the server's side; where the server does not answer at all, a little later on ours.
+Every error becomes a :class:`~streams_app.errors.TryAgainError` that names the server, without credentials. If the server rejects
+the credentials or a right, it is an :class:`~streams_app.read_store.core.errors.AccessDeniedError` with a remedy. The server ends a
+statement at its timeout; if the server does not answer at all, the client gives up a little later.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 
 MOST_CONNECTIONS: Final = 2
-"""A store takes one batch after the other; the second is for whoever looks at it meanwhile."""
+"""A store writes one batch at a time; the second connection is for reads meanwhile."""
 
 GRACE_SECONDS: Final = 2.0
-"""So much longer than the server we wait ourselves."""
+"""Time that the client waits beyond the timeout of the server."""
 
 LONG_SECONDS: Final = 3600.0
 FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile")
-"""Parameters of a URL that name a file."""
+"""Parameters of a URL whose value is a file."""
 
 FAULTS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
 
 class PostgresPool:
-    """Runs functions of a connection, each call by itself.
+    """Runs functions on a connection; calls are independent of each other.
 
     Attributes:
         what: Store or source with its URL, without credentials, for messages.
     """
 
     def __init__(self, url: str, settings: ReadStoreSettings, what: str, *, is_source: bool = False) -> None:
-        """Connects nothing yet.
+        """Connect nothing yet.
 
         Args:
-            url: ``postgresql://...``, of the store or of its source.
-            settings: Of the store.
-            what: What it is, for messages.
-            is_source: It is only read.
+            url: ``postgresql://...`` of the store or of its source.
+            settings: Settings of the store.
+            what: Name in messages.
+            is_source: The URL is that of the source, and the connections are read-only.
 
         Raises:
-            ConfigurationError: Not a URL of PostgreSQL.
+            ConfigurationError: The URL does not name a PostgreSQL database.
         """
         if has_late_at(url) or not _is_url(url):
             # Not shown: a part of the password may stand where the port should.
@@ -70,13 +70,13 @@ class PostgresPool:
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def call(self, function: Callable[[Connection], Awaitable[T]]) -> T:
-        """Runs ``function(connection)``; when the caller is cancelled, the server is told to end the statement.
+        """Run ``function(connection)``; if the caller is cancelled, the server is asked to cancel the statement.
 
         Raises:
-            AccessDeniedError: The server refuses user, password, database or a right.
-            TooSlowError: A statement took too long; it was rolled back, or its outcome is unknown.
-            TryAgainError: The server is away, or refused; a transaction was rolled back, or its outcome is unknown.
-            ConfigurationError: A password or authority cannot be read, or a parameter of the URL is wrong.
+            AccessDeniedError: The server rejects user, password, database or a right.
+            TooSlowError: A statement exceeded the timeout; it was rolled back, or its outcome is unknown.
+            TryAgainError: The server is unavailable or returned an error; a transaction was rolled back, or its outcome is unknown.
+            ConfigurationError: A password or authority cannot be read, or a parameter of the URL is invalid.
         """
         try:
             if self._pool is None:
@@ -90,7 +90,7 @@ class PostgresPool:
             raise ConfigurationError([f"{self.what}: {_text(error)}"]) from error
         except FAULTS as error:
             if isinstance(error, asyncpg.ReadOnlySQLTransactionError) and self._pool is not None:
-                # The server was demoted without being started again. Whoever connects anew finds the one that takes its place.
+                # The server was demoted without a restart. New connections find the server that replaces it.
                 await self._pool.expire_connections()
             text = f"{self.what}: {_text(_without_row(error))}"
             if advice := self._advice(error):
@@ -98,7 +98,7 @@ class PostgresPool:
             raise TryAgainError(text) from error
 
     async def call_long(self, function: Callable[[Connection], Awaitable[T]]) -> T:
-        """As :meth:`call`, in a transaction whose statements may take as long as they need."""
+        """Run ``function(connection)`` like :meth:`call`, in a transaction without a timeout of its statements."""
 
         async def run(connection: Connection) -> T:
             async with connection.transaction():
@@ -108,7 +108,7 @@ class PostgresPool:
         return await self.call(run)
 
     async def close(self) -> None:
-        """Ends all connections at once. A later call opens new ones."""
+        """Close all connections immediately. A later call opens new ones."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.terminate()
@@ -118,7 +118,7 @@ class PostgresPool:
         return self._settings.timeout_ms / 1000
 
     def _advice(self, error: BaseException) -> str | None:
-        """What to do where the server refuses credentials or a right; None: it is another fault."""
+        """Return the remedy if the server rejects credentials or a right, or None for any other error."""
         section, of = self._settings.section, "source_" if self._is_source else ""
         url = f"{section}.{of}url"
         if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
@@ -144,14 +144,14 @@ class PostgresPool:
         options = {
             "application_name": f"streams_app {self._settings.name}",
             "statement_timeout": str(self._settings.timeout_ms),
-            "lock_timeout": str(self._settings.timeout_ms * 3 // 4),  # sooner, as it says more
+            "lock_timeout": str(self._settings.timeout_ms * 3 // 4),  # shorter, because its message says more
             "idle_in_transaction_session_timeout": str(self._settings.timeout_ms),
         }
         if self._is_source:
             options["default_transaction_read_only"] = "on"
         given: dict[str, Any] = {}
         if (self._settings.source_password_file if self._is_source else self._settings.password_file) is not None:
-            given["password"] = self._password  # read for each connection: it may have been changed
+            given["password"] = self._password  # read for each connection, because it may change
         if self._settings.ssl_cafile is not None:
             given["ssl"] = trusting(self._settings.ssl_cafile, f"{self._settings.section}.ssl_cafile")
         return await asyncpg.create_pool(
@@ -161,7 +161,7 @@ class PostgresPool:
 
 
 def _is_url(url: str) -> bool:
-    """Whether a URL names a database, and each of its hosts, of which there may be several, a port that can be."""
+    """Whether a URL names a database, and each of its hosts has a valid port."""
     try:
         parts = urlsplit(url)
         hosts = parts.netloc.rpartition("@")[2].split(",")
@@ -181,7 +181,7 @@ async def _prepare(connection: Any) -> None:
 
 
 async def _keep_session(connection: Any) -> None:
-    """Nothing of a session is changed here; asking the server to forget it would be a round trip for each call."""
+    """Do nothing when a connection is returned: no call changes its session, and a reset would take a round trip for each call."""
 
 
 def _identity(text: str) -> str:
@@ -189,7 +189,7 @@ def _identity(text: str) -> str:
 
 
 def _without_row(error: Exception) -> Exception:
-    """The same error without what a server adds to its message: whole rows, which belong into no log and no letter."""
+    """Remove the detail that the server adds to an error: it contains whole rows, which must not be in logs or dead letters."""
     if isinstance(error, asyncpg.PostgresError):
         error.detail = None
     return error

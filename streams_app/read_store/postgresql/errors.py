@@ -1,4 +1,4 @@
-"""What a PostgreSQL server refuses of a batch, and for which of its changes: it does not say that itself."""
+"""Find the changes of a batch that a PostgreSQL server rejects; the server itself does not say which."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ T = TypeVar("T")
 REJECTIONS: Final = (
     asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.PLPGSQLError, asyncpg.ProgramLimitExceededError,
 )  # fmt: skip
-"""What is said to a value that is never taken: a type, a constraint, a trigger of somebody's, a row beyond a page."""
+"""Errors about a value that is never accepted: a type, a constraint, a user's trigger, a row that exceeds a page."""
 
 
 async def bisecting_rejected(
     connection: Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], Awaitable[T]]
 ) -> T:
-    """What a statement returns for a batch.
+    """Run a statement for a batch and return its result; if it fails, bisect the batch.
 
     Args:
-        connection: On which the statement runs, outside of a transaction.
+        connection: The connection of the statement, outside of a transaction.
         changes: The batch.
-        run: The statement; where it fails it is tried with parts of the batch, and whatever that has done is undone.
+        run: Runs the statement; if it fails, it is tried with parts of the batch, and each trial is rolled back.
 
     Raises:
-        NotStorableError: Some of the changes are refused; nothing was done.
-        asyncpg.PostgresError: The statement fails for another reason. That is also said where it fails without any change.
+        NotStorableError: Some of the changes are rejected; nothing was written.
+        asyncpg.PostgresError: The statement fails for another reason, or even without changes.
     """
     try:
         return await run(changes)
@@ -46,10 +46,10 @@ async def bisecting_rejected(
 
 @contextmanager
 def rejecting_all(changes: Iterable[CellChange]) -> Iterator[None]:
-    """Says of all changes that they are refused where a statement is refused for what it writes; nobody looks for which.
+    """Report all changes as rejected if the server rejects a value, without bisecting.
 
     Raises:
-        NotStorableError: It is; nothing was written.
+        NotStorableError: The server rejects a value; nothing was written.
     """
     try:
         yield
@@ -59,14 +59,14 @@ def rejecting_all(changes: Iterable[CellChange]) -> Iterator[None]:
 
 @asynccontextmanager
 async def trial_or_commit(connection: Connection, *, is_trial: bool) -> AsyncIterator[None]:
-    """A transaction that is committed, or rolled back once everything that is looked at in its end was looked at."""
+    """A transaction that is committed, or, as a trial, rolled back after deferred constraints were checked."""
     transaction = connection.transaction()
     await transaction.start()
     try:
         if is_trial:
             await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         yield
-    except BaseException:  # a cancellation, too, must not leave a transaction open; it is raised again
+    except BaseException:  # a cancellation must not leave a transaction open either; it is raised again
         await transaction.rollback()
         raise
     await (transaction.rollback() if is_trial else transaction.commit())
@@ -75,13 +75,13 @@ async def trial_or_commit(connection: Connection, *, is_trial: bool) -> AsyncIte
 async def _rejected_changes(
     connection: Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], Awaitable[object]]
 ) -> dict[Cell, str]:
-    """Cell → why; empty: it is not for the changes."""
+    """Bisect a rejected batch; return the rejected cells, each with the reason. Empty: the changes are not the cause."""
 
     async def fault(part: Sequence[CellChange]) -> str | None:
         transaction = connection.transaction()
         await transaction.start()
         try:
-            await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # they would be looked at when it ends, and it is undone
+            await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # deferred ones are checked at a commit only
             await run(part)
         except REJECTIONS as error:
             return _why(error)

@@ -1,7 +1,8 @@
-"""The read store in PostgreSQL, a row for each (fold, group_key) and a column for each name.
+"""The read store in PostgreSQL, with a row for each (fold, group_key) and a column for each name.
 
-Owns the table of ``read_stores.NAME.table``, which people may have made themselves with columns of their types, and the one beside
-it, ``<table>_progress``. A batch is one statement, see :mod:`streams_app.read_store.postgresql.groups_sql`.
+It owns the table of ``read_stores.NAME.table``, which users may have created with their own types of columns, and the table
+``<table>_progress``. A batch is one statement, which receives its rows as one JSON array; the server converts each value to the
+type of its column. Values are read as JSON; a value of a typed column becomes the number or text that can be written into it again.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ OWN: Final = {
 }  # fmt: skip
 NAME_TYPE: Final = "jsonb"
 
-# Space in each page, so that a row is updated beside its former self and no index is written.
+# Free space in each page lets an update stay in the page of its row, so that no index is written.
 CREATE: Final = """
 CREATE TABLE {table} (fold {fold}, group_key {group_key}, {columns}, versions {versions}, updated_ms {updated_ms},
 PRIMARY KEY (fold, group_key)) WITH (fillfactor = 85)
@@ -90,7 +91,7 @@ FROM unnest($1::text[], $2::text[]) AS given (fold, group_key) JOIN {table} USIN
 
 HELD: Final = "SELECT fold, group_key, NULL, {values} FROM jsonb_populate_recordset(NULL::{table}, $1::jsonb)"
 
-# No other writer for the moment of a repair: what was compared is what is written over.
+# Excludes other writers during a repair, so that no row changes between its comparison and its update.
 LOCK_TABLE: Final = "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"
 
 REPAIR: Final = """
@@ -104,19 +105,19 @@ ASSIGNMENT: Final = '"{column}" = CASE WHEN excluded.versions ? \'{column}\' THE
 
 
 class PostgresGroupStore(PostgresStore):
-    """See :class:`streams_app.read_store.core.store.ReadStore`.
+    """A store in PostgreSQL with a row a group.
 
-    The types of the columns are looked up with the progress, which every owner of a partition asks for before it writes.
+    The types of the columns are read with the progress, which every owner of a partition requests before it writes.
     """
 
     count_versioned_sql = COUNT_VERSIONED
     reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, settings: ReadStoreSettings) -> None:
-        """Connects nothing yet.
+        """Connect nothing yet.
 
         Raises:
-            ConfigurationError: A URL or a table name that cannot be used.
+            ConfigurationError: The URL or the name of the table cannot be used.
         """
         super().__init__(settings)
         self._columns = settings.columns
@@ -124,10 +125,10 @@ class PostgresGroupStore(PostgresStore):
         self._types: dict[str, ColumnType] = {}
 
     async def missing(self) -> list[str]:
-        """Tables that are not there.
+        """List missing tables.
 
         Raises:
-            ConfigurationError: A table lacks a column, or has one of a type that cannot be used.
+            ConfigurationError: A table lacks a column, or has one of an unsupported type.
         """
 
         async def look(connection: Connection) -> list[str]:
@@ -136,16 +137,16 @@ class PostgresGroupStore(PostgresStore):
         return [*await self._pool.call(look), *await super().missing()]
 
     async def progress(self) -> dict[TP, int]:
-        """The offset to go on with, for each partition ever synced."""
+        """Return the next offset to be read, for each partition that was ever synced."""
         await self._with_tables(self._load_types)
         return await super().progress()
 
     def rejection(self, change: CellChange) -> str | None:
-        """A name needs a column, and a value one of its type, as far as the types are known."""
+        """Reject a name without a column, and a value that does not fit its column, as far as the types are known."""
         return rejection_of(change, self._columns, self._types) or key_fault(row_key(change))
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
-        """A page of the cells of a fold, whole groups."""
+        """Read a page of the cells of a fold, in whole groups."""
         groups = max(1, limit // len(self._columns))
 
         async def run(connection: Connection) -> list[tuple[Cell, Stored]]:
@@ -157,20 +158,20 @@ class PostgresGroupStore(PostgresStore):
                 found = [cell for row in rows for cell in self._cells_of((fold, *row))]
                 if found or not rows:
                     return found
-                beyond = rows[-1]["group_key"]  # rows of which nothing was synced yet: somebody else has made them
+                beyond = rows[-1]["group_key"]  # nothing was synced into these rows yet: others have inserted them
 
         return await self._pool.call(run)
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
-        """What the store holds of some cells."""
+        """Read some cells."""
         return await self._pool.call(lambda connection: self._read(connection, cells))
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """The cells of some groups."""
+        """List the cells of some groups."""
         return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """The same changes with values as their columns would hold them, of which the server is asked."""
+        """Ask the server how the columns would hold the values, and return the changes with them."""
 
         async def run(connection: Connection) -> list[CellChange]:
             fitting, _ = fit_to_columns(changes, self._columns, await self._load_types(connection))
@@ -186,7 +187,7 @@ class PostgresGroupStore(PostgresStore):
         return await self._pool.call(run)
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Writes cells that are still as they were found."""
+        """Write cells that have not changed since they were read."""
 
         async def run(connection: Connection) -> int:
             with rejecting_all(repair.change for repair in repairs):
@@ -202,7 +203,7 @@ class PostgresGroupStore(PostgresStore):
         return await self._pool.call(run)
 
     def _tables(self) -> list[tuple[str, dict[str, str], str]]:
-        """Those whose columns are always the same."""
+        """Return the tables whose columns do not depend on the settings."""
         return [(f"{self._settings.table}_progress", PROGRESS_COLUMNS, "topic, partition")]
 
     async def _initialise(self, connection: Connection) -> list[str]:
@@ -218,7 +219,7 @@ class PostgresGroupStore(PostgresStore):
             return [done, *await super()._initialise(connection)]
 
     async def _read_types(self, connection: Connection) -> dict[str, ColumnType]:
-        """Types of the columns of names; empty: there is no table.
+        """Read the types of the columns of names; empty: there is no table.
 
         Raises:
             ConfigurationError: The table cannot hold groups.
@@ -232,10 +233,10 @@ class PostgresGroupStore(PostgresStore):
         return types_of(found, self._wanted)
 
     async def _load_types(self, connection: Connection) -> dict[str, ColumnType]:
-        """Looks the types up, and makes the statement for them.
+        """Read the types, and build the statement for them.
 
         Raises:
-            TryAgainError: There is no table that can hold groups; whoever makes it can do so while the worker waits.
+            TryAgainError: There is no table that can hold groups; the user can create it while the worker waits.
         """
         try:
             types = await self._read_types(connection)
@@ -252,11 +253,11 @@ class PostgresGroupStore(PostgresStore):
     async def _written(self, connection: Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
         held, rejected = fit_to_columns(changes, self._columns, self._types or await self._load_types(connection))
         if rejected:
-            raise NotStorableError(rejected)  # the types were not known when the store was asked
+            raise NotStorableError(rejected)  # the types were not known when `rejection` was called
         try:
             return await super()._written(connection, held, step, now_ms)
         except (NotStorableError, *REJECTIONS):
-            self._types = {}  # somebody may have changed them
+            self._types = {}  # they may have changed
             raise
 
     def _arguments(self, changes: Sequence[CellChange]) -> tuple[Any, ...]:
@@ -264,7 +265,7 @@ class PostgresGroupStore(PostgresStore):
         return (self._rows(changes),)
 
     def _rows(self, held: Sequence[CellChange]) -> str:
-        """A batch as JSON, as the statement takes it."""
+        """Convert a batch to the JSON that the statement receives."""
         return orjson.dumps([_object(key, row) for key, row in rows_of(held, self._columns).items()]).decode()
 
     async def _read(self, connection: Connection, cells: Sequence[Cell]) -> dict[Cell, Stored]:
@@ -275,7 +276,7 @@ class PostgresGroupStore(PostgresStore):
         return {cell: found[cell] for cell in cells if cell in found}
 
     def _cells_of(self, row: tuple[Any, ...]) -> Iterator[tuple[Cell, Stored]]:
-        """What one row holds: fold, group, versions, and a value for each column."""
+        """Yield the cells of a row: fold, group, versions, and a value for each column."""
         fold, group_key, versions, *values = row
         known = orjson.loads(versions)
         names = {column: name for name, column in self._columns.items()}
@@ -284,7 +285,7 @@ class PostgresGroupStore(PostgresStore):
                 yield Cell(fold, group_key, names[column]), Stored(known[column], _value(value, of_type.kind))
 
     def _sql(self, template: str, beyond: str = "") -> str:
-        """A statement for the columns of the table as they were looked up last."""
+        """Build a statement for the columns of the table, as they were last read."""
         return template.format(
             table=self._names["table"],
             beyond=beyond,
@@ -295,14 +296,14 @@ class PostgresGroupStore(PostgresStore):
 
 
 def _object(key: RowKey, row: RowState) -> dict[str, Any]:
-    """A value that is gone is left out; the JSON of nothing would be a value."""
+    """Build the object of a row; a deleted value is left out, because JSON null would be a value in a column of JSON."""
     texts = {column: json_text(value) for column, value in row.values.items()}
     given = {column: orjson.Fragment(text.encode()) for column, text in texts.items() if text is not None}
     return {"fold": key.fold, "group_key": key.group_key, "versions": row.versions, **given}
 
 
 def _value(text: str | None, kind: ColumnKind) -> Value:
-    """What a column holds, as the server tells it in JSON: a column of JSON takes the text as it is, no other one does."""
+    """Convert the JSON that the server returns for a column; a column of JSON keeps the text unchanged."""
     if text is None:
         return None
     return JsonText(text) if kind is ColumnKind.JSON else json_value(text)

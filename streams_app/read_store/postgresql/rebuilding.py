@@ -1,8 +1,8 @@
-"""The switch of a rebuilt store in PostgreSQL: four tables get other names in one transaction.
+"""Rebuilding in PostgreSQL: four tables are renamed in one transaction.
 
-What people have added to the table goes with its name: rights, indexes, defaults and comments are copied when the new table is
-made, views and triggers are made again at the switch, as they belong to a table and not to its name. What cannot follow so, as a
-policy, keeps a rebuild from beginning: nobody is to lose it without a word.
+Users' additions follow the name of the table. Rights, indexes, defaults and comments are copied when the new table is created.
+Views and triggers belong to a table and not to its name, so the switch creates them again. An addition that cannot follow, such as
+a policy, prevents the rebuild, so that it is not lost silently.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WRITTEN: Final = """
 SELECT attname::text FROM pg_attribute
 WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
 """
-# Of a table and of its columns, and what is said about it.
+# Statements that grant the rights on a table and its columns, and set its comment.
 GIVEN: Final = """
 WITH rights AS (
     SELECT privilege_type::text AS told, grantee, is_grantable FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass($1)
@@ -65,7 +65,8 @@ SELECT pg_get_triggerdef(oid) || CASE tgenabled WHEN 'O' THEN '' ELSE format(
     CASE tgenabled WHEN 'D' THEN 'DISABLE' WHEN 'R' THEN 'ENABLE REPLICA' ELSE 'ENABLE ALWAYS' END, tgname
 ) END FROM pg_trigger WHERE tgrelid = to_regclass($1) AND NOT tgisinternal ORDER BY tgname
 """
-# Policies, functions, publications, rules, foreign keys from and to the table, what inherits from it or what it inherits from.
+# Additions that cannot follow: policies, functions, publications, rules, foreign keys from and to the table, inheritance either
+# way.
 FIXED: Final = """
 SELECT 'row-level security' FROM pg_class WHERE oid = to_regclass($1) AND relrowsecurity
 UNION
@@ -81,7 +82,7 @@ UNION
 SELECT pg_describe_object('pg_class'::regclass, inhparent, 0) FROM pg_inherits WHERE inhrelid = to_regclass($1)
 ORDER BY 1
 """
-# What a table has that a copy of it gets under another name, by what is the same in both: its definition, or its column.
+# Objects of a table that get another name in a copy, with what is equal in both: the definition, or the column.
 BELONGING: Final = """
 WITH given AS (SELECT oid, relname, relnamespace FROM pg_class WHERE oid = to_regclass($1))
 SELECT 'INDEX' AS kind, named.relname::text AS name, replace(
@@ -108,17 +109,17 @@ HOLD_SECONDS: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 
 
 class PostgresRebuilding:
-    """See :class:`streams_app.read_store.core.rebuilding.Rebuilding`."""
+    """Creates and switches the new store of a rebuild in PostgreSQL."""
 
     def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
-        """Connects nothing yet.
+        """Connect nothing yet.
 
         Args:
-            declared: The store in use.
-            store: The new one.
+            declared: Settings of the current store.
+            store: The new store.
 
         Raises:
-            ConfigurationError: Not a URL of PostgreSQL.
+            ConfigurationError: The URL does not name a PostgreSQL database.
         """
         self._declared = declared
         self._section = declared.section
@@ -130,7 +131,7 @@ class PostgresRebuilding:
         self._pool = PostgresPool(declared.url, declared, f"read store {declared.name}")
 
     async def prepare(self) -> list[str]:
-        """Drops what was left, and makes new tables like those in use; where these have other columns, as the settings say."""
+        """Drop the remains of an interrupted rebuild; create tables like the current ones, or by the settings if these differ."""
         await self._pool.call(self._check)
         check_table_names(self._declared, await self._pool.call(self._named))
         found = await self._pool.call_long(self._drop_left)
@@ -138,7 +139,7 @@ class PostgresRebuilding:
             added = await self._pool.call(self._make_alike)
             await self._store.initialise()
             found += columns_not_copied(self._declared, added)
-        except ConfigurationError:  # other columns than those of the settings, which is a reason to rebuild
+        except ConfigurationError:  # the current columns differ from the settings, which is a reason to rebuild
             await self._pool.call_long(self._drop_left)
             await self._store.initialise()
         await self._pool.call(self._give)
@@ -146,13 +147,13 @@ class PostgresRebuilding:
         return found
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Renames, unless the new table is behind."""
+        """Rename the tables, unless the new one is behind."""
         if self._holder is not None:
             return await self._switch(self._holder, recreated)
         return await self._pool.call(lambda connection: self._switch(connection, recreated))
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Runs it under a lock that readers do not notice."""
+        """Run the function under a lock that blocks writers, but not readers."""
 
         async def run(connection: Connection) -> T:
             async with connection.transaction():
@@ -167,7 +168,7 @@ class PostgresRebuilding:
         return await self._pool.call(run)
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Close all connections."""
         await self._pool.close()
 
     async def _drop_left(self, connection: Connection) -> list[str]:
@@ -181,14 +182,14 @@ class PostgresRebuilding:
         return found
 
     async def _make_alike(self, connection: Connection) -> list[str]:
-        """Makes the tables, with types and constraints; says which columns can be written."""
+        """Create the new tables with the types and constraints of the current ones; return the writable columns."""
         async with connection.transaction():
             await connection.fetchval(LOCK, self._table)
             for part in PARTS:
                 if await _exists(connection, f"{self._table}{part}"):
                     await connection.execute(LIKE.format(new=quoted(self._new + part), table=quoted(self._table + part)))
             if await _exists(connection, self._new) and not await _exists(connection, f"{self._new}_progress"):
-                # Says whose the table is.
+                # It shows that the table belongs to a store.
                 await connection.execute(made(f"{self._new}_progress", PROGRESS_COLUMNS, "topic, partition"))
             return [column for (column,) in await connection.fetch(WRITTEN, quoted(self._table))]
 
@@ -220,7 +221,7 @@ class PostgresRebuilding:
             for part in PARTS:
                 if part in is_there:
                     await connection.execute(_rename(f"{self._table}{part}", f"{self._table}{FORMER_SUFFIX}{part}"))
-                elif part and is_there:  # says whose the former table is
+                elif part and is_there:  # it shows that the former table belongs to a store
                     await connection.execute(made(f"{self._table}{FORMER_SUFFIX}{part}", PROGRESS_COLUMNS, "topic, partition"))
                 await connection.execute(_rename(f"{self._new}{part}", f"{self._table}{part}"))
             for statement in [*renaming, *again]:
@@ -229,7 +230,7 @@ class PostgresRebuilding:
             return set()
 
     async def _renaming(self, connection: Connection, part: str) -> list[str]:
-        """What gives indexes of the new table, and the like, the names of those of the table in use."""
+        """Return statements that give indexes, statistics and sequences of the new table the names of the current ones."""
         table, new = f"{self._table}{part}", f"{self._new}{part}"
         old: list[Any] = await connection.fetch(BELONGING, quoted(table))
         copies: list[Any] = await connection.fetch(BELONGING, quoted(new))
@@ -242,22 +243,22 @@ class PostgresRebuilding:
         return [f"ALTER {kind} {schema}{_identifier(name)} RENAME TO {_identifier(to)}" for kind, name, to in renamed]
 
     async def _named(self, connection: Connection) -> list[str]:
-        """The tables that are there of those that a rebuild makes and removes."""
+        """List the existing tables that have a name which a rebuild uses."""
         names = [f"{self._table}{suffix}{part}" for suffix in (NEW_SUFFIX, FORMER_SUFFIX) for part in PARTS]
         return [name for name in names if await _exists(connection, name)]
 
     async def _lock(self, connection: Connection, mode: str) -> list[str]:
-        """Locks the tables that are there; returns which."""
+        """Lock the existing tables; return the suffixes of these."""
         is_there = [part for part in PARTS if await _exists(connection, f"{self._table}{part}")]
         for part in is_there:
             await connection.execute(f"LOCK TABLE {quoted(self._table + part)} IN {mode} MODE")
         return is_there
 
     async def _check(self, connection: Connection) -> list[str]:
-        """What makes the views and triggers of the tables again once these have other names.
+        """Return statements that create the views and triggers of the tables again after the switch.
 
         Raises:
-            ConfigurationError: Something belongs to the tables that cannot be made again.
+            ConfigurationError: The tables have an addition that cannot follow their name.
         """
         faults, again = [], list[str]()
         for part in PARTS:
@@ -275,12 +276,12 @@ class PostgresRebuilding:
 
 
 class Belonging(NamedTuple):
-    """An index of a table, or statistics, or the sequence of a column.
+    """An index of a table, its statistics, or the sequence of a column.
 
     Attributes:
-        kind: What ALTER calls it.
+        kind: The keyword after ALTER.
         name: Its name.
-        definition: Without its name and that of the table.
+        definition: Its definition, without its name and that of the table.
     """
 
     kind: str
@@ -325,7 +326,7 @@ def renames(
 
 
 def _free(name: str, names: Collection[str]) -> str:
-    """A name that nothing has, no longer than a server takes."""
+    """Return an unused name that is not too long for the server."""
     for end in (FORMER_SUFFIX, *(f"{FORMER_SUFFIX}{number}" for number in range(2, len(names) + 3))):
         found = name.encode()[: MOST_NAME_BYTES - len(end)].decode(errors="ignore") + end
         if found not in names:
@@ -338,7 +339,7 @@ def _rename(table: str, name: str) -> str:
 
 
 def _bare(table: str) -> str:
-    """A name without its schema."""
+    """Return a name without its schema."""
     return table.rpartition(".")[2]
 
 

@@ -1,4 +1,4 @@
-"""Current values from a query of a PostgreSQL database, which is only read."""
+"""Current values from a query on a PostgreSQL database, which is only read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streams_app.settings import ReadStoreSettings
 DATA_ERRORS: Final = (
     asyncpg.DataError, asyncpg.CardinalityViolationError, asyncpg.PLPGSQLError, asyncpg.ProgramLimitExceededError,
 )  # fmt: skip
-"""What a query says of a value: a cast, a division by zero, a function of the user's that raises."""
+"""Errors about a value: a cast, a division by zero, a user's function that raises."""
 
 TOKENS: Final = re.compile(
     r"""
@@ -36,15 +36,15 @@ TOKENS: Final = re.compile(
 
 
 class PostgresSource:
-    """A parametrised SELECT; one statement, in one round trip, for all changed names of all groups of a fold and batch."""
+    """Runs a parametrised SELECT, once for all changed names of a fold in a batch, in one round trip."""
 
     carries_values = False
 
     def __init__(self, url: str, sql: str, settings: ReadStoreSettings) -> None:
-        """Connects nothing yet.
+        """Connect nothing yet.
 
         Raises:
-            ConfigurationError: Not a URL of PostgreSQL.
+            ConfigurationError: The URL does not name a PostgreSQL database.
         """
         self._sql, self._used = numbered(sql)
         self._setting = f"{settings.section}.sql"
@@ -52,12 +52,12 @@ class PostgresSource:
         self._is_checked = False
 
     async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Asks once for each fold among the changes.
+        """Run the query once for each fold among the changes.
 
         Raises:
             TooSlowError: The statement exceeded ``timeout``.
-            SourceFailedError: The query failed for a value, or returned what cannot be taken.
-            TryAgainError: The database is away, or the SQL does not do what it must.
+            SourceFailedError: The query failed because of a value, or returned contradictory rows.
+            TryAgainError: The database is unavailable, or the SQL does not return three columns.
         """
         found = []
         for mentioned in by_fold(changes):
@@ -67,7 +67,7 @@ class PostgresSource:
         return found
 
     async def check(self) -> None:
-        """Runs the SQL for no group and no name.
+        """Run the SQL for no group and no name.
 
         Raises:
             TryAgainError: It does not run, or does not return three columns.
@@ -76,13 +76,13 @@ class PostgresSource:
         await self._query([[] for _ in self._used])
 
     async def close(self) -> None:
-        """Ends a running query and all connections."""
+        """Cancel a running query and close all connections."""
         await self._pool.close()
 
     async def _query(self, arguments: list[list[str]]) -> list[tuple[Any, ...]]:
         async def run(connection: Connection) -> list[tuple[Any, ...]]:
             if not self._is_checked:
-                # Once: a query without rows says nothing of its columns, and no row would mean that everything is gone.
+                # The columns are checked once: a query of other columns might return no rows, which would delete every value.
                 statement = await connection.prepare(self._sql)
                 check_columns(len(statement.get_attributes()), self._setting)
                 self._is_checked = True
@@ -98,7 +98,7 @@ class PostgresSource:
 
 
 def _plain(value: Any) -> Any:
-    """Ranges and bits as PostgreSQL writes them in text; their client's own classes read otherwise."""
+    """Convert ranges and bits to text as PostgreSQL writes them; the classes of the driver have another text."""
     if isinstance(value, asyncpg.Range):
         return _range_text(value)
     if isinstance(value, asyncpg.BitString):
@@ -114,12 +114,12 @@ def _range_text(found: asyncpg.Range[Any]) -> str:
 
 
 def _without_nul(texts: list[str]) -> list[str]:
-    """PostgreSQL has no text with U+0000: nothing can be found under it."""
+    """Remove texts with U+0000, which PostgreSQL cannot hold, so that the query does not fail for them."""
     return [text for text in texts if "\0" not in text]
 
 
 def numbered(sql: str) -> tuple[str, list[str]]:
-    """A query with ``$1::text[]`` and ``$2::text[]`` for the parameters it names.
+    """Replace ``:groups`` and ``:names`` in a query by ``$1::text[]`` and ``$2::text[]`` (pure).
 
     Returns:
         The query, and the names in the order of their numbers.

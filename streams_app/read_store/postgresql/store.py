@@ -1,7 +1,8 @@
-"""The read store in PostgreSQL, a row for each (fold, group_key, name).
+"""The read store in PostgreSQL, with a row for each (fold, group_key, name).
 
-Owns the table of ``read_stores.NAME.table`` and a second one beside it, ``<table>_progress``. A batch is one statement: it
-writes the rows that are newer and the progress, both or neither, and counts what it did. Nothing is written row by row.
+It owns the table of ``read_stores.NAME.table`` and the table ``<table>_progress``. A batch is one statement, see
+:mod:`streams_app.read_store.postgresql.version_guard`: it writes newer rows and the progress, both or neither.
+Values are compared as the text of their ``jsonb``: the server sorts names and keeps all digits of numbers.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ COLUMNS: Final = {
 PROGRESS_COLUMNS: Final = {"topic": "text", "partition": "integer", "next_offset": "bigint", "updated_ms": "bigint"}
 
 MOST_KEY_BYTES: Final = 2_600
-"""Of fold, group and name together; an entry of an index takes 2 704 bytes, and nobody can make it larger."""
+"""Maximum size of fold, group and name together; an entry of an index has at most 2 704 bytes, a fixed limit."""
 
-# Space in each page, so that a row is updated beside its former self and no index is written.
+# Free space in each page lets an update stay in the page of its row, so that no index is written.
 CREATE: Final = "CREATE TABLE {table} ({columns}, PRIMARY KEY ({key})) WITH (fillfactor = 85)"
 FOUND: Final = """
 SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute
@@ -105,16 +106,16 @@ SELECT (SELECT count(*) FROM changed) + (SELECT count(*) FROM added)
 
 
 class PostgresStore:
-    """See :class:`streams_app.read_store.core.store.ReadStore`."""
+    """A store in PostgreSQL with a row a cell."""
 
     count_versioned_sql = COUNT_VERSIONED
     reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, settings: ReadStoreSettings) -> None:
-        """Connects nothing yet.
+        """Connect nothing yet.
 
         Raises:
-            ConfigurationError: A URL or a table name that cannot be used.
+            ConfigurationError: The URL or the name of the table cannot be used.
         """
         table = settings.table
         if not all(map(TABLE_NAME.fullmatch, table.split(".", 1))):
@@ -126,16 +127,16 @@ class PostgresStore:
         self._pool = PostgresPool(settings.url, settings, f"read store {settings.name}")
 
     async def initialise(self) -> list[str]:
-        """Creates the tables where they are missing.
+        """Create missing tables.
 
         Raises:
             ConfigurationError: A table of that name has other columns.
-            TryAgainError: The server is away, or does not let us.
+            TryAgainError: The server is unavailable, or denies access.
         """
         return await self._pool.call(self._initialise)
 
     async def missing(self) -> list[str]:
-        """Tables that are not there as they should be."""
+        """List tables that are missing or have other columns."""
 
         async def look(connection: Connection) -> list[str]:
             return [f"table {table}" for table, columns, key in self._tables() if await _fault(connection, table, columns, key)]
@@ -143,11 +144,11 @@ class PostgresStore:
         return await self._pool.call(look)
 
     async def probe(self) -> None:
-        """Does what a batch does, without changes, and takes it back: a right that is missing on either table is seen."""
+        """Run the statement of an empty batch and roll it back; this detects a missing right on either table."""
         await self._try([])
 
     async def progress(self) -> dict[TP, int]:
-        """The offset to go on with, for each partition ever synced."""
+        """Return the next offset to be read, for each partition that was ever synced."""
 
         async def read(connection: Connection) -> dict[TP, int]:
             return {TP(topic, number): offset for topic, number, offset in await connection.fetch(PROGRESS.format(**self._names))}
@@ -155,67 +156,67 @@ class PostgresStore:
         return await self._with_tables(read)
 
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
-        """Merges changes and notes the progress in one statement.
+        """Merge changes and write the progress in one statement.
 
-        A reply that is lost leaves the outcome unknown; repeated, the statement changes nothing.
+        If the reply is lost, the outcome is unknown; the repeated statement changes nothing that was written.
 
         Raises:
-            ProgressError: The store stands elsewhere than the step goes on.
-            NotStorableError: The server refuses some of the values, as a number beyond what it can hold, or what a constraint or a
-                trigger that people have given the table refuses; nothing was written.
+            ProgressError: The store has another progress than the step continues; nothing was written.
+            NotStorableError: The server rejects some of the values, such as a number beyond its range, or a user's constraint or
+                trigger does; nothing was written.
         """
         return await self._with_tables(lambda connection: self._written(connection, changes, step, now_ms))
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
-        """Sets the progress of a partition whatever it is."""
+        """Set the progress of a partition unconditionally."""
         sql = BEGIN.format(**self._names)
         await self._with_tables(lambda connection: connection.execute(sql, *tp, offset, now_ms))
 
     def rejection(self, change: CellChange) -> str | None:
-        """Text and JSON of PostgreSQL hold no U+0000, and an index has a longest entry."""
+        """Reject U+0000, which text and JSON of PostgreSQL cannot hold, and keys that are too long for an index."""
         if fault := key_fault(change.cell):
             return fault
         fault = json_fault(change.value)
         return f"the value {fault}" if fault else None
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Values of a fold that refuse an older version; None: the tables are not there."""
+        """Count the values of a fold that have a version; None: a table is missing."""
         if await self.missing():
             return None
         sql = self.count_versioned_sql.format(**self._names)
         return await self._pool.call_long(lambda connection: connection.fetchval(sql, fold, timeout=LONG_SECONDS))
 
     async def reset_versions(self, fold: str) -> None:
-        """Makes every value of a fold accept any version."""
+        """Reset the versions of a fold, so that its values accept any version."""
         sql = self.reset_versions_sql.format(**self._names)
         await self._pool.call_long(lambda connection: connection.execute(sql, fold, timeout=LONG_SECONDS))
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Close all connections."""
         await self._pool.close()
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
-        """A page of the cells of a fold."""
+        """Read a page of the cells of a fold."""
         sql = PAGE.format(**self._names, beyond=BEYOND if after else "")
         arguments = (fold, limit, *(after[1:] if after else ()))
         rows = await self._pool.call(lambda connection: connection.fetch(sql, *arguments))
         return [(Cell(fold, group_key, name), Stored(version, _value(value))) for group_key, name, version, value in rows]
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
-        """What the store holds of some cells."""
+        """Read some cells."""
         sql, cells = READ.format(**self._names), possible(cells, text_fault)
         rows = await self._pool.call(lambda connection: connection.fetch(sql, *_keys(cells)))
         return {Cell(*cell): Stored(version, _value(value)) for *cell, version, value in rows}
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """The cells of some groups."""
+        """List the cells of some groups."""
         sql = NAMES.format(**self._names)
         asked = possible(groups, text_fault)
         given = [fold for fold, _ in asked], [group_key for _, group_key in asked]
         return [Cell(*row) for row in await self._pool.call(lambda connection: connection.fetch(sql, *given))]
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """The same changes with values as the server would hold them, of which it is asked."""
+        """Ask the server how it would hold the values, and return the changes with them."""
 
         async def run(connection: Connection) -> list[Any]:
             return await bisecting_rejected(
@@ -226,7 +227,7 @@ class PostgresStore:
         return [replace(change, value=_value(row[0])) for change, row in zip(changes, rows, strict=True)]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Writes cells that are still as they were found."""
+        """Write cells that have not changed since they were read."""
         changes = [repair.change for repair in repairs]
         cells = _keys([change.cell for change in changes])
         rest = [json_text(change.value) for change in changes], [change.version for change in changes]
@@ -240,7 +241,7 @@ class PostgresStore:
         return await self._pool.call(run)
 
     async def _try(self, changes: Sequence[CellChange]) -> None:
-        """Writes changes and takes them back, of a partition that does not exist."""
+        """Write changes of a partition that does not exist, and roll them back."""
 
         async def run(connection: Connection) -> None:
             transaction = connection.transaction()
@@ -291,7 +292,7 @@ class PostgresStore:
         )
 
     async def _with_tables(self, function: Callable[[Connection], Awaitable[T]]) -> T:
-        """As the pool's call; says how to make tables that are not there."""
+        """Run a function like the pool's ``call``; if a table is missing, the error names the command that creates it."""
         try:
             return await self._pool.call(function)
         except TryAgainError as error:
@@ -304,12 +305,12 @@ class PostgresStore:
 
 
 def quoted(table: str) -> str:
-    """The name of a table, with its schema if it has one, as SQL text; the names of tables and schemas have no quotes."""
+    """Quote the name of a table, with its schema if it has one; the names themselves contain no quotes."""
     return ".".join(f'"{part}"' for part in table.split("."))
 
 
 def key_fault(key: Sequence[str]) -> str | None:
-    """Why the texts of a primary key can never be held; None: they can."""
+    """Return the reason why a primary key can never be held, or None if it can."""
     for text in key:
         if fault := text_fault(text):
             return f"group or name {fault}"
@@ -322,7 +323,7 @@ async def _columns(connection: Connection, table: str) -> dict[str, str]:
 
 
 async def _fault(connection: Connection, table: str, columns: Mapping[str, str], key: str) -> str | None:
-    """What keeps a table from holding what it should; None: nothing."""
+    """Return what is wrong with a table, or None."""
     found = await _columns(connection, table)
     if found != columns:
         return f"has the columns {_told(found)}; expected {_told(columns)}"
@@ -335,7 +336,7 @@ def _told(columns: Mapping[str, str]) -> str:
 
 
 def made(table: str, columns: Mapping[str, str], key: str) -> str:
-    """The statement that makes a table."""
+    """Return the statement that creates a table."""
     told = ", ".join(f"{name} {kind}{'' if name == 'value' else ' NOT NULL'}" for name, kind in columns.items())
     return CREATE.format(table=quoted(table), columns=told, key=key)
 

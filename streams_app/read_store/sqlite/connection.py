@@ -1,6 +1,6 @@
-"""One SQLite connection on one thread, for code that lives on an event loop.
+"""One SQLite connection on its own thread, for code that runs on an event loop.
 
-A thread of its own and not the shared pool: the calls stay in order, and a connection is never closed while it is in use.
+With its own thread instead of the shared pool, calls stay in order, and a connection is never closed while it is in use.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from streams_app.errors import ConfigurationError, TryAgainError
 T = TypeVar("T")
 
 BUSY_SECONDS: Final = 1.0
-"""How long SQLite waits for a lock before the call fails. Short: the caller repeats it, and SIGTERM should not wait."""
+"""Time that SQLite waits for a lock before the call fails. It is short, because the caller retries and SIGTERM should not wait."""
 
 PREFIX: Final = "sqlite:///"
 
 
 def sqlite_path(url: str, setting: str) -> Path:
-    """The file of ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
+    """Return the file of ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
 
     Args:
-        url: URL as it is configured.
+        url: The configured URL.
         setting: Name of the setting, for the message.
 
     Raises:
-        ConfigurationError: Another form, or a database in memory: it would forget the progress with every fault.
+        ConfigurationError: The URL has another form, or names a database in memory, which would lose its progress with every error.
     """
     path = unquote(url.removeprefix(PREFIX))
     if not url.startswith(PREFIX) or not path or "?" in url or path == ":memory:":
@@ -42,19 +42,19 @@ def sqlite_path(url: str, setting: str) -> Path:
 
 
 class SqliteThread:
-    """Runs functions of a connection, one after the other.
+    """Runs functions on a connection, one after the other.
 
-    Any fault of SQLite closes the connection; the next call opens the file afresh. It does so, too, where another file has taken
-    the place of the one that is open: SQLite itself would go on writing into a file that nobody finds any more.
+    An error of SQLite closes the connection, and the next call opens the file again. So does a file that was replaced: SQLite
+    itself would continue to write into the old file, which no longer has a name.
     """
 
     def __init__(self, path: Path, what: str, *, prepare: Callable[[sqlite3.Connection], None] | None = None) -> None:
-        """Opens nothing yet.
+        """Open nothing yet.
 
         Args:
             path: The database file.
             what: Name in messages: "read store" or "source".
-            prepare: Run on every new connection.
+            prepare: Called with every new connection.
         """
         self._path = path
         self._what = what
@@ -64,16 +64,17 @@ class SqliteThread:
         self._opened: os.stat_result | None = None
 
     async def call(self, function: Callable[[sqlite3.Connection], T], *, mode: Literal["rw", "rwc"] = "rw") -> T:
-        """Runs ``function(connection)`` on the thread.
+        """Run ``function(connection)`` on the thread.
 
-        A transaction it leaves open is rolled back. When the caller is cancelled, the running statement is interrupted.
+        If the function raises, an open transaction is rolled back. If the caller is cancelled, the running statement is
+        interrupted.
 
         Args:
             function: Uses the connection, which is in autocommit mode.
-            mode: ``rwc`` creates the file where it is missing.
+            mode: ``rwc`` creates a missing file.
 
         Raises:
-            TryAgainError: SQLite or the file system refused.
+            TryAgainError: SQLite or the file system returned an error.
         """
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._what.replace(" ", "-"))
@@ -85,7 +86,7 @@ class SqliteThread:
             raise
 
     async def close(self) -> None:
-        """Interrupts, closes, ends the thread. A later call opens again."""
+        """Interrupt a running statement, close the connection and end the thread. A later call opens the file again."""
         executor, self._executor = self._executor, None
         if executor is None:
             return
@@ -94,10 +95,10 @@ class SqliteThread:
         executor.shutdown(wait=False)
 
     def interrupt(self) -> None:
-        """Makes the running statement fail; safe from any thread."""
+        """Make the running statement fail; can be called from any thread."""
         connection = self._connection
         if connection is not None:
-            with suppress(sqlite3.ProgrammingError):  # closed by its own thread in this moment
+            with suppress(sqlite3.ProgrammingError):  # its own thread is closing it
                 connection.interrupt()
 
     def _run(self, function: Callable[[sqlite3.Connection], T], mode: str) -> T:
@@ -110,12 +111,12 @@ class SqliteThread:
         except sqlite3.Error as error:
             self._close_connection()
             raise TryAgainError(f"{self._what} {self._path}: {error}") from error
-        except BaseException:  # whatever it is, the transaction is not to stay open
+        except BaseException:  # after any exception, the transaction must not stay open
             self._close_connection()
             raise
 
     def _open(self, mode: str) -> sqlite3.Connection:
-        found = self._stat()  # before it is opened: what takes its place in between is noticed with the next call
+        found = self._stat()  # before it is opened: a replacement in between is then noticed by the next call
         if mode == "rw" and found is None:
             raise TryAgainError(f"{self._what} {self._path}: there is no such file")
         connection = sqlite3.connect(
@@ -123,20 +124,20 @@ class SqliteThread:
             uri=True,
             timeout=BUSY_SECONDS,
             isolation_level=None,
-            # Opened and used on this object's thread; interrupt() is the one call from outside, and SQLite allows it.
+            # Opened and used on this object's thread; only interrupt() is called from other threads, which SQLite allows.
             check_same_thread=False,
         )
         try:
             self._opened = found or self._stat()
             if self._prepare is not None:
                 self._prepare(connection)
-        except BaseException:  # whatever it is, nobody else knows of this connection
+        except BaseException:  # after any exception, nothing else would close this connection
             connection.close()
             raise
         return connection
 
     def _is_in_place(self) -> bool:
-        """Whether the file that is open is still the one that the path names."""
+        """Whether the open file is still the file at the path."""
         found = self._stat()
         return found is not None and self._opened is not None and os.path.samestat(found, self._opened)
 
@@ -146,19 +147,19 @@ class SqliteThread:
         return None
 
     def _close_replaced(self, connection: sqlite3.Connection) -> None:
-        """Closes a file that another one has taken the place of.
+        """Close a file that was replaced by another one.
 
-        What was written last stands in a file beside it, which still has its place: SQLite would take that for a part of the new
-        one. So it is emptied before.
+        The last writes are in its write-ahead log, which still has the name that the log of the new file would have. It is emptied
+        first, because SQLite would apply it to the new file.
         """
-        with suppress(sqlite3.Error):  # another process is in the old file: it says so itself
+        with suppress(sqlite3.Error):  # another process still uses the old file, and does this itself
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._close_connection()
 
     def _end(self) -> None:
         if self._connection is not None:
-            # An interrupt that met an idle connection would meet the checkpoint that closing makes, and what was written would stay
-            # in the file beside the database; the next statement forgets it.
+            # An interrupt of an idle connection would affect the checkpoint that closing makes, and the writes would stay in the
+            # write-ahead log. Another statement clears the interrupt.
             with suppress(sqlite3.Error):
                 self._connection.execute("SELECT 1").fetchall()
         self._close_connection()

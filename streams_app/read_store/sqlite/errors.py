@@ -1,4 +1,4 @@
-"""What a table in SQLite refuses of a batch, and for which of its changes: SQLite does not say that itself."""
+"""Find the changes of a batch that a table in SQLite rejects; SQLite itself does not say which."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from streams_app.read_store.core.store import NotStorableError
 T = TypeVar("T")
 
 REJECTIONS: Final = (sqlite3.IntegrityError, sqlite3.DataError)
-"""What is said to a value that is never taken: a constraint, a trigger of somebody's, a text that is too long."""
+"""Errors about a value that is never accepted: a constraint, a user's trigger, a text that is too long."""
 
 
 def bisecting_rejected(
     connection: sqlite3.Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], T]
 ) -> T:
-    """What ``run`` returns for a batch.
+    """Run ``run`` for a batch and return its result; if it fails, bisect the batch.
 
     Args:
-        connection: In a transaction, which is to be rolled back if this raises.
+        connection: A connection in a transaction, which must be rolled back if this raises.
         changes: The batch.
-        run: Writes changes; where it fails it is tried with parts of the batch.
+        run: Writes changes; if it fails, it is tried with parts of the batch.
 
     Raises:
-        NotStorableError: Some of the changes are refused.
+        NotStorableError: Some of the changes are rejected.
     """
     try:
         return run(changes)
@@ -38,10 +38,10 @@ def bisecting_rejected(
 
 @contextmanager
 def rejecting_all(changes: Iterable[CellChange]) -> Iterator[None]:
-    """Says of all changes that they are refused where a table refuses one of them; nobody looks which.
+    """Report all changes as rejected if the table rejects one of them, without bisecting.
 
     Raises:
-        NotStorableError: It does; the transaction is to be rolled back.
+        NotStorableError: The table rejects a change; the transaction must be rolled back.
     """
     try:
         yield
@@ -52,7 +52,7 @@ def rejecting_all(changes: Iterable[CellChange]) -> Iterator[None]:
 def _rejected_changes(
     connection: sqlite3.Connection, changes: Sequence[CellChange], run: Callable[[Sequence[CellChange]], object]
 ) -> dict[Cell, str]:
-    """Cell → why."""
+    """Bisect a rejected batch; return the rejected cells, each with the reason."""
 
     def fault(part: Sequence[CellChange]) -> str | None:
         connection.execute("SAVEPOINT trial")

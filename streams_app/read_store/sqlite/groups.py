@@ -1,7 +1,7 @@
-"""The read store in a SQLite file, a row for each (fold, group_key) and a column for each name.
+"""The read store in a SQLite file, with a row for each (fold, group_key) and a column for each name.
 
-Owns the table of ``read_stores.NAME.table``, which people may have made themselves with columns of their types, and the one beside
-it, ``<table>_progress``. A batch is one transaction: its rows are read by one statement, merged, and written by another.
+It owns the table of ``read_stores.NAME.table``, which users may have created with their own types of columns, and the table
+``<table>_progress``. A batch is one transaction: its rows are read by one statement, merged, and written by another.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OWN: Final = {
     "fold": "TEXT NOT NULL", "group_key": "TEXT NOT NULL", "versions": "TEXT NOT NULL DEFAULT '{}'",
     "updated_ms": "INTEGER NOT NULL DEFAULT 0",
 }  # fmt: skip
-# Columns have no type: SQLite would otherwise turn the text "007" into a number, or a number into text.
+# Columns have no type: otherwise SQLite would convert the text "007" to a number, or a number to text.
 CREATE: Final = """
 CREATE TABLE {table} (fold {fold}, group_key {group_key}, {columns}, versions {versions}, updated_ms {updated_ms},
 PRIMARY KEY (fold, group_key)) WITHOUT ROWID
@@ -59,29 +59,29 @@ DO UPDATE SET updated_ms = excluded.updated_ms, versions = excluded.versions, {a
 COUNT_VERSIONED: Final = "SELECT COUNT(*) FROM {table}, json_each(versions) AS held WHERE fold = ? AND held.value >= 0"
 RESET_VERSIONS: Final = "UPDATE {table} SET versions = (SELECT json_group_object(key, -1) FROM json_each(versions)) WHERE fold = ?"
 BESIDE: Final = 4
-"""Columns of a row beside those of names."""
+"""Number of columns of a row other than those of names."""
 
 GROUP_PAGE: Final = 'SELECT group_key FROM "{table}" WHERE fold = ? {beyond} ORDER BY group_key LIMIT ?'
 
 
 class SqliteGroupStore(SqliteStore):
-    """See :class:`streams_app.read_store.core.store.ReadStore`."""
+    """A store in SQLite with a row a group; the version guard is :func:`.merge`."""
 
     count_versioned_sql = COUNT_VERSIONED
     reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, url: str, table: str, name: str, columns: Mapping[str, str], *, timeout_seconds: float = 600.0) -> None:
-        """Opens nothing yet.
+        """Open nothing yet.
 
         Args:
             url: ``sqlite:///FILE``.
-            table: Table name; part of SQL text, so only letters, digits and ``_``.
+            table: Name of the table; part of SQL text, so only letters, digits and ``_``.
             name: Name of the store, for messages.
             columns: Name → column; columns are letters, digits and ``_``.
-            timeout_seconds: How long a transaction that writes a batch may take.
+            timeout_seconds: Time limit of a transaction that writes a batch.
 
         Raises:
-            ConfigurationError: A URL or a table name that cannot be used.
+            ConfigurationError: The URL or the name of the table cannot be used.
         """
         super().__init__(url, table, name, timeout_seconds=timeout_seconds)
         self._columns = columns
@@ -90,11 +90,11 @@ class SqliteGroupStore(SqliteStore):
         self._types: dict[str, ColumnType] = {}
 
     def rejection(self, change: CellChange) -> str | None:
-        """A name needs a column, and a value one of its type, as far as the types are known."""
+        """Reject a name without a column, and a value that does not fit its column, as far as the types are known."""
         return rejection_of(change, self._columns, self._types) or super().rejection(change)
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
-        """A page of the cells of a fold, whole groups."""
+        """Read a page of the cells of a fold, in whole groups."""
         sql = GROUP_PAGE.format(table=self._table, beyond="AND group_key > ?" if after else "")
 
         groups = max(1, limit // len(self._columns))
@@ -108,13 +108,13 @@ class SqliteGroupStore(SqliteStore):
                 found = self._cells_of(connection, keys)
                 if found or not keys:
                     return found
-                # Rows of which nothing was synced yet: somebody else has made them.
+                # Nothing was synced into these rows yet: others have inserted them.
                 beyond, statement = (keys[-1].group_key,), GROUP_PAGE.format(table=self._table, beyond="AND group_key > ?")
 
         return await self._thread.call(run)
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
-        """What the store holds of some cells."""
+        """Read some cells."""
 
         def run(connection: sqlite3.Connection) -> dict[Cell, Stored]:
             self._require_tables(connection)
@@ -125,17 +125,17 @@ class SqliteGroupStore(SqliteStore):
         return await self._thread.call(run)
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """The cells of some groups."""
+        """List the cells of some groups."""
         return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """The same changes with values as their columns would hold them."""
+        """Return the changes with values as their columns would hold them."""
         await self._thread.call(self._require_tables)
         held, _ = fit_to_columns(changes, self._columns, self._types)
         return [replace(change, value=sqlite_column_value(change.value)) for change in held]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Writes cells that are still as they were found."""
+        """Write cells that have not changed since they were read."""
 
         def run(connection: sqlite3.Connection) -> int:
             connection.execute("BEGIN IMMEDIATE")
@@ -160,7 +160,7 @@ class SqliteGroupStore(SqliteStore):
         return await self._thread.call(run)
 
     def _tables(self) -> tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]:
-        """Those whose columns are always the same."""
+        """Return the tables whose columns do not depend on the settings."""
         return ((self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS, PROGRESS_KEY),)
 
     def _make(self, connection: sqlite3.Connection) -> list[str]:
@@ -172,7 +172,7 @@ class SqliteGroupStore(SqliteStore):
         return [done, *super()._make(connection)]
 
     def _missing(self, connection: sqlite3.Connection) -> list[str]:
-        """Raises a :class:`ConfigurationError` for a table that cannot hold groups."""
+        """List missing tables; raise a :class:`ConfigurationError` for a table that cannot hold groups."""
         return [*([] if self._read_types(connection) else [f"table {self._table}"]), *super()._missing(connection)]
 
     def _require_tables(self, connection: sqlite3.Connection) -> None:
@@ -180,11 +180,11 @@ class SqliteGroupStore(SqliteStore):
             super()._require_tables(connection)
             self._types = self._read_types(connection)
         except ConfigurationError as error:
-            # Whoever has made the table can make it right while the worker waits.
+            # The user can correct the table while the worker waits.
             raise TryAgainError(f"read store {self._name} {self._path}: {error}") from error
 
     def _read_types(self, connection: sqlite3.Connection) -> dict[str, ColumnType]:
-        """Types of the columns of names; empty: there is no table."""
+        """Read the types of the columns of names; empty: there is no table."""
         found = {name: ExistingColumn(*rest) for name, *rest in connection.execute(FOUND, (self._table,))}
         keys = {frozenset(columns.split(",")) for (columns,) in connection.execute(KEYS, (self._table,))}
         faults = table_faults(found, keys, self._wanted) if found else []
@@ -197,7 +197,7 @@ class SqliteGroupStore(SqliteStore):
     def _write(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
         fitting, rejected = fit_to_columns(changes, self._columns, self._types)
         if rejected:
-            raise NotStorableError(rejected)  # the types were not known when the store was asked
+            raise NotStorableError(rejected)  # the types were not known when `rejection` was called
         held = [replace(change, value=sqlite_column_value(change.value)) for change in fitting]
         return bisecting_rejected(connection, held, lambda part: self._merge(connection, part, now_ms))
 
@@ -249,17 +249,17 @@ class SqliteGroupStore(SqliteStore):
 
 
 def sqlite_column_value(value: Value) -> Value:
-    """A decimal without a fraction is an integer, as SQLite makes it one itself in a column of numbers."""
+    """Convert a value for a column; a decimal without a fraction becomes an integer, as SQLite does in a column of numbers."""
     return sqlite_value(value_of(value) if isinstance(value, Decimal) else value)
 
 
 def _values(rows: Sequence[Sequence[object]]) -> str:
-    """Places for the values of rows."""
+    """Return placeholders for the values of rows."""
     return ", ".join([f"({', '.join('?' * len(rows[0]))})"] * len(rows))
 
 
 def _most(connection: sqlite3.Connection, columns: int) -> int:
-    """Rows that one statement can take."""
+    """Return the number of rows that one statement can have."""
     return connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // columns
 
 

@@ -1,4 +1,4 @@
-"""The switch of a rebuilt store in SQLite: four tables get other names in one transaction."""
+"""Rebuilding in SQLite: four tables are renamed in one transaction."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ SELECT type, name, sql FROM sqlite_master WHERE tbl_name = ? AND type IN ('index
 
 
 NAMED: Final = re.compile(r'^CREATE TABLE\s+(?:"(?:[^"]|"")*"|`[^`]*`|\[[^]]*\]|\w+)', re.IGNORECASE)
-"""How the statement that has made a table begins, as SQLite keeps it."""
+"""The beginning of the CREATE TABLE statement that SQLite stores for a table."""
 WRITTEN: Final = "SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0"
 
 
 class SqliteRebuilding:
-    """See :class:`streams_app.read_store.core.rebuilding.Rebuilding`."""
+    """Creates and switches the new store of a rebuild in SQLite."""
 
     def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
-        """Opens nothing yet.
+        """Open nothing yet.
 
         Args:
-            declared: The store in use.
-            store: The new one.
+            declared: Settings of the current store.
+            store: The new store.
         """
         self._declared = declared
         self._table = declared.table
@@ -54,13 +54,13 @@ class SqliteRebuilding:
         self._thread = SqliteThread(path, f"read store {declared.name}", prepare=_prepare)
 
     async def prepare(self) -> list[str]:
-        """Drops what was left, and makes new tables like those in use; where these have other columns, as the settings say."""
+        """Drop the remains of an interrupted rebuild; create tables like the current ones, or by the settings if these differ."""
         check_table_names(self._declared, await self._thread.call(_tables, mode="rwc"))
         found = await self._thread.call(self._drop_left, mode="rwc")
         try:
             added = await self._thread.call(self._make_alike)
             await self._store.initialise()
-        except ConfigurationError:  # other columns than those of the settings, which is a reason to rebuild
+        except ConfigurationError:  # the current columns differ from the settings, which is a reason to rebuild
             await self._thread.call(self._drop_left)
             await self._store.initialise()
             added = []
@@ -68,15 +68,15 @@ class SqliteRebuilding:
         return [*found, *columns_not_copied(self._declared, added)]
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Renames, unless the new table is behind. Indexes and triggers that people made go with the name, as views do."""
+        """Rename the tables, unless the new one is behind. Users' indexes, triggers and views follow the name."""
         return await self._thread.call(lambda connection: self._switch(connection, recreated))
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Just runs it: a lock would be one of the whole file, and keep the new table from being written, too."""
+        """Run the function without a lock: SQLite can lock only the whole file, which contains the new table, too."""
         return await function()
 
     async def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         await self._thread.close()
 
     def _drop_left(self, connection: sqlite3.Connection) -> list[str]:
@@ -91,13 +91,13 @@ class SqliteRebuilding:
         return found
 
     def _make_alike(self, connection: sqlite3.Connection) -> list[str]:
-        """Makes the table, with its types and constraints; says which columns can be written."""
+        """Create the new table with the types and constraints of the current one; return its writable columns."""
         made = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", (self._table,)).fetchone()
         if made is None:
             return []
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(NAMED.sub(f'CREATE TABLE "{self._table}{NEW_SUFFIX}"', made[0], count=1))
-        connection.execute(CREATE_PROGRESS.format(table=f'"{self._table}{NEW_SUFFIX}_progress"'))  # says whose the table is
+        connection.execute(CREATE_PROGRESS.format(table=f'"{self._table}{NEW_SUFFIX}_progress"'))  # marks it as a store's
         connection.execute("COMMIT")
         return [column for (column,) in connection.execute(WRITTEN, (self._table,))]
 
@@ -127,7 +127,7 @@ class SqliteRebuilding:
             if _exists(connection, table):
                 connection.execute(f'ALTER TABLE "{table}" RENAME TO "{former}"')
             elif part and _exists(connection, f"{self._table}{FORMER_SUFFIX}"):
-                connection.execute(CREATE_PROGRESS.format(table=f'"{former}"'))  # says whose the former table is
+                connection.execute(CREATE_PROGRESS.format(table=f'"{former}"'))  # shows that the former table belongs to a store
             connection.execute(f'ALTER TABLE "{self._table}{NEW_SUFFIX}{part}" RENAME TO "{table}"')
         for sql in made:
             connection.execute(sql)
@@ -137,7 +137,7 @@ class SqliteRebuilding:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    # A view names a table, and is to show the new one: SQLite would write the former one's new name into it.
+    # A view must show the new table under the same name: without this, SQLite would rewrite the view to the former table.
     connection.execute("PRAGMA legacy_alter_table = ON")
 
 

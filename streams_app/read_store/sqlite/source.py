@@ -1,4 +1,4 @@
-"""Current values from a query of a SQLite file, which is only read."""
+"""Current values from a query on a SQLite file, which is only read."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from streams_app.read_store.sqlite.connection import SqliteThread, sqlite_path
 from streams_app.settings import ReadStoreSettings
 
 DATA_ERRORS: Final = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
-"""What a query says of a value, as JSON that is none; the first one is also said of a query that is wrong whatever it is asked."""
+"""Error codes about a value, such as invalid JSON; a query that is wrong for every group also has the first of them."""
 
 
 class SqliteSource:
-    """A parametrised SELECT on a SQLite file; one query a fold and batch. The connection can only read."""
+    """Runs a parametrised SELECT on a SQLite file, once for each fold in a batch. The connection is read-only."""
 
     carries_values = False
 
     def __init__(self, url: str, sql: str, settings: ReadStoreSettings) -> None:
-        """Opens nothing yet.
+        """Open nothing yet.
 
         Raises:
-            ConfigurationError: Not a URL of a SQLite file.
+            ConfigurationError: The URL does not name a SQLite file.
         """
         self._sql = sql
         self._setting = f"{settings.section}.sql"
@@ -40,12 +40,12 @@ class SqliteSource:
         self._thread = SqliteThread(path, f"{settings.section} source", prepare=_prepare)
 
     async def current(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """Asks once for each fold among the changes.
+        """Run the query once for each fold among the changes.
 
         Raises:
             TooSlowError: The query exceeded ``timeout``.
-            SourceFailedError: The query failed, perhaps for a value, or returned what cannot be taken.
-            TryAgainError: The database is away or locked, or the SQL does not do what it must.
+            SourceFailedError: The query failed, perhaps because of a value, or returned contradictory rows.
+            TryAgainError: The database is unavailable or locked, or the SQL does not return three columns.
         """
         found = []
         for mentioned in by_fold(changes):
@@ -54,7 +54,7 @@ class SqliteSource:
         return found
 
     async def check(self) -> None:
-        """Runs the SQL for no group and no name.
+        """Run the SQL for no group and no name.
 
         Raises:
             TryAgainError: It does not run, or does not return three columns.
@@ -62,7 +62,7 @@ class SqliteSource:
         await self._query([], [])
 
     async def close(self) -> None:
-        """Interrupts a running query and closes the file."""
+        """Interrupt a running query and close the file."""
         await self._thread.close()
 
     async def _query(self, groups: list[Any], names: list[str]) -> list[tuple[Any, ...]]:
@@ -75,10 +75,10 @@ class SqliteSource:
 
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._thread.call(run)  # which interrupts the statement when it is cancelled
+                return await self._thread.call(run)  # a cancellation interrupts the statement
         except TryAgainError as error:
             fault = error.__cause__
-            # The low byte is the error, the others say more of it.
+            # The low byte is the primary error code; the others extend it.
             if isinstance(fault, sqlite3.Error) and getattr(fault, "sqlite_errorcode", 0) & 0xFF in DATA_ERRORS:
                 raise SourceFailedError(str(error), str(fault), is_data_error=True) from fault
             raise
@@ -87,6 +87,6 @@ class SqliteSource:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    # Not opened read-only: a WAL database without its side files cannot be read then.
+    # The file is not opened read-only: otherwise a WAL database without its -wal and -shm files could not be read.
     connection.execute("PRAGMA query_only = ON")
-    connection.text_factory = group_text  # text that is not UTF-8 must not fail the batch for ever
+    connection.text_factory = group_text  # text that is not UTF-8 must not make the batch fail forever

@@ -1,7 +1,7 @@
-"""The read store in a SQLite file.
+"""The read store in a SQLite file, with a row for each (fold, group_key, name).
 
-Owns the table of ``read_stores.NAME.table`` and a second one beside it, ``<table>_progress``. Both are written in one transaction,
-so a crash leaves either the changes with their progress or neither.
+It owns the table of ``read_stores.NAME.table`` and the table ``<table>_progress``. Both are written in one transaction, so a crash
+leaves either the changes with their progress or neither.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PROGRESS_COLUMNS: Final = ("topic", "partition", "next_offset", "updated_ms")
 KEY: Final = ("fold", "group_key", "name")
 PROGRESS_KEY: Final = ("topic", "partition")
 WATCHED_STEPS: Final = 10_000
-"""Of SQLite's virtual machine, after which it is asked whether the time is over: a millisecond or so."""
+"""Instructions of SQLite's virtual machine between two checks of the timeout: about a millisecond."""
 
 WAL_TRIES: Final = 10
-"""So often it is asked for; once is usually enough where others do the same."""
+"""Maximum number of attempts to enable WAL mode; one retry is usually enough if another process does the same."""
 
 KEYS: Final = """
 SELECT group_concat(part.name) FROM pragma_index_list(?) AS key, pragma_index_info(key.name) AS part
@@ -38,7 +38,7 @@ WHERE key."unique" AND NOT key.partial GROUP BY key.name
 """
 VALUE_TYPE: Final = "SELECT type FROM pragma_table_info(?) WHERE name = 'value' AND upper(type) NOT IN ('', 'BLOB')"
 
-# `value` has no type: SQLite would otherwise turn the text "007" into a number, or a number into text.
+# `value` has no type: otherwise SQLite would convert the text "007" to a number, or a number to text.
 CREATE: Final = """
 CREATE TABLE IF NOT EXISTS {table} (
     fold TEXT NOT NULL, group_key TEXT NOT NULL, name TEXT NOT NULL,
@@ -88,22 +88,22 @@ ON CONFLICT (fold, group_key, name) DO NOTHING
 
 
 class SqliteStore:
-    """See :class:`streams_app.read_store.core.store.ReadStore`."""
+    """A store in SQLite with a row a cell; the version guard is :func:`.merge`."""
 
     count_versioned_sql = COUNT_VERSIONED
     reset_versions_sql = RESET_VERSIONS
 
     def __init__(self, url: str, table: str, name: str, *, timeout_seconds: float = 600.0) -> None:
-        """Opens nothing yet.
+        """Open nothing yet.
 
         Args:
             url: ``sqlite:///FILE``.
-            table: Table name; part of SQL text, so only letters, digits and ``_``.
+            table: Name of the table; part of SQL text, so only letters, digits and ``_``.
             name: Name of the store, for messages.
-            timeout_seconds: How long a transaction that writes a batch may take.
+            timeout_seconds: Time limit of a transaction that writes a batch.
 
         Raises:
-            ConfigurationError: A URL or a table name that cannot be used.
+            ConfigurationError: The URL or the name of the table cannot be used.
         """
         self._seconds = timeout_seconds
         if TABLE_NAME.fullmatch(table) is None:
@@ -117,10 +117,10 @@ class SqliteStore:
         self._thread = SqliteThread(self._path, f"read store {name}", prepare=_prepare)
 
     async def initialise(self) -> list[str]:
-        """Creates file and tables where they are missing.
+        """Create the file and the tables if they are missing.
 
         Raises:
-            ConfigurationError: There is no folder for the file, or a table of that name has other columns.
+            ConfigurationError: The folder of the file does not exist, or a table of that name has other columns.
             TryAgainError: The file is locked or cannot be created.
         """
         if not self._path.parent.is_dir():
@@ -130,29 +130,29 @@ class SqliteStore:
         return await self._thread.call(self._initialise, mode="rwc")
 
     async def missing(self) -> list[str]:
-        """Tables that are not there; a missing file is a :class:`TryAgainError`."""
+        """List missing tables; a missing file is a :class:`TryAgainError`."""
         return await self._thread.call(self._missing)
 
     async def probe(self) -> None:
-        """Writes a row and takes it back."""
+        """Write a row and roll it back."""
         await self._thread.call(self._probe)
 
     async def progress(self) -> dict[TP, int]:
-        """The offset to go on with, for each partition ever synced."""
+        """Return the next offset to be read, for each partition that was ever synced."""
         return await self._thread.call(self._read_progress)
 
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
-        """Merges changes and notes the progress in one transaction.
+        """Merge changes and write the progress in one transaction.
 
         Raises:
-            ProgressError: The store stands elsewhere than the step goes on.
-            NotStorableError: A constraint or a trigger that people have given the table refuses some of the values.
-            TooSlowError: It takes too long; nothing was written, unless the time was over in the moment of the commit.
+            ProgressError: The store has another progress than the step continues; nothing was written.
+            NotStorableError: A user's constraint or trigger rejects some of the values.
+            TooSlowError: The timeout was exceeded; nothing was written, unless it expired during the commit.
         """
         is_over = threading.Event()
 
         def run(connection: sqlite3.Connection) -> Counts:
-            # An interrupt from outside is lost between two statements.
+            # An interrupt from another thread is lost if it comes between two statements.
             connection.set_progress_handler(is_over.is_set, WATCHED_STEPS)
             try:
                 return self._apply(connection, changes, step, now_ms)
@@ -167,37 +167,37 @@ class SqliteStore:
             raise TooSlowError(f"read store {self._name} {self._path}: no answer within {self._seconds:g} s") from error
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
-        """Sets the progress of a partition whatever it is."""
+        """Set the progress of a partition unconditionally."""
         await self._thread.call(lambda connection: self._begin(connection, tp, offset, now_ms))
 
     def rejection(self, change: CellChange) -> str | None:
-        """SQLite holds whatever there is; a text goes there as UTF-8, which has no half of a surrogate pair."""
+        """Reject only unpaired surrogates, which UTF-8 cannot encode; SQLite holds any other value."""
         if fault := next(filter(None, map(surrogate_fault, change.cell)), None):
             return f"group or name {fault}"
         fault = surrogate_fault(change.value) if isinstance(change.value, str) else None
         return f"the value {fault}" if fault else None
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Values of a fold that refuse an older version; None: file or tables are not there."""
+        """Count the values of a fold that have a version; None: the file or a table is missing."""
         return await self._thread.call(lambda connection: self._guarded(connection, fold)) if self._path.exists() else None
 
     async def reset_versions(self, fold: str) -> None:
-        """Makes every value of a fold accept any version."""
+        """Reset the versions of a fold, so that its values accept any version."""
         await self._thread.call(lambda connection: connection.execute(self._sql(self.reset_versions_sql, self._table), (fold,)))
 
     async def close(self) -> None:
-        """Interrupts what is under way and closes the file."""
+        """Interrupt a running statement and close the file."""
         await self._thread.close()
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
-        """A page of the cells of a fold."""
+        """Read a page of the cells of a fold."""
         sql = PAGE.format(table=self._table, beyond=BEYOND if after else "")
         arguments = (fold, *(after[1:] if after else ()), limit)
         rows = await self._thread.call(lambda connection: connection.execute(sql, arguments).fetchall())
         return [(Cell(fold, group_key, name), Stored(version, value)) for group_key, name, version, value in rows]
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
-        """What the store holds of some cells."""
+        """Read some cells."""
         sql = READ.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> dict[Cell, Stored]:
@@ -207,7 +207,7 @@ class SqliteStore:
         return await self._thread.call(run)
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """The cells of some groups."""
+        """List the cells of some groups."""
         sql = NAMES.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> list[Cell]:
@@ -216,11 +216,11 @@ class SqliteStore:
         return await self._thread.call(run)
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """The same changes with values as SQLite would hold them."""
+        """Return the changes with values as SQLite would hold them."""
         return [replace(change, value=sqlite_value(change.value)) for change in changes]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Writes cells that are still as they were found."""
+        """Write cells that have not changed since they were read."""
         change, add = CHANGE.format(table=self._table), ADD.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> int:
@@ -243,7 +243,7 @@ class SqliteStore:
         )
 
     def _initialise(self, connection: sqlite3.Connection) -> list[str]:
-        # Readers of the read side go on while the agent writes. Kept in the file, so set once, here.
+        # With WAL, readers continue while the agent writes. The mode is stored in the file, so it is set once, here.
         _use_wal(connection)
         connection.execute("BEGIN IMMEDIATE")
         done = self._make(connection)
@@ -286,7 +286,7 @@ class SqliteStore:
         connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), (*tp, offset, now_ms))
 
     def _apply(self, connection: sqlite3.Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
-        # IMMEDIATE: the lock is taken before the read, or another writer could slip between our reading and our writing.
+        # IMMEDIATE takes the lock before the read; otherwise another transaction could write between our read and our write.
         connection.execute("BEGIN IMMEDIATE")
         found = self._read_progress(connection).get(step.tp)
         if found not in (step.after, step.to):
@@ -310,7 +310,7 @@ class SqliteStore:
         return Counts(len(merged.written), merged.stale, merged.unchanged)
 
     def _stored(self, connection: sqlite3.Connection, cells: Iterable[Cell]) -> dict[Cell, Stored]:
-        # By primary key, one by one: a prepared statement costs microseconds, and any text works as a key.
+        # Rows are read one by one by primary key: a prepared statement takes microseconds, and any text works as a key.
         select = self._sql(SELECT, self._table)
         found = {}
         for cell in cells:
@@ -332,21 +332,21 @@ class SqliteStore:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    # In WAL mode a power cut may take back the newest commits, changes and progress together: they are read again.
+    # In WAL mode a power failure may lose the newest commits, changes and progress together: they are synced again.
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Changes the journal of the file; waits for others who do the same, which SQLite does not: it fails at once.
+    """Enable WAL mode, and wait for other processes that do the same: SQLite itself does not wait for this lock.
 
     Raises:
-        sqlite3.Error: Somebody else keeps the file.
+        sqlite3.Error: Another process keeps the file locked.
     """
     for _ in range(WAL_TRIES - 1):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError:
-            # For this lock SQLite waits. Whoever has it lets go of it when the mode is changed.
+            # SQLite waits for this lock, which the other process releases once it has changed the mode.
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
         else:
@@ -359,7 +359,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
 
 
 def _fault(connection: sqlite3.Connection, table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> str | None:
-    """What keeps a table from holding what it should; None: nothing."""
+    """Return what is wrong with a table, or None."""
     found = _columns(connection, table)
     if found != columns:
         return f"has the columns {', '.join(found)}; expected {', '.join(columns)}"

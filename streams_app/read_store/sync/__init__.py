@@ -1,5 +1,5 @@
-"""What runs in a worker for each store.
+"""The part of a worker that keeps one store in sync.
 
-``sync`` is one pass, ``processor`` is what the delivery hands the output topics to, and ``agent`` is the member of a group of its
-own that reads them, so that a store that is down never delays folding.
+``store_sync`` is one pass: records in, current values out, one transaction. ``processor`` applies the delivery protocol to one
+partition, and ``agent`` is the member of the store's own consumer group, so that a store that is down never delays folding.
 """

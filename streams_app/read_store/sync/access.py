@@ -1,4 +1,4 @@
-"""Whether read stores and their sources accept the credentials of a worker that starts, and grant the rights that it needs."""
+"""Check at the start of a worker whether stores and sources accept its credentials and grant the rights that it needs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from streams_app.read_store.registry import database_of, open_source, open_store
 from streams_app.settings import ReadStoreSettings
 
 PROBE_SECONDS: Final = 5.0
-"""A server that says nothing for so long is away."""
+"""A server that does not answer within this time counts as unavailable."""
 
 
 async def require_store_access(stores: Sequence[ReadStoreSettings]) -> None:
-    """Reads the progress, tries a write that is rolled back, and asks the source for nothing; all servers at the same time.
+    """Read the progress, try a write that is rolled back, and send the source an empty request; all servers concurrently.
 
-    A server that is away, slow or not initialised passes: the worker waits for it. A file, and a function of the user's, is not
-    tried, as nobody is let in there by a password.
+    A server that is unavailable, slow or not initialised passes, because the worker waits for it. Files and user functions are not
+    tried, because they need no login.
 
     Args:
-        stores: Those that the worker runs.
+        stores: The stores that the worker runs.
 
     Raises:
-        ConfigurationError: A server refuses credentials or a right, or a password cannot be read; every fault is listed.
+        ConfigurationError: A server rejects credentials or a right, or a password cannot be read; every fault is listed.
     """
     found = await asyncio.gather(*(attempt(store) for store in stores for attempt in (_store_fault, _source_fault)))
     if faults := [fault for fault in found if fault is not None]:
@@ -54,11 +54,11 @@ async def _source_fault(declared: ReadStoreSettings) -> str | None:
 
 
 async def _fault(probe: Callable[[], Coroutine[Any, Any, None]], close: Callable[[], Awaitable[None]]) -> str | None:
-    """Why no waiting helps; None: the probe succeeds, or fails in a way that may mend itself."""
+    """Return an error that waiting cannot fix, or None if the probe succeeds or its error may be temporary."""
     task = asyncio.create_task(probe())
     await asyncio.wait((task,), timeout=PROBE_SECONDS)
     task.cancel()
-    await close()  # a cancelled statement would wait for the server otherwise
+    await close()  # otherwise the cancelled statement would wait for the server
     await asyncio.wait((task,), timeout=PROBE_SECONDS)
     if not task.done() or task.cancelled():
         return None

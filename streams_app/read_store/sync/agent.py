@@ -1,7 +1,7 @@
-"""The agent that keeps one read store in sync: its member of a consumer group, and what is told of the store.
+"""The agent that keeps one read store in sync: a member of the store's consumer group, and the metrics of the store.
 
-The group is ``<app_id>.read-store.<name>``. A store that is away, a rebalance of this group or a client that fails delays neither
-folding nor another store, and ``streams_app_read_store_lag_records`` says how far behind the store is.
+The group is ``<app_id>.read-store.<name>``. An unavailable store, a rebalance of this group or a failing client delays neither
+folding nor another store. ``streams_app_read_store_lag_records`` is the lag of the store.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class ReadStoreAgent:
     """Reads the output topics of the folds of one store and syncs it; several workers share the partitions."""
 
     def __init__(self, settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> None:
-        """Connects nothing yet.
+        """Connect nothing yet.
 
         Args:
-            settings: Of the application.
-            store: The store that is kept in sync.
-            metrics: Where lag, age and writes are told.
-            clock: What ages and the column ``updated_ms`` are taken from.
+            settings: Settings of the application.
+            store: The store to be kept in sync.
+            metrics: Receives lag, age and writes.
+            clock: Clock for ages and the column ``updated_ms``.
 
         Raises:
             ConfigurationError: The store or its source cannot be used.
@@ -59,7 +59,7 @@ class ReadStoreAgent:
             processors,
             OwnershipConfig(
                 TrustedClock(clock),
-                Status(),  # a worker whose read store is away is ready: it folds
+                Status(),  # a worker without its read store is ready, because it still folds
                 on_fatal=self._member.fail,
                 on_resync=lambda name, cause: None,
                 on_went_back=metrics.went_back,
@@ -69,15 +69,15 @@ class ReadStoreAgent:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Syncs until told to stop, then commits and leaves the group; returns within about five seconds.
+        """Sync until ``stop`` is set, then commit and leave the group within about five seconds.
 
-        Whatever is away is waited for.
+        Unavailable servers are waited for.
 
         Args:
-            stop: Set by the application.
+            stop: Set by the application at shutdown.
 
         Raises:
-            ExceptionGroup: A defect, as nobody knows these errors; the group has been left.
+            ExceptionGroup: An unexpected error, that is a defect; the member has left the group.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -93,14 +93,14 @@ class ReadStoreAgent:
             await wait(stop, REPORT_EVERY_SECONDS)
 
     async def _report_once(self) -> None:
-        """Tells how many records the store has not taken, of all partitions of this member, and how old the oldest one is.
+        """Set the metrics of this member's partitions: the number of records that are not synced, and the age of the oldest.
 
-        While the broker does not answer, the lag stays as it was told last, and the age rises.
+        While the broker does not answer, the lag keeps its last value, and the age rises.
         """
         try:
             places = await self._member.places(self.ownership.positions())
-        except Exception as error:  # whatever it is: it is asked again
-            logger.debug("lag of the read store is not known now", exc_info=error)
+        except Exception as error:  # any error: the next report asks again
+            logger.debug("the lag of the read store is currently unknown", exc_info=error)
         else:
             self._observe_ends(places)
         in_progress = self._processors.oldest_ms()

@@ -1,4 +1,4 @@
-"""Batches on their way to a store, in transactions that it finishes within its time-out."""
+"""Writing of batches in transactions that the store finishes within its timeout."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ logger = logging.getLogger(__name__)
 
 
 class BatchWriter:
-    """Writes to one store; after a time-out the transactions that follow are smaller.
+    """Writes to one store; after a timeout, the following transactions are smaller.
 
     Attributes:
-        size: How many cells are written at once.
+        size: The number of cells that are written at once.
     """
 
     def __init__(self, store: ReadStore, declared: ReadStoreSettings, clock: Clock) -> None:
-        """Opens nothing."""
+        """Open nothing yet."""
         self._store = store
         self._name = declared.name
         self._clock = clock
         self.size = BatchSize(declared.timeout_ms)
 
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep) -> Counts:
-        """Write changes; the progress moves with the last of them.
+        """Write changes, in several transactions if necessary; the last one advances the progress.
 
-        Several transactions need a progress that each of them leaves as it is: a step without one is a single transaction.
+        Several transactions need a progress that all but the last leave unchanged. If the store has none, one transaction is used.
 
         Raises:
-            TooSlowError: A transaction took too long; some before it may be done. Repeated with the same step, the call changes
-                nothing that is there, and sends less at once.
-            ProgressError: See :meth:`.ReadStore.apply`, likewise for the rest.
+            TooSlowError: A transaction took too long; earlier ones may be done. Repeat the call with the same step: it writes
+                smaller batches, and does not change what is written already.
+            ProgressError: See :meth:`.ReadStore.apply`; earlier transactions may be done.
         """
         if step.after is None:
             return await self._write(changes, step)

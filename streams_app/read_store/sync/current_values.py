@@ -1,8 +1,8 @@
-"""Current values of a batch, whatever some of its groups do to the source.
+"""Current values of a batch, even if some of its groups make the source fail.
 
-A query that casts fails for all groups because of one. So the batch is divided until what fails stands alone, and everybody goes on
-with the rest. A source that is away, or a query that is wrong, fails for everything: nothing is blamed on a group unless another
-one, or no group at all, is answered before and after the search.
+A query with a cast fails for all groups because of one. So the batch is bisected until the failing groups are isolated, and the
+others continue. An unavailable source, or a wrong query, fails for every group. Therefore a group is blamed only if the source
+answers for another group, or for an empty request, before and after the bisection.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from streams_app.settings import ReadStoreSettings
 logger = logging.getLogger(__name__)
 
 MOST_REMEMBERED: Final = 4
-"""Groups of each fold that the source has answered for."""
+"""Number of groups of each fold, for which the source has answered, that are remembered."""
 
 MOST_SAMPLES: Final = 8
-"""Groups of a batch that are asked for alone to see whether the source answers at all."""
+"""Number of groups of a batch that are requested one by one to find out whether the source answers at all."""
 
 
 class CurrentValues:
-    """The source of one store, asked in batches that it can answer.
+    """The source of one store, queried in batches that it answers within its timeout.
 
     Attributes:
         carries_values: The values are those of the records.
-        size: How many cells are asked for at once.
+        size: The number of cells that are requested at once.
     """
 
     def __init__(self, declared: ReadStoreSettings, clock: Clock) -> None:
-        """Opens nothing.
+        """Open nothing yet.
 
         Raises:
             ConfigurationError: The source cannot be used.
@@ -52,14 +52,14 @@ class CurrentValues:
         self.size = BatchSize(declared.timeout_ms)
 
     async def of(self, changes: Sequence[CellChange]) -> tuple[list[CellChange], dict[Cell, str]]:
-        """Ask for the values of changes of one fold, at most one a cell.
+        """Request the values of changes of one fold, at most one change a cell.
 
         Returns:
-            The changes with their values, without those that make the source fail; and of these the reason.
+            The changes with their values, without those that make the source fail; and the reason for each of the latter.
 
         Raises:
-            TooSlowError: The source exceeded ``timeout``; asked once more, smaller batches are sent.
-            TryAgainError: The source is away, or fails for reasons of its own.
+            TooSlowError: The source exceeded ``timeout``; the next call sends smaller batches.
+            TryAgainError: The source is unavailable, or fails regardless of the groups.
         """
         if self.carries_values or not changes:
             return list(changes), {}
@@ -81,7 +81,7 @@ class CurrentValues:
         await self._source.check()
 
     async def close(self) -> None:
-        """Interrupt what runs and let go of the source."""
+        """Interrupt a running request and release the source."""
         await self._source.close()
 
     async def _asked(self, changes: Sequence[CellChange]) -> list[CellChange]:
@@ -121,10 +121,10 @@ class CurrentValues:
         return {cell: f"its source fails: {why}" for cell, why in found.items()}
 
     async def _control(self, changes: Sequence[CellChange], error: SourceFailedError) -> list[CellChange]:
-        """What the source answers while it fails for a batch: a group, or no group at all.
+        """Find a request that the source answers while it fails for a batch: one group, or an empty request.
 
         Raises:
-            SourceFailedError: It answers nothing.
+            SourceFailedError: It answers none.
         """
         groups: dict[RowKey, CellChange] = {}
         for change in changes:
@@ -133,13 +133,13 @@ class CurrentValues:
         for one in [*known, *list(groups.values())[:MOST_SAMPLES]]:
             if await self._fault([one]) is None:
                 return [one]
-        # Without a group that was ever answered for, an error about a value is blamed on the value: nothing would go on otherwise.
+        # If the source has never answered for a group, an error about a value is blamed on the value; otherwise syncing would stop.
         if error.is_data_error and not known and await self._fault([]) is None:
             return []
         raise error
 
     async def _fault(self, changes: Sequence[CellChange]) -> str | None:
-        """Why the source fails for changes, or for none; None: it does not."""
+        """Return the error of the source for a request, which may be empty, or None."""
         try:
             await (self._source.current(changes) if changes else self._source.check())
         except SourceFailedError as error:

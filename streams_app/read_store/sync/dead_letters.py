@@ -1,7 +1,7 @@
-"""The dead letters of a read store: what becomes of records that it can never hold.
+"""The dead letters of a read store: records that it can never hold, or for which its source fails.
 
-A letter is acknowledged by the broker before the progress of the store passes its record. A crash, or a store that is away, in
-between may write it twice.
+The broker acknowledges a dead letter before the progress of the store passes its record. If the worker crashes or the store fails
+in between, the dead letter may be written twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ERROR_BYTES: Final = 500
 
 
 class OutputRecord(Protocol):
-    """What is used of a record of an output topic; ``timestamp`` in milliseconds, below 0 or None where it has none."""
+    """The used part of a record of an output topic; ``timestamp`` is in milliseconds, and negative or None if there is none."""
 
     offset: int
     timestamp: int | None
@@ -45,19 +45,19 @@ class ParsedRecord:
 
 
 def as_not_a_record(record: OutputRecord, why: str) -> RejectedEvent:
-    """A record that is no folded record of the fold of its topic."""
+    """Reject a record that is not a folded record of the fold of its topic."""
     return RejectedEvent(record, "not-a-record", why, headers=_error(why))
 
 
 def as_not_storable(
     read: Iterable[ParsedRecord], unstorable: Mapping[tuple[Cell, int], str], failed: Mapping[tuple[Cell, int], str]
 ) -> list[RejectedEvent]:
-    """The records that the unstorable changes come from, each once; of one change the first record.
+    """Reject the records that contain unstorable changes, each record once; a change is attributed to its first record.
 
     Args:
         read: Records of one batch.
-        unstorable: Cell and version → why the store can never hold it.
-        failed: Cell and version → why the source has no value for it.
+        unstorable: Cell and version → the reason why the store can never hold it.
+        failed: Cell and version → the error of the source.
     """
     found = []
     left = {**unstorable, **failed}
@@ -72,14 +72,14 @@ def as_not_storable(
 
 
 class StoreDeadLetters:
-    """Writes the letters of one store, by a producer of its own.
+    """Writes the dead letters of one store, with its own producer.
 
     Attributes:
         topic: The dead-letter topic of the store.
     """
 
     def __init__(self, settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> None:
-        """Connects nothing yet."""
+        """Connect nothing yet."""
         self.topic = store.dead_letters
         self._refuser = Refuser("store", store.name, settings.app_id, store.dead_letters)
         self._producer = AckedProducer(
@@ -90,10 +90,12 @@ class StoreDeadLetters:
         self._acknowledged: dict[TP, set[int]] = {}
 
     async def write_once(self, source: TP, unstorable: Sequence[RejectedEvent]) -> None:
-        """Returns when the broker has a letter of each record; one that it has is not sent again until :meth:`forget_below`.
+        """Write the dead letters of records; return once the broker has acknowledged each.
+
+        A call that is repeated before :meth:`forget_below` sends only those that were not acknowledged.
 
         Raises:
-            TryAgainError: The broker does not acknowledge them.
+            TryAgainError: The broker does not acknowledge one of them.
         """
         kept = self._acknowledged.setdefault(source, set())
         unsent = [one for one in unstorable if one.record.offset not in kept]
@@ -104,13 +106,13 @@ class StoreDeadLetters:
             raise TryAgainError(f"{self._refuser.topic} does not acknowledge dead letters: {failed!r}")
 
     def forget_below(self, source: TP, progress: int | None = None) -> None:
-        """The progress of the store has passed letters of a partition; without one it stands elsewhere now."""
+        """Forget acknowledged dead letters below the progress of the store; None: all, because the progress was set anew."""
         left = {offset for offset in self._acknowledged.pop(source, ()) if progress is not None and offset >= progress}
         if left:
             self._acknowledged[source] = left
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Close all connections."""
         await self._producer.stop()
 
     def _writer_of(self, source: TP) -> DeadLetters:

@@ -1,7 +1,7 @@
-"""How long the oldest record has been waiting for a read store (pure).
+"""The age of the oldest record that is not synced (pure).
 
-Of a record that a processor holds its timestamp says when it was produced. Of one that nobody has fetched yet, because the store
-was away when its partition was claimed, only the end of the log tells: it has been there since the end was first seen beyond it.
+A fetched record has a timestamp. A record may not be fetched yet, because the store was unavailable when its partition was claimed;
+it has existed at least since the end of the log was first observed beyond it.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import Final
 
 MOST_SEEN: Final = 128
-"""Ends remembered of a partition. Beyond that every second one is forgotten: the age is then a little too low, never too high."""
+"""Maximum number of observed ends of a partition; then every second one is dropped, and the age is slightly low, never high."""
 
 
 class ObservedEnds:
-    """The ends of one partition as they were seen, each with the time of the first look."""
+    """The observed ends of one partition, each with the time at which it was first observed."""
 
     def __init__(self) -> None:
-        """Nothing was looked at yet."""
+        """Start without observations."""
         self._observed: list[tuple[int, int]] = []
 
     def observe(self, end: int, now_ms: int) -> None:
-        """Notes the end of the log as it is now; a lower one than before is that of another log."""
+        """Record the current end of the log; an end below the previous one belongs to another log."""
         if self._observed and end < self._observed[-1][0]:
             self._observed.clear()
         if not self._observed or end > self._observed[-1][0]:
@@ -29,10 +29,10 @@ class ObservedEnds:
             del self._observed[1::2]
 
     def since(self, position: int) -> int | None:
-        """When something was first seen at or beyond a position, in milliseconds; None: nothing is there.
+        """Return the time in milliseconds when a record at or beyond a position was first observed, or None if there is none.
 
         Args:
-            position: First offset that has not been synced; it falls only with the log, or the age is that of a higher one.
+            position: First offset that is not synced. If it decreases while the log does not, the age is that of a later record.
         """
         while self._observed and self._observed[0][0] <= position:
             del self._observed[0]
@@ -40,5 +40,5 @@ class ObservedEnds:
 
 
 def age_ms(since: list[int | None], now_ms: int) -> int:
-    """Age of the oldest of several; 0: nothing is waiting, or it comes from the future."""
+    """Return the age of the oldest of several times; 0 if there is none, or if it is in the future."""
     return max([0, *(now_ms - one for one in since if one is not None)])

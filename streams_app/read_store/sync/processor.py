@@ -1,8 +1,8 @@
-"""The processors of one read store: each syncs one partition of an output topic, in order, a transaction a step.
+"""The processors of one read store: each syncs one partition of an output topic, in order, with one transaction a step.
 
-The store's own progress, written in the transaction of the rows it stands for, says where a partition goes on. What is committed to
-Kafka is for those who look at the lag there. A store or source that is down, locked or misconfigured is waited for: nothing is
-skipped, nothing is raised, and only partitions that have something to sync are paused.
+A partition continues from the progress of the store, which is written in the transaction of its rows. The commit in Kafka is only
+for lag monitoring, and for the fingerprints in its metadata. If a store or source is down, locked or misconfigured, the processor
+waits: nothing is skipped, nothing is raised, and only partitions that have something to sync are paused.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RECENT_FINGERPRINTS: Final = 3
-"""Of what was synced last so many fingerprints are noted with each commit, of older records fewer: a note has little room."""
+"""Number of recent records whose fingerprints are in the metadata of a commit; older ones are sparse, because space is limited."""
 
 CHECK_SECONDS: Final = 10.0
-"""How often a partition without records looks whether the store still stands where it was left."""
+"""How often a partition without new records checks the stored progress."""
 
 
 class StoreProcessors(Processors):
-    """Makes the processors of all partitions; they take turns at one store and one source."""
+    """Creates the processors of all partitions; they take turns at the store and its source."""
 
     def __init__(self, sync: StoreSync, outages: OutageReporter) -> None:
-        """Asks nothing yet.
+        """Send nothing yet.
 
         Args:
             sync: The store and its source.
-            outages: How failures of either are waited for and told.
+            outages: Reports failures of either, and determines the delay before a retry.
         """
         self.sync = sync
         self._outages = outages
@@ -51,21 +51,21 @@ class StoreProcessors(Processors):
 
     @property
     def topics(self) -> Collection[str]:
-        """The output topics to be read."""
+        """Output topics to be read."""
         return self.sync.topics
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, StoreProcessor]:
-        """One processor for each partition, by the name of the store."""
+        """Create the processor of a partition, keyed by the name of the store."""
         return {self.sync.store_name: StoreProcessor(tp, self)}
 
     async def run_in_turn(self, processor: StoreProcessor, step: Callable[[], Awaitable[T]]) -> T:
-        """Does something in the store as soon as that works.
+        """Run a step on the store, and retry it until it succeeds.
 
-        One call at a time: whoever is cancelled interrupts what the store is doing, and that is to be its own. Between two tries
-        others have their turn; what fails may be the records of one partition alone.
+        Steps run one at a time: a processor that is cancelled interrupts the running statement, which must be its own. Between two
+        attempts other processors have their turn, because the records of one partition alone may be the cause of a failure.
 
         Raises:
-            ProgressError: The store works, and stands elsewhere than the step goes on.
+            ProgressError: The store is available, and does not have the progress that the step continues.
         """
         while True:
             try:
@@ -78,41 +78,40 @@ class StoreProcessors(Processors):
             except ProgressError:
                 self._outages.succeeded(processor)
                 raise
-            except Exception as error:  # whatever it is: the worker beside it goes on folding
+            except Exception as error:  # any error: the worker must continue to fold
                 wait_ms = self._outages.failed(error, processor)
-                logger.debug("read store is tried again", exc_info=error)
+                logger.debug("the read store is tried again", exc_info=error)
             else:
                 self._outages.succeeded(processor)
                 return result
             await asyncio.sleep(wait_ms / 1000)
 
     def oldest_ms(self) -> dict[TP, int]:
-        """Partition → timestamp of the oldest record that was delivered and is not in the store yet."""
+        """Return for each partition the timestamp of the oldest record that was delivered and is not synced yet."""
         return dict(self._busy)
 
     def syncing(self, tp: TP, oldest: OutputRecord | None) -> None:
-        """Notes which record of a partition comes next; None: there is none."""
+        """Record which record of a partition is synced next; None: there is none."""
         if oldest is None or oldest.timestamp is None or oldest.timestamp < 0:
             self._busy.pop(tp, None)
         else:
             self._busy[tp] = oldest.timestamp
 
     def is_busy_with(self, processor: StoreProcessor) -> bool:
-        """Whether the store is doing something for this one."""
+        """Whether a step of this processor is running on the store."""
         return self._active is processor
 
     def forget(self, processor: StoreProcessor) -> None:
-        """One does not need the store any more."""
+        """End the outages of a processor that no longer needs the store."""
         self._outages.forget(processor)
 
 
 class StoreProcessor(Processor):
-    """See :class:`streams_app.delivery.processor.Processor`. At least once: the version guard makes a repetition harmless."""
+    """Syncs one partition. A record may be synced more than once: the version guard makes the repetition harmless."""
 
     in_flight = 0
 
     def __init__(self, tp: TP, processors: StoreProcessors) -> None:
-        """Nothing is claimed yet."""
         self._tp = tp
         self._processors = processors
         self._sync = processors.sync
@@ -125,11 +124,11 @@ class StoreProcessor(Processor):
         self._is_over = False
 
     async def claim(self, claim: Claim) -> int:
-        """Goes on where the store says, whatever is committed; waits for the store.
+        """Wait for the store, and return its progress as the initial offset, whatever is committed.
 
         Raises:
-            NotOwnerError: Kafka does not take our first commit.
-            KafkaError, TimeoutError: Tried again.
+            NotOwnerError: Kafka rejects the first commit.
+            KafkaError, TimeoutError: The claim is tried again.
         """
         self._topic_id = claim.topic_id
         progress = await self._processors.run_in_turn(self, self._sync.progress)
@@ -141,14 +140,14 @@ class StoreProcessor(Processor):
             await self._processors.run_in_turn(self, partial(self._sync.begin, self._tp, start, common))
             stored = start
         if claim.mark is None:
-            # Nobody has committed here before: only now Kafka has said that the partition is ours.
+            # This is the first commit of the partition. Only its success confirms that the partition is ours.
             await claim.commit_now(self._offset_and_metadata(start))
         if stored is not None and stored > start:
             logger.warning(
-                "an output topic was made again, reading it from its start source=%s offset=%d stored_offset=%d",
+                "an output topic was recreated, reading it from its beginning source=%s offset=%d stored_offset=%d",
                 self._tp, start, stored,
             )  # fmt: skip
-            # At once: the log may grow beyond the old offset before anything of it is synced, and would be skipped so far.
+            # The progress is lowered at once: before the first step the log may grow beyond the old offset, and would be skipped.
             await self._processors.run_in_turn(self, partial(self._sync.begin, self._tp, start, start))
             stored = start
         elif stored is not None and stored < start:
@@ -163,16 +162,16 @@ class StoreProcessor(Processor):
         return start
 
     def deliver(self, batch: Batch) -> None:
-        """Takes the next range."""
+        """Queue the next range."""
         self.in_flight += len(batch.records)
         self._arrived.put_nowait(batch)
 
     async def mark(self) -> OffsetAndMetadata | None:
-        """What the store has taken."""
+        """Return the offset that is synced, for the commit."""
         return None if self._next is None else self._offset_and_metadata(self._next)
 
     async def revoke(self, seconds: float) -> None:
-        """Lets a transaction that is under way end, within limits; drops the rest."""
+        """Wait up to ``seconds`` for a running step of this processor, then drop everything else."""
         self._is_over = True
         if self._task is not None:
             if self._processors.is_busy_with(self):
@@ -192,11 +191,11 @@ class StoreProcessor(Processor):
                 else:
                     await self._sync_batch(batch, claim)
         except ProgressError as error:
-            self._next = None  # a mark of what the store does not have
+            self._next = None  # otherwise an offset would be committed that the store does not have
             claim.resync("progress", str(error), "sync")
 
     async def _check_progress(self) -> None:
-        """A store that has gone back is noticed in silence, too."""
+        """Check the stored progress while idle, so that a restored store is noticed without new records."""
         stored = (await self._processors.run_in_turn(self, self._sync.progress)).get(self._tp)
         if stored != self._stored:
             raise ProgressError(f"read store {self._sync.store_name}", self._tp, stored, self._stored)
@@ -217,16 +216,20 @@ class StoreProcessor(Processor):
             if not self._read or self._read[-1].offset < records[-1].offset:
                 self._read = thinned(followed_by(self._read, records[-1]), near=RECENT_FINGERPRINTS, spread=1)
         self._processors.syncing(self._tp, None)
-        # A range without records moves the mark, too; the store learns of it with the next record.
+        # A range without records advances the commit, too; the progress of the store follows with the next record.
         self._next = batch.end
         claim.on_progress()
 
     async def _lost_by_broker(self, claim: Claim, stored: int | None, former_end: int) -> tuple[int | None, int | None]:
-        """The offset from which on the log is to be read once more; None: from none. And its common end with another log.
+        """Detect whether the broker lost records, by the fingerprints in the metadata of the commit.
 
-        A broker that is restored takes its commits back, too: what the store has beyond its commit is read once more as well. After
-        a crash that are the records of a moment, which the version guard makes harmless; but not those of before a reset, for which
-        it was lowered.
+        A restored broker loses its commits, too. Therefore everything that the store has beyond the commit is read again. After a
+        crash, these are few records, which the version guard makes harmless, but not records from before a reset, which reset the
+        versions.
+
+        Returns:
+            The offset from which the log must be read again, or None; and the end that the log has in common with the one that was
+            read before, or None if they do not differ.
         """
         mark = claim.mark
         if mark is None or stored is None or not claim.topic_id:
@@ -243,33 +246,33 @@ class StoreProcessor(Processor):
         return uncommitted_from if self._read and uncommitted_from < stored else None, None
 
     def _offset_and_metadata(self, offset: int) -> OffsetAndMetadata:
-        """The note says of which log the offset is: offsets do not tell one that was made again and filled, or that went back."""
+        """Add topic id and fingerprints, which identify the log: an offset alone does not reveal a recreated or restored log."""
         return OffsetAndMetadata(offset, f"{self._topic_id}~{to_text(self._read)}" if self._read else self._topic_id)
 
 
 def start_offset(stored: int | None, claim: Claim) -> int:
-    """Where a partition goes on (pure).
+    """Determine the offset from which a partition continues (pure).
 
     Args:
-        stored: Progress of the store; None where it has never seen the partition.
+        stored: Progress of the store; None if it has never synced the partition.
         claim: Claim of the partition.
 
     Returns:
-        Below ``stored`` where the topic was made again: its log ended below what the store had taken of it, so that the client was
-        thrown back, or it has another id. Above ``stored`` where retention removed what follows it.
+        Usually ``stored``. The beginning of the log if the topic was recreated: it has another id, or its log ended below
+        ``stored``, so that the client was reset. A higher offset if retention removed the records after ``stored``.
     """
     begin = claim.log_bounds.begin
     if stored is None:
         return begin
     noted, _, read = claim.mark.metadata.partition("~") if claim.mark is not None else ("", "", "")
-    # Of a log that has kept its id only fingerprints say whether it went back: a first commit has its id and none.
+    # If the topic id is unchanged, only fingerprints reveal a restored log; the first commit has the id and no fingerprints.
     is_same = bool(noted and read) and noted == claim.topic_id
     is_other = (claim.was_reset and not is_same) or bool(noted and claim.topic_id and noted != claim.topic_id)
     return begin if is_other else max(stored, begin)
 
 
 def _steps(batch: Batch) -> Iterator[tuple[list[OutputRecord], int]]:
-    """The records of a batch by transactions, each with what the store goes on with."""
+    """Split a batch into steps; yield the records of each, and the progress after it."""
     taken = list(steps(batch.records))
     for at, records in enumerate(taken):
         yield records, taken[at + 1][0].offset if at + 1 < len(taken) else batch.end

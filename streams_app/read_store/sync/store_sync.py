@@ -1,6 +1,6 @@
-"""One pass of the read store: a batch of folded records in, current values out, one transaction.
+"""One pass of syncing: a batch of folded records in, current values out, one transaction.
 
-Touches the source and the store, never Kafka: the agent brings the records.
+It uses the source, the store and the dead-letter topic; the agent reads the records from Kafka.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ logger = logging.getLogger(__name__)
 
 MAX_RECORDS: Final = 500
 MAX_BYTES: Final = 1_000_000
-"""Of the values of a batch: bounds the query and the time the store is locked; a single record may be larger."""
+"""Maximum size of a batch; it bounds the query and the time of a lock in the store. A single record may be larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """What one pass did.
+    """The result of one pass.
 
     Attributes:
-        records: How many were read.
-        rejected: Records that are not folded records of the fold of their topic; they are kept as dead letters.
-        cells: Distinct (fold, group, name) among them.
-        written: Cells with a new value.
-        stale: Cells for which the store knew a newer version.
-        unchanged: Cells that held the value already.
-        next_offset: What the store goes on with from now on.
-        unstorable: Changes with something that the store can never hold, or for which the source fails; their records are kept as
-            dead letters.
+        records: Number of records that were read.
+        rejected: Number of records that are not folded records of the fold of their topic; they became dead letters.
+        cells: Number of distinct cells (fold, group, name) in the others.
+        written: Number of cells that were written.
+        stale: Number of cells of which the store had a newer version.
+        unchanged: Number of cells that already had the value.
+        next_offset: Progress of the store after the pass.
+        unstorable: Number of changes that the store can never hold, or for which the source fails; their records became dead
+            letters.
     """
 
     records: int
@@ -57,20 +57,20 @@ class SyncResult:
 
 
 class StoreSync:
-    """Brings one store up to date with what records announce.
+    """Writes into one store what records announce.
 
     Attributes:
         store_name: The metric label ``store``.
     """
 
     def __init__(self, settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> None:
-        """Opens nothing yet.
+        """Open nothing yet.
 
         Args:
-            settings: Of the application.
-            store: The store that is kept in sync.
-            metrics: Where its writes are counted.
-            clock: For the column ``updated_ms``.
+            settings: Settings of the application.
+            store: The store to be kept in sync.
+            metrics: Counts the writes.
+            clock: Clock for the column ``updated_ms``.
 
         Raises:
             ConfigurationError: The store or its source cannot be used.
@@ -93,23 +93,24 @@ class StoreSync:
         return tuple(self._expected)
 
     async def progress(self) -> dict[TP, int]:
-        """Where to go on.
+        """Return the next offset to be read, for each partition that was ever synced.
 
         Raises:
-            TryAgainError: The store is away.
+            TryAgainError: The store is unavailable.
         """
         return await self._store.progress()
 
     async def begin(self, tp: TP, offset: int, other_from: int | None = None) -> None:
-        """Sets where to go on with a partition.
+        """Set the progress of a partition.
 
         Args:
             tp: Partition of an output topic.
-            offset: Where to go on, also below what the store has taken.
-            other_from: From there on the log is another one, and nothing in it is of before a reset; None: it is the same log.
+            offset: The new progress, which may be lower than the current one.
+            other_from: The offset from which the log differs from the one that was read before, so that no record from there on is
+                older than a reset; None: it is the same log.
 
         Raises:
-            TryAgainError: The store is away.
+            TryAgainError: The store is unavailable.
         """
         former_end = (await self._store.progress()).get(former_end_of(tp), 0)
         if other_from is not None and other_from < former_end:
@@ -118,31 +119,31 @@ class StoreSync:
         self._dead_letters.forget_below(tp)
 
     def overtaken(self, records: int) -> None:
-        """Counts records that retention has removed before the store had them."""
+        """Count records that retention removed before they were synced."""
         self._metrics.read_store_known_loss_records.labels(self.store_name).inc(records)
 
     async def sync_once(self, step: ProgressStep, records: Sequence[OutputRecord]) -> SyncResult:
-        """One batch, or as much of it as source and store do in their time; can be repeated.
+        """Sync one batch, or as much of it as source and store finish within their timeouts; the call can be repeated.
 
-        The source is read after the records, so its values are at least as new as the versions they are written under.
+        The source is queried after the records were read, so its values are at least as new as the versions of the records.
 
         Args:
-            step: Which partition of an output topic, where the store stands, and where it stands then.
-            records: Records of the partition in the order of their offsets; without any only the progress is noted.
+            step: Partition of an output topic, its current progress, and the progress after the whole batch.
+            records: Records of the partition in the order of their offsets; if there are none, only the progress is written.
 
         Returns:
-            What was done; records from its ``next_offset`` on are left.
+            The result; records from its ``next_offset`` on were not synced.
 
         Raises:
-            ProgressError: The store stands elsewhere; nothing was written.
-            TooSlowError: Source or store exceeded the time-out; called once more, less is done at once.
-            TryAgainError: Source, store or broker is away; nothing was written but dead letters.
+            ProgressError: The store has another progress; nothing was written.
+            TooSlowError: Source or store exceeded the timeout; the next call does less at once.
+            TryAgainError: Source, store or broker is unavailable; nothing was written except dead letters.
         """
         taken = self._within_size(step.tp.topic, records)
         if len(taken) < len(records):
             step, records = step._replace(to=records[len(taken)].offset), taken
         if self._most is not None and step.after is None and records:
-            # A record may take several transactions, which need a progress that they leave as it is.
+            # A record may need several transactions, for which the store must have a progress: this step only writes it.
             step, records = step._replace(to=records[0].offset), []
         read, rejected = self._parsed(step.tp.topic, records)
         current, failed = await self._current(read)
@@ -161,23 +162,23 @@ class StoreSync:
     async def replay_records(
         self, topic: str, records: Sequence[OutputRecord], *, is_former: bool = False, dry_run: bool = False
     ) -> list[RejectedEvent]:
-        """Writes what records announce that became dead letters, beside the progress of their partitions.
+        """Write records that became dead letters, without changing the progress of their partitions.
 
-        The version guard lets nothing through that the store knows better, so that records may be put back again and again. How
-        often that was done is a progress of its own, so that a rebuild under way notices it.
+        The version guard rejects everything of which the store has a newer version, so a replay can be repeated. The number of
+        replays is stored as a separate progress, so that a concurrent rebuild notices them.
 
         Args:
-            topic: Output topic that the records come from.
-            records: As they were received.
-            is_former: Their fold was reset since: their versions say nothing any more, and the values of the source are written
-                where nothing is that was folded since. Not where values are carried.
-            dry_run: Nothing is written; a store that finds out only while writing what it cannot hold does not say so.
+            topic: Output topic of the records.
+            records: The records as they were received.
+            is_former: Their fold was reset since, so their versions are meaningless: values of the source are written only if
+                nothing was folded since. Not for carried values.
+            dry_run: Write nothing. Values that the store rejects only during a write are not detected then.
 
         Returns:
-            The records that the store still does not take, or not whole, and those for which the source still fails.
+            The records that the store still rejects, as a whole or in part, and those for which the source still fails.
 
         Raises:
-            TryAgainError: Source or store is away; nothing was written.
+            TryAgainError: Source or store is unavailable; nothing was written.
         """
         read, rejected = self._parsed(topic, records)
         if is_former:
@@ -202,36 +203,36 @@ class StoreSync:
         return [*rejected, *kept]
 
     async def resets(self) -> dict[str, int]:
-        """Output topic → when its fold was reset last, wall clock in milliseconds; 0: never.
+        """Return for each output topic the time of the last reset of its fold, in milliseconds of the wall clock; 0: never.
 
         Raises:
-            TryAgainError: The store is away.
+            TryAgainError: The store is unavailable.
         """
         progress = await self._store.progress()
         return {topic: progress.get(reset_of(expected.fold), 0) for topic, expected in self._expected.items()}
 
     @property
     def carries_values(self) -> bool:
-        """Whether the values are those of the records, and as old."""
+        """Whether the values are those of the records, instead of current ones."""
         return self._source.carries_values
 
     def knows(self, topic: str) -> bool:
-        """Whether an output topic is one of those that are read."""
+        """Whether a topic is one of the output topics that are read."""
         return topic in self._expected
 
     async def close(self) -> None:
-        """Interrupts what is under way and closes source and store."""
+        """Interrupt running statements, and close source, store and producer."""
         await self._source.close()
         await self._store.close()
         await self._dead_letters.close()
 
     @property
     def _most(self) -> int | None:
-        """Cells that source and store can do in their time; None: as many as there are."""
+        """The number of cells that source and store finish within their timeouts; None: no limit."""
         return min((most for most in (self._source.size.most, self._writer.size.most) if most is not None), default=None)
 
     def _within_size(self, topic: str, records: Sequence[OutputRecord]) -> Sequence[OutputRecord]:
-        """The first records that have no more cells than are done at once; one of them at least."""
+        """Take the first records, at least one, whose cells are within the limit."""
         if self._most is None:
             return records
         cells = 0
@@ -243,12 +244,12 @@ class StoreSync:
         return records
 
     async def _current(self, read: Sequence[ParsedRecord]) -> tuple[list[CellChange], dict[tuple[Cell, int], str]]:
-        """What may be written: every value that is carried; or the source's of each cell, under its newest version.
+        """Return the values to be written: every carried value, or the source's value of each cell under its newest version.
 
-        Of a group that is gone it is also the other names, which the records do not tell.
+        For a deleted group, changes of its other names, which the records do not contain, are added.
 
         Returns:
-            The changes; and those for which the source fails, with the reason.
+            The changes; and those for which the source fails, with the error.
         """
         announced = [change for one in read for change in one.changes]
         if self._source.carries_values:
@@ -261,7 +262,7 @@ class StoreSync:
         return current, {change.key: failed[change.cell] for change in asked if change.cell in failed}
 
     def _storable(self, current: Sequence[CellChange], unstorable: dict[tuple[Cell, int], str]) -> list[CellChange]:
-        """The newest change of each cell that the store can hold, as far as it can tell; those that it cannot are noted."""
+        """Return the newest storable change of each cell, as far as is known; add those that are not storable to ``unstorable``."""
         while True:
             newest_left = newest(change for change in current if change.key not in unstorable)
             found = {change.key: why for change in newest_left if (why := self._store.rejection(change))}
@@ -277,7 +278,7 @@ class StoreSync:
         failed: Mapping[tuple[Cell, int], str],
         keep: Callable[[list[RejectedEvent]], Awaitable[None]],
     ) -> tuple[Counts, dict[tuple[Cell, int], str]]:
-        """Writes what the store can hold; ``keep`` is called before that with the records of what it cannot hold."""
+        """Write the storable changes; before that, ``keep`` is called with the records of the others."""
         unstorable: dict[tuple[Cell, int], str] = {}
         while True:
             taken = self._storable(current, unstorable)
@@ -311,7 +312,7 @@ class StoreSync:
         await self._dead_letters.write_once(tp, unstorable)
         first = unstorable[0]
         logger.warning(
-            "records kept as dead letters store=%s count=%d source=%s first_offset=%d first_reason=%s first_why=%s",
+            "records became dead letters store=%s count=%d source=%s first_offset=%d first_reason=%s first_why=%s",
             self.store_name, len(unstorable), tp, first.record.offset, first.reason, first.detail,
         )  # fmt: skip
 
@@ -319,12 +320,12 @@ class StoreSync:
 def steps(
     records: Sequence[OutputRecord], max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES
 ) -> Iterator[list[OutputRecord]]:
-    """Cuts what was fetched into batches, in order; none is empty.
+    """Split fetched records into batches, in order; no batch is empty.
 
     Args:
-        records: What was fetched.
-        max_records: Number of records in one batch, at most.
-        max_bytes: Values of one batch; a larger record is a batch of its own.
+        records: Fetched records.
+        max_records: Maximum number of records in a batch.
+        max_bytes: Maximum size of the values in a batch; a larger record is a batch of its own.
     """
     step: list[OutputRecord] = []
     used_bytes = 0

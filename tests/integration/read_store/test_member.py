@@ -223,7 +223,7 @@ async def test_a_topic_that_is_made_again_is_read_from_its_start(
         await reading.send(10, partition=0)
 
         assert await reading.is_synced()
-    assert heard(caplog, "an output topic was made again, reading it from its start")
+    assert heard(caplog, "an output topic was recreated, reading it from its beginning")
 
 
 @pytest.mark.apache

@@ -56,7 +56,7 @@ async def test_a_topic_that_was_made_again_lowers_the_progress_before_anything_a
     start = await store.processor().claim(claim_of(mark=OffsetAndMetadata(90), end=2, was_reset=True))
 
     assert (0, 0) == (start, await store.progress())
-    assert "an output topic was made again, reading it from its start source=s.f-0 offset=0 stored_offset=90" in caplog.text
+    assert "an output topic was recreated, reading it from its beginning source=s.f-0 offset=0 stored_offset=90" in caplog.text
 
 
 async def test_what_retention_has_removed_is_told(store: Store, caplog: pytest.LogCaptureFixture) -> None:
