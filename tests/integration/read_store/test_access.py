@@ -123,7 +123,7 @@ class Guarded:
 
 
 @pytest.fixture
-async def count_versioned(site: Site) -> AsyncIterator[Guarded]:
+async def guarded(site: Site) -> AsyncIterator[Guarded]:
     """Everything is there, and everything that a worker needs is granted."""
     with PostgreSQL.start() as first:
         made = Guarded(site, first.url)
