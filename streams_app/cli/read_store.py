@@ -1,4 +1,4 @@
-"""``streams-app read-store``: prepare the read side, fill it, compare it with its source, rebuild it."""
+"""``streams-app read-store``: create a read store, fill it, compare it with its source, and rebuild it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @click.group(name="read-store")
 def command() -> None:
-    """Prepare read stores, fill, verify and rebuild them."""
+    """Create, fill, verify and rebuild read stores."""
 
 
 @command.command(name="init")
@@ -64,7 +64,7 @@ def init(settings: Settings, store: str | None) -> None:
 MOST_SHOWN: Final = 20
 
 
-@command.command(name="fill", short_help="Write groups that no record names, with the values of now.")
+@command.command(name="fill", short_help="Write groups that no record names, with their current values.")
 @with_settings
 @click.argument("file", type=click.File("rb"))
 @click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; optional if there is only one.")
@@ -72,14 +72,14 @@ MOST_SHOWN: Final = 20
 def fill(settings: Settings, file: BinaryIO, store: str | None, fold: str | None) -> int:
     """Write groups that no record names into a read store, with the current values of its source.
 
-    A new store gets what its topics hold. Groups that have not changed since the fold began are in no topic: name them in FILE
-    (- is stdin), a JSON object a line, with the group fields and the changed names as in a folded record. What the store has
-    already stays, and every record is newer, so workers may run, and so may this once more.
+    A new store is filled from its topics. Groups that have not changed since the fold began are in no topic: list them in FILE
+    (- is stdin), one JSON object a line, with the group fields and the changed names as in a folded record. Existing values stay,
+    and every record is newer, so workers may run meanwhile, and the command may be repeated.
 
     \b
     Exit codes:
       0   every line is in the store
-      1   some lines are not, each is named; or the settings are wrong
+      1   some lines were rejected, and reported; or the settings are invalid
       75  the store or its source does not answer
     """  # noqa: D301  # \b is for click: keep these lines as they are
     declared = settings.read_store(store)
@@ -132,9 +132,9 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
 
     \b
     Exit codes:
-      0   equal, or all is repaired
-      1   something differs, or the settings are wrong
-      3   the store is behind and stands still, whatever differs beside that
+      0   no difference, or all were repaired
+      1   differences, or the settings are invalid
+      3   the store is behind and makes no progress, with or without differences
       75  the store, its source or Kafka does not answer
     """  # noqa: D301  # \b is for click: keep these lines as they are
     from streams_app.operations.verified import behind_text, told
@@ -175,7 +175,7 @@ async def _run_verify(settings: Settings, store: str, repair: bool, wait: float,
 
 
 def columns_of(found: list[Difference]) -> list[Column]:
-    """The table of differences."""
+    """Lay out the table of differences."""
     from streams_app.cli.tables import Column
     from streams_app.formatting import shown
 
@@ -197,7 +197,7 @@ def _cell_text(value: Value) -> str:
 
 
 def _cell_json(value: Value) -> str | None:
-    """As JSON; what has none, so that every store refuses it, as a text that shows it."""
+    """Convert a value to JSON; one that has no JSON, so that every store rejects it, becomes a text that shows it."""
     from streams_app.read_store.core.values import integer_fault, json_text
 
     if isinstance(value, int) and integer_fault(value):
@@ -225,15 +225,15 @@ def _difference_json(found: Difference) -> str:
     return json_line(row | ({"why": found.why} if found.why else {}))
 
 
-@command.command(name="rebuild", short_help="Fill a new table and put it in the place of the present one.")
+@command.command(name="rebuild", short_help="Fill a new table, and swap it with the current one.")
 @with_settings
 @click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; optional if there is only one.")
 def rebuild(settings: Settings, store: str | None) -> None:
     """Fill a new table for a read store, and swap it with the current one.
 
-    The table gets what the folded topics hold, with the values of now, and what only the present table has. Workers and readers may
-    go on all the time: the switch is one transaction, no value goes back, and the former table stays as TABLE_old until the next
-    rebuild. One that is interrupted has changed nothing; call it again.
+    The new table is filled from the folded topics with current values, and with cells that only the current table has. Workers and
+    readers may run meanwhile: the switch is one transaction, no value becomes older, and the former table is kept as TABLE_old until
+    the next rebuild. An interrupted rebuild changes nothing; run it again.
     """
     from streams_app.operations.rebuild import told
 

@@ -18,7 +18,7 @@ from tests.integration.journal_desk import Desk, desk_settings
 from tests.integration.orders import Orders
 from tests.integration.searching import Search
 from tests.integration.site import Site, Stage
-from tests.integration.targets import Postgres, Sqlite, SqlTarget, Target
+from tests.integration.stores import Postgres, Sqlite, SqlTarget, StoreHarness
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.opensearch import OpenSearch
 
@@ -83,7 +83,7 @@ of_groups = pytest.mark.parametrize("bare", GROUPS, indirect=True)
 
 
 @pytest.fixture(params=CELLS + GROUPS + OPENSEARCH)
-def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+def bare(request: pytest.FixtureRequest, tmp_path: Path) -> StoreHarness:
     """A target whose tables or indices nobody has made."""
     kept_in, _, shape = request.param.partition("-")
     if kept_in == "sqlite":
@@ -104,7 +104,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., SqlTar
 
 
 @pytest.fixture
-async def target(bare: Target) -> AsyncIterator[Target]:
+async def target(bare: StoreHarness) -> AsyncIterator[StoreHarness]:
     await bare.store.initialise()
     yield bare
     await bare.close()

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from tests.integration.targets import Target
+from tests.integration.stores import StoreHarness
 
 
 def asked(port: int, method: str, path: str, body: Any = None) -> Any:
@@ -23,7 +23,7 @@ def asked(port: int, method: str, path: str, body: Any = None) -> Any:
         return json.load(error)
 
 
-class Search(Target):
+class Search(StoreHarness):
     """One store on a server, under a table of its own."""
 
     has_transactions = False

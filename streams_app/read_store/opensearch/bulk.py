@@ -1,4 +1,4 @@
-"""Batches on their way to OpenSearch: one ``_bulk`` request a batch, in parts only where a request would be too large."""
+"""Writing of batches to OpenSearch: one ``_bulk`` request a batch, or several if one would be too large."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from streams_app.read_store.opensearch.connection import Fault, FaultError, Open
 from streams_app.read_store.opensearch.documents import DocumentRequest
 
 MOST_BYTES: Final = 5_000_000
-"""Of one request. A server takes 100 MB by default, hosted ones sometimes 10; a larger item is a request of its own."""
+"""Maximum size of a request. Servers accept 100 MB by default, hosted ones sometimes 10 MB. A larger item is sent on its own."""
 
 NEVER: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-"""Said of one document: it cannot be taken. Everything else, a full queue or disk or a shard that is away, passes."""
+"""Statuses of a document that can never be stored. Any other error, such as a full queue or a missing shard, is temporary."""
 
 _WANTED: Final = "items.*.status,items.*.error,items.*.get._source"
 
 
 @dataclass(slots=True)
 class BulkOutcome:
-    """What became of the items of a batch.
+    """The outcome of a batch, by item.
 
     Attributes:
-        taken: Each with the written, stale and unchanged cells of it.
-        rejected: Can never be taken as they are, if the store is as it should be.
-        delayed: Not now.
+        taken: Accepted items, each with its numbers of written, stale and unchanged cells.
+        rejected: Items that can never be stored as they are, unless the store itself is misconfigured.
+        delayed: Items with a temporary error.
     """
 
     taken: list[tuple[DocumentRequest, Sequence[int]]] = field(default_factory=list)
@@ -34,9 +34,9 @@ class BulkOutcome:
     delayed: list[tuple[DocumentRequest, Fault]] = field(default_factory=list)
 
     def add(self, item: DocumentRequest, result: Any) -> None:
-        """Adds what the server said of one item."""
+        """Add the answer of the server for one item."""
         if "error" not in result:
-            # Of a document that is not there and was not made, nothing is told.
+            # The answer has no counts if the document does not exist and was not created.
             self.taken.append((item, result.get("get", {}).get("_source", {}).get("counts", (0, 0, 0))))
             return
         fault = Fault.of(result["status"], result["error"])
@@ -44,10 +44,10 @@ class BulkOutcome:
 
 
 async def write(client: OpenSearchClient, alias: str, items: Sequence[DocumentRequest]) -> BulkOutcome:
-    """Sends a batch.
+    """Send a batch.
 
     Raises:
-        TryAgainError: A request was not answered; it may have been done or not.
+        TryAgainError: A request was not answered; its outcome is unknown.
     """
     outcome = BulkOutcome()
     for part in parts(items):
@@ -58,7 +58,7 @@ async def write(client: OpenSearchClient, alias: str, items: Sequence[DocumentRe
 async def _write_part(client: OpenSearchClient, alias: str, items: Sequence[DocumentRequest], outcome: BulkOutcome) -> None:
     body = b"".join(item.body for item in items)
     try:
-        # Without "require_alias" an index of that name would be made by the first document, where nobody has prepared one.
+        # Without "require_alias", the first document would create an index of that name if `init` did not run.
         reply = await client.ask("POST", f"/{alias}/_bulk", body, {"require_alias": "true", "filter_path": _WANTED})
     except FaultError as error:
         if error.fault.status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
@@ -75,7 +75,7 @@ async def _write_part(client: OpenSearchClient, alias: str, items: Sequence[Docu
 
 
 def parts(items: Sequence[DocumentRequest], most_bytes: int = MOST_BYTES) -> Iterator[list[DocumentRequest]]:
-    """Cuts a batch into requests (pure); none is empty."""
+    """Split a batch into requests (pure); no request is empty."""
     part: list[DocumentRequest] = []
     size = 0
     for item in items:

@@ -1,7 +1,7 @@
-"""Requests to an OpenSearch, over a few connections that are made when they are needed.
+"""Requests to OpenSearch, over connections that are opened on demand.
 
-Whatever goes wrong is a :class:`~streams_app.errors.TryAgainError` that names the server, without its credentials; where it refuses
-credentials or a right, an :class:`~streams_app.read_store.core.errors.AccessDeniedError` that says what to do.
+Every error becomes a :class:`~streams_app.errors.TryAgainError` that names the server, without credentials. If the server rejects
+the credentials or a right, it is an :class:`~streams_app.read_store.core.errors.AccessDeniedError` with a remedy.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ VALUE: Final = re.compile(r"\. Preview of field's value: .*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What the server says of a request or of one document that it did not take.
+    """The error of the server for a request, or for one document of a request.
 
     Attributes:
-        status: As of HTTP.
-        kind: Class of its error.
-        text: The error in words, without anything of the document.
+        status: The HTTP status.
+        kind: Type of the error.
+        text: Text of the error, without any part of the document.
     """
 
     status: int
@@ -52,7 +52,7 @@ class Fault:
 
     @classmethod
     def of(cls, status: int, error: Any) -> Fault:
-        """From the JSON of an error; the reason that lies deepest says most."""
+        """Read the JSON of an error, with the reasons of its causes: the innermost one says most."""
         kind, reasons = "", []
         while isinstance(error, dict):
             kind = kind or str(error.get("type", ""))
@@ -63,30 +63,30 @@ class Fault:
 
 
 class FaultError(TryAgainError):
-    """The server answered that it does not do what was asked for.
+    """The server answered with an error.
 
     Attributes:
-        fault: What it said.
+        fault: The error.
     """
 
     def __init__(self, what: str, fault: Fault, advice: str = "") -> None:
-        """Names the server, and says what to do."""
+        """Build the message from the server, the error and a remedy."""
         super().__init__("; ".join(filter(None, (f"{what}: {fault.text}", advice))))
         self.fault = fault
 
 
 class AccessFaultError(FaultError, AccessDeniedError):
-    """The server answered that it does not let its user in, or not do it."""
+    """The server rejected the credentials or a right of its user."""
 
 
 class OpenSearchClient:
-    """Asks one server, or what stands before several."""
+    """Sends requests to one server, or to a load balancer of several."""
 
     def __init__(self, settings: ReadStoreSettings) -> None:
-        """Connects nothing yet.
+        """Connect nothing yet.
 
         Raises:
-            ConfigurationError: Not a URL of OpenSearch.
+            ConfigurationError: The URL does not name an OpenSearch server.
         """
         try:
             parts = urlsplit(settings.url)
@@ -108,7 +108,7 @@ class OpenSearchClient:
         self._user, self._password = (None if part is None else unquote(part) for part in (parts.username, parts.password))
         self._client: AsyncOpenSearch | None = None
         self.what = f"read store {settings.name} {redacted(settings.url)}"
-        """How it is called in messages."""
+        """Name in messages."""
 
     async def ask(
         self,
@@ -119,19 +119,19 @@ class OpenSearchClient:
         *,
         seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Sends one request; what the server answered.
+        """Send one request and return the answer.
 
         Args:
-            method: As of HTTP.
-            path: Already quoted where that is needed.
-            body: JSON as bytes, or what becomes JSON.
-            given: What stands behind the question mark.
-            seconds: How long it may take; None: the ``timeout`` of the settings.
+            method: The HTTP method.
+            path: The path, quoted.
+            body: JSON as bytes, or an object that becomes JSON.
+            given: Parameters of the URL.
+            seconds: Time limit; None: the ``timeout`` of the settings.
 
         Raises:
-            FaultError: The server answered with an error; an AccessFaultError where it refuses credentials or a right.
-            TooSlowError: It took too long: what was asked for may have been done or not.
-            TryAgainError: It is away; likewise.
+            FaultError: The server answered with an error; an AccessFaultError if it rejects credentials or a right.
+            TooSlowError: The time limit was exceeded; the outcome is unknown.
+            TryAgainError: The server is unavailable; the outcome is unknown.
             ConfigurationError: A password or authority cannot be read.
         """
         if self._client is None:
@@ -144,16 +144,16 @@ class OpenSearchClient:
             raise fault(f"{self.what}: {_text(error)}") from error
         except TransportError as error:
             if isinstance(error, (AuthenticationException, AuthorizationException)):
-                await self.close()  # the password is read again: it may have been changed
+                await self.close()  # the next request reads the password again, because it may have changed
             raise self.fault_error(_fault(error)) from error
         except OpenSearchException as error:
             raise TryAgainError(f"{self.what}: its answer is no JSON") from error
         return answer if isinstance(answer, dict) else {}
 
     def fault_error(self, fault: Fault) -> FaultError:
-        """What to raise for a fault of a request or of one document."""
+        """Convert the error of a request, or of one document, to an exception."""
         section = self._settings.section
-        # A block of an index is a 403 of another kind: whoever put it takes it away.
+        # A block of an index is also a 403, but of another kind, and not a missing right.
         if fault.status == HTTPStatus.FORBIDDEN and fault.kind in ("", "security_exception"):
             advice = f"grant it to the user in {section}.url"
         elif fault.status == HTTPStatus.UNAUTHORIZED:
@@ -163,7 +163,7 @@ class OpenSearchClient:
         return AccessFaultError(self.what, fault, advice)
 
     async def found(self, path: str) -> dict[str, Any] | None:
-        """What stands there; None: nothing does."""
+        """Send a GET request; return None if there is nothing at the path."""
         try:
             return await self.ask("GET", path)
         except FaultError as error:
@@ -172,7 +172,7 @@ class OpenSearchClient:
             raise
 
     async def close(self) -> None:
-        """Ends all connections at once. A later call opens new ones."""
+        """Close all connections immediately. A later call opens new ones."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -185,7 +185,7 @@ class OpenSearchClient:
         if self._has_tls:
             cafile = settings.ssl_cafile
             given["ssl_context"] = trusting(cafile, f"{settings.section}.ssl_cafile") if cafile else ssl.create_default_context()
-        # What fails is repeated by those who ask: they know how long to wait, and for what.
+        # No retries here: the callers retry, because they know the delay and the outage to report.
         return AsyncOpenSearch(hosts=[self._host], use_ssl=self._has_tls, max_retries=0, **given)
 
 

@@ -1,7 +1,8 @@
-"""The two shapes of documents in OpenSearch, and what a batch asks of them (pure).
+"""The two shapes of documents in OpenSearch, and the requests for them (pure).
 
-``cells``: a document for each (fold, group_key, name). ``groups``: a document for each (fold, group_key), a field for each name.
-What decides about a document is a script that the server keeps, see ``painless/``: it is read, judged and written in one step.
+``cells``: a document for each (fold, group_key, name). ``groups``: a document for each (fold, group_key), with a field for each
+name. A script that the server stores, see ``painless/``, reads a document, applies the version guard and writes it in one atomic
+step.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from streams_app.read_store.core.values import integer_fault, json_text, surroga
 
 MOST_ID_BYTES: Final = 512
 MOST_KEY_BYTES: Final = 32_766
-"""A longer keyword is not taken."""
+"""Maximum length of a keyword."""
 
 MOST_DEPTH: Final = 300
-"""Of lists within lists; a value has less than 255."""
+"""Maximum depth of nested lists; a value has less than 255."""
 
 _MOST_DIGITS: Final = 300
 
-# What stands in an object that is not looked into is kept whatever it is, and no two documents disagree about its type.
+# A disabled object is stored without being parsed, so documents cannot conflict about its type.
 _KEPT: Final = {"type": "object", "enabled": False}
 _KEYWORD: Final = {"type": "keyword"}
 _LONG: Final = {"type": "long"}
@@ -47,8 +48,8 @@ _GROUPS: Final = {
     "counts": _KEPT,
 }  # fmt: skip
 
-# A field has the type of the first value that is seen of it. Each of these types takes whatever a later value is; what it cannot
-# index it leaves out of the index, never out of the document.
+# The first value of a field determines its type. Each of these types accepts every later value; a value that it cannot index is
+# missing from the index, but not from the document.
 _BY_VALUE: Final = [
     {f"streams_app_{kind}": {"match_mapping_type": kind, "mapping": mapping}}
     for kind, mapping in (("long", _DOUBLE), ("double", _DOUBLE), ("boolean", _TEXT), ("string", _TEXT))
@@ -68,13 +69,13 @@ The name of a script is derived from its text, so any change of the text, even o
 
 @dataclass(frozen=True, slots=True)
 class DocumentRequest:
-    """What is asked of one document.
+    """An update request for one document.
 
     Attributes:
-        id: Of the document.
-        changes: What it is about.
+        id: Id of the document.
+        changes: Changes of the document.
         body: Two lines of a bulk request.
-        more: What a repair tells the script beside the changes.
+        more: Additional parameters of the script, for a repair.
     """
 
     id: str
@@ -85,11 +86,11 @@ class DocumentRequest:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How documents look.
+    """The shape of the documents of a store.
 
     Attributes:
-        name: As in the settings.
-        columns: Name → field, for groups; empty: every name is the field of its name, where that can be one.
+        name: Setting ``shape``.
+        columns: Name → field, for groups; empty: every name has the field of its name, if that is possible.
     """
 
     name: str
@@ -113,11 +114,11 @@ class Shape:
 
     @property
     def script_name(self) -> str:
-        """It tells the text, so that workers of two releases do not take each other's script away."""
+        """A name with a hash of the text, so that workers of two releases do not overwrite each other's script."""
         return _script_name(self.name)
 
     def items(self, changes: Sequence[CellChange], now_ms: int) -> list[DocumentRequest]:
-        """A batch, an item for each document."""
+        """Build the requests of a batch, one for each document."""
         if self.name == "cells":
             return [self._cell(change, now_ms) for change in changes]
         groups: dict[tuple[str, str], list[CellChange]] = {}
@@ -126,17 +127,17 @@ class Shape:
         return [self._group(each, now_ms) for each in groups.values()]
 
     def without_fields(self, items: Sequence[DocumentRequest], now_ms: int) -> list[DocumentRequest]:
-        """The same, a name at a time and no value in a field of its own; empty: these documents know no such fields."""
+        """Build the same requests with one name each, and no value in its own field; empty for cells, which have no such fields."""
         if self.name == "cells":
             return []
         return [self._group([change], now_ms, item.more, has_no_fields=True) for item in items for change in item.changes]
 
     def probe(self) -> DocumentRequest:
-        """An update that does nothing to a document that is never there."""
+        """Build an update without effect for a document that never exists."""
         return self._item("probe", (), {"names": {}})
 
     def rejection(self, change: CellChange) -> str | None:
-        """Why no document can hold a change; None: one can."""
+        """Return the reason why no document can hold a change, or None if one can."""
         for text in change.cell:
             if fault := surrogate_fault(text):
                 return f"group or name {fault}"
@@ -151,7 +152,7 @@ class Shape:
         return f"the value {fault}" if fault else None
 
     def repairs(self, repairs: Sequence[Repair], now_ms: int) -> list[DocumentRequest]:
-        """What is to be written where a cell is as it was found, whatever its version."""
+        """Build requests that write cells which have not changed since they were read, whatever their versions."""
         if self.name == "cells":
             return [self._cell(change, now_ms, {"found": found}) for change, found in repairs]
         groups: dict[str, list[Repair]] = {}
@@ -165,11 +166,11 @@ class Shape:
         ]
 
     def document(self, cell: Cell) -> str:
-        """Id of the document a cell stands in."""
+        """Return the id of the document that contains a cell."""
         return document_id(cell if self.name == "cells" else cell[:2])
 
     def field(self, name: str) -> str | None:
-        """The field of a name; None: it can have none."""
+        """Return the field of a name, or None if it cannot have one."""
         return self.columns.get(name) or (name if is_field(name) else None)
 
     def _cell(self, change: CellChange, now_ms: int, more: Mapping[str, Any] = MappingProxyType({})) -> DocumentRequest:
@@ -216,13 +217,13 @@ class Shape:
 
 
 def document_id(parts: Sequence[str | int]) -> str:
-    """The same for the same parts, and another one for others: their JSON, or its hash where that is too long to be an id."""
+    """Return a unique id for the parts: their JSON, or its hash if that is too long for an id."""
     text = orjson.dumps(list(parts))
     return text.decode() if len(text) <= MOST_ID_BYTES else f"sha256:{hashlib.sha256(text).hexdigest()}"
 
 
 def is_field(name: str) -> bool:
-    """Whether a name can be a field of a document: one with a dot would be two, and some are taken."""
+    """Whether a name can be a field of a document: a dot would make it two fields, and some names are reserved."""
     return name.strip() != "" and "." not in name and not name.startswith("_") and name not in _GROUPS
 
 
@@ -238,7 +239,7 @@ def _script_name(shape: str) -> str:
 
 
 def value_json(value: Value) -> bytes:
-    """As JSON; a decimal fraction is the nearest double, as the server would make it one."""
+    """Convert a value to JSON; a decimal fraction becomes the nearest double, as it would on the server."""
     if isinstance(value, Decimal):
         is_whole = value == value.to_integral_value() and value.adjusted() < _MOST_DIGITS
         value = int(value) if is_whole else float(value)

@@ -1,9 +1,14 @@
-"""What a read store owns in OpenSearch, and how it is made: two indices behind aliases, a template and a script.
+"""The objects of a read store in OpenSearch, two indices behind aliases, a template and a script; and the write block of a rebuild.
 
-The indices are called ``<table>-000001`` and ``<table>-progress-000001``, and everybody uses their aliases ``<table>`` and
-``<table>-progress``: another index can be filled beside the first and take its place in one step. What is written to ``<table>``
-goes by a further alias, ``<table>-cells`` or ``<table>-groups``, so that a worker of one shape never writes to an index of the
-other. The template is for such an index, and for settings of those who run the server; once made, only its shape may change.
+The indices are called ``<table>-000001`` and ``<table>-progress-000001``. All requests use their aliases ``<table>`` and
+``<table>-progress``, so that another index can be filled and replace the first in one step. Writes to ``<table>`` use a further
+alias, ``<table>-cells`` or ``<table>-groups``, so that a worker of one shape never writes to an index of the other. The template
+applies to later indices, and users may add settings to it; once it exists, only its shape is changed.
+
+The write block keeps workers from writing to the current indices while other indices replace them: such a write would be
+acknowledged by an index that is no longer read. The block is a setting of the indices, so it survives a rebuild that is killed.
+Therefore it is marked by an alias ``<table>_switching`` of the current index. A worker that finds the mark may lift the block;
+before that it takes the mark away from this index, and the server rejects a switch without the mark.
 """
 
 from __future__ import annotations
@@ -20,30 +25,30 @@ FIRST: Final = "000001"
 ALREADY_EXISTS: Final = "resource_already_exists_exception"
 _PRIORITY: Final = 200
 _SECONDS: Final = 60.0
-"""An index is made by the whole cluster, which takes longer than a document."""
+"""Time limit for creating an index, which involves the whole cluster."""
 
 _OWN: Final = "streams_app"
-"""In the mapping of an index that a read store has made."""
+"""Key in the metadata of the mapping of an index that a read store created."""
 
 _SETTINGS: Final = {"index.mapping.depth.limit": MOST_DEPTH}
 
 PARTS: Final = ("", "-progress")
-"""What the aliases end with that a store is read by."""
+"""Suffixes of the aliases through which a store is read."""
 
 Action = dict[str, dict[str, Any]]
-"""What is asked of ``_aliases``."""
+"""An action of a request to ``_aliases``."""
 
 
 class Indices:
-    """Makes what is missing, and says what is."""
+    """Creates the objects of a store, and lists those that are missing."""
 
     def __init__(self, client: OpenSearchClient, table: str, shape: Shape, section: str) -> None:
-        """Asks nothing yet.
+        """Send nothing yet.
 
         Args:
-            client: The server.
+            client: Client of the server.
             table: Setting ``table``.
-            shape: What documents look like.
+            shape: Shape of the documents.
             section: Name of the settings, for messages.
         """
         self._client = client
@@ -56,7 +61,7 @@ class Indices:
         self._written = write_alias(table, shape.name)
 
     async def missing(self) -> list[str]:
-        """What is not there, or not as it should be."""
+        """List objects that are missing, or differ from what the store needs."""
         things = [f"script {self._shape.script_name}"] if await self._client.found(self._script) is None else []
         if await self._client.found(self._template) is None:
             things.append(f"index template {self._table}")
@@ -69,13 +74,13 @@ class Indices:
         return things
 
     async def initialise(self, *, is_rebuild: bool = False) -> list[str]:
-        """Creates what is missing; says what it did, a sentence each.
+        """Create missing objects; return a sentence for each action.
 
         Args:
-            is_rebuild: Another index is to take the place of the one in use, which may be of another shape and stays as it is.
+            is_rebuild: Another index will replace the current one, which may have another shape and stays unchanged.
 
         Raises:
-            ConfigurationError: There is an index of that name, or behind that alias, that is not of this store.
+            ConfigurationError: An index of that name, or behind that alias, does not belong to this store.
         """
         template = {
             "index_patterns": [f"{self._table}-0*"], "priority": _PRIORITY,
@@ -91,8 +96,8 @@ class Indices:
         return done
 
     async def make(self, part: str, index: str, alias: str) -> None:
-        """Makes an index of a part of the store, ``<table>`` or ``<table>-progress``, under an alias."""
-        # The mapping is named here, too: somebody's template for all indices may stand before ours.
+        """Create an index of a part of the store, ``<table>`` or ``<table>-progress``, with an alias."""
+        # The mapping is repeated here, because a user's template for all indices may have priority over ours.
         aliases = [alias, write_alias(alias, self._shape.name)] if part == self._table else [alias]
         body = {"aliases": {each: {} for each in aliases}, "mappings": self._aliases[part], "settings": _SETTINGS}
         await self._client.ask("PUT", f"/{index}", body, seconds=_SECONDS)
@@ -104,7 +109,7 @@ class Indices:
         return f"created {what}"
 
     async def reshape(self) -> list[str]:
-        """Lets the template have the fields of this shape, if it has others: they would be mixed with those of a new index."""
+        """Replace the fields of the template if they are of another shape: a new index would have the fields of both."""
         (found,) = (await self._client.ask("GET", self._template))["index_templates"]
         template = found["index_template"]
         mapping = self._shape.mapping
@@ -140,7 +145,7 @@ class Indices:
         return f"alias {alias} is there already"
 
     async def _created_meanwhile(self, alias: str, mapping: Mapping[str, Any]) -> str:
-        """Another worker has made the index in this moment, or somebody has taken its alias away."""
+        """Handle an index that exists although its alias was missing: another worker just created it, or its alias was removed."""
         if await self._client.found(f"/{alias}/_mapping") is None:
             raise ConfigurationError(
                 [f"{self._section}.table: the index {alias}-{FIRST} has no alias {alias}; give it the alias, or remove it"]
@@ -149,12 +154,12 @@ class Indices:
 
 
 def write_alias(alias: str, shape: str) -> str:
-    """The alias that documents of a shape are written to, beside the one that they are read by."""
+    """Return the alias through which documents of a shape are written; they are read through another one."""
     return f"{alias}-{shape}"
 
 
 def _mapping_fault(mapping: Mapping[str, Any]) -> Any:
-    """A function that says how the mapping of an index is not as it should be; None: it is. Further fields are welcome."""
+    """Return a function that compares the mapping of an index: its fault, or None. Additional fields are accepted."""
     wanted = {name: _kind(field) for name, field in mapping["properties"].items()}
     shape = mapping.get("_meta")
 
@@ -177,26 +182,26 @@ def _kind(field: Mapping[str, Any]) -> str:
 
 
 class WriteBlock:
-    """Of one store."""
+    """The write block of one store."""
 
     def __init__(self, client: OpenSearchClient, table: str) -> None:
-        """Asks nothing yet."""
+        """Send nothing yet."""
         self._client = client
         self._table = table
         self._mark = f"{table}_switching"
 
     async def put(self) -> None:
-        """Returns when what was under way is done."""
+        """Set the mark and the block; return once running writes are done."""
         await self._act([{"add": {"index": index, "alias": self._mark}} for index in await self._of(self._table)])
         for part in PARTS:
             await self._client.ask("PUT", f"/{self._table}{part}/_block/write")
 
     async def trial_or_commit(self) -> list[Action]:
-        """What takes the mark away in the step of the switch, and lets that fail where the mark is gone."""
+        """Return actions that remove the mark in the step of the switch; the switch fails if the mark is gone."""
         return [_remove(index, self._mark) for index in await self._of(self._table)]
 
     async def remove(self) -> None:
-        """Of the indices in use, whoever has put it, and the mark behind it."""
+        """Remove the block of the current indices, whoever has set it, and then the mark."""
         for part in PARTS:
             try:
                 await self._client.ask("PUT", f"/{self._table}{part}/_settings", {"index.blocks.write": None})
@@ -206,10 +211,10 @@ class WriteBlock:
         await self._act([_remove(index, self._mark) for index in await self._of(self._mark)])
 
     async def lift(self) -> bool:
-        """Removes the block if a rebuild has put it; one that is still at it switches nothing then, and has to put it again."""
+        """Remove the block if a rebuild has set it; return whether it did. A rebuild that is still running must set it again."""
         if not (marked := await self._of(self._mark)):
             return False
-        # The mark moves in one step: where it is now it lets no switch through, and is found by others should we be killed here.
+        # The mark moves in one step. At its new place it prevents a switch, and others find it if this process is killed here.
         actions = [_remove(index, self._mark) for index in marked]
         actions += [{"add": {"index": index, "alias": self._mark}} for index in await self._of(f"{self._table}-progress")]
         await self._act(actions)
@@ -217,7 +222,7 @@ class WriteBlock:
         return True
 
     async def _of(self, alias: str) -> list[str]:
-        """Indices behind an alias."""
+        """Return the indices behind an alias."""
         return sorted(await self._client.found(f"/_alias/{alias}") or {})
 
     async def _act(self, actions: list[Action]) -> None:

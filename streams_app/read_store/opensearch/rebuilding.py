@@ -1,7 +1,7 @@
-"""The switch of a rebuilt store in OpenSearch: aliases get other indices in one step of the cluster.
+"""Rebuilding in OpenSearch: the aliases move to other indices in one step of the cluster.
 
-The new indices have the next number and the aliases of the new store until the switch. Meanwhile the indices in use are blocked for
-writing for the moment of the switch, so that nothing is acknowledged by an index that nobody will look at; workers try again.
+The new indices have the next number, and until the switch the aliases of the new store. During the switch the current indices are
+blocked for writing, so that no write is acknowledged by an index that is no longer read; workers retry.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from streams_app.settings import ReadStoreSettings
 T = TypeVar("T")
 
 SUFFIXES: Final = (*PARTS, write_alias("", "cells"), write_alias("", "groups"))
-"""What the aliases of a store end with."""
+"""Suffixes of the aliases of a store."""
 
 
 class OpenSearchRebuilding:
-    """See :class:`streams_app.read_store.core.rebuilding.Rebuilding`."""
+    """Creates and switches the new store of a rebuild in OpenSearch."""
 
     def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
-        """Connects nothing yet.
+        """Connect nothing yet.
 
         Args:
-            declared: The store in use.
-            store: The new one.
+            declared: Settings of the current store.
+            store: The new store.
         """
         self._table = declared.table
         self._old, self._new = OpenSearchStore(declared), store
@@ -45,12 +45,12 @@ class OpenSearchRebuilding:
         self._indices = Indices(self._client, declared.table, shape, declared.section)
 
     async def prepare(self) -> list[str]:
-        """Removes indices without an alias and those of a rebuild that did not end, and makes new ones."""
+        """Remove indices without an alias and those of an interrupted rebuild, and create new ones."""
         await self._indices.initialise(is_rebuild=True)
-        await self._block.remove()  # a rebuild that was killed in the moment of its switch has left it
+        await self._block.remove()  # a rebuild that was killed during its switch left it
         found = await self._indices.reshape()
         own = {f"{self._table}{NEW_SUFFIX}{suffix}" for suffix in SUFFIXES}
-        # Looked at before any is removed: an index never has the name of one that another rebuild is about to switch.
+        # Listed before any is removed: a new index must not get the name of an index that another rebuild is about to switch to.
         numbered = {part: await self._numbered(part) for part in PARTS}
         for part, indices in numbered.items():
             used = await self._client.ask("GET", f"/_alias/{self._table}{part}")
@@ -66,14 +66,14 @@ class OpenSearchRebuilding:
         return found
 
     async def switch(self, recreated: Collection[TP]) -> Collection[TP]:
-        """Gives the new indices the aliases of the others, unless they are behind."""
+        """Move the aliases to the new indices, unless these are behind."""
         if await self._client.found(f"/_alias/{self._table}{NEW_SUFFIX}-progress") is None:
             self._ownership.check(None)
             await self._disown()
             return set()
         await self._block.put()
         try:
-            # In this order: an index that another rebuild removes after this fails the switch, as it is named there.
+            # The actions are built first, with names of indices: if another rebuild removes one of them, the switch fails.
             actions = [action for part in PARTS for action in await self._actions(part)]
             actions += await self._block.trial_or_commit()
             new = await self._new.progress()
@@ -88,7 +88,7 @@ class OpenSearchRebuilding:
         return left
 
     async def with_writers_paused(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Workers wait for the block to go."""
+        """Run the function while the indices are blocked, so that workers wait."""
         await self._block.put()
         try:
             return await function()
@@ -96,23 +96,23 @@ class OpenSearchRebuilding:
             await self._block.remove()
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Close all connections."""
         await self._old.close()
         await self._client.close()
 
     async def _disown(self) -> None:
-        """The mark is of no partition, so whoever reads the progress before it is gone passes it over."""
+        """Remove the token of the rebuild. It is not a partition, so workers that read the progress before ignore it."""
         path = f"/{self._table}-progress/_doc/{quote(document_id(OWNER), safe='')}"
         if await self._client.found(path) is not None:
             await self._client.ask("DELETE", path)
 
     async def _numbered(self, part: str) -> dict[str, Any]:
-        """Indices of a part of the store with their aliases; others whose names begin in the same way are left out."""
+        """Return the indices of a part of the store with their aliases, without others whose names only begin in the same way."""
         found = await self._client.ask("GET", f"/{self._table}{part}-0*/_alias")
         return {index: told for index, told in found.items() if re.fullmatch(rf"{self._table}{part}-[0-9]{{6}}", index)}
 
     async def _actions(self, part: str) -> list[Action]:
-        """Takes the aliases of the index in use away, and gives their names to those of the new one."""
+        """Return actions that remove the aliases of the current index and rename those of the new one."""
         alias, new = f"{self._table}{part}", f"{self._table}{NEW_SUFFIX}{part}"
         used, fresh = await self._client.ask("GET", f"/{alias}/_alias"), await self._client.ask("GET", f"/{new}/_alias")
         own = {f"{self._table}{suffix}" for suffix in SUFFIXES}

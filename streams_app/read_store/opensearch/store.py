@@ -1,8 +1,9 @@
-"""The read store in OpenSearch: a document for each cell, or one for each group.
+"""The read store in OpenSearch, with a document for each cell or for each group.
 
-A batch is one ``_bulk`` request. Each of its items names a script that the server keeps: the document is written only where the
-version is newer, whoever writes meanwhile. OpenSearch has no transactions, so the progress is written once the whole batch is
-acknowledged; whatever comes between is sent again, and finds its own versions.
+A batch is one ``_bulk`` request. Each item names a script that the server stores, which writes the document only if the version is
+newer, whoever writes meanwhile. OpenSearch has no transactions, so the progress is written once the whole batch is acknowledged.
+After a failure in between, the batch is sent again and finds its own versions. Values are compared by their JSON; lists and
+objects as text with sorted names, because the server does not keep their order.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ INDEX_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 MOST_PARTITIONS: Final = 10_000
 
 SWITCH_MS: Final = 30_000
-"""A rebuild blocks the indices for its switch, and never for so long; one that is frozen meanwhile has to switch again."""
+"""Longest time for which a rebuild blocks the indices during its switch; a rebuild that is suspended longer must switch again."""
 BLOCKED: Final = "cluster_block_exception"
 
 RESET_VERSIONS: Final = {
@@ -42,15 +43,15 @@ RESET_VERSIONS: Final = {
     "groups": "for (entry in ctx._source.versions.entrySet()) { entry.setValue(-1); } ctx._source.guarded = 0",
 }
 _ALIAS: Final = {"require_alias": "true"}
-"""An index of that name that nobody has prepared would be made by the first document."""
+"""Without it, the first document would create an index of that name if `init` did not run."""
 _WHOLE: Final = {"allow_partial_search_results": "false"}
 COUNT_VERSIONED: Final = {"cells": "version", "groups": "guarded"}
 
 CELLS_A_GROUP: Final = 50
-"""A page has fewer groups than cells: a document of a group has several."""
+"""Assumed number of cells of a group, from which the number of documents of a page is derived."""
 
 PAGE: Final = 1_000
-"""Names of one group asked for at once."""
+"""Number of documents of one group that are requested at once."""
 
 _SORT: Final = {"cells": ("group_key", "name"), "groups": ("group_key",)}
 
@@ -58,13 +59,13 @@ _HIDDEN: Final = ["counts", "number", "text"]
 
 
 class OpenSearchStore:
-    """See :class:`streams_app.read_store.core.store.ReadStore`; how it is read back stands in ``opensearch_back``."""
+    """A store in OpenSearch, in either shape."""
 
     def __init__(self, settings: ReadStoreSettings) -> None:
-        """Connects nothing yet.
+        """Connect nothing yet.
 
         Raises:
-            ConfigurationError: A URL or a table that cannot be used.
+            ConfigurationError: The URL or the name of the index cannot be used.
         """
         if INDEX_NAME.fullmatch(settings.table) is None:
             raise ConfigurationError(
@@ -82,11 +83,11 @@ class OpenSearchStore:
         self._last_attempt: tuple[ProgressStep | None, Counter[str]] = (None, Counter())
 
     async def initialise(self) -> list[str]:
-        """Creates script, template and indices where they are missing.
+        """Create the script, the template and the indices if they are missing.
 
         Raises:
-            ConfigurationError: An index of that name is not of this store.
-            TryAgainError: The server is away, or does not let us.
+            ConfigurationError: An index of that name does not belong to this store.
+            TryAgainError: The server is unavailable, or denies access.
         """
         done = await self._indices.initialise()
         if await self._block.lift():
@@ -94,31 +95,31 @@ class OpenSearchStore:
         return done
 
     async def missing(self) -> list[str]:
-        """What is not there as it should be."""
+        """List objects that are missing, or differ from what the store needs."""
         return await self._indices.missing()
 
     async def probe(self) -> None:
-        """Asks for an update that changes nothing, in both indices: blocks, rights, aliases and the script are looked at for it."""
+        """Request an update without effect in both indices; the server checks blocks, rights, aliases and the script for it."""
         item = self._shape.probe()
         outcome = await self._write([item])
         for _, fault in (*outcome.rejected, *outcome.delayed):
             raise self._away(fault)
-        # Of a document that is never there: in the end nothing is written.
+        # The document never exists, so nothing is written.
         nothing = {"scripted_upsert": True, "upsert": {}, "script": {"source": "ctx.op = 'none'"}}
         await self._ask("POST", f"/{self._progress}/_update/{quote(item.id, safe='')}", nothing, _ALIAS)
 
     async def progress(self) -> dict[TP, int]:
-        """The offset to go on with, for each partition ever synced."""
+        """Return the next offset to be read, for each partition that was ever synced."""
         await self._ask("POST", f"/{self._progress}/_refresh")
         found = await self._ask("POST", f"/{self._progress}/_search", {"size": MOST_PARTITIONS}, _WHOLE)
         rows = [hit["_source"] for hit in found["hits"]["hits"]]
         return {TP(row["topic"], row["partition"]): row["next_offset"] for row in rows}
 
     async def apply(self, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
-        """Merges changes, then notes the progress.
+        """Merge changes, then write the progress.
 
-        Documents are written before the progress is: what is sent again after a fault in between changes nothing. A block that
-        outlasts every switch is looked into: the rebuild that has put it may be dead.
+        A batch that is sent again after a failure in between changes nothing. If the indices are blocked for longer than any switch
+        takes, the block is lifted, because the rebuild that has set it may be dead.
         """
         try:
             counts = await self._applied(changes, step, now_ms)
@@ -130,7 +131,7 @@ class OpenSearchStore:
         return counts
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
-        """A page of the cells of a fold; the first one looks at all that was written before it."""
+        """Read a page of the cells of a fold; the first page includes everything that was written before the call."""
         keys = _SORT[self._shape.name]
         body: dict[str, Any] = {
             "size": limit if self._shape.name == "cells" else max(1, limit // CELLS_A_GROUP),
@@ -143,7 +144,7 @@ class OpenSearchStore:
         return [one for hit in await self._hits(body) for one in self._of(hit["_source"])]
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
-        """What the store holds of some cells, in this moment."""
+        """Read the current state of some cells."""
         ids = list(dict.fromkeys(self._shape.document(cell) for cell in possible(cells, surrogate_fault)))
         if not ids:
             return {}
@@ -155,7 +156,7 @@ class OpenSearchStore:
         return {cell: known[cell] for cell in cells if cell in known}
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
-        """The cells of some groups, those that were written just now among them."""
+        """List the cells of some groups, including those that were just written."""
         await self._client.ask("POST", f"/{self._table}/_refresh")
         return [cell for group in possible(groups, surrogate_fault) for cell in await self._names_of(*group)]
 
@@ -175,15 +176,15 @@ class OpenSearchStore:
         return counts
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
-        """Sets the progress of a partition whatever it is."""
+        """Set the progress of a partition unconditionally."""
         await self._ask("PUT", _document(self._progress, tp), _progress(tp, offset, now_ms), _ALIAS)
 
     def rejection(self, change: CellChange) -> str | None:
-        """Text that is no Unicode, what is no number, groups and names that are too long."""
+        """Reject unpaired surrogates, infinite numbers, and groups and names that are too long."""
         return self._shape.rejection(change)
 
     async def count_versioned(self, fold: str) -> int | None:
-        """Values of a fold that refuse an older version; None: the indices are not there."""
+        """Count the values of a fold that have a version; None: an index is missing."""
         if await self.missing():
             return None
         await self._ask("POST", f"/{self._table}/_refresh")
@@ -197,23 +198,23 @@ class OpenSearchStore:
         return int(counted["newer"]["doc_count"] if field == "version" else counted["guarded"]["value"])
 
     async def reset_versions(self, fold: str) -> None:
-        """Makes every value of a fold accept any version."""
+        """Reset the versions of a fold, so that its values accept any version."""
         await self._ask("POST", f"/{self._table}/_refresh")
         body = {"query": _of(fold), "script": {"source": RESET_VERSIONS[self._shape.name]}}
         await self._ask("POST", f"/{self._table}/_update_by_query", body, {"refresh": "true"}, seconds=LONG_SECONDS)
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Close all connections."""
         await self._client.close()
 
     async def _locate_progress(self, step: ProgressStep) -> tuple[str, dict[str, str | int], int | None]:
-        """The index of the progress of a partition, what must be true of its document when it is written, and where it stands.
+        """Read the progress of a partition: its index, the condition for writing it, and the offset.
 
-        The progress is written to the index that it was read from, not to the alias: another index may have taken its place
-        meanwhile, one that has not got what was written just now.
+        The progress is written to the index from which it was read, not to the alias: another index, without the batch that was
+        just written, may have replaced it meanwhile.
 
         Raises:
-            ProgressError: It stands elsewhere.
+            ProgressError: The store has another progress.
         """
         found: dict[str, Any] | None
         try:
@@ -251,13 +252,13 @@ class OpenSearchStore:
             raise self._away(error.fault) from error
 
     async def _retry_rejected(self, outcome: BulkOutcome, now_ms: int) -> None:
-        """Finds out whether the store or the documents are at fault, and keeps of the latter what can be kept.
+        """Find out whether the store or the documents are the cause, and write rejected names outside of fields.
 
-        Without its script or with an alias of two indices the server says of every document that it is a bad request. A name that
-        can have no field, as the index has as many as it may or another type for it, stands where fields are no matter.
+        If the script is missing, or an alias has two indices, the server rejects every document as a bad request. If a name cannot
+        have a field, because the index has too many or another type for it, its value is stored in the object that is not indexed.
 
         Raises:
-            TryAgainError: The store is not as it should be.
+            TryAgainError: The store is misconfigured.
         """
         await self.probe()
         retried = self._shape.without_fields([item for item, _ in outcome.rejected], now_ms)
@@ -268,7 +269,7 @@ class OpenSearchStore:
             outcome.delayed += again.delayed
 
     def _counted(self, step: ProgressStep, outcome: BulkOutcome) -> Counts:
-        """What was written; what a try before this one has written of the same step is found unchanged now."""
+        """Count the cells; what an earlier attempt of the same step has written is found unchanged, and counted as written."""
         tried, before = self._last_attempt
         noted = Counter(before if tried == step else {})
         left = noted.copy()
@@ -298,7 +299,7 @@ class OpenSearchStore:
             raise
 
     def _away(self, fault: Fault) -> FaultError:
-        """Says how to make what is not there."""
+        """Convert an error; if something is missing, the message names the command that creates it."""
         is_missing = fault.status == HTTPStatus.NOT_FOUND or "unable to find script" in fault.text
         init = f"; run `streams-app read-store init --store {self._name}`" if is_missing else ""
         return self._client.fault_error(replace(fault, text=f"{fault.text}{init}"))
@@ -320,11 +321,11 @@ class OpenSearchStore:
         return hits
 
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
-        """The same changes with values as the server would hold them."""
+        """Return the changes with values as the server would hold them."""
         return [replace(change, value=_value(json.loads(value_json(change.value)))) for change in changes]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
-        """Writes cells that are still as they were found; a document at a time is one step, not the whole."""
+        """Write cells that have not changed since they were read; the write of each document is atomic, not that of all."""
         if is_trial:
             return 0
         outcome = await self._write(self._shape.repairs(repairs, now_ms))
@@ -338,7 +339,7 @@ class OpenSearchStore:
         return written
 
     def _of(self, source: Mapping[str, Any]) -> Iterator[tuple[Cell, Stored]]:
-        """The cells of a document."""
+        """Yield the cells of a document."""
         fold, group_key = source["fold"], source["group_key"]
         if self._shape.name == "cells":
             yield Cell(fold, group_key, source["name"]), Stored(source["version"], _value(source.get("value")))
@@ -351,7 +352,7 @@ class OpenSearchStore:
 
 
 def rejected_cells(outcome: BulkOutcome) -> dict[Cell, str]:
-    """Cells that can never be held, with the reason (pure)."""
+    """Return the rejected cells, each with the reason (pure)."""
     return {change.cell: fault.text for item, fault in outcome.rejected for change in item.changes}
 
 
@@ -368,7 +369,7 @@ def _of(fold: str) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Value:
-    """Of two values that say the same one is like the other."""
+    """Convert a value from JSON, so that equal values compare equal."""
     if isinstance(value, (dict, list)):
         return JsonText(json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")))
     found: Value = value

@@ -39,7 +39,7 @@ from tests.servers.cache import ROOT
         (["dead-letters", "list"], "List rejected events, the reasons, and whether they were replayed."),
         (["dead-letters", "replay"], "Replay rejected events, only for the fold"),
         (["reset"], "Remove the state of a fold, live view or journal"),
-        (["read-store"], "Prepare read stores"),
+        (["read-store"], "Create, fill, verify"),
         (["read-store", "init"], "Create the missing tables of a read store"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -21,7 +21,7 @@ from tests.helpers import wait_until
 from tests.integration.commands import Ran, run
 from tests.integration.searching import Search
 from tests.integration.site import LIMIT_SECONDS, Site
-from tests.integration.targets import Postgres
+from tests.integration.stores import Postgres
 from tests.servers.opensearch import OpenSearch
 from tests.servers.postgresql import PostgreSQL
 from tests.workers import WorkerProcess

@@ -171,10 +171,10 @@ DEFECTIVE = """
 from streams_app.cli import main
 from streams_app.read_store.sync.agent import ReadStoreAgent
 
-def _look(self, places):
+def _observe_ends(self, places):
     raise ValueError("a defect")
 
-ReadStoreAgent._look = _look
+ReadStoreAgent._observe_ends = _observe_ends
 main()
 """
 

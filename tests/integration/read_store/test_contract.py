@@ -13,7 +13,7 @@ import pytest
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import Counts, ProgressStep
-from tests.integration.targets import ODD_NAME, P0, P1, Target, held, patiently, write
+from tests.integration.stores import ODD_NAME, P0, P1, StoreHarness, held, patiently, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
@@ -21,7 +21,7 @@ LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 # Tables and indices
 
 
-async def test_two_workers_initialise_at_once(bare: Target) -> None:
+async def test_two_workers_initialise_at_once(bare: StoreHarness) -> None:
     await asyncio.gather(bare.store.initialise(), bare.another().initialise())
 
     assert [] == await bare.store.missing()
@@ -29,7 +29,7 @@ async def test_two_workers_initialise_at_once(bare: Target) -> None:
     await bare.close()
 
 
-async def test_initialising_again_changes_nothing(target: Target) -> None:
+async def test_initialising_again_changes_nothing(target: StoreHarness) -> None:
     await write(target.store, [CellChange(LIKES, 1, 7)], 2, 5)
     said = await target.store.initialise()
 
@@ -38,7 +38,9 @@ async def test_initialising_again_changes_nothing(target: Target) -> None:
     assert [] == await target.store.missing()
 
 
-async def test_a_store_that_nobody_has_initialised_says_what_to_do_and_works_once_it_is_done(bare: Target, tmp_path: Path) -> None:
+async def test_a_store_that_nobody_has_initialised_says_what_to_do_and_works_once_it_is_done(
+    bare: StoreHarness, tmp_path: Path
+) -> None:
     (tmp_path / "read.db").touch()
     with pytest.raises(TryAgainError, match="run `streams-app read-store init --store dashboard`"):
         await bare.store.apply([CellChange(LIKES, 1, 7)], ProgressStep(P0, None, 2), 5)
@@ -54,7 +56,7 @@ async def test_a_store_that_nobody_has_initialised_says_what_to_do_and_works_onc
 # Batches
 
 
-async def test_changes_and_progress_are_written_and_counted(target: Target) -> None:
+async def test_changes_and_progress_are_written_and_counted(target: StoreHarness) -> None:
     store = target.store
     first = await write(store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 5, 2)], 6, 100)
     await write(store, [], 3, 150, P1)
@@ -69,14 +71,14 @@ async def test_changes_and_progress_are_written_and_counted(target: Target) -> N
     assert {P0: 9, P1: 3} == await store.progress()
 
 
-async def test_values_of_two_types_are_two_values(target: Target) -> None:
+async def test_values_of_two_types_are_two_values(target: StoreHarness) -> None:
     values: list[Any] = [1, 1.0, 1, "1", None, "a", JsonText('{"a":1}'), 5]
     counts = [await write(target.store, [CellChange(LIKES, version, value)]) for version, value in enumerate(values)]
 
     assert [Counts(written=1)] * len(values) == counts
 
 
-async def test_group_and_name_of_any_characters_are_one_cell(target: Target) -> None:
+async def test_group_and_name_of_any_characters_are_one_cell(target: StoreHarness) -> None:
     odd = Cell("f", "{}'\";--\n$1ä漢\t\\", ODD_NAME)
 
     assert [Counts(written=1), Counts(unchanged=1)] == [await write(target.store, [CellChange(odd, 1, 1)]) for _ in range(2)]
@@ -86,7 +88,7 @@ async def test_group_and_name_of_any_characters_are_one_cell(target: Target) -> 
 # Faults
 
 
-async def test_a_locked_store_is_tried_again_and_works_later(target: Target) -> None:
+async def test_a_locked_store_is_tried_again_and_works_later(target: StoreHarness) -> None:
     store = target.impatient()
     async with target.locked():
         with pytest.raises(TryAgainError, match="lock"):
@@ -98,21 +100,21 @@ async def test_a_locked_store_is_tried_again_and_works_later(target: Target) -> 
     assert Counts(written=1) == await write(target.store, [CellChange(LIKES, 1, 7)], 2, 5)
 
 
-async def test_a_probe_leaves_nothing(target: Target) -> None:
+async def test_a_probe_leaves_nothing(target: StoreHarness) -> None:
     for _ in range(2):
         await target.store.probe()
 
         assert ({}, []) == (await target.store.progress(), await target.rows())
 
 
-async def test_a_store_that_was_closed_is_opened_again(target: Target) -> None:
+async def test_a_store_that_was_closed_is_opened_again(target: StoreHarness) -> None:
     await write(target.store, [CellChange(LIKES, 1, 7)], 2, 5)
     await target.store.close()
 
     assert {P0: 2} == await target.store.progress()
 
 
-async def test_a_lowered_guard_lets_lower_versions_through_and_keeps_the_values(target: Target) -> None:
+async def test_a_lowered_guard_lets_lower_versions_through_and_keeps_the_values(target: StoreHarness) -> None:
     other = Cell("g", "a", "likes")
     await write(target.store, [CellChange(LIKES, 9, 7), CellChange(SHARES, 8, 1), CellChange(other, 9, 7)], 2, 5)
     before = await target.store.count_versioned("f")
@@ -129,7 +131,7 @@ async def test_a_lowered_guard_lets_lower_versions_through_and_keeps_the_values(
     assert 1 == await target.store.count_versioned("f")
 
 
-async def test_a_store_that_nobody_has_initialised_guards_nothing(bare: Target) -> None:
+async def test_a_store_that_nobody_has_initialised_guards_nothing(bare: StoreHarness) -> None:
     assert None is await bare.store.count_versioned("f")
     await bare.close()
 
@@ -155,7 +157,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("attempt", range(3))
-async def test_process_killed_while_it_writes_leaves_whole_batches_up_to_the_progress(target: Target, attempt: int) -> None:
+async def test_process_killed_while_it_writes_leaves_whole_batches_up_to_the_progress(target: StoreHarness, attempt: int) -> None:
     writer = await asyncio.create_subprocess_exec(
         sys.executable, "-c", WRITER, target.settings.model_dump_json(exclude={"timeout"}), stdout=asyncio.subprocess.PIPE
     )
@@ -174,7 +176,7 @@ async def test_process_killed_while_it_writes_leaves_whole_batches_up_to_the_pro
     assert progress > 20
 
 
-async def test_two_workers_on_the_same_cells_lose_nothing(target: Target) -> None:
+async def test_two_workers_on_the_same_cells_lose_nothing(target: StoreHarness) -> None:
     cells = [Cell("f", f"g{group}", f"n{name}") for group in range(3) for name in range(10)]
 
     async def fill(first: int) -> None:

@@ -26,7 +26,7 @@ from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, produce, read_topic, wait_until
 from tests.integration.commands import run
 from tests.integration.reading import PARTITIONS, Member, PostgresReading
-from tests.integration.targets import P0, Postgres, Target, sync_on
+from tests.integration.stores import P0, Postgres, StoreHarness, sync_on
 from tests.manual_clock import ManualClock
 
 LIMIT_SECONDS = 60
@@ -104,7 +104,7 @@ async def test_a_record_with_a_value_that_can_never_be_held_is_a_letter_and_its_
     assert ([1, 1], [("good", "1"), ("next", "2")]) == (counted, rows)
 
 
-async def test_no_progress_passes_a_letter_that_the_broker_does_not_have(target: Target) -> None:
+async def test_no_progress_passes_a_letter_that_the_broker_does_not_have(target: StoreHarness) -> None:
     settings = Settings.model_validate({
         "app_id": "t",
         "kafka": {"bootstrap_servers": "127.0.0.1:1"},

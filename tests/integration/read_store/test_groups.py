@@ -13,7 +13,7 @@ from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import Counts
 from streams_app.read_store.postgresql.groups import PostgresGroupStore
 from tests.integration.conftest import of_groups
-from tests.integration.targets import Postgres, SqlTarget, held, own, write
+from tests.integration.stores import Postgres, SqlTarget, held, own, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 

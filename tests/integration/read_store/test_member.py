@@ -198,7 +198,7 @@ async def test_a_client_that_fails_for_good_is_made_anew_later_each_time(
             await asyncio.sleep(POLL_SECONDS)  # meanwhile a fetch has succeeded
             raise RuntimeError("gone")
 
-        with patch.object(StoreProcessors, "done", broken):
+        with patch.object(StoreProcessors, "run_in_turn", broken):
             await wait_until(lambda: any(each.failures >= 2 for each in waiting.values()), LIMIT_SECONDS, "it failed twice")
 
         assert await reading.is_synced()

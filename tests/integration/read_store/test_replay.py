@@ -1,4 +1,4 @@
-"""Every target of a read store, whatever the order in which changes arrive, however often, and in whatever batches: one state."""
+"""Every read store, whatever the order in which changes arrive, however often, and in whatever batches: one state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streams_app.read_store.core.merge import Cell, CellChange, Merged, Stored, 
 from streams_app.read_store.postgresql import groups as postgresql_groups
 from streams_app.read_store.sqlite import groups as sqlite_groups
 from tests.integration.conftest import of_groups
-from tests.integration.targets import Target, held, write
+from tests.integration.stores import StoreHarness, held, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 FOLDS = itertools.count()
@@ -48,7 +48,7 @@ def expected(batches: Sequence[Sequence[CellChange]]) -> dict[tuple[str, str], t
     return {cell: (change.value, change.version) for cell, change in found.items()}
 
 
-async def state(target: Target, batches: Iterable[Sequence[CellChange]]) -> dict[tuple[str, str], tuple[Any, int]]:
+async def state(target: StoreHarness, batches: Iterable[Sequence[CellChange]]) -> dict[tuple[str, str], tuple[Any, int]]:
     """What the store then holds; every call has a fold of its own."""
     fold = f"f{next(FOLDS)}"
     for batch in batches:
@@ -56,15 +56,15 @@ async def state(target: Target, batches: Iterable[Sequence[CellChange]]) -> dict
     return {(group, name): (value, version) for group, name, value, version, _ in await target.rows(fold)}
 
 
-def shown(target: Target, batches: Sequence[Sequence[CellChange]]) -> dict[tuple[str, str], tuple[Any, int]]:
-    """What :func:`expected` says, as :meth:`Target.rows` shows it."""
+def shown(target: StoreHarness, batches: Sequence[Sequence[CellChange]]) -> dict[tuple[str, str], tuple[Any, int]]:
+    """What :func:`expected` says, as :meth:`StoreHarness.rows` shows it."""
     return {cell: (None if value is None else held(target, value), version) for cell, (value, version) in expected(batches).items()}
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=topics())
 async def test_shuffled_duplicated_and_replayed_batches_end_in_the_state_of_brute_force(
-    target: Target, batches: list[list[CellChange]]
+    target: StoreHarness, batches: list[list[CellChange]]
 ) -> None:
     assert shown(target, batches) == await state(target, [*batches, *batches])
 
@@ -103,7 +103,7 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @of_groups
-async def test_a_guard_that_is_broken_is_seen(broken: None, target: Target) -> None:
+async def test_a_guard_that_is_broken_is_seen(broken: None, target: StoreHarness) -> None:
     out_of_order = [[CellChange(LIKES, 5, 1)], [CellChange(SHARES, 3, 2)], [CellChange(LIKES, 4, 0)]]
 
     assert shown(target, out_of_order) != await state(target, out_of_order)

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, wait_until
 from tests.integration.reading import LIMIT_SECONDS, PARTITIONS, PostgresReading
-from tests.integration.targets import Postgres
+from tests.integration.stores import Postgres
 
 COPY = """
 CREATE TABLE cells_copy AS TABLE cells;

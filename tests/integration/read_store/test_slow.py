@@ -19,7 +19,7 @@ from streams_app.read_store.core.store import ProgressStep
 from streams_app.read_store.sync.store_sync import StoreSync
 from tests.integration.conftest import CELLS, OPENSEARCH
 from tests.integration.read_store.test_folded import Record, folded, sync_of
-from tests.integration.targets import P0, Postgres, Sqlite, SqlTarget, Target
+from tests.integration.stores import P0, Postgres, Sqlite, SqlTarget, StoreHarness
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -70,7 +70,7 @@ async def slow_front(port: int) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def slow_sync(target: Target) -> AsyncIterator[StoreSync]:
+async def slow_sync(target: StoreHarness) -> AsyncIterator[StoreSync]:
     if isinstance(target, SqlTarget):
         await slow_down(target)
         sync, _ = sync_of(target, timeout=TIMEOUT)
@@ -98,7 +98,7 @@ async def advance(sync: StoreSync, records: Sequence[Record], to: int) -> int:
 
 
 async def test_a_batch_of_many_records_is_cut_until_the_store_does_it_in_time(
-    target: Target, caplog: pytest.LogCaptureFixture
+    target: StoreHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     records = [folded(at, {"likes": at}, at + 1, group=f"g{at:02}") for at in range(CELLS_SENT)]
     async with slow_sync(target) as sync:
@@ -115,7 +115,7 @@ async def test_a_batch_of_many_records_is_cut_until_the_store_does_it_in_time(
 
 
 @pytest.mark.parametrize("bare", [*CELLS, OPENSEARCH[0]], indirect=True)
-async def test_a_single_record_of_many_names_is_cut_until_the_store_does_it_in_time(target: Target) -> None:
+async def test_a_single_record_of_many_names_is_cut_until_the_store_does_it_in_time(target: StoreHarness) -> None:
     record = folded(7, {f"n{at:02}": at for at in range(CELLS_SENT)}, 8)
     async with slow_sync(target) as sync:
         failures = await advance(sync, [record], 8)

@@ -22,7 +22,7 @@ from streams_app.read_store.sync.store_sync import StoreSync
 from streams_app.settings import ReadStoreSettings, Settings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, read_topic
-from tests.integration.targets import P0, Sqlite, sync_on
+from tests.integration.stores import P0, Sqlite, sync_on
 from tests.manual_clock import ManualClock
 
 LIMIT_SECONDS = 60

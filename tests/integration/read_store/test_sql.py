@@ -14,7 +14,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import Counts, NotStorableError, ProgressError, ProgressStep
 from tests.integration.conftest import CELLS, of_sql
-from tests.integration.targets import P0, Postgres, Sqlite, SqlTarget, held, patiently, write
+from tests.integration.stores import P0, Postgres, Sqlite, SqlTarget, held, patiently, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 

@@ -12,7 +12,7 @@ import pytest
 
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep
-from tests.integration.targets import P0, Postgres, Sqlite, SqlTarget, own, write
+from tests.integration.stores import P0, Postgres, Sqlite, SqlTarget, own, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 NAMES = {"likes": "likes", "shares": "shares"}

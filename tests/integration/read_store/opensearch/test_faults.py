@@ -21,7 +21,7 @@ from streams_app.read_store.opensearch.documents import document_id
 from tests.helpers import wait_until
 from tests.integration.conftest import searching
 from tests.integration.searching import Search
-from tests.integration.targets import P0, write
+from tests.integration.stores import P0, write
 from tests.servers.http_front import http_front
 from tests.servers.opensearch import OpenSearch
 from tests.servers.tls import Authority

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streams_app.read_store.core.merge import Cell, CellChange
 from tests.integration.searching import Search
-from tests.integration.targets import write
+from tests.integration.stores import write
 
 
 async def test_pages_have_every_cell_of_one_fold_once_in_the_order_of_the_key(search: Search) -> None:

@@ -28,7 +28,7 @@ from tests.helpers import produce, wait_until
 from tests.integration.commands import run
 from tests.integration.searching import Search
 from tests.integration.site import LIMIT_SECONDS, Stage
-from tests.integration.targets import P0, write
+from tests.integration.stores import P0, write
 from tests.servers.opensearch import OpenSearch
 
 pytestmark = pytest.mark.timeout(200)

@@ -8,7 +8,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import Counts, ProgressStep
 from tests.integration.searching import Search
-from tests.integration.targets import P0, write
+from tests.integration.stores import P0, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 

@@ -12,7 +12,7 @@ import pytest
 from streams_app.read_store.core.merge import Cell, CellChange, JsonText
 from streams_app.read_store.core.store import Counts
 from tests.integration.searching import Search
-from tests.integration.targets import write
+from tests.integration.stores import write
 
 LIKES = Cell("f", "a", "likes")
 

@@ -18,7 +18,7 @@ from streams_app.settings import ReadStoreSettings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, wait_until
 from tests.integration.reading import PARTITIONS, PostgresReading
-from tests.integration.targets import P0, Postgres, write
+from tests.integration.stores import P0, Postgres, write
 from tests.servers.postgresql import PostgreSQL
 from tests.servers.tls import Authority
 from tests.servers.tls_front import tls_front

@@ -20,7 +20,7 @@ from streams_app.read_store.core.store import Counts
 from streams_app.read_store.sqlite.store import SqliteStore
 from streams_app.read_store.sync.store_sync import StoreSync, SyncResult
 from streams_app.settings import Settings
-from tests.integration.targets import P0, sync_on, write
+from tests.integration.stores import P0, sync_on, write
 from tests.manual_clock import ManualClock
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")

@@ -1,4 +1,4 @@
-"""The targets of a read store as tests see them: the store, and what somebody else sees and does where it is kept.
+"""The read stores as tests see them: the store, and what somebody else sees and does where it is kept.
 
 Here are those of SQL; ``searching`` has OpenSearch.
 """
@@ -60,7 +60,7 @@ async def sync_on(sync: StoreSync, records: Sequence[OutputRecord], to: int, tp:
     return await sync.sync_once(ProgressStep(tp, (await sync.progress()).get(tp), to), records)
 
 
-class Target(ABC):
+class StoreHarness(ABC):
     """One store, whatever it is kept in, and what somebody sees there who does not use our code."""
 
     has_transactions: ClassVar[bool]
@@ -109,7 +109,7 @@ class Target(ABC):
         return of_row if self.is_groups else of_cell
 
 
-class SqlTarget(Target):
+class SqlTarget(StoreHarness):
     """One database with one store, whose table is called ``cells``, whatever its shape."""
 
     has_transactions = True
@@ -119,7 +119,7 @@ class SqlTarget(Target):
         super().__init__(url, shape, table="cells", timeout=PATIENT, columns=self.columns)
 
     def impatient(self) -> ReadableStore:
-        """See :meth:`Target.impatient`."""
+        """See :meth:`StoreHarness.impatient`."""
         self.opened.append(open_store(self.settings.model_copy(update={"timeout": timedelta(seconds=2)})))
         return self.opened[-1]
 
@@ -219,8 +219,8 @@ class Postgres(SqlTarget):
         await self.run(f"DROP TRIGGER broken ON {table}")
 
 
-def held(target: Target, value: int) -> Any:
-    """A number as :meth:`Target.rows` shows it."""
+def held(target: StoreHarness, value: int) -> Any:
+    """A number as :meth:`StoreHarness.rows` shows it."""
     return str(value) if isinstance(target, Postgres) else value
 
 
