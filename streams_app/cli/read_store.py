@@ -232,8 +232,8 @@ def rebuild(settings: Settings, store: str | None) -> None:
     """Fill a new table for a read store, and swap it with the current one.
 
     The new table is filled from the folded topics with current values, and with cells that only the current table has. Workers and
-    readers may run meanwhile: the switch is one transaction, no value becomes older, and the former table is kept as TABLE_old until
-    the next rebuild. An interrupted rebuild changes nothing; run it again.
+    readers may run meanwhile: the switch is one transaction, no value becomes older, and the former table is kept as TABLE_old
+    until the next rebuild. An interrupted rebuild changes nothing; run it again.
     """
     from streams_app.operations.rebuild import told
 

@@ -38,9 +38,7 @@ async def test_initialising_again_changes_nothing(target: StoreHarness) -> None:
     assert [] == await target.store.missing()
 
 
-async def test_a_store_that_nobody_has_initialised_says_what_to_do_and_works_once_it_is_done(
-    bare: StoreHarness, tmp_path: Path
-) -> None:
+async def test_a_store_that_nobody_has_initialised_says_what_to_do(bare: StoreHarness, tmp_path: Path) -> None:
     (tmp_path / "read.db").touch()
     with pytest.raises(TryAgainError, match="run `streams-app read-store init --store dashboard`"):
         await bare.store.apply([CellChange(LIKES, 1, 7)], ProgressStep(P0, None, 2), 5)
