@@ -72,7 +72,7 @@ class RebuildOwnership:
             raise OvertakenError(self._table)
         return True
 
-    def mark_switching(self) -> None:
+    def begin_switch(self) -> None:
         """Remember that a switch is attempted, because its reply may be lost."""
         self._has_switched = True
 

@@ -80,7 +80,7 @@ class OpenSearchRebuilding:
             self._ownership.check(new)
             left = behind(await self._old.progress(), new, recreated)
             if not left:
-                self._ownership.mark_switching()
+                self._ownership.begin_switch()
                 await self._client.ask("POST", "/_aliases", {"actions": actions})
                 await self._disown()
         finally:

@@ -226,7 +226,7 @@ class PostgresRebuilding:
                 await connection.execute(_rename(f"{self._new}{part}", f"{self._table}{part}"))
             for statement in [*renaming, *again]:
                 await connection.execute(statement)
-            self._ownership.mark_switching()
+            self._ownership.begin_switch()
             return set()
 
     async def _renaming(self, connection: Connection, part: str) -> list[str]:

@@ -131,7 +131,7 @@ class SqliteRebuilding:
             connection.execute(f'ALTER TABLE "{self._table}{NEW_SUFFIX}{part}" RENAME TO "{table}"')
         for sql in made:
             connection.execute(sql)
-        self._ownership.mark_switching()
+        self._ownership.begin_switch()
         connection.execute("COMMIT")
         return set()
 
