@@ -74,13 +74,13 @@ def _one_alone(label: str, given: Any) -> list[str]:
     """Report a single event or subscriber where a tuple was meant: parentheses alone make no tuple."""
     if not isinstance(given, (Event, Subscriber)):
         return []
-    return [f"{label} = {given!r} is no tuple or list: a tuple of one has a comma, as in {label}=(it,)"]
+    return [f"{label} = {given!r} is not a tuple or list: a tuple of one element needs a comma, as in {label}=(it,)"]
 
 
 def _kind_faults(events: Sequence[Any], subscribers: Sequence[Any], lifespan: Any) -> list[str]:
-    faults = [f"{one!r} is no Event" for one in events if not isinstance(one, Event)]
+    faults = [f"{one!r} is not an Event" for one in events if not isinstance(one, Event)]
     faults += [
-        f"{getattr(one, '__name__', repr(one))} is no subscriber: @subscriber(…) makes one of a function"
+        f"{getattr(one, '__name__', repr(one))} is not a subscriber: decorate the function with @subscriber(…)"
         for one in subscribers
         if not isinstance(one, Subscriber)
     ]

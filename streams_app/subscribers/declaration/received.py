@@ -144,7 +144,7 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
 
     def _publishing(self) -> tuple[Publisher, Parent]:
         if self.publisher is None:
-            raise RuntimeError("this event was made by hand: nobody publishes what follows from it")
+            raise RuntimeError("this event was constructed without a publisher, so it cannot publish")
         if self.parent is None:
             envelope = Envelope(self.correlation_id, self.causation_id, self.context, header(self.headers, TRACE_PARENT))
             # Created by the first publication, because most functions publish nothing. It counts the publications of the attempt.

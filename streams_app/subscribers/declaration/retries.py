@@ -70,7 +70,7 @@ class Retries:
         object.__setattr__(self, "longest_ms", milliseconds(self.longest))
         faults += _faults(self, are_spans=not faults)
         if not isinstance(rules, Mapping):
-            faults.append(f"by: {rules!r} is no mapping of classes of errors to Retries")
+            faults.append(f"by: {rules!r} is not a mapping from exception classes to Retries")
         if faults:
             raise ConfigurationError([f"retries: {fault}" for fault in faults])
         object.__setattr__(self, "longest_ms", _longest_ms(self))
@@ -125,7 +125,10 @@ def _faults(rule: Any, *, are_spans: bool) -> list[str]:
     if are_spans and not timedelta(milliseconds=1) <= rule.first <= rule.longest:
         faults.append("first must be at least 1ms and not longer than longest")
     if are_spans and not faults and (least_ms := (rule.attempts - 1) * rule.first_ms) > milliseconds(LONGEST_IN_ALL):
-        faults.append(f"all {rule.attempts} attempts take {span(least_ms)} and more, and 1 h is the most: fewer, or sooner")
+        faults.append(
+            f"all {rule.attempts} attempts take at least {span(least_ms)}, but 1 h is the maximum: "
+            "use fewer attempts or shorter delays"
+        )
     return faults + _error_faults(rule)
 
 
@@ -145,7 +148,7 @@ def _error_faults(rule: Any) -> list[str]:
     faults = []
     for label, kinds in (("never", rule.never), ("by", tuple(rule.by))):
         faults += [
-            f"{label}: {kind!r} is no class of errors"
+            f"{label}: {kind!r} is not an exception class"
             for kind in kinds
             if not (isinstance(kind, type) and issubclass(kind, BaseException))
         ]

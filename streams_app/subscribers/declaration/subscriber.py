@@ -257,21 +257,21 @@ def faults_of(declared: Any) -> list[str]:
     if type(declared.concurrency) is not int or not 1 <= declared.concurrency <= MOST_CONCURRENCY:
         faults.append(f"concurrency = {declared.concurrency!r} must be a whole number between 1 and {MOST_CONCURRENCY}")
     if not isinstance(declared.retry, Retries):
-        faults.append(f"retry = {declared.retry!r} is no Retries")
+        faults.append(f"retry = {declared.retry!r} is not a Retries")
     return faults + _span_faults(declared) + _promise_faults(declared)
 
 
 def _function_faults(declared: Any) -> list[str]:
     function = declared.function
     if not callable(function) or isinstance(function, (type, Subscriber)):
-        return ["it is no function"]
+        return ["it is not a function"]
     faults = []
     if not FOLD_NAME.fullmatch(declared.name):
         faults.append(
             "the name of the function is that of the subscriber: a-z, 0-9 and _, beginning with a letter or digit, at most 63"
         )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        faults.append("the function yields: nobody takes what it would give")
+        faults.append("the function is a generator, whose values nobody would receive")
     try:
         inspect.signature(function).bind(None)
     except TypeError:
@@ -286,7 +286,7 @@ def _span_faults(declared: Any) -> list[str]:
             faults.append(f"{label} must be between {duration_text(milliseconds(least))} and {duration_text(milliseconds(most))}")
     if declared.idempotent != "yes" and LONGEST_UNREPEATABLE < declared.timeout <= BOUNDS["timeout"][1]:
         faults.append(
-            f"timeout must not be longer than 5m with idempotent = {declared.idempotent!r}: a rebalance waits for what runs"
+            f"timeout must not be longer than 5m with idempotent = {declared.idempotent!r}: a rebalance waits for running attempts"
         )
     return faults
 
@@ -295,8 +295,8 @@ def _promise_faults(declared: Any) -> list[str]:
     if declared.idempotent == "yes" or not isinstance(declared.retry, Retries) or not (declared.retry.never or declared.retry.by):
         return []
     return [
-        f"never and by have no effect with idempotent = {declared.idempotent!r}: every error but Retry makes a dead letter, as "
-        "nobody knows what was done"
+        f"never and by have no effect with idempotent = {declared.idempotent!r}: every error except Retry makes a dead letter, "
+        "because it is unknown what was done"
     ]
 
 

@@ -135,7 +135,7 @@ def _clashes(catalogue: Catalogue, settings: Settings, found: list[Subscription]
     ]
     read = {*written, *letters, *settings.sources, *(event.topic for event in catalogue.events)}
     if (again := replay_topic(settings.app_id)) in read:
-        faults.append(f"the topic {again!r} holds what was put back for subscribers: it has another use")
+        faults.append(f"the topic {again!r} holds replayed events of subscribers, and has another use")
     for one in found:
         if one.dead_letters in read:
             faults.append(f"subscriber {one.subscriber.name!r}: its dead-letter topic {one.dead_letters!r} has another use")

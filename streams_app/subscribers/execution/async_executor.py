@@ -56,7 +56,7 @@ class UserLoop:
             try:
                 self.loop.run_forever()
             except BaseException as error:  # noqa: BLE001  # no user's function ends the loop of all of them
-                logger.critical("a task of a function would have ended the loop of all async functions error=%s", text_of(error))
+                logger.critical("a task of a function would have ended the event loop of async functions error=%s", text_of(error))
         left = asyncio.all_tasks(self.loop)
         for task in left:
             task.cancel()

@@ -49,7 +49,7 @@ def watched_ms(attempts: int) -> int:
 
 
 class CrashIsolation:
-    """Coordinates the crash_isolation of suspects in all partitions of a process."""
+    """Coordinates the trials of suspects in all partitions of a process."""
 
     def __init__(self) -> None:
         self._is_last: dict[object, bool] = {}

@@ -19,8 +19,8 @@ from streams_app.subscribers.execution.in_flight_event import DeadLettering, InF
 
 _UNNAMED: Final = ("event-id", b"")
 
-AFTER_TIMEOUT: Final = "its function ended well after its time-out"
-GOES_ON: Final = "; the next events of its key go on"
+AFTER_TIMEOUT: Final = "its function succeeded after its time-out"
+GOES_ON: Final = "; the next events of its key continue"
 DETAIL_CHARACTERS: Final = 400
 """A longer detail is cut before :data:`GOES_ON` is appended, which would be cut off otherwise."""
 

@@ -84,7 +84,7 @@ def decode_of(
                 return None
             found_origin = parse_replay(headers)
             if found_origin is None:
-                raise BadEventError("not-valid", "it was put back, and its headers do not say where it was")
+                raise BadEventError("not-valid", "it was replayed, but its headers do not contain its original position")
             (tp, offset, timestamp_ms), headers = found_origin
         is_named = names(event, headers) if headers and event is not None else None
         if is_named is False or (ignores_tombstones and record.value is None):

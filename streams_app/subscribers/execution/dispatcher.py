@@ -274,7 +274,7 @@ class Dispatcher:
         for call in calls:
             if call.outcome is _DONE:
                 if has_failures and self.circuit_breaker.succeeded():
-                    logger.info("subscriber goes on, an attempt has succeeded subscriber=%s", self._name)
+                    logger.info("subscriber resumes, an attempt has succeeded subscriber=%s", self._name)
                 continue
             has_failures = True
             # Before the failure is reported: the attempt that starts a suspension counts.

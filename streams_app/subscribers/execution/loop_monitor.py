@@ -79,7 +79,7 @@ class LoopMonitor:
             if late_ms >= self._blocked_ms and not is_reported:
                 is_reported, whose = True, self._whose()
                 logger.warning(
-                    "the loop of all async functions is blocked subscriber=%s seconds=%.1f stack:\n%s",
+                    "the event loop of async functions is blocked subscriber=%s seconds=%.1f stack:\n%s",
                     ",".join(whose), late_ms / 1000, self._stack(),
                 )  # fmt: skip
             # Recorded while it lasts, so that a block that never ends is visible, too.
@@ -87,7 +87,7 @@ class LoopMonitor:
         late_ms = self._clock.monotonic_ms() - asked_ms
         self._note(whose, late_ms)
         if is_reported:
-            logger.warning("the loop of all async functions goes on after %.1f s", late_ms / 1000)
+            logger.warning("the event loop of async functions continues after %.1f s", late_ms / 1000)
 
     def _note(self, whose: list[str], lag_ms: int) -> None:
         now_ms = self._clock.monotonic_ms()

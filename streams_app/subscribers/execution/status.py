@@ -14,9 +14,9 @@ WAITS: Final[Mapping[str, str]] = {
     "redis-memory": "Redis is full",
     "broker": "the broker does not answer",
     "dead-letters": "its dead-letter topic does not acknowledge dead letters, see /health/ready",
-    "note": "the note of its commit has no room for more that begin, until some have ended",
+    "note": "the metadata of its commit has no room for further begins until some events have ended",
     "window": "its reader is paused until some events are finished",
-    "operator": "it cannot go on before somebody has run a command, which /health/ready names",
+    "operator": "it cannot continue until an operator has run the command that /health/ready names",
 }
 """Label of the metric ``streams_app_waiting_for`` → what it means, in words."""
 
@@ -102,7 +102,7 @@ def status_remark(subscriber: str, now: SubscriberStatus, idempotent: Idempotent
     """Summarise what keeps a subscriber from running normally; None: nothing does."""
     remarks = [paused_text(subscriber, now)] if now.full else []
     if now.is_suspended:
-        remarks.append(f"subscriber {subscriber} is suspended: its last attempts have all failed, one at a time is made")
+        remarks.append(f"subscriber {subscriber} is suspended: its last attempts have all failed, and it makes one at a time")
     for what in sorted(now.waits_for.difference(_REPORTED_SEPARATELY)):
         words = now.dead_letters_fault if what == "dead-letters" and now.dead_letters_fault else waiting_text(what, idempotent)
         remarks.append(f"subscriber {subscriber}: {words}")

@@ -99,9 +99,7 @@ class AtLeastOnceGuarantee(Guarantee):
         """Return the dead letter of an event that has killed its process too often."""
         if event.deaths < MOST_DEATHS:
             return None
-        return dead_lettering(
-            event, "crashed", f"the process died {event.deaths} times in a row, the last time while it was tried alone"
-        )
+        return dead_lettering(event, "crashed", f"the process died {event.deaths} times in a row, the last time while it ran alone")
 
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
         """Take the next events: either suspects, as many as may run together, or others."""

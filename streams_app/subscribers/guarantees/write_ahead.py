@@ -29,8 +29,8 @@ from streams_app.subscribers.state.offset_metadata import Note, decoded, encoded
 from streams_app.subscribers.state.offset_tracker import Above
 from streams_app.subscribers.state.store import AttemptEntry, Begin, StoredState
 
-INTERRUPTED: Final = "its process died, or had to let go of the partition, while it ran; it may have ended well"
-LATE: Final = "its function ended well after its worker had let go of the partition"
+INTERRUPTED: Final = "its process died, or lost the partition, while it ran; it may have succeeded"
+LATE: Final = "its function succeeded after its worker had lost the partition"
 
 
 class IdReadback:

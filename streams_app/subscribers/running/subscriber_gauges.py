@@ -97,7 +97,7 @@ class SubscriberGauges:
                 except Exception as error:
                     # Any error: gauges that silently stop are worse than a line in the log.
                     if last_error != (last_error := text_of(error)):
-                        logger.exception("gauges of a subscriber failed, looking again")
+                        logger.exception("gauges of a subscriber failed, trying again")
                 if updates % REPORT_EVERY_UPDATES == 0:
                     self._report_dead_letters()
                 await asyncio.sleep(UPDATE_SECONDS)

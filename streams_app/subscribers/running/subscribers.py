@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 LOOP_SECONDS: Final = 2.0
 """How long the end of the worker waits for a function that blocks the event loop of all functions."""
 
-NOT_ENTERED: Final = "no subscriber is called before the lifespan of the catalogue has begun, and it has not yet"
+NOT_ENTERED: Final = "the lifespan of the catalogue has not started yet, and no subscriber runs before"
 LATE_SECONDS: Final = 5.0
 """A lifespan that takes longer to end is reported in the log; in the end the process exits without it."""
 

@@ -58,20 +58,20 @@ def test_a_function_that_is_no_subscriber_is_told() -> None:
     told = faults(events=(OrderPaid,), subscribers=(plain,), lifespan=3)
 
     assert 3 == len(told)
-    assert "plain is no subscriber: @subscriber(…) makes one of a function" in told
+    assert "plain is not a subscriber: decorate the function with @subscriber(…)" in told
 
 
 def test_parentheses_around_one_thing_are_told_to_be_no_tuple() -> None:
     assert [
-        "events = <Event order.paid> is no tuple or list: a tuple of one has a comma, as in events=(it,)",
-        "subscribers = <Subscriber ship> is no tuple or list: a tuple of one has a comma, as in subscribers=(it,)",
+        "events = <Event order.paid> is not a tuple or list: a tuple of one element needs a comma, as in events=(it,)",
+        "subscribers = <Subscriber ship> is not a tuple or list: a tuple of one element needs a comma, as in subscribers=(it,)",
     ] == faults(events=order_paid, subscribers=ship)
 
 
 def test_what_stands_in_the_place_of_the_other_is_named() -> None:
     assert [
-        "<Subscriber ship> is no Event",
-        "<Event order.paid> is no subscriber: @subscriber(…) makes one of a function",
+        "<Subscriber ship> is not an Event",
+        "<Event order.paid> is not a subscriber: decorate the function with @subscriber(…)",
     ] == faults(events=(ship,), subscribers=(order_paid,))
 
 

@@ -168,7 +168,7 @@ def test_all_faults_are_told_together(file: Path) -> None:
         "subscribers.shipp: there is no subscriber 'shipp', did you mean 'ship'?",
         "subscribers.ship: rate = '9' is not a number of 1 to 1000000 and a unit, as in 50/s, 100/m, 1000/h",
         "subscribers.ship: concurrency = 0 must be a whole number between 1 and 1000",
-        "subscribers.ship: timeout must not be longer than 5m with idempotent = 'no': a rebalance waits for what runs",
+        "subscribers.ship: timeout must not be longer than 5m with idempotent = 'no': a rebalance waits for running attempts",
     ] == faults(load(file, more))
 
 
@@ -203,7 +203,7 @@ sql = "select 1"
     [
         ("orders", "event 'order.paid': the topic 'orders' holds the dead letters of a read store"),
         ("orders.ship.dead", "subscriber 'ship': its dead-letter topic 'orders.ship.dead' has another use"),
-        ("social.again", "the topic 'social.again' holds what was put back for subscribers: it has another use"),
+        ("social.again", "the topic 'social.again' holds replayed events of subscribers, and has another use"),
     ],
 )
 def test_a_read_store_keeps_its_letters_somewhere_else(file: Path, topic: str, fault: str) -> None:
@@ -213,4 +213,4 @@ def test_a_read_store_keeps_its_letters_somewhere_else(file: Path, topic: str, f
 def test_what_was_put_back_has_a_topic_of_its_own(file: Path) -> None:
     settings = load(file, before=SETTINGS.replace("post-metric-updated", "social.again"))
 
-    assert ["the topic 'social.again' holds what was put back for subscribers: it has another use"] == faults(settings)
+    assert ["the topic 'social.again' holds replayed events of subscribers, and has another use"] == faults(settings)

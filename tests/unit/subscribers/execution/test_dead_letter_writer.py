@@ -58,7 +58,7 @@ async def test_a_letter_of_what_was_not_decoded_names_its_event_by_the_received_
 @pytest.mark.parametrize(
     ("key", "reason", "is_ordered", "expected"),
     [
-        (b"c1", "failed", True, "why; the next events of its key go on"),
+        (b"c1", "failed", True, "why; the next events of its key continue"),
         (b"c1", "failed", False, "why"),
         (None, "failed", True, "why"),
         (b"c1", "finished-late", True, "why"),

@@ -84,7 +84,7 @@ async def test_a_function_that_blocks_the_loop_is_named_with_its_stack_once_a_bl
         await wait_until(lambda: watch.lag_ms("blocks") > for_all + 300, LIMIT_SECONDS, "the lag grows while it lasts")
         assert for_all == watch.lag_ms("awaits")
         may_end.set()
-        await wait_until(lambda: told("goes on after"), LIMIT_SECONDS, "the end of the block is told")
+        await wait_until(lambda: told("continues after"), LIMIT_SECONDS, "the end of the block is told")
     for runner in runners.values():
         await runner.stop()
     (line,) = told("is blocked subscriber=blocks seconds=")

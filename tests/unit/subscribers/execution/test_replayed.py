@@ -96,7 +96,7 @@ def test_what_is_addressed_to_another_subscriber_or_to_nobody_is_not_its_event(h
 def test_what_does_not_say_where_it_was_is_not_valid(origin: bytes | None) -> None:
     headers: Any = replay_headers("ship", ORIGIN, EVENT)
     headers[1] = (headers[1][0], origin)
-    with pytest.raises(BadEventError, match="do not say where it was"):
+    with pytest.raises(BadEventError, match="do not contain its original position"):
         decoded(headers)
 
 

@@ -282,7 +282,7 @@ async def test_a_suspended_subscriber_is_remarked_of(metrics: Metrics, figures: 
     for suspended in (True, False):
         await gauges_of(metrics, figures, remarks.append, suspended=suspended, hanging=0).update_once()
 
-    assert ["subscriber ship is suspended: its last attempts have all failed, one at a time is made", None] == remarks
+    assert ["subscriber ship is suspended: its last attempts have all failed, and it makes one at a time", None] == remarks
 
 
 @pytest.mark.parametrize(
