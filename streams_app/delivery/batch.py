@@ -1,4 +1,4 @@
-"""A fetched range of offsets: what a reader hands to a partition."""
+"""A fetched range of offsets, as a reader delivers it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class TP(NamedTuple):
-    """One partition of a topic. It equals the tuples by which Faust and aiokafka name it."""
+    """A partition of a topic; equal to the tuples of Faust and aiokafka."""
 
     topic: str
     partition: int
@@ -18,27 +18,27 @@ class TP(NamedTuple):
 
 
 class Batch:
-    """Records of one partition from one fetch, with the range of offsets they stand for.
+    """Records of one partition from one fetch, with their range of offsets.
 
-    The range is ``[begin, end)``: it begins where the fetch before it (or a seek) ended, and ends at the reader's position
-    afterwards. What the log skips (compacted records, transaction markers, aborted records) lies inside a range, so that a
-    hole between two ranges is always a loss in delivery.
+    The range is ``[begin, end)``: it begins where the previous fetch (or a seek) ended, and ends at the reader's position after
+    the fetch. Offsets that the log skips (compacted records, transaction markers, aborted records) lie inside a range, so a gap
+    between two ranges is always a loss in delivery.
 
     Attributes:
         tp: The partition.
-        records: Records of the range in offset order; each has an ``offset``. Nobody changes them: the processors of a partition
-            share them.
+        records: Records of the range in offset order; each has an ``offset``. The processors of a partition share them, and must
+            not change them.
         begin: First offset of the range.
         end: The offset after the last one of the range.
-        stable_offset: Last stable offset of the partition, as the fetch named it; None where it named none.
-        fetched_at_ms: When the fetch was asked for, by the wall clock.
+        stable_offset: Last stable offset of the partition by the fetch; None if it has none.
+        fetched_at_ms: When the fetch request was sent, by the wall clock.
         seek_number: Number of the last seek before the fetch, see :meth:`streams_app.delivery.group_consumer.GroupConsumer.seek`.
-        connection: The connection to the broker, or a later one; compared by identity. None where there is none.
+        connection: The connection to the broker, or a later one; compared by identity. None if there is none.
     """
 
     __slots__ = ("__weakref__", "begin", "connection", "end", "fetched_at_ms", "records", "seek_number", "stable_offset", "tp")
 
-    def __init__(  # what a fetch reply says
+    def __init__(  # from the fetch reply
         self,
         tp: TP,
         records: list[Any],
@@ -60,7 +60,7 @@ class Batch:
         self.connection = connection
 
     def since(self, offset: int) -> Batch:
-        """This range without what lies below an offset."""
+        """Return the part of the range from an offset on."""
         if offset <= self.begin:
             return self
         at = next((i for i, record in enumerate(self.records) if record.offset >= offset), len(self.records))
@@ -71,12 +71,12 @@ class Batch:
         )  # fmt: skip
 
     def last_up_to(self, offset: int) -> Any:
-        """The last record at or below an offset; None where there is none."""
+        """Return the last record at or below an offset; None if there is none."""
         at = bisect_right(self.records, offset, key=attrgetter("offset"))
         return self.records[at - 1] if at else None
 
     def followed_by(self, later: Batch) -> Batch:
-        """One range made of this one and the next, which begins where this one ends; it says what the later fetch said."""
+        """Concatenate this range and the next one, which begins where this one ends; the fetch reply is that of the later one."""
         return Batch(
             self.tp, [*self.records, *later.records], self.begin, later.end,
             stable_offset=later.stable_offset, fetched_at_ms=later.fetched_at_ms, seek_number=later.seek_number,

@@ -125,8 +125,8 @@ class Commits:
         """Send one request; the caller holds :attr:`lock`.
 
         Args:
-            marks: What is committed.
-            member: Of the claim.
+            marks: Offsets and metadata to commit.
+            member: Member of the claim.
             is_last: Whether nothing starts after it in the name of this member.
 
         Raises:

@@ -1,8 +1,8 @@
-"""Dead letters before the fence: what a processor refuses is acknowledged by the broker before its fence passes it.
+"""Dead letters before the fence: the broker acknowledges the dead letter of a rejected record before the fence passes it.
 
-A processor calls :meth:`DeadLetters.send` before it writes the fence of a range. A crash in between leaves the fence below what was
-refused: the next owner refuses it again, and its letter is there twice. Key and value of a letter are as received; the reason and
-the place of the record in its source are in the headers, as text.
+A processor calls :meth:`DeadLetters.send` before it writes the fence of a range. After a crash in between, the next owner rejects
+the record again, and its dead letter appears twice. Key and value of a dead letter are as received; the headers hold the reason and
+the source position of the record, as text.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ logger = logging.getLogger(__name__)
 DETAIL_BYTES = 500
 
 Letter: TypeAlias = tuple[Reason, Outgoing]
-"""Why a record was refused, and its dead letter."""
+"""The reason of a rejection, and its dead letter."""
 
 
 class Refuser(NamedTuple):
-    """Whoever refuses records, as its letters name it.
+    """The component that rejects records, as its dead letters name it.
 
     Attributes:
-        kind: What it is: the header under which its name stands.
-        name: Its name; another one may have taken the same record.
+        kind: Kind of the component: the header that holds its name.
+        name: Its name; another component may have accepted the same record.
         app_id: Its application; another one may have the same names and the same dead-letter topic.
-        topic: Where its letters go.
+        topic: Its dead-letter topic.
     """
 
     kind: str
@@ -49,14 +49,14 @@ class Refuser(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """The dead letters of one processor.
+    """Writes the dead letters of one processor.
 
     Attributes:
-        refuser: Who refuses.
-        source: The partition of the refused records.
-        producer: Produces them.
-        clock: Says when it was.
-        on_kept: Called with the name of the refuser and the reason for each letter that the broker has.
+        refuser: The component that rejects records.
+        source: Partition of the rejected records.
+        producer: Produces the dead letters.
+        clock: Clock for the time of rejection.
+        on_kept: Called with the name of the component and the reason for each acknowledged dead letter.
     """
 
     refuser: Refuser
@@ -66,11 +66,11 @@ class DeadLetters:
     on_kept: Callable[[str, Reason], None]
 
     async def send(self, refused: Sequence[RejectedEvent], on_failed: Callable[[str, BaseException], None] | None = None) -> None:
-        """Returns when the broker has every letter; a broker that is away is waited for, and sent only what it does not have.
+        """Send dead letters until the broker has acknowledged all of them; outages are waited for.
 
         Args:
-            refused: What was refused.
-            on_failed: Called with the topic of the letters and the error whenever some were not acknowledged.
+            refused: The rejected records.
+            on_failed: Called with the dead-letter topic and the error whenever some were not acknowledged.
         """
         backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
         letters, failed = await self._send(self._encoded(refused))
@@ -86,7 +86,7 @@ class DeadLetters:
             letters, failed = await self._send(letters)
 
     async def send_once(self, refused: Sequence[RejectedEvent]) -> BaseException | None:
-        """Sends letters; returns an error of the producer where one of them is not acknowledged."""
+        """Send dead letters once; return an error of the producer if one of them is not acknowledged."""
         _, failed = await self._send(self._encoded(refused))
         return failed
 
@@ -95,10 +95,10 @@ class DeadLetters:
         return [(one.reason, letter_of(self.refuser, self.source, one, now_ms)) for one in refused]
 
     async def _send(self, letters: Sequence[Letter]) -> tuple[list[Letter], BaseException | None]:
-        """Sends letters; one that its topic will never take for its size goes without its content: its headers say where it was.
+        """Send dead letters; one that is too large for its topic is sent without its content, and its headers locate the record.
 
         Returns:
-            The letters that are not acknowledged, each as it is to be sent next, and an error of the producer.
+            The dead letters that are not acknowledged, in the form in which to send them next, and an error of the producer.
         """
         waiting, unsent = list(letters), list[Letter]()
         failed: BaseException | None = None
@@ -119,10 +119,10 @@ class DeadLetters:
 
 
 def letter_of(refuser: Refuser, source: TP, refused: RejectedEvent, now_ms: int) -> Outgoing:
-    """The dead letter of a record.
+    """Build the dead letter of a record.
 
     Args:
-        refuser: Who refuses it.
+        refuser: The component that rejects it.
         source: Partition of the record.
         refused: The record and the reason.
         now_ms: Wall clock.
@@ -134,7 +134,7 @@ def letter_of(refuser: Refuser, source: TP, refused: RejectedEvent, now_ms: int)
         ("source-partition", str(source.partition).encode()),
         ("source-offset", str(refused.record.offset).encode()),
         ("failed-at-ms", str(now_ms).encode()),
-        # An error of a user's function may quote half a surrogate pair.
+        # The error of a user's function may contain half a surrogate pair.
         ("detail", refused.detail.encode(errors="backslashreplace")[:DETAIL_BYTES]),
         ("app-id", refuser.app_id.encode()),
         *refused.headers,
@@ -143,9 +143,9 @@ def letter_of(refuser: Refuser, source: TP, refused: RejectedEvent, now_ms: int)
 
 
 def without_content(letter: Outgoing) -> Outgoing:
-    """The same letter without its value, then without its key, for a topic that takes less than the source.
+    """Return a dead letter without its value, then without its key, for a topic with a lower size limit than the source.
 
-    How large they were is in a header of its own, and for people in the detail.
+    A header and the detail hold the size of what is missing.
     """
     what, lost = ("value", letter.value) if letter.value else ("key", letter.key or b"")
     told = f"; {what} of {len(lost)} bytes not kept".encode()

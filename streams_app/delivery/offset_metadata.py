@@ -94,18 +94,18 @@ _ENTRY: Final = re.compile(r"(?:([0-9]+)\*)?([a-z0-9_-]*)=([0-9]+)(?:/([^,;/=]+)
 
 
 def packed(marks: Mapping[str, int], notes: Mapping[str, str]) -> str:
-    """The metadata of a commit.
+    """Return the metadata of a commit.
 
     Args:
         marks: Name → offset; at least one.
-        notes: Name → note, of some of them.
+        notes: Name → metadata, of some names.
     """
     lowest = min(marks.values())
     return text_of(lowest, {name: mark - lowest for name, mark in marks.items()}, notes)
 
 
 def text_of(lowest: int, differences: Mapping[str, int], notes: Mapping[str, str]) -> str:
-    """The metadata, made of the lowest mark and of how far each mark is above it."""
+    """Return packed metadata: the lowest offset, and the difference of each offset to it."""
     entries = []
     before = ""
     for name in sorted(differences):
@@ -118,7 +118,7 @@ def text_of(lowest: int, differences: Mapping[str, int], notes: Mapping[str, str
 
 
 def unpacked(text: str) -> tuple[dict[str, int], dict[str, str]] | None:
-    """Offsets and notes of :func:`packed`; None for anything else."""
+    """Parse the result of :func:`packed` into offsets and metadata; None for anything else."""
     lowest, _, rest = text.removeprefix(PREFIX).partition(";")
     if not text.startswith(PREFIX) or not lowest.isdecimal():
         return None

@@ -1,7 +1,7 @@
-"""What stands on the delivery: a :class:`Processor` for each declaration and partition, and the :class:`Claim` it is given.
+"""The port of the delivery layer: a :class:`Processor` for each declaration and partition, and the :class:`Claim` that it gets.
 
-The layer decides who owns a partition, in which ranges its log is handed out and what is committed. A processor decides what is
-done with the records of a range, and where its own state is kept.
+The delivery layer decides who owns a partition, in which ranges its log is delivered, and what is committed. A processor decides
+what happens to the records of a range, and where its state is kept.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.health.progress import Progress
 
 NO_OFFSET: Final = 2**63 - 1
-"""What :meth:`Processor.claim` returns where nothing is to be delivered: beyond the end of every log."""
+"""Result of :meth:`Processor.claim` if nothing is to be delivered: an offset beyond the end of every log."""
 
 
 class OffsetAndMetadata(NamedTuple):
-    """How far a processor is done, as it travels in the metadata of a commit.
+    """The offset of a processor and its metadata, as stored in the metadata of a commit.
 
     Attributes:
-        offset: Low watermark of the processor: lowest offset whose effect is not yet delivered. The lowest of all processors is
-            what is committed.
-        note: What the processor tells its next owner; it comes back with the claim. All notes of a partition share the metadata
-            that a broker takes (4 096 bytes).
+        offset: Low watermark of the processor: lowest offset whose effect is not yet delivered. The lowest one of all processors
+            is committed.
+        metadata: Text for the next owner, which the next claim returns. All processors of a partition share the metadata limit of
+            the broker (4 096 bytes).
     """
 
     offset: int
@@ -35,11 +35,11 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class LogBounds(NamedTuple):
-    """Where the log of a partition began and ended when it was claimed.
+    """The bounds of a partition's log.
 
     Attributes:
-        begin: First offset; what was below it is gone.
-        end: The offset after the last one that may be read.
+        begin: First offset.
+        end: Last stable offset, the offset after the last readable record.
         asked_ms: When the broker was asked, by the wall clock.
     """
 
@@ -86,23 +86,22 @@ class ClaimedPartition(Protocol):
 class Claim:
     """The right of one processor to one partition, until the next claim of that partition.
 
-    Kafka has just accepted a commit of this member and generation: the partition is ours as far as anybody can know. What the
-    methods do is ignored once the partition is let go; :meth:`commit_now` raises once the processors of the partition have ended.
+    Kafka has just accepted a commit of this member and generation, which proves ownership at that moment. After the release of the
+    partition, the methods have no effect; :meth:`commit_now` raises once the processors of the partition have ended.
 
     Attributes:
         tp: The partition.
-        name: Name of the processor, under which its mark travels in the commit.
-        token: Fresh and random. Whoever has stored it last owns the processor's state: it goes into every script and transaction.
-        generation: Generation of the consumer group. What is committed under this claim is committed in this generation and in no
-            later one.
+        name: Name of the processor, under which the commit stores its offset.
+        token: Random token of this claim. The claim that stored its token last owns the processor's state: every script and
+            transaction checks it.
+        generation: Generation of the consumer group. Commits under this claim use this generation and no later one.
         member_id: Id of this member in that generation.
-        mark: What is committed for this processor; None where it has no mark: it is new. Where the broker keeps no metadata, the
-            committed offset without a note.
-        edges: LogBounds of the log when the claim began.
-        partitions: How many partitions the topic has.
-        topic_id: Id that the broker gave the topic when it was made; "" where it gives none.
-        was_reset: Whether the client has just gone back to another offset by itself: the log it had read from is gone, or the
-            topic was made again.
+        mark: Committed offset and metadata of this processor; None for a new one. If the broker keeps no metadata, the committed
+            offset without metadata.
+        log_bounds: Bounds of the log when the claim began.
+        partitions: Number of partitions of the topic.
+        topic_id: Id that the broker gave the topic when it was created; "" if it gives none.
+        was_reset: Whether the client has just reset its position by itself: the log was truncated, or the topic was created again.
     """
 
     tp: TP
@@ -118,44 +117,44 @@ class Claim:
     token: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def resync(self, cause: str, why: str = "", script: str = "") -> None:
-        """The processor does not find its state as it left it: the whole partition is claimed again, later each time in a row.
+        """Report that the state is not as the processor left it: the partition is claimed again, with a growing backoff.
 
         Args:
             cause: One word, for metrics.
-            why: The cause in words, for people.
-            script: Name of the script, or of the step, that was refused.
+            why: The cause as text, for logs.
+            script: Name of the script, or of the step, that was fenced.
         """
         self._partition.resync(cause, why, script)
 
     def fatal(self, error: BaseException) -> None:
-        """Ends the process: an error nobody knows, or one that only an operator can mend."""
+        """End the process: an unexpected error, or one that only an operator can resolve."""
         self._partition.fatal(error)
 
     def on_progress(self) -> None:
-        """Says that ``held`` has fallen, so that the reader of this partition may go on: once a script, never once a record."""
+        """Report that ``in_flight`` has fallen, so that the reader of this partition may continue; to be called once a script."""
         self._partition.on_progress()
 
     async def commit_now(self, mark: OffsetAndMetadata) -> None:
-        """Returns when Kafka has accepted this mark, with those of the other processors.
+        """Commit the offset of this processor together with those of the others, and wait for the answer of Kafka.
 
-        Within :meth:`Processor.claim` it says where a new processor begins, *before* it begins. Processors of one partition that
-        are new together are committed together: a broker that keeps no metadata would take the first mark for that of the others.
+        Within :meth:`Processor.claim` it commits the initial offset of a new processor, *before* that one starts. New processors of
+        a partition are committed together: a broker without metadata would apply the first offset to all.
 
         Raises:
-            NotOwnerError: Kafka refused it, or the processors of the partition have ended.
-            KafkaError, TimeoutError: The outcome is unknown; a mark may be committed again at any time.
+            NotOwnerError: Kafka rejected it, or the processors of the partition have ended.
+            KafkaError, TimeoutError: The outcome is unknown; an offset may be committed again at any time.
         """
         await self._partition.commit_now(self.name, mark)
 
     async def offsets_in_other_partitions(self) -> Mapping[int, OffsetAndMetadata | None]:
-        """What is committed under this name for the other partitions of the topic, by their numbers.
+        """Read what is committed under this name for the other partitions of the topic, by their numbers.
 
         Returns:
-            Partition → mark. A partition whose commit does not have this name is left out; None stands where the broker has kept no
-            metadata, so that nobody can tell.
+            Partition → offset and metadata. A partition whose commit does not have this name is left out; None if the broker has
+            kept no metadata, so that the offset is unknown.
 
         Raises:
-            KafkaError, TimeoutError: To be tried again.
+            KafkaError, TimeoutError: The broker does not answer; try again.
         """
         return await self._partition.offsets_in_other_partitions(self.name)
 
@@ -171,28 +170,27 @@ class Claim:
         return await self._partition.log_bounds_now()
 
     async def common_end(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
-        """Compares the log with what was read of it: a broker may have come back with an older copy of it.
+        """Compare the log with fingerprints of what was read: a broker may have restarted on an older copy of its disk.
 
-        Where it went back this is said in the log and counted.
+        A truncated log is logged and counted.
 
         Args:
             kept: Fingerprints of records that were read, of a topic with the same id as :attr:`topic_id`.
             read_to: Offset below which everything was read.
 
         Returns:
-            None: it is the log that was read. Else an offset from which on to read again: what was read from there on may be gone,
-            and something else may stand there.
+            None if it is the same log. Else the offset from which to read again: records from there on may have been replaced.
 
         Raises:
-            KafkaError, TimeoutError: To be tried again.
+            KafkaError, TimeoutError: The broker does not answer; try again.
         """
         return await self._partition.common_end(self.name, kept, read_to) if self.topic_id else None
 
     async def broker_keeps_metadata(self) -> bool:
-        """Whether the broker keeps what is committed beside an offset; the embedded one does not.
+        """Return whether the broker keeps commit metadata; the embedded one does not.
 
         Raises:
-            KafkaError, TimeoutError: To be tried again.
+            KafkaError, TimeoutError: The broker does not answer; try again.
         """
         return await self._partition.broker_keeps_metadata()
 
@@ -311,7 +309,7 @@ class ImpossibleClaimError(Exception):
     """
 
     def __init__(self, tp: TP, what: str, advice: str) -> None:
-        """Says what is wrong with a partition."""
+        """Create the error from a partition, its fault and an advice."""
         super().__init__(f"{tp} {what}")
         self.advice = advice
 

@@ -1,4 +1,4 @@
-"""Records to be produced: what processors write, by a producer that waits for the broker."""
+"""The port of a producer that waits for acknowledgement, and the records that processors send."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple, Protocol, TypeAlias
 from aiokafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 
 TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
-"""The errors of a record that its topic will never take."""
+"""Errors of a record that its topic will never accept."""
 
 Outcomes: TypeAlias = list[BaseException | None]
-"""One entry a record: None once the broker has acknowledged it, else the error, which leaves open whether it was appended."""
+"""One entry for each record: None if the broker has acknowledged it, else the error; after an error it may have been appended."""
 
 
 class Outgoing(NamedTuple):
-    """One record to be produced: into the partition of its key, or into ``partition``, which must exist."""
+    """A record to produce: into the partition of its key, or into ``partition``, which must exist."""
 
     topic: str
     key: bytes | None
@@ -26,7 +26,7 @@ class Outgoing(NamedTuple):
 
 
 class Producer(Protocol):
-    """Produces records and waits for their acknowledgement, not for ever."""
+    """Produces records and waits for their acknowledgement, with a deadline."""
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
-        """Returns what has become of each record."""
+        """Send records; return the outcome of each."""

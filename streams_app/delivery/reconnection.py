@@ -1,8 +1,8 @@
-"""A client that has connected again may read another log: what it fetches is kept back until the log has been compared.
+"""Holds fetched batches back after a reconnection until the log is compared: it may be another log.
 
-A broker that comes back on an older copy of its disk may have the same topic id and the same leader epoch as before, but the
-connections to it are gone. Without the comparison a reader that is beyond the lost events would go on behind them, and the records
-that it reads there would hide the loss from every later comparison.
+A broker that restarts on an older copy of its disk may have the same topic id and leader epoch as before, but connections to it are
+gone. Without the comparison, a reader beyond the lost events would continue after them, and the records that it reads there would
+hide the loss from every later comparison.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from streams_app.errors import text_of
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.5
-"""Pause after a comparison that the broker did not answer."""
+"""Pause after a comparison without an answer of the broker."""
 
 
 class Reconnection:
     """Batches of one partition that wait for the comparison of its log."""
 
     def __init__(self, tp: TP, is_same_log: Callable[[], Awaitable[bool]], on_fatal: Callable[[BaseException], None]) -> None:
-        """Begins without a connection: the first batch is compared, too.
+        """Start without a connection, so that the first batch is compared, too.
 
         Args:
             tp: The partition.
-            is_same_log: Compares the log with what was read of it; raises a dependency error where the broker does not answer.
+            is_same_log: Compares the log with what was read; raises a dependency error if the broker does not answer.
             on_fatal: Called with any other error.
         """
         self._tp = tp
@@ -42,15 +42,15 @@ class Reconnection:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether batches are kept back."""
+        """Whether batches are held back."""
         return bool(self._waiting)
 
     def keeps(self, batch: Batch, deliver: Callable[[Batch], None]) -> bool:
-        """Keep a batch back if the client has connected since the last comparison, or if earlier batches wait.
+        """Hold a batch back if the client has connected since the last comparison, or if earlier batches wait.
 
         Args:
-            batch: Fetched from this partition.
-            deliver: Called with each batch that was kept back, in their order, once the log has turned out to be the same.
+            batch: A batch of this partition.
+            deliver: Called with each held batch in order, once the comparison shows that the log is the same.
         """
         if batch.connection is self._connection and not self._waiting:
             return False
@@ -61,7 +61,7 @@ class Reconnection:
         return True
 
     def end(self) -> None:
-        """Drop what waits: whoever claims the partition next reads it again."""
+        """Drop the held batches: the next claim of the partition reads them again."""
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()

@@ -1,4 +1,4 @@
-"""A record that a processor cannot take (pure)."""
+"""A record that a processor rejects (pure)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Final
 from streams_app.reasons import Reason
 
 NOT_KEPT: Final = {"value": "value-bytes-not-kept", "key": "key-bytes-not-kept", "headers": "header-bytes-not-kept"}
-"""Part of a record → the header of a letter that is there without it, which says how many bytes are missing. Such a letter cannot
-be put back."""
+"""Part of a record → header of a dead letter that was sent without it; the header holds the size of the missing part. Such a dead
+letter cannot be replayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class RejectedEvent:
     Attributes:
         record: The record as received: its offset, key and value are used.
         reason: Reason of its dead letter.
-        detail: What was found, for people.
-        addressee: For which processor it was put back, where that is not the one that refuses it.
-        headers: What the dead letter says beyond what every one says.
+        detail: What is wrong, as text.
+        addressee: Processor for which it was replayed, if that is not the one that rejects it.
+        headers: Additional headers of the dead letter.
     """
 
     record: Any

@@ -1,7 +1,7 @@
-"""Scripts of Redis on fenced state, for processors that keep theirs there: with arguments by name, and measured.
+"""Redis scripts on fenced state: arguments by name, with a timer.
 
-A script names its arguments in one map, so that neither side counts places. Its text may have a line ``-- include fenced.lua``:
-what stands in ``delivery/lua/fenced.lua`` is put there, which checks the token and the fence.
+A script takes its arguments as one map. Its text may have a line ``-- include fenced.lua``, which is replaced by
+``delivery/lua/fenced.lua``: that checks the token and the fence.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ import msgpack
 _INCLUDE: Final = re.compile(r"^-- include (\w+)\.lua$", re.MULTILINE)
 
 Timer = Callable[[str], AbstractContextManager[Any]]
-"""Measures one call of a script, by its name."""
+"""Returns a context that measures one call of a script, by its name."""
 
 
 def unmeasured(_: str) -> AbstractContextManager[Any]:
-    """The timer of scripts that nobody measures."""
+    """Return a timer that measures nothing."""
     return nullcontext()
 
 
 def fenced(name: str) -> str:
-    """Lua that scripts on fenced state share; "" where this layer has none of that name."""
+    """Return Lua that scripts on fenced state share; "" if this layer has no file of that name."""
     found = files("streams_app.delivery") / "lua" / f"{name}.lua"
     return found.read_text("utf-8") if found.is_file() else ""
 
 
 def with_included(text: str, shared: Callable[[str], str] = lambda _: "") -> str:
-    """A script as it is run: each include line is replaced by what it names, also in what was included.
+    """Return the source of a script as it runs: include lines are replaced recursively.
 
     Args:
-        text: The script as it is written.
-        shared: Name → Lua of the processor's own scripts; asked where this layer has none.
+        text: The text of the script file.
+        shared: Name → shared Lua of the processor's own scripts, used if this layer has no file of that name.
     """
     return _INCLUDE.sub(lambda found: with_included(fenced(found[1]) or shared(found[1]), shared), text)
 
 
 class FencedError(Exception):
-    """Whoever asked does not find his state as he left it; nothing was written.
+    """The state is not as the caller left it; nothing was written.
 
     Attributes:
         script: Name of the script, or of the step.
-        cause: Why, in one word; those of ``fenced.lua`` are ``no-state``, ``token`` and ``fence``.
+        cause: The cause, one word; those of ``fenced.lua`` are ``no-state``, ``token`` and ``fence``.
     """
 
     def __init__(self, script: str, cause: str) -> None:
@@ -56,14 +56,14 @@ class FencedError(Exception):
 
 
 class Script:
-    """A script of Redis with its arguments as one named map."""
+    """A Redis script whose arguments are one map."""
 
     def __init__(self, name: str, script: Any, timer: Timer = unmeasured) -> None:
-        """Loads nothing yet.
+        """Wrap a script, without loading it.
 
         Args:
             name: Name of the script, for the timer.
-            script: What ``register_script`` of redis-py has made of its text.
+            script: The result of ``register_script`` of redis-py.
             timer: Measures each call.
         """
         self._name = name
@@ -72,15 +72,15 @@ class Script:
         self._pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
     async def __call__(self, keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
-        """Runs it; redis-py sends it again when the server has forgotten it.
+        """Run the script; redis-py loads it again if the server has lost it.
 
         Args:
-            keys: Keys of the state in the order of the script; the first one is the hash with the marks.
-            arguments: Arguments by name; one that is None is missing for the script.
+            keys: Keys of the state in the order of the script; the first one is the hash with the fence.
+            arguments: Arguments by name; None means that the script does not get it.
 
         Raises:
-            FencedError: It has returned ``refused`` and a cause.
-            redis.exceptions.RedisError: Its outcome is unknown unless the server says otherwise.
+            FencedError: The script has returned ``refused`` and a cause.
+            redis.exceptions.RedisError: The outcome is unknown unless the server answered.
         """
         packed = self._pack(arguments)
         with self._timer(self._name):

@@ -1,4 +1,4 @@
-"""Compares the wall clock with that of Redis, and says when they disagree."""
+"""Compares the wall clock with that of Redis, and reports differences."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SKEW_EVERY_SECONDS: Final = 5.0
 
 
 class SkewWatch:
-    """Says it when the two clocks are too far apart, and when they agree again; meanwhile partition clocks stand still.
+    """Reports when the two clocks differ too much, and when they agree again; meanwhile, partition clocks do not move.
 
     Attributes:
-        clock: The one that is compared.
+        clock: The clock that is compared.
     """
 
     def __init__(self, clock: TrustedClock, status: Status, ask: Callable[[], Awaitable[tuple[int, int]]]) -> None:
-        """Takes the clocks for equal until they are compared; ``ask`` returns Redis ``TIME``: seconds and microseconds."""
+        """Trust the clock until the first comparison; ``ask`` returns Redis ``TIME``: seconds and microseconds."""
         self.clock = clock
         self._status = status
         self._ask = ask
@@ -33,10 +33,10 @@ class SkewWatch:
         self._is_unanswered = False
 
     async def check_once(self) -> None:
-        """Compares the wall clock with that of Redis once.
+        """Compare the wall clock with that of Redis once.
 
-        The worker does so before it claims anything: a wall clock that is ahead would close every group, and the partition clocks
-        that it has moved would be left to the next owner.
+        The worker does so before its first claim: a wall clock that is ahead would close every group, and would leave the moved
+        partition clocks to the next owner.
 
         Raises:
             RedisError, OSError: Redis does not answer.
@@ -56,7 +56,7 @@ class SkewWatch:
             logger.info("wall clock agrees with Redis TIME again")
 
     async def try_once(self) -> None:
-        """Compares them once, and says so where Redis does not answer, once until it does."""
+        """Compare them once; if Redis does not answer, report it once until it does."""
         try:
             await self.check_once()
         except DEPENDENCY_ERRORS as error:

@@ -12,19 +12,19 @@ from streams_app.delivery.processor import Claim
 from streams_app.delivery.scripts import FencedError
 
 AGAIN_SECONDS: Final = 0.5
-"""So long a cancelled task may take to end before it is cancelled once more."""
+"""Time after which a cancelled task that has not ended is cancelled again."""
 
 NO_WORDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def run(claim: Claim, work: Coroutine[Any, Any, None], name: str, words: Mapping[str, str] = NO_WORDS) -> asyncio.Task[None]:
-    """Runs a task: FencedError ends it as :meth:`.Claim.resync`, any other error as :meth:`.Claim.fatal`.
+    """Run a task: a FencedError calls :meth:`.Claim.resync`, any other error :meth:`.Claim.fatal`.
 
     Args:
-        claim: Of the processor, which cancels the task when it is revoked.
-        work: What the task does.
-        name: Of the task.
-        words: Cause of a refusal → the same for people.
+        claim: Claim of the processor, which cancels the task when it is revoked.
+        work: The coroutine.
+        name: Name of the task.
+        words: Cause of a FencedError → its explanation.
     """
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(partial(_ended, claim, words))
@@ -32,7 +32,7 @@ def run(claim: Claim, work: Coroutine[Any, Any, None], name: str, words: Mapping
 
 
 async def ended(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Cancels tasks, again and again until each has ended.
+    """Cancel tasks repeatedly until each has ended.
 
     Once is not enough: ``asyncio.wait_for`` of Python 3.11, by which redis-py sends, drops a cancellation that comes in the very
     moment in which its call completes (python/cpython#86296). Whoever waited for such a task would wait for ever.
