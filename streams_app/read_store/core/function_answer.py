@@ -89,8 +89,8 @@ def _gone(asked: Mapping[Pair, CellChange], answer: Mapping[Any, Any]) -> dict[G
         BadValueError: A deleted group has a value.
     """
     gone: dict[Group, tuple[Group, None]] = {group: (group, None) for group, _ in asked if (group, None) in answer}
-    told = [*gone.values(), *(pair for pair in asked if pair[0] in gone)]
-    if any(answer.get(pair) is not None for pair in told):
+    reported = [*gone.values(), *(pair for pair in asked if pair[0] in gone)]
+    if any(answer.get(pair) is not None for pair in reported):
         raise BadValueError("returned a value for a group that it says is gone: (group, None) stands for all of it, with None")
     return gone
 

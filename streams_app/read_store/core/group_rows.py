@@ -96,14 +96,14 @@ def fit_to_columns(
     changes: Iterable[CellChange], columns: Mapping[str, str], types: Mapping[str, ColumnType]
 ) -> tuple[list[CellChange], dict[Cell, str]]:
     """Convert changes to the types of their columns; return these, and the reason for each cell that cannot be converted."""
-    held, rejected = [], {}
+    converted, rejected = [], {}
     for change in changes:
         value = fitted(change.value, types[columns[change.cell.name]])
         if isinstance(value, Misfit):
             rejected[change.cell] = f"the value {value.why}"
         else:
-            held.append(replace(change, value=value))
-    return held, rejected
+            converted.append(replace(change, value=value))
+    return converted, rejected
 
 
 class RequiredColumns(NamedTuple):
@@ -148,8 +148,8 @@ def _missing(found: Mapping[str, ExistingColumn], wanted: RequiredColumns) -> It
     for column in (*wanted.own, *wanted.names):
         if column not in found:
             other = by_case.get(column.lower())
-            told = f"there is {other}" if other else f"ADD COLUMN {column} {declared[column]}".strip()
-            yield f"it has no column {column}: {told}"
+            hint = f"there is {other}" if other else f"ADD COLUMN {column} {declared[column]}".strip()
+            yield f"it has no column {column}: {hint}"
 
 
 def _own_faults(found: Mapping[str, ExistingColumn], own: Mapping[str, str]) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""What a batch of folded records does to the read store (pure).
+"""The version guard: the effect of a batch of folded records on the read store (pure).
 
-The version guard is kept per cell, that is per (fold, group, name). One version per group would lose updates: when two records
-of a group arrive out of order, the older one may carry a name that the newer one does not mention.
+The version is stored for each cell, that is for each (fold, group, name). One version a group would lose updates: if
+two records of a group arrive out of order, the older one may carry a name that the newer one does not contain.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 
 class JsonText(str):
-    """A list or an object as compact JSON, which is not the same as a text that reads like it."""
+    """A list or an object as compact JSON; it differs from a text with the same characters."""
 
     __slots__ = ()
 
 
 Value: TypeAlias = int | float | Decimal | str | bytes | None
-"""What a cell holds: a number, true or false, text, :class:`JsonText`, bytes. None: the source knows the name no longer."""
+"""A value of a cell: a number, true or false, text, :class:`JsonText` or bytes. None: the name was deleted in the source."""
 
 
 class Cell(NamedTuple):
@@ -39,13 +39,13 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CellChange:
-    """A cell that some folded record says has changed.
+    """A change of a cell, announced by a folded record.
 
     Attributes:
-        cell: Which one.
+        cell: The cell.
         version: Version of the folded record.
         value: As carried by the record, or as read from the source.
-        is_group_gone: The source says that the whole group is gone: with it whatever other names the store has of it.
+        is_group_gone: The source reports that the whole group is deleted, with all names that the store has of it.
     """
 
     cell: Cell
@@ -55,20 +55,20 @@ class CellChange:
 
     @property
     def key(self) -> tuple[Cell, int]:
-        """What tells it from other changes."""
+        """Cell and version, which identify the change."""
         return self.cell, self.version
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the store holds for a cell."""
+    """The stored version and value of a cell."""
 
     version: int
     value: Value
 
 
 class Verdict(StrEnum):
-    """What became of a change; the values are those of the metric label ``result``."""
+    """The outcome of a change; the values are those of the metric label ``result``."""
 
     WRITTEN = "written"
     STALE = "stale"
@@ -76,20 +76,20 @@ class Verdict(StrEnum):
 
 
 BEFORE_RESET: Final = 0
-"""Version of what a log has said that was made again since: it is newer than what a lowered guard has left and older than whatever
-is folded now."""
+"""Version of records of a log that was recreated since: newer than a value whose version was reset, and older than everything
+that is folded now."""
 
 
 @dataclass(slots=True)
 class Merged:
-    """What to do to the store.
+    """The writes that a batch requires.
 
     Attributes:
         written: New version and new value.
-        confirmed: New version, same value: the value is not written, but the version is. Left behind, it would let a record
-            between the two versions through, and the cell would go back.
-        stale: How many were refused.
-        unchanged: How many brought the value that is stored, ``confirmed`` among them.
+        confirmed: New version, same value: only the version is written. Otherwise a record between the two versions would be
+            accepted, and the cell would go back.
+        stale: Number of rejected changes.
+        unchanged: Number of changes with the stored value, including ``confirmed``.
     """
 
     written: list[CellChange] = field(default_factory=list)
@@ -99,13 +99,13 @@ class Merged:
 
 
 def newest(changes: Iterable[CellChange]) -> list[CellChange]:
-    """One change a cell: the one of the highest version, of equals the first.
+    """Select one change for each cell: the one of the highest version, and the first among equal versions.
 
     Args:
         changes: Changes in the order in which they were read.
 
     Returns:
-        In the order in which the cells were first seen.
+        The changes, in the order in which their cells first occur.
     """
     best: dict[Cell, CellChange] = {}
     for change in changes:
@@ -116,14 +116,14 @@ def newest(changes: Iterable[CellChange]) -> list[CellChange]:
 
 
 def with_the_rest(changes: Sequence[CellChange], known: Iterable[Cell]) -> list[CellChange]:
-    """The changes, and one for each other name of the groups that are gone.
+    """Add a change for each other name of the deleted groups.
 
     Args:
         changes: At most one a cell.
-        known: Cells that the store has of the groups that are gone.
+        known: Cells that the store has of the deleted groups.
 
     Returns:
-        Each further change has the highest version that names its group, so that what an older record says does not come back.
+        The changes; each added one has the highest version that names its group, so that no older record restores its value.
     """
     versions: dict[tuple[str, str], int] = {}
     for change in changes:
@@ -135,16 +135,16 @@ def with_the_rest(changes: Sequence[CellChange], known: Iterable[Cell]) -> list[
 
 
 def is_same(left: Value, right: Value) -> bool:
-    """Equal as stored: ``1``, ``1.0`` and ``"1"`` are three values."""
+    """Whether two values are equal as stored: ``1``, ``1.0`` and ``"1"`` are three values."""
     return type(left) is type(right) and left == right
 
 
 def decide(change: CellChange, stored: Stored | None) -> Verdict:
-    """Whether one change may be written.
+    """Decide whether a change is written.
 
-    An equal version with another value is stale: it is the same record seen twice, and the second reading of the source may be
-    the older one (a former owner that was suspended between reading and writing). Whatever the source has had since then is
-    announced by a record of a higher version.
+    An equal version with another value is stale: the same record was processed twice, and the second query of the source may be the
+    older one (a former owner that was suspended between query and write). A later value of the source is announced by a record of
+    a higher version.
     """
     if stored is None:
         return Verdict.WRITTEN
@@ -156,11 +156,11 @@ def decide(change: CellChange, stored: Stored | None) -> Verdict:
 
 
 def merge(stored: Mapping[Cell, Stored], changes: Iterable[CellChange]) -> Merged:
-    """Decides about a batch.
+    """Apply the version guard to a batch.
 
     Args:
-        stored: What the store holds, for the cells of ``changes`` at least.
-        changes: At most one a cell, see :func:`newest`.
+        stored: The stored cells, at least those of ``changes``.
+        changes: At most one change a cell, see :func:`newest`.
     """
     merged = Merged()
     for change in changes:

@@ -131,9 +131,9 @@ def check_table_names(declared: ReadStoreSettings, tables: Collection[str]) -> N
         ConfigurationError: There is a foreign table.
     """
     names = [f"{declared.table}{suffix}" for suffix in (NEW_SUFFIX, FORMER_SUFFIX)]
-    told = "so it is not the store's; rename it, or name another table"
+    why = "so it is not the store's; rename it, or name another table"
     if foreign := [name for name in names if name in tables and f"{name}_progress" not in tables]:
-        raise ConfigurationError([f"{declared.section}.table: {name} has no {name}_progress beside it, {told}" for name in foreign])
+        raise ConfigurationError([f"{declared.section}.table: {name} has no {name}_progress beside it, {why}" for name in foreign])
 
 
 def columns_not_copied(declared: ReadStoreSettings, columns: Collection[str]) -> list[str]:

@@ -129,13 +129,13 @@ class Indices:
                     raise
                 return await self._created_meanwhile(alias, mapping)
             return f"created alias {alias} of index {alias}-{FIRST}"
-        for index, told in found.items():
+        for index, settings in found.items():
             if index == alias:
                 raise ConfigurationError(
                     [f"{self._section}.table: there is an index {alias}; {alias} is to be an alias, so name another table"]
                 )
-            if wrong := _mapping_fault(mapping)(told):
-                if is_rebuild and alias == self._table and _OWN in told["mappings"].get("_meta", {}):
+            if wrong := _mapping_fault(mapping)(settings):
+                if is_rebuild and alias == self._table and _OWN in settings["mappings"].get("_meta", {}):
                     return f"alias {alias} is of another shape, and stays so until another index has it"
                 raise ConfigurationError([f"{self._section}.table: the index {index} behind {alias} has {wrong}"])
         if alias == self._table and await self._client.found(f"/_alias/{self._written}") is None:
@@ -163,7 +163,7 @@ def _mapping_fault(mapping: Mapping[str, Any]) -> Any:
     wanted = {name: _kind(field) for name, field in mapping["properties"].items()}
     shape = mapping.get("_meta")
 
-    def told(index: Mapping[str, Any]) -> str | None:
+    def fault_of(index: Mapping[str, Any]) -> str | None:
         found = index["mappings"]
         kinds = {name: _kind(field) for name, field in found.get("properties", {}).items()}
         wrong = [
@@ -173,7 +173,7 @@ def _mapping_fault(mapping: Mapping[str, Any]) -> Any:
             return f"other fields: {'; '.join(wrong)}"
         return None if found.get("_meta") == shape else "documents of another shape"
 
-    return told
+    return fault_of
 
 
 def _kind(field: Mapping[str, Any]) -> str:

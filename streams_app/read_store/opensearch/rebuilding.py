@@ -109,18 +109,18 @@ class OpenSearchRebuilding:
     async def _numbered(self, part: str) -> dict[str, Any]:
         """Return the indices of a part of the store with their aliases, without others whose names only begin in the same way."""
         found = await self._client.ask("GET", f"/{self._table}{part}-0*/_alias")
-        return {index: told for index, told in found.items() if re.fullmatch(rf"{self._table}{part}-[0-9]{{6}}", index)}
+        return {index: settings for index, settings in found.items() if re.fullmatch(rf"{self._table}{part}-[0-9]{{6}}", index)}
 
     async def _actions(self, part: str) -> list[Action]:
         """Return actions that remove the aliases of the current index and rename those of the new one."""
         alias, new = f"{self._table}{part}", f"{self._table}{NEW_SUFFIX}{part}"
         used, fresh = await self._client.ask("GET", f"/{alias}/_alias"), await self._client.ask("GET", f"/{new}/_alias")
         own = {f"{self._table}{suffix}" for suffix in SUFFIXES}
-        remove = [(index, name) for index, told in used.items() for name in told["aliases"] if name in own]
+        remove = [(index, name) for index, settings in used.items() for name in settings["aliases"] if name in own]
         moved = [
             (index, name, name.removeprefix(f"{self._table}{NEW_SUFFIX}"))
-            for index, told in fresh.items()
-            for name in told["aliases"]
+            for index, settings in fresh.items()
+            for name in settings["aliases"]
         ]
         return [
             *({"remove": {"index": index, "alias": name}} for index, name in remove),

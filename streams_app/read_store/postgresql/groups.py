@@ -73,10 +73,10 @@ _ASSIGNMENTS: Final = """
         {columns},
         versions = stored.versions || (SELECT jsonb_object_agg(given.key, given.value) FROM {newer}),
         updated_ms = CASE WHEN {is_written} THEN excluded.updated_ms ELSE stored.updated_ms END"""
-COUNT_VERSIONED: Final = "SELECT count(*) FROM {table}, jsonb_each(versions) AS held WHERE fold = $1 AND held.value::bigint >= 0"
+COUNT_VERSIONED: Final = "SELECT count(*) FROM {table}, jsonb_each(versions) AS entry WHERE fold = $1 AND entry.value::bigint >= 0"
 RESET_VERSIONS: Final = """
-UPDATE {table} SET versions = (SELECT jsonb_object_agg(held, -1) FROM jsonb_object_keys(versions) AS held)
-WHERE fold = $1 AND EXISTS (SELECT FROM jsonb_each(versions) AS held WHERE held.value::bigint >= 0)
+UPDATE {table} SET versions = (SELECT jsonb_object_agg(entry, -1) FROM jsonb_object_keys(versions) AS entry)
+WHERE fold = $1 AND EXISTS (SELECT FROM jsonb_each(versions) AS entry WHERE entry.value::bigint >= 0)
 """
 PAGE: Final = """
 SELECT group_key, versions::text, {values} FROM {table} WHERE fold = $1 {beyond} ORDER BY group_key LIMIT $2
@@ -177,10 +177,10 @@ class PostgresGroupStore(PostgresStore):
             fitting, _ = fit_to_columns(changes, self._columns, await self._load_types(connection))
             sql = self._sql(HELD)
             rows = await bisecting_rejected(connection, fitting, lambda part: connection.fetch(sql, self._rows(part)))
-            held = {RowKey(*row[:2]): dict(zip(self._types, row[3:], strict=True)) for row in rows}
+            converted = {RowKey(*row[:2]): dict(zip(self._types, row[3:], strict=True)) for row in rows}
             columns = [self._columns[one.cell.name] for one in fitting]
             return [
-                replace(one, value=_value(held[row_key(one)][column], self._types[column].kind))
+                replace(one, value=_value(converted[row_key(one)][column], self._types[column].kind))
                 for one, column in zip(fitting, columns, strict=True)
             ]
 
@@ -251,11 +251,11 @@ class PostgresGroupStore(PostgresStore):
         return types
 
     async def _written(self, connection: Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:
-        held, rejected = fit_to_columns(changes, self._columns, self._types or await self._load_types(connection))
+        converted, rejected = fit_to_columns(changes, self._columns, self._types or await self._load_types(connection))
         if rejected:
             raise NotStorableError(rejected)  # the types were not known when `rejection` was called
         try:
-            return await super()._written(connection, held, step, now_ms)
+            return await super()._written(connection, converted, step, now_ms)
         except (NotStorableError, *REJECTIONS):
             self._types = {}  # they may have changed
             raise
@@ -264,9 +264,9 @@ class PostgresGroupStore(PostgresStore):
         """The argument of the layout, $6."""
         return (self._rows(changes),)
 
-    def _rows(self, held: Sequence[CellChange]) -> str:
+    def _rows(self, converted: Sequence[CellChange]) -> str:
         """Convert a batch to the JSON that the statement receives."""
-        return orjson.dumps([_object(key, row) for key, row in rows_of(held, self._columns).items()]).decode()
+        return orjson.dumps([_object(key, row) for key, row in rows_of(converted, self._columns).items()]).decode()
 
     async def _read(self, connection: Connection, cells: Sequence[Cell]) -> dict[Cell, Stored]:
         await self._load_types(connection)

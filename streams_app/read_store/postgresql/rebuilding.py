@@ -23,7 +23,7 @@ from streams_app.read_store.core.rebuilding import (
 )
 from streams_app.read_store.core.store import ReadStore
 from streams_app.read_store.postgresql.connection import Connection, PostgresPool
-from streams_app.read_store.postgresql.store import LOCK, PROGRESS_COLUMNS, made, quoted
+from streams_app.read_store.postgresql.store import LOCK, PROGRESS_COLUMNS, quoted, table_statement
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -38,14 +38,14 @@ WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped AND attgene
 # Statements that grant the rights on a table and its columns, and set its comment.
 GIVEN: Final = """
 WITH rights AS (
-    SELECT privilege_type::text AS told, grantee, is_grantable FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass($1)
+    SELECT privilege_type::text AS privilege, grantee, is_grantable FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass($1)
     UNION ALL
-    SELECT format('%s (%I)', privilege_type, attname), grantee, is_grantable FROM pg_attribute AS held, aclexplode(attacl)
+    SELECT format('%s (%I)', privilege_type, attname), grantee, is_grantable FROM pg_attribute AS old_column, aclexplode(attacl)
     WHERE attrelid = to_regclass($1)
-        AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass($2) AND attname = held.attname)
+        AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass($2) AND attname = old_column.attname)
 )
 SELECT format(
-    'GRANT %s ON %s TO %s %s', told, $2::text, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END,
+    'GRANT %s ON %s TO %s %s', privilege, $2::text, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END,
     CASE WHEN is_grantable THEN 'WITH GRANT OPTION' END
 ) FROM rights
 UNION ALL
@@ -190,7 +190,7 @@ class PostgresRebuilding:
                     await connection.execute(LIKE.format(new=quoted(self._new + part), table=quoted(self._table + part)))
             if await _exists(connection, self._new) and not await _exists(connection, f"{self._new}_progress"):
                 # It shows that the table belongs to a store.
-                await connection.execute(made(f"{self._new}_progress", PROGRESS_COLUMNS, "topic, partition"))
+                await connection.execute(table_statement(f"{self._new}_progress", PROGRESS_COLUMNS, "topic, partition"))
             return [column for (column,) in await connection.fetch(WRITTEN, quoted(self._table))]
 
     async def _give(self, connection: Connection) -> None:
@@ -222,7 +222,9 @@ class PostgresRebuilding:
                 if part in is_there:
                     await connection.execute(_rename(f"{self._table}{part}", f"{self._table}{FORMER_SUFFIX}{part}"))
                 elif part and is_there:  # it shows that the former table belongs to a store
-                    await connection.execute(made(f"{self._table}{FORMER_SUFFIX}{part}", PROGRESS_COLUMNS, "topic, partition"))
+                    await connection.execute(
+                        table_statement(f"{self._table}{FORMER_SUFFIX}{part}", PROGRESS_COLUMNS, "topic, partition")
+                    )
                 await connection.execute(_rename(f"{self._new}{part}", f"{self._table}{part}"))
             for statement in [*renaming, *again]:
                 await connection.execute(statement)
@@ -264,10 +266,10 @@ class PostgresRebuilding:
         for part in PARTS:
             table = quoted(self._table + part)
             views: list[Any] = await connection.fetch(VIEWS, table)
-            told = "would go on showing the former table; drop it first"
-            faults += [f"the materialised view {view['name']} {told}" for view in views if view["is_materialised"]]
-            told = f"would stay with {self._table}{FORMER_SUFFIX}{part}; remove it first, and make it again afterwards"
-            faults += [f"{what} {told}" for (what,) in await connection.fetch(FIXED, table)]
+            hint = "would go on showing the former table; drop it first"
+            faults += [f"the materialised view {view['name']} {hint}" for view in views if view["is_materialised"]]
+            hint = f"would stay with {self._table}{FORMER_SUFFIX}{part}; remove it first, and make it again afterwards"
+            faults += [f"{what} {hint}" for (what,) in await connection.fetch(FIXED, table)]
             again += [f"CREATE OR REPLACE VIEW {view['name']} {view['options'] or ''} AS {view['query']}" for view in views]
             again += [statement for (statement,) in await connection.fetch(TRIGGERS, table)]
         if faults:

@@ -263,7 +263,7 @@ class PostgresStore:
             await connection.fetchval(LOCK, self._settings.table)
             for table, columns, key in self._tables():
                 if not await _columns(connection, table):
-                    await connection.execute(made(table, columns, key))
+                    await connection.execute(table_statement(table, columns, key))
                     done.append(f"created table {table}")
                 elif fault := await _fault(connection, table, columns, key):
                     raise ConfigurationError([f"{self._settings.section}.table: {table} {fault}"])
@@ -326,19 +326,19 @@ async def _fault(connection: Connection, table: str, columns: Mapping[str, str],
     """Return what is wrong with a table, or None."""
     found = await _columns(connection, table)
     if found != columns:
-        return f"has the columns {_told(found)}; expected {_told(columns)}"
+        return f"has the columns {_column_list(found)}; expected {_column_list(columns)}"
     keys = [set(names) for (names,) in await connection.fetch(KEYS, quoted(table))]
     return None if set(key.split(", ")) in keys else f"has no PRIMARY KEY ({key})"
 
 
-def _told(columns: Mapping[str, str]) -> str:
+def _column_list(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
-def made(table: str, columns: Mapping[str, str], key: str) -> str:
+def table_statement(table: str, columns: Mapping[str, str], key: str) -> str:
     """Return the statement that creates a table."""
-    told = ", ".join(f"{name} {kind}{'' if name == 'value' else ' NOT NULL'}" for name, kind in columns.items())
-    return CREATE.format(table=quoted(table), columns=told, key=key)
+    definitions = ", ".join(f"{name} {kind}{'' if name == 'value' else ' NOT NULL'}" for name, kind in columns.items())
+    return CREATE.format(table=quoted(table), columns=definitions, key=key)
 
 
 def _keys(cells: Sequence[Cell]) -> list[list[str]]:

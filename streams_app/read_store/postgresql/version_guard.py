@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# ``progress`` decides: if the store is not where the step continues ($4), it gives no row and nothing is written. Its row lock also
+# ``noted`` decides: if the store is not where the step continues ($4), it gives no row and nothing is written. Its row lock also
 # makes another transaction of the same partition wait until this one has ended.
 # ``before`` is what the statement found, and what is counted. ``stored``, in the upsert of a layout, is what is there at the moment
 # of writing. So the guard is right even if another transaction writes meanwhile; only the counts may then be slightly off.

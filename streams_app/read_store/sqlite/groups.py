@@ -56,7 +56,7 @@ UPSERT: Final = """
 INSERT INTO {table} (fold, group_key, updated_ms, versions, {columns}) VALUES {rows} ON CONFLICT (fold, group_key)
 DO UPDATE SET updated_ms = excluded.updated_ms, versions = excluded.versions, {assignments}
 """
-COUNT_VERSIONED: Final = "SELECT COUNT(*) FROM {table}, json_each(versions) AS held WHERE fold = ? AND held.value >= 0"
+COUNT_VERSIONED: Final = "SELECT COUNT(*) FROM {table}, json_each(versions) AS entry WHERE fold = ? AND entry.value >= 0"
 RESET_VERSIONS: Final = "UPDATE {table} SET versions = (SELECT json_group_object(key, -1) FROM json_each(versions)) WHERE fold = ?"
 BESIDE: Final = 4
 """Number of columns of a row other than those of names."""
@@ -131,8 +131,8 @@ class SqliteGroupStore(SqliteStore):
     async def as_stored(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """Return the changes with values as their columns would hold them."""
         await self._thread.call(self._require_tables)
-        held, _ = fit_to_columns(changes, self._columns, self._types)
-        return [replace(change, value=sqlite_column_value(change.value)) for change in held]
+        converted, _ = fit_to_columns(changes, self._columns, self._types)
+        return [replace(change, value=sqlite_column_value(change.value)) for change in converted]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
         """Write cells that have not changed since they were read."""
@@ -198,8 +198,8 @@ class SqliteGroupStore(SqliteStore):
         fitting, rejected = fit_to_columns(changes, self._columns, self._types)
         if rejected:
             raise NotStorableError(rejected)  # the types were not known when `rejection` was called
-        held = [replace(change, value=sqlite_column_value(change.value)) for change in fitting]
-        return bisecting_rejected(connection, held, lambda part: self._merge(connection, part, now_ms))
+        converted = [replace(change, value=sqlite_column_value(change.value)) for change in fitting]
+        return bisecting_rejected(connection, converted, lambda part: self._merge(connection, part, now_ms))
 
     def _merge(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
         rows = self._read(connection, list(dict.fromkeys(row_key(change) for change in changes)))
@@ -240,8 +240,8 @@ class SqliteGroupStore(SqliteStore):
         return ", ".join(f'"{column}"' for column in self._names)
 
     def _values_of(self, repairs: Sequence[Repair]) -> list[Value]:
-        held, _ = fit_to_columns([repair.change for repair in repairs], self._columns, self._types)
-        return [sqlite_column_value(change.value) for change in held]
+        converted, _ = fit_to_columns([repair.change for repair in repairs], self._columns, self._types)
+        return [sqlite_column_value(change.value) for change in converted]
 
     def _cells_of(self, connection: sqlite3.Connection, keys: Sequence[RowKey]) -> list[tuple[Cell, Stored]]:
         rows = self._read(connection, keys)

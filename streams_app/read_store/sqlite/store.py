@@ -297,8 +297,8 @@ class SqliteStore:
         return counts
 
     def _write(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
-        held = [replace(change, value=sqlite_value(change.value)) for change in changes]
-        return bisecting_rejected(connection, held, lambda part: self._merge(connection, part, now_ms))
+        converted = [replace(change, value=sqlite_value(change.value)) for change in changes]
+        return bisecting_rejected(connection, converted, lambda part: self._merge(connection, part, now_ms))
 
     def _merge(self, connection: sqlite3.Connection, changes: Sequence[CellChange], now_ms: int) -> Counts:
         merged = merge(self._stored(connection, (change.cell for change in changes)), changes)
