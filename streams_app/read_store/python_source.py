@@ -127,7 +127,7 @@ class FunctionLoop:
         """
         self._stuck = [thread for thread in self._stuck if thread.is_alive()]
         if len(self._stuck) >= MOST_STUCK:
-            raise TryAgainError(f"{self._what}: {len(self._stuck)} calls have never come back, it waits for one of them")
+            raise TryAgainError(f"{self._what}: {len(self._stuck)} calls have never returned, waiting for one of them")
         _, loop = self._started()
         call = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_outcome(function, arguments), loop))
         try:
@@ -138,7 +138,7 @@ class FunctionLoop:
             await self._cancelled(call, loop)
             raise
         await self._cancelled(call, loop)
-        raise TooSlowError(f"{self._what} has not come back within {self._seconds:g} s")
+        raise TooSlowError(f"{self._what} did not return within {self._seconds:g} s")
 
     async def close(self) -> None:
         """End the thread, or abandon it to its running call."""

@@ -67,7 +67,7 @@ class ProgressError(TryAgainError):
 
     def __init__(self, what: str, tp: TP, found: int | None, expected: int | None) -> None:
         """Build the message from the store, and the progress that was found and expected."""
-        super().__init__(f"{what} goes on with {tp} at {found}, not at {expected} where it was left")
+        super().__init__(f"{what} has progress {found} for {tp}, expected {expected}")
 
 
 class NotStorableError(StreamsAppError):

@@ -147,7 +147,7 @@ class OpenSearchClient:
                 await self.close()  # the next request reads the password again, because it may have changed
             raise self.fault_error(_fault(error)) from error
         except OpenSearchException as error:
-            raise TryAgainError(f"{self.what}: its answer is no JSON") from error
+            raise TryAgainError(f"{self.what}: its answer is not JSON") from error
         return answer if isinstance(answer, dict) else {}
 
     def fault_error(self, fault: Fault) -> FaultError:

@@ -104,7 +104,7 @@ class Indices:
 
     async def _put_once(self, what: str, path: str, body: Mapping[str, Any]) -> str:
         if await self._client.found(path) is not None:
-            return f"{what} is there already"
+            return f"{what} already exists"
         await self._client.ask("PUT", path, body, seconds=_SECONDS)
         return f"created {what}"
 
@@ -142,7 +142,7 @@ class Indices:
             actions = [{"add": {"index": index, "alias": self._written}} for index in found]
             await self._client.ask("POST", "/_aliases", {"actions": actions})
             return f"created alias {self._written}"
-        return f"alias {alias} is there already"
+        return f"alias {alias} already exists"
 
     async def _created_meanwhile(self, alias: str, mapping: Mapping[str, Any]) -> str:
         """Handle an index that exists although its alias was missing: another worker just created it, or its alias was removed."""

@@ -56,7 +56,7 @@ class OpenSearchRebuilding:
             used = await self._client.ask("GET", f"/_alias/{self._table}{part}")
             for index in sorted(index for index in indices.keys() - used.keys() if indices[index]["aliases"].keys() <= own):
                 await self._client.ask("DELETE", f"/{index}")
-                found.append(f"removed index {index}, which a former rebuild has left")
+                found.append(f"removed index {index}, left by an earlier rebuild")
         for part, indices in numbered.items():
             number = int(max(indices, default=f"{self._table}{part}-0").rpartition("-")[2]) + 1
             await self._indices.make(

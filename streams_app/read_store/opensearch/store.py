@@ -69,7 +69,7 @@ class OpenSearchStore:
         """
         if INDEX_NAME.fullmatch(settings.table) is None:
             raise ConfigurationError(
-                [f"{settings.section}.table: '{settings.table}' is no name of an index (a-z, 0-9 and _, a letter first)"]
+                [f"{settings.section}.table: '{settings.table}' is not a valid name of an index (a-z, 0-9 and _, a letter first)"]
             )
         self._name = settings.name
         self._table = settings.table
@@ -91,7 +91,7 @@ class OpenSearchStore:
         """
         done = await self._indices.initialise()
         if await self._block.lift():
-            done.append("lifted the block of a rebuild that did not end")
+            done.append("lifted the block of an interrupted rebuild")
         return done
 
     async def missing(self) -> list[str]:
@@ -243,7 +243,7 @@ class OpenSearchStore:
         if self._blocked_since_ms is None:
             self._blocked_since_ms = now_ms
         if now_ms - self._blocked_since_ms >= SWITCH_MS and await self._block.lift():
-            logger.warning("lifted the block of a rebuild that did not end store=%s table=%s", self._name, self._table)
+            logger.warning("lifted the block of an interrupted rebuild store=%s table=%s", self._name, self._table)
 
     async def _write(self, items: Sequence[DocumentRequest]) -> BulkOutcome:
         try:

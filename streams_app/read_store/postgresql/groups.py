@@ -211,7 +211,7 @@ class PostgresGroupStore(PostgresStore):
         async with connection.transaction():
             await connection.fetchval(LOCK, table)
             if await self._read_types(connection):
-                done = f"table {table} is there already"
+                done = f"table {table} already exists"
             else:
                 columns = ", ".join(f'"{column}" {NAME_TYPE}' for column in self._columns.values())
                 await connection.execute(CREATE.format(table=self._names["table"], columns=columns, **OWN))

@@ -176,7 +176,7 @@ class PostgresRebuilding:
         found = []
         if await _exists(connection, self._new):
             rows = await connection.fetchval(f"SELECT count(*) FROM {quoted(self._new)}")
-            found.append(f"removed {self._new} with {rows} rows, which a rebuild that did not end has left")
+            found.append(f"removed {self._new} with {rows} rows, left by an interrupted rebuild")
         for part in PARTS:
             await connection.execute(f"DROP TABLE IF EXISTS {quoted(self._new + part)}")
         return found

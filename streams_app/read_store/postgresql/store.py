@@ -120,7 +120,7 @@ class PostgresStore:
         table = settings.table
         if not all(map(TABLE_NAME.fullmatch, table.split(".", 1))):
             what = "(letters, digits and _; at most 45; SCHEMA.TABLE where it is in a schema)"
-            raise ConfigurationError([f"{settings.section}.table: '{table}' is no table name {what}"])
+            raise ConfigurationError([f"{settings.section}.table: '{table}' is not a valid name of a table {what}"])
         self._settings = settings
         self._names = {"table": quoted(table), "progress": quoted(f"{table}_progress")}
         self._apply = apply_statement(self._names["table"], self._names["progress"], _layout(self._names["table"]))
@@ -268,7 +268,7 @@ class PostgresStore:
                 elif fault := await _fault(connection, table, columns, key):
                     raise ConfigurationError([f"{self._settings.section}.table: {table} {fault}"])
                 else:
-                    done.append(f"table {table} is there already")
+                    done.append(f"table {table} already exists")
         return done
 
     async def _written(self, connection: Connection, changes: Sequence[CellChange], step: ProgressStep, now_ms: int) -> Counts:

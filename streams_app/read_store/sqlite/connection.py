@@ -118,7 +118,7 @@ class SqliteThread:
     def _open(self, mode: str) -> sqlite3.Connection:
         found = self._stat()  # before it is opened: a replacement in between is then noticed by the next call
         if mode == "rw" and found is None:
-            raise TryAgainError(f"{self._what} {self._path}: there is no such file")
+            raise TryAgainError(f"{self._what} {self._path}: the file does not exist")
         connection = sqlite3.connect(
             f"file:{quote(str(self._path))}?mode={mode}",
             uri=True,

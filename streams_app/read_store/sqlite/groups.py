@@ -165,7 +165,7 @@ class SqliteGroupStore(SqliteStore):
 
     def _make(self, connection: sqlite3.Connection) -> list[str]:
         if self._read_types(connection):
-            done = f"table {self._table} is there already in {self._path}"
+            done = f"table {self._table} already exists in {self._path}"
         else:
             connection.execute(CREATE.format(table=f'"{self._table}"', columns=self._column_list(), **OWN))
             done = f"created table {self._table} in {self._path}"

@@ -84,7 +84,7 @@ class SqliteRebuilding:
         found = []
         if _exists(connection, f"{self._table}{NEW_SUFFIX}"):
             (rows,) = connection.execute(f'SELECT COUNT(*) FROM "{self._table}{NEW_SUFFIX}"').fetchone()
-            found.append(f"removed {self._table}{NEW_SUFFIX} with {rows} rows, which a rebuild that did not end has left")
+            found.append(f"removed {self._table}{NEW_SUFFIX} with {rows} rows, left by an interrupted rebuild")
         for part in PARTS:
             connection.execute(f'DROP TABLE IF EXISTS "{self._table}{NEW_SUFFIX}{part}"')
         connection.execute("COMMIT")

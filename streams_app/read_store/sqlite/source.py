@@ -83,7 +83,7 @@ class SqliteSource:
                 raise SourceFailedError(str(error), str(fault), is_data_error=True) from fault
             raise
         except TimeoutError as error:
-            raise TooSlowError(f"{self._setting} has not come back within {self._seconds:g} s") from error
+            raise TooSlowError(f"{self._setting} did not return within {self._seconds:g} s") from error
 
 
 def _prepare(connection: sqlite3.Connection) -> None:

@@ -108,7 +108,9 @@ class SqliteStore:
         self._seconds = timeout_seconds
         if TABLE_NAME.fullmatch(table) is None:
             raise ConfigurationError(
-                [f"read_stores.{name}.table: '{table}' is no table name (letters, digits and _; at most 45; not sqlite_...)"]
+                [
+                    f"read_stores.{name}.table: '{table}' is not a valid name of a table (letters, digits and _; at most 45; not sqlite_...)"
+                ]
             )
         self._name = name
         self._table = table
@@ -259,7 +261,7 @@ class SqliteStore:
             elif fault := _fault(connection, table, columns, key):
                 raise ConfigurationError([f"read_stores.{self._name}.table: {table} in {self._path} {fault}"])
             else:
-                done.append(f"table {table} is there already in {self._path}")
+                done.append(f"table {table} already exists in {self._path}")
         return done
 
     def _missing(self, connection: sqlite3.Connection) -> list[str]:

@@ -33,7 +33,7 @@ async def test_initialising_again_changes_nothing(target: StoreHarness) -> None:
     await write(target.store, [CellChange(LIKES, 1, 7)], 2, 5)
     said = await target.store.initialise()
 
-    assert [] == [line for line in said if "is there already" not in line]
+    assert [] == [line for line in said if "already exists" not in line]
     assert [("a", "likes", held(target, 7), 1, 5)] == await target.rows()
     assert [] == await target.store.missing()
 

@@ -95,7 +95,7 @@ def test_what_was_passed_over_is_told() -> None:
     ] == told(Rebuilt(records=1, kept=2, refused=1, rejected=2), declared)[:-1]
 
 
-@pytest.mark.parametrize(("table", "why"), [("t" * 46, "45 letters"), ("t;--", "is no table name")])
+@pytest.mark.parametrize(("table", "why"), [("t" * 46, "45 letters"), ("t;--", "is not a valid name of a table")])
 def test_a_name_that_has_no_room_for_a_suffix_is_refused(table: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         open_rebuilding(ReadStoreSettings.model_construct(name="d", url="sqlite:///x.db", folds=("f",), table=table, shape="cells"))
@@ -296,7 +296,7 @@ async def test_while_it_catches_up_for_the_last_time_workers_wait_and_readers_do
         return seen
 
     seen = await rebuilding.with_writers_paused(catch_up)
-    with pytest.raises(ProgressError, match="goes on with t-0 at 4, not at 3"):
+    with pytest.raises(ProgressError, match="has progress 4 for t-0, expected 3"):
         await tasks[0]
     for each in (rebuilding, new, store):
         await each.close()
@@ -329,6 +329,6 @@ async def test_one_that_is_killed_leaves_the_store_as_it_is_and_the_next_one_say
 
     assert [("z", "likes", "5")] == left
     assert (0, 0) == (ran.code, verified.code), ran.err + verified.err
-    assert ran.out.startswith("removed folded_values_new with 0 rows, which a rebuild that did not end has left\n")
+    assert ran.out.startswith("removed folded_values_new with 0 rows, left by an interrupted rebuild\n")
     assert 21 == len(await compared.rows(VALUES.format("folded_values")))
     assert None is await compared.rows_or_none("SELECT * FROM folded_values_new")

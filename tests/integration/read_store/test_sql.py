@@ -29,7 +29,7 @@ async def test_initialising_creates_only_the_table_that_is_missing(target: SqlTa
 
     assert ["table cells_progress"] == await target.store.missing()
     said = [line.partition(" in ")[0] for line in await target.store.initialise()]
-    assert ["table cells is there already", "created table cells_progress"] == said
+    assert ["table cells already exists", "created table cells_progress"] == said
     assert [("a", "likes", held(target, 7), 1, 5)] == await target.rows()
 
 

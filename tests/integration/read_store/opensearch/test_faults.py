@@ -124,7 +124,7 @@ async def test_what_answers_and_is_no_opensearch_is_tried_again() -> None:
 
     front = await asyncio.start_server(serve, "127.0.0.1", 0)
     store = Search(front.sockets[0].getsockname()[1], "t", "cells").store
-    with pytest.raises(TryAgainError, match="its answer is no JSON"):
+    with pytest.raises(TryAgainError, match="its answer is not JSON"):
         await store.missing()
     await store.close()
     front.close()

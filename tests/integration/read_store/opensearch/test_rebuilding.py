@@ -88,7 +88,7 @@ async def test_the_alias_moves_in_one_step_and_what_is_behind_is_not_switched(se
     await rebuilding.close()
     await new.close()
 
-    assert [f"removed index {search.table}{part}-000002, which a former rebuild has left" for part in ("", "-progress")] == left
+    assert [f"removed index {search.table}{part}-000002, left by an earlier rebuild" for part in ("", "-progress")] == left
     assert ({P0}, set(), set()) == (set(behind), switched, again)
     assert ({("a", "likes"): (1, 1)}, {("a", "likes"): (2, 2)}) == (before, search.cells())
     assert Counts(written=1) == await write(search.store, [CellChange(LIKES, 3, 3)], 7)
@@ -112,7 +112,7 @@ async def test_of_two_at_once_the_one_whose_index_was_removed_switches_nothing(s
     for each in (first, first_new, second, second_new):
         await each.close()
 
-    assert [f"removed index {search.table}{part}-000002, which a former rebuild has left" for part in ("", "-progress")] == left
+    assert [f"removed index {search.table}{part}-000002, left by an earlier rebuild" for part in ("", "-progress")] == left
     assert ({("a", "likes"): (1, 1)}, set(), {}) == (before, switched, search.cells())
     assert [f"{search.table}-000003"] == list(search.ask("GET", f"/_alias/{search.table}"))
     assert {P0: 5} == await search.store.progress()
@@ -129,7 +129,7 @@ async def test_indices_that_look_alike_and_those_with_an_alias_of_somebody_else_
     await new.close()
     found = search.ask("GET", f"/{search.table}-0*/_alias")
 
-    assert [f"removed index {search.table}-000008, which a former rebuild has left"] == left[1][:1]
+    assert [f"removed index {search.table}-000008, left by an earlier rebuild"] == left[1][:1]
     assert [] == left[0]
     assert {alike, shown} < found.keys()
 
@@ -165,7 +165,7 @@ async def test_a_block_that_a_killed_rebuild_has_left_is_lifted(search: Search, 
             with pytest.raises(TryAgainError, match="blocked"):
                 await write(search.store, [CellChange(LIKES, 1, 1)], now_ms=1_000 + SWITCH_MS)
         case "init":
-            assert "lifted the block of a rebuild that did not end" in await search.another().initialise()
+            assert "lifted the block of an interrupted rebuild" in await search.another().initialise()
         case _:
             rebuilding, new = open_rebuilding(search.settings)
             await rebuilding.prepare()

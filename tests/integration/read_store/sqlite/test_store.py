@@ -83,7 +83,7 @@ async def test_a_type_that_would_change_values_is_refused(path: Path) -> None:
 async def test_missing_file_is_waited_for_and_never_created_by_reading(path: Path) -> None:
     store = SqliteStore(f"sqlite:///{path}", "cells", "dashboard")
     for call in (store.progress, store.missing):
-        with pytest.raises(TryAgainError, match="there is no such file"):
+        with pytest.raises(TryAgainError, match="the file does not exist"):
             await call()
     await store.close()
 
@@ -128,7 +128,7 @@ async def test_a_file_that_takes_the_place_of_the_open_one_is_gone_on_with_and_g
 async def test_a_file_that_was_removed_is_waited_for(store: SqliteStore, path: Path) -> None:
     await write(store, [CellChange(LIKES, 1, 1)], 5)
     await asyncio.to_thread(path.unlink)
-    with pytest.raises(TryAgainError, match="there is no such file"):
+    with pytest.raises(TryAgainError, match="the file does not exist"):
         await write(store, [CellChange(LIKES, 2, 2)], 6)
 
 
@@ -203,7 +203,7 @@ async def test_source_that_is_away_leaves_store_and_progress_as_they_were(
 ) -> None:
     worker = begin("sql")
     hidden = await asyncio.to_thread(write_db.rename, write_db.with_suffix(".hidden"))
-    with pytest.raises(TryAgainError, match=r"source .*there is no such file"):
+    with pytest.raises(TryAgainError, match=r"source .*the file does not exist"):
         await sync_on(worker.sync, [folded(0, ["likes"])], 1)
 
     assert ([], {}) == (cells(path), await worker.sync.progress())

@@ -44,7 +44,7 @@ def test_an_integer_that_python_does_not_write_is_refused() -> None:
 
 @pytest.mark.parametrize("table", ["Values", "_values"])
 def test_a_table_that_is_no_name_of_an_index_is_refused(table: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no name of an index"):
+    with pytest.raises(ConfigurationError, match="is not a valid name of an index"):
         open_store(settings(table=table))
 
 

@@ -155,5 +155,5 @@ def test_fetch_is_cut_into_batches_by_count_and_size(sizes: list[int], expected:
 
 @pytest.mark.parametrize("table", ["", "1a", "a b", 'a"b', "a;--", "sqlite_x", "a" * 50, "ä", "a\n"])
 def test_table_name_that_would_be_other_sql_is_refused(table: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no table name"):
+    with pytest.raises(ConfigurationError, match="is not a valid name of a table"):
         SqliteStore("sqlite:///x.db", table, "dashboard")

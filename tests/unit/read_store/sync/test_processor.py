@@ -129,7 +129,7 @@ async def test_a_store_that_has_gone_back_is_claimed_again_and_nothing_is_writte
     said: list[str] = claim._partition.refusals  # type: ignore[attr-defined]  # of the notes
     await wait_until(lambda: said, LIMIT_SECONDS, "it is refused")
 
-    assert "goes on with s.f-0 at 2, not at 5 where it was left" in said[0]
+    assert "has progress 2 for s.f-0, expected 5" in said[0]
     assert (None, 2, {f"n{n}" for n in range(5)}) == (await processor.mark(), await store.progress(), store.names())
     assert store.told[-1]
 
