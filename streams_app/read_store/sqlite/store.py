@@ -107,11 +107,8 @@ class SqliteStore:
         """
         self._seconds = timeout_seconds
         if TABLE_NAME.fullmatch(table) is None:
-            raise ConfigurationError(
-                [
-                    f"read_stores.{name}.table: '{table}' is not a valid name of a table (letters, digits and _; at most 45; not sqlite_...)"
-                ]
-            )
+            what = "(letters, digits and _; at most 45; not sqlite_...)"
+            raise ConfigurationError([f"read_stores.{name}.table: '{table}' is not a valid name of a table {what}"])
         self._name = name
         self._table = table
         self._progress_table = f"{table}_progress"

@@ -33,7 +33,7 @@ async def test_store_that_stands_elsewhere_takes_nothing_and_says_where_it_is(ta
 
 
 async def test_store_that_has_lost_its_progress_takes_nothing(target: StoreHarness) -> None:
-    with pytest.raises(ProgressError, match="has progress None for .*, expected 3"):
+    with pytest.raises(ProgressError, match=r"has progress None for .*, expected 3"):
         await target.store.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 3, 9), 0)
 
     assert ({}, []) == (await target.store.progress(), await target.rows())

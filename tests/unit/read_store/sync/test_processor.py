@@ -146,7 +146,7 @@ async def test_a_store_that_has_gone_back_is_noticed_in_silence(store: Store, mo
     said: list[str] = claim._partition.refusals  # type: ignore[attr-defined]  # of the notes
     await wait_until(lambda: said, LIMIT_SECONDS, "it is refused")
 
-    assert "at 2, not at 8" in said[0]
+    assert "has progress 2 for s.f-0, expected 8" in said[0]
 
 
 # Letting go
