@@ -142,7 +142,7 @@ async def test_a_batch_under_way_at_the_switch_does_not_move_the_progress_of_the
     await rebuilding.prepare()
     await new.begin(P0, 5, 0)
     store: Any = search.store
-    index, condition, _ = await store._place(ProgressStep(P0, 5, 9))
+    index, condition, _ = await store._locate_progress(ProgressStep(P0, 5, 9))
     await rebuilding.switch(())
     with pytest.raises(TryAgainError, match="blocked"):
         await store._note(ProgressStep(P0, 5, 9), index, condition, 0)
