@@ -145,7 +145,7 @@ async def test_a_batch_under_way_at_the_switch_does_not_move_the_progress_of_the
     index, condition, _ = await store._locate_progress(ProgressStep(P0, 5, 9))
     await rebuilding.switch(())
     with pytest.raises(TryAgainError, match="blocked"):
-        await store._note(ProgressStep(P0, 5, 9), index, condition, 0)
+        await store._write_progress(ProgressStep(P0, 5, 9), index, condition, 0)
 
     assert {P0: 5} == await search.store.progress()
     await rebuilding.close()
