@@ -1,7 +1,7 @@
-"""Whether something outside answers, since when not, and what is said about it (pure).
+"""Outages of dependencies: begin, duration and cause (pure).
 
-A client that retries in silence, or a connection that hangs, looks like a quiet hour. So somebody asks every second, and an
-outage begins with the first question that nobody has answered for longer than a limit.
+A client that retries silently, or a hanging connection, looks like a quiet hour. So the watchdog sends a request every second, and
+an outage begins with the first request that stays unanswered for longer than a limit.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from streams_app.health.progress import SUSPENDED_MS
 
 REDIS_LIMIT_MS: Final = 3_000
 LEAST_KAFKA_LIMIT_MS: Final = 2_000
-"""The least limit, even with a very short session time-out: a busy machine takes a second now and then."""
+"""Minimum limit, even with a very short session timeout: a busy machine is sometimes slow."""
 
 Change = Literal["away", "back"]
 
 
 def kafka_limit_ms(session_timeout_ms: int) -> int:
-    """A third of the session time-out: long enough for a hiccup, and the group has not yet thrown anybody out."""
+    """Return a third of the session timeout: longer than a hiccup, and shorter than the removal of a member from its group."""
     return max(LEAST_KAFKA_LIMIT_MS, session_timeout_ms // 3)
 
 
 @dataclass(slots=True)
 class DependencyHealth:
-    """Whether one thing outside answers.
+    """The health of one dependency.
 
     Attributes:
-        what: Its name and its address, for people.
-        limit_ms: How long a question may be without an answer; beyond that the thing is away.
-        is_away: Whether it was away at the last look.
-        lasted_ms: How long the last outage lasted, once it is over.
+        what: Name and address, for messages.
+        limit_ms: Time without an answer after which it is down.
+        is_away: Whether it was down at the last evaluation.
+        lasted_ms: Duration of the last outage, once it is over.
     """
 
     what: str
@@ -47,27 +47,27 @@ class DependencyHealth:
     _away_since: tuple[int, int] = field(default=(0, 0))
 
     def asked(self, monotonic_ms: int, wall_ms: int) -> None:
-        """Notes that a question is sent; the first one without an answer counts."""
+        """Record a request; the first one without an answer counts."""
         self._asked = self._asked or (monotonic_ms, wall_ms)
 
     def failed(self, error: str, trouble: str | None = None) -> None:
-        """Notes that a question failed.
+        """Record a failed request.
 
         Args:
-            error: Why.
-            trouble: What is the case where it does answer, but not as it should: "is read-only".
+            error: The error.
+            trouble: The state of a dependency that answers, but not as it should: "is read-only".
         """
         self._error, self._trouble = error, trouble
 
     def answered(self) -> None:
-        """Notes that a question was answered."""
+        """Record an answered request."""
         self._asked, self._error, self._trouble = None, "no answer", None
 
     def look(self, monotonic_ms: int, wall_ms: int) -> Change | None:
-        """Decides whether it is away; called several times a second.
+        """Evaluate whether it is down; called several times a second.
 
         Returns:
-            What has changed since the last look; None: nothing.
+            The change since the last evaluation; None: no change.
         """
         was_suspended = self._looked_ms is not None and monotonic_ms - self._looked_ms > SUSPENDED_MS
         self._looked_ms = monotonic_ms
@@ -88,19 +88,19 @@ class DependencyHealth:
 
     @property
     def reason(self) -> str:
-        """Why the worker is not ready, while it is away."""
+        """Reason why the worker is not ready during the outage."""
         if self._trouble is not None:
             return f"{self.what} {self._trouble}, since {self.since}"
         return f"{self.what} has not answered since {self.since}: {self._error}"
 
     @property
     def error(self) -> str:
-        """Why the last question failed."""
+        """Error of the last failed request."""
         return self._error
 
     @property
     def since(self) -> str:
-        """When the last outage began, as text."""
+        """Begin of the last outage, as text."""
         return time_text(self._away_since[1])
 
 
@@ -109,26 +109,26 @@ SESSIONS: Final = 3
 
 
 def gone_ms(session_timeout_ms: int) -> int:
-    """How long a worker waits for a source that was deleted: whoever deleted it may be about to make it again."""
+    """Return how long a worker waits for a deleted source, which may be created again."""
     return max(GONE_MS, SESSIONS * session_timeout_ms)
 
 
 @dataclass(slots=True)
 class MissingTopics:
-    """Sources that brokers say do not exist.
+    """Sources that do not exist according to the broker.
 
     Attributes:
-        limit_ms: A source that is missing for so long is gone.
+        limit_ms: Time after which a missing source counts as gone.
     """
 
     limit_ms: int
     _since_ms: dict[str, int] = field(default_factory=dict)
 
     def observe(self, now_ms: int, missing: Collection[str]) -> tuple[list[str], list[str]]:
-        """Notes one answer of the broker; to be called only while it answers.
+        """Record an answer of the broker; to be called only while it answers.
 
         Returns:
-            The sources that are there again, and those that are gone.
+            The sources that exist again, and those that are gone.
         """
         again = sorted(self._since_ms.keys() - set(missing))
         self._since_ms = {name: self._since_ms.get(name, now_ms) for name in sorted(missing)}

@@ -1,7 +1,7 @@
 """``/``, ``/metrics``, ``/health/…``, ``/groups``, ``/events``, ``/asyncapi.json``, added pages: a thread with a loop of its own.
 
-The thread answers while the main loop hangs, which is when somebody asks; only ``/groups`` waits for that loop. It listens on
-loopback by default. With ``http.token_file`` all but the health pages want ``Authorization: Bearer …``.
+The thread answers even if the main loop hangs, which is when operators need it; only ``/groups`` waits for that loop. It listens on
+loopback by default. With ``http.token_file``, all pages except health require ``Authorization: Bearer …``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class HttpServer:
-    """Serves one worker's pages."""
+    """Serves the pages of a worker."""
 
     def __init__(self, settings: HttpSettings, status: Status, metrics: Metrics, clock: Clock) -> None:
         self._settings = settings
@@ -76,24 +76,24 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """The address at which it listens."""
+        """The address on which it listens."""
         host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
         return f"http://{host}:{self.port}"
 
     def add(self, path: str, handler: Handler, what: str, close: Callable[[], Awaitable[None]]) -> None:
-        """Adds a page before the start; its handler runs on the thread of the server.
+        """Add a page before the start; its handler runs on the thread of the server.
 
         Args:
-            path: Of the page.
-            handler: Answers requests; a client that leaves cancels it.
-            what: What the page is, for the index.
+            path: Path of the page.
+            handler: Answers requests; it is cancelled if the client disconnects.
+            what: Description of the page, for the index.
             close: Called on the same thread at the end.
         """
         self._added[path] = handler, what
         self._closing.append(close)
 
     def start(self) -> None:
-        """Begins to listen; called on the main loop, which answers ``/groups``.
+        """Start to listen; called on the main loop, which answers ``/groups``.
 
         Raises:
             TryAgainError: No port is free.
@@ -109,7 +109,7 @@ class HttpServer:
         logger.info("http listens url=%s", self.url)
 
     def stop(self) -> None:
-        """Ends the thread; a second call does nothing."""
+        """End the thread; a second call does nothing."""
         loop, self._loop = self._loop, None
         if loop is not None and self._thread is not None:
             loop.call_soon_threadsafe(loop.stop)
@@ -172,7 +172,7 @@ class HttpServer:
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Outermost: from here on a connection waits for the worker, not the worker for its client."""
+        """Middleware: from here on, a connection waits for the worker, not the worker for its client."""
         self._connections.request_begins(request.transport)
         try:
             return await handler(request)
@@ -188,14 +188,14 @@ class HttpServer:
         return await handler(request)
 
     async def _index(self, _: web.Request) -> web.Response:
-        """What this worker serves, for whoever opens its address in a browser."""
+        """Return an index of the pages, for browsers."""
         groups = {"/groups": "open groups of this worker, the longest quiet first"} if self._status.groups_provider else {}
         others = {path: CATALOGUE_PAGES.get(path, "") for path in sorted(self._status.pages)}
         others |= {path: what for path, (_, what) in self._added.items()}
         return web.Response(text=_index_of(ALWAYS_SERVED | groups | others), content_type="text/html", headers=NO_SCRIPTS)
 
     async def _metrics_page(self, _: web.Request) -> web.Response:
-        # Asked now: what writes the other metrics may hang, and a loop that does not run changes nothing.
+        # Evaluated now: the tasks that set the other metrics may hang, and a hanging loop changes nothing.
         causes = self._status.causes(self._clock.monotonic_ms())
         for cause in CAUSES:
             self._metrics.not_ready.labels(cause=cause).set(cause in causes)
@@ -215,14 +215,14 @@ class HttpServer:
         return json_reply(told, status=503 if reasons else 200)
 
     async def _page(self, request: web.Request) -> web.Response:
-        """``/events``, ``/asyncapi.json``: what the catalogue declares, and how its subscribers stand here."""
+        """Answer ``/events`` and ``/asyncapi.json``: the catalogue, and the state of its subscribers in this worker."""
         page = self._status.pages.get(request.path)
         if page is None:
             return json_reply({"error": "this worker has no catalogue: events.catalogue names none"}, status=404)
         return json_reply(page())
 
     async def _groups(self, request: web.Request) -> web.Response:
-        """``?fold=NAME&limit=N``: open groups of this worker, longest quiet first."""
+        """Answer ``/groups?fold=NAME&limit=N``: open groups of this worker, longest quiet first."""
         text = request.query.get("limit", str(GROUPS_DEFAULT))
         if not (text.isascii() and text.isdigit() and len(text) < LONGEST_LIMIT and 1 <= int(text) <= GROUPS_MAX):
             return json_reply({"error": f"limit must be a number from 1 to {GROUPS_MAX}"}, status=400)
@@ -238,13 +238,13 @@ class HttpServer:
             rows = await asyncio.wait_for(asyncio.wrap_future(answer), GROUPS_SECONDS)
         except UnknownFoldError as error:
             return json_reply({"error": str(error)}, status=404)
-        except Exception as error:  # noqa: BLE001  # whatever Redis says: the page tells it, the worker goes on
+        except Exception as error:  # noqa: BLE001  # any error of Redis: the page shows it, and the worker continues
             return json_reply({"error": f"cannot list groups now: {str(error) or type(error).__name__}"}, status=503)
         return json_reply({"groups": rows})
 
 
 def _index_of(pages: Mapping[str, str]) -> str:
-    """Path → what is served there, as a page of links."""
+    """Return path → description as a page of links."""
     rows = "".join(
         f'<li><a href="{html.escape(path)}">{html.escape(path)}</a>{html.escape(f": {what}" if what else "")}</li>'
         for path, what in pages.items()
@@ -257,5 +257,5 @@ def _index_of(pages: Mapping[str, str]) -> str:
 
 
 def json_reply(value: object, status: int = 200) -> web.Response:
-    """A value as a page."""
+    """Return a value as a JSON response."""
     return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")

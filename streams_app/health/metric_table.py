@@ -1,4 +1,4 @@
-"""The table of all metrics: name, help, and what to do when it moves (pure).
+"""The table of all metrics: name, help, and what to do when it changes (pure).
 
 Base units (seconds, bytes, counts). Group keys are never labels: a label per group would drown Prometheus as the events would
 have drowned the database.
@@ -14,7 +14,7 @@ DELAY_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3_600, 21
 GAP_BUCKETS: Final = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400,
 )  # fmt: skip
-"""Windows that people set: at a bound the number of longer gaps is exact."""
+"""Common quiet periods: the number of gaps longer than a bucket bound is exact."""
 CALL_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 ATTEMPT_BUCKETS: Final = (1, 2, 3, 5, 8, 13, 20)
 WORK_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5)
@@ -25,13 +25,13 @@ class Description:
     """One metric.
 
     Attributes:
-        name: As Prometheus shows it.
-        kind: Its type.
+        name: Name in Prometheus.
+        kind: Type of the metric.
         labels: Names of its labels.
-        help: What it counts.
-        advice: What to do when it moves.
-        buckets: Of a histogram, in the unit of its name.
-        initial: Value before anything is known.
+        help: What it measures.
+        advice: What to do when it changes.
+        buckets: Bucket bounds of a histogram, in the unit of its name.
+        initial: Value before the first measurement.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Description:
 
     @property
     def attribute(self) -> str:
-        """Its name in :class:`Metrics`."""
+        """Name of the attribute of :class:`Metrics`."""
         return self.name.removeprefix("streams_app_").removesuffix("_total")
 
 

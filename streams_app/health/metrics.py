@@ -1,4 +1,4 @@
-"""The metrics of a worker, made from the table of all metrics."""
+"""The metrics of a worker, created from the table of all metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streams_app.settings import Settings
 STORE_RESULTS = ("written", "stale", "unchanged")
 LIVE_RESULTS = ("put", "removed", "late", "other", "refused")
 LIVE_REFUSALS = ("token", "page-not-in-token", "origin", "view", "views", "page", "tab", "full", "redis", "stalled")
-"""What a record was to a live view."""
+"""Effects of a record on a live view."""
 
 JOURNAL_DROPS = ("age", "size", "memory")
 UNKEYED_REASONS = ("not-json", "not-an-object", "no-key", "key-too-large")
@@ -110,7 +110,7 @@ class Metrics:
     build_info: Gauge
 
     def __init__(self, settings: Settings) -> None:
-        """Makes every series that is known beforehand: ``rate`` and ``increase`` do not see with what a series begins."""
+        """Create every series that is known in advance: ``rate`` and ``increase`` do not see the first value of a series."""
         self.registry = CollectorRegistry()
         for metric in METRICS:
             setattr(self, metric.attribute, made(metric, self.registry))
@@ -132,7 +132,7 @@ class Metrics:
         for journal in settings.journals:
             self._begin_journal(journal.name)
         self.build_info.labels(version=_version(), app_id=settings.app_id).set(1)
-        # Memory, processor time and open files of this process, by the names they have everywhere.
+        # Memory, CPU time and open files of this process, under their standard names.
         ProcessCollector(registry=self.registry)
         self._emitted: dict[str, tuple[int, int]] = {}
         self._hours = {fold.name: LastHour() for fold in settings.folds}
@@ -168,11 +168,11 @@ class Metrics:
             self.dead_letters.labels(fold=fold, reason=reason)
 
     def went_back(self, name: str, events: int) -> None:
-        """Counts events that were read and that the broker has lost since."""
+        """Count events that the broker has lost after they were read."""
         self.log_went_back_events.labels(name=name).inc(events)
 
     def emitted(self, fold: str, reason: str, records: int, events: int, monotonic_ms: int) -> None:
-        """Counts records the broker has acknowledged, and the events folded into them."""
+        """Count acknowledged records, and the events folded into them."""
         emitted, folded = self._emitted.get(fold, (0, 0))
         self._emitted[fold] = emitted, folded = emitted + records, folded + events
         self.records_emitted.labels(fold=fold, reason=reason).inc(records)
@@ -181,33 +181,33 @@ class Metrics:
         self._hours.setdefault(fold, LastHour()).add(monotonic_ms, records, events)
 
     def look(self, monotonic_ms: int) -> None:
-        """Sets what changes while nothing happens."""
+        """Set the metrics that change with time alone."""
         for fold, hour in self._hours.items():
             self.folding_ratio_last_hour.labels(fold=fold).set(hour.ratio(monotonic_ms))
 
     def refused(self, fold: str, reason: Reason) -> None:
-        """Counts an event that is kept as a dead letter."""
+        """Count an event that became a dead letter."""
         self.dead_letters.labels(fold=fold, reason=reason).inc()
         self._refused.setdefault(fold, Tally())[reason] += 1
 
     def refused_since(self) -> dict[str, Tally[Reason]]:
-        """Fold → reason → events refused since this was asked last."""
+        """Return fold → reason → events rejected since the last call."""
         refused, self._refused = self._refused, {}
         return refused
 
     def is_first_misrouted(self, fold: str) -> bool:
-        """True once for each fold: its warning is logged once."""
+        """Return True once for each fold, so that its warning is logged once."""
         is_first = fold not in self._misrouted
         self._misrouted.add(fold)
         return is_first
 
     def exposition(self) -> bytes:
-        """The text Prometheus reads."""
+        """Return the metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
 
 
 def made(metric: Description, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
-    """A metric, in a registry."""
+    """Create a metric in a registry."""
     options: dict[str, Any] = {"registry": registry}
     if metric.kind == "histogram":
         options["buckets"] = metric.buckets
@@ -218,19 +218,19 @@ def made(metric: Description, registry: CollectorRegistry) -> Counter | Gauge | 
 def _version() -> str:
     try:
         return version("streams_app")
-    except PackageNotFoundError:  # run from a checkout that was never installed
+    except PackageNotFoundError:  # a checkout that was not installed
         return "unknown"
 
 
 def observe_all(histogram: Histogram, values: Collection[float]) -> None:
-    """What ``histogram.observe`` does for each of many values, in a tenth of the time."""
+    """Observe many values in a tenth of the time of ``histogram.observe``."""
     for bucket, count in Tally(map(partial(bisect_left, histogram._upper_bounds), values)).items():
         histogram._buckets[bucket].inc(count)
     histogram._sum.inc(sum(values))
 
 
 def observe_counts(histogram: Histogram, counts: Sequence[int], total: float) -> None:
-    """Adds observations that are counted already: how many fall into each bucket, the one above the last bound included."""
+    """Add counted observations: the number in each bucket, including the one above the last bound."""
     for bucket, count in enumerate(counts):
         if count:
             histogram._buckets[bucket].inc(count)
@@ -242,13 +242,13 @@ MINUTES: Final = 60
 
 
 class LastHour:
-    """Records, and the events folded into them, of the present minute and the 59 before it."""
+    """Number of records, and of the events folded into them, in the current minute and the 59 before it."""
 
     def __init__(self) -> None:
         self._minutes: dict[int, tuple[int, int]] = {}
 
     def add(self, monotonic_ms: int, records: int, events: int) -> None:
-        """Counts records of now."""
+        """Count records now."""
         minute = monotonic_ms // MINUTE_MS
         if minute not in self._minutes:
             self._forget(minute)
@@ -256,11 +256,11 @@ class LastHour:
         self._minutes[minute] = had_records + records, had_events + events
 
     def ratio(self, monotonic_ms: int) -> float:
-        """1 - records / events; NaN where there were none, as 0 would say that nothing is folded."""
+        """Return 1 - records / events; NaN without records, because 0 would mean that nothing is folded."""
         self._forget(monotonic_ms // MINUTE_MS)
         records, events = (sum(counted) for counted in zip(*self._minutes.values(), strict=True)) if self._minutes else (0, 0)
         return 1 - records / events if events else math.nan
 
     def _forget(self, present: int) -> None:
-        """Forgets the minutes that lie an hour or more before the present one."""
+        """Drop minutes that are an hour or more before the current one."""
         self._minutes = {minute: counted for minute, counted in self._minutes.items() if minute > present - MINUTES}

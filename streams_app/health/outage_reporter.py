@@ -1,7 +1,7 @@
-"""How long to wait for something that fails, and what to say.
+"""Backoff during an outage, and its log lines.
 
-One line when the fault changes, one every ten minutes while it lasts, so that today's log shows what began last week, and one when
-it ends.
+One line when the error changes, one every ten minutes while it lasts, so that today's log shows an outage that began last week, and
+one when it ends.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from streams_app.errors import ConfigurationError
 logger = logging.getLogger(__name__)
 
 REPEAT_AFTER_MS: Final = 600_000
-"""How long a fault lasts until it is logged once more."""
+"""Time after which a lasting outage is logged again."""
 
 
 class OutageReporter:
-    """The patience of all who need one and the same thing, which works again once it works for everybody who had waited."""
+    """Outage of one dependency with several users; it ends once the dependency works for every user that failed."""
 
     def __init__(self, what: str, tell: Callable[[bool], None] = lambda _: None, clock: Clock | None = None) -> None:
-        """Nothing has failed yet.
+        """Create a reporter without an outage.
 
         Args:
-            what: Name of the thing, for people.
-            tell: Called with whether the thing works.
-            clock: What tells how long a fault has lasted; None: that of this machine.
+            what: Name of the dependency, for messages.
+            tell: Called with whether the dependency works.
+            clock: Clock for the duration of an outage; None: that of this machine.
         """
         self._what = what
         self._tell = tell
@@ -42,19 +42,19 @@ class OutageReporter:
 
     @property
     def fault(self) -> str | None:
-        """What was said last; None: it works."""
+        """The last reported error; None if the dependency works."""
         return self._fault
 
     @property
     def waits_for_operator(self) -> bool:
-        """Whether no waiting mends what fails: somebody has to change a setting, or to run a command."""
+        """Whether only an operator can end the outage, by changing a setting or running a command."""
         return self._fault is not None and self._is_for_operator
 
     def failed(self, error: BaseException, who: Hashable = None) -> int:
-        """Notes a failure.
+        """Record a failure.
 
         Returns:
-            Milliseconds for ``who`` to wait: 200, doubled with each failure in a row, at most 10 000.
+            Milliseconds that ``who`` has to wait: 200, doubled with each failure in a row, at most 10 000.
         """
         self._tell(False)
         fault = str(error) or repr(error)
@@ -72,7 +72,7 @@ class OutageReporter:
         return round(1000 * backoff.failed())
 
     def succeeded(self, who: Hashable = None) -> None:
-        """Notes that the thing works for one of them."""
+        """Record a success of one user."""
         self.forget(who)
         if self._waiting:
             return
@@ -82,5 +82,5 @@ class OutageReporter:
             self._fault = None
 
     def forget(self, who: Hashable) -> None:
-        """Forgets somebody who does not need the thing any more; that says nothing about whether it works."""
+        """Forget a user that does not need the dependency any more; that is no success."""
         self._waiting.pop(who, None)

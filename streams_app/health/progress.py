@@ -1,7 +1,7 @@
-"""Whether everything that ought to move moves; what stands still without a known pause ends the process.
+"""Progress of everything that has work; a stall without a known pause ends the process.
 
-A client can stop consuming without a word, and a loop can hang. So somebody who does not depend on them asks again and again how
-far everything is: the partitions of a group, and what processors do by themselves.
+A client can stop consuming silently, and a loop can hang. So the watchdog, which does not depend on them, periodically reads the
+progress of each partition of a group, and of the processors' own work.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from streams_app.health.status import Status
 
 STUCK_MS: Final = 60_000
 SUSPENDED_MS: Final = 3_000
-"""Between two looks: the process itself stood still, and nothing may be held against anybody."""
+"""Time between two observations that means the process itself was suspended, so that no stall counts."""
 
 UNCLAIMED: Final = -1
-"""Position of a partition that the group has assigned and nobody has claimed."""
+"""Position of a partition that is assigned but not claimed."""
 
 
 class Progress(NamedTuple):
-    """How far something is that ought to move while there is more to do.
+    """The progress of something that has work.
 
     Attributes:
-        position: It changes with whatever is done.
-        end: How far it could get: it ought to move while its position is below.
-        what: Its names, for the log.
-        why: What stands still, as a sentence for people.
+        position: Changes with each unit of work.
+        end: Position at which no work is left: below it, the position must change.
+        what: Identification for the log.
+        why: Description of a stall, as a sentence.
     """
 
     position: int
@@ -38,20 +38,20 @@ class Progress(NamedTuple):
 
 @dataclass(slots=True)
 class StallDetector:
-    """Since when each of several things has stood still although there is more to do.
+    """Detects stalls: things with work whose position does not change.
 
     Attributes:
-        stuck_ms: What stands still for so long is stuck.
+        stuck_ms: Duration of a stall after which a thing is stuck.
     """
 
     stuck_ms: int = STUCK_MS
     _still: dict[Hashable, tuple[Progress, int]] = field(default_factory=dict)
 
     def observe(self, now_ms: int, moves: Mapping[Hashable, Progress]) -> Progress | None:
-        """Notes one look, at this moment of the monotonic clock; what is missing begins anew.
+        """Record the progress at a time of the monotonic clock; things that are missing start anew next time.
 
         Returns:
-            Something that is stuck; None where nothing is.
+            Something that is stuck; None if nothing is.
         """
         before, self._still = self._still, {}
         for key, one in moves.items():
@@ -61,7 +61,7 @@ class StallDetector:
         return self._still_for(self.stuck_ms, now_ms)
 
     def slow(self, now_ms: int) -> Progress | None:
-        """Something that has stood still for half of :attr:`stuck_ms`, so that it can be told before it is too late."""
+        """Return something that has stalled for half of :attr:`stuck_ms`, to be reported before the process ends."""
         return self._still_for(self.stuck_ms // 2, now_ms)
 
     def _still_for(self, least_ms: int, now_ms: int) -> Progress | None:
@@ -69,19 +69,19 @@ class StallDetector:
 
 
 class ProgressWatchdog:
-    """Tells what has stood still for half a minute, and ends the process after a whole one."""
+    """Reports a stall of half a minute, and ends the process after a minute."""
 
     def __init__(self, status: Status, end: Callable[[str], None], stuck_ms: int = STUCK_MS) -> None:
-        """Has seen nothing yet; ``end`` ends the process and is told why."""
+        """Create a watchdog; ``end`` ends the process and gets the reason."""
         self._status = status
         self._end = end
         self._progress = StallDetector(stuck_ms)
         self._looked_ms: int | None = None
 
     def look(self, moves: Mapping[Hashable, Progress], monotonic_ms: int) -> None:
-        """Judges how far everything is; several times a second."""
+        """Evaluate the progress of everything; called several times a second."""
         if self._looked_ms is not None and monotonic_ms - self._looked_ms > SUSPENDED_MS:
-            # This process stood still, and everything with it.
+            # The process itself was suspended.
             self._progress = StallDetector(self._progress.stuck_ms)
         self._looked_ms = monotonic_ms
         if stuck := self._progress.observe(monotonic_ms, moves):

@@ -1,1 +1,1 @@
-"""How the worker and the commands reach Redis: connections, failover, rights, and what errors mean."""
+"""Access to Redis for workers and commands: connections, failover, rights, and explanations of errors."""

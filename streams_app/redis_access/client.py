@@ -1,7 +1,7 @@
-"""How the worker and the commands reach Redis, and what they say where it does not do what it is asked.
+"""Connects to Redis for workers and commands, and explains errors.
 
-Owns the connection options; every caller closes what it opened. How connections survive a fail-over is in
-:mod:`streams_app.redis_access.failover`.
+This module owns the connection options; every caller closes the client that it opened. :mod:`streams_app.redis_access.failover`
+handles failovers.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from streams_app.settings import RedisSettings
 from streams_app.tls import NO_TLS, causes, speaks_tls, tls_fault, trust_text
 
 REDIS_ERRORS: Final = (RedisError, RedisClusterException, OSError)
-"""What a Redis that is away raises: the cluster client has a tree of its own."""
+"""Errors of an unavailable Redis; the cluster client has its own class hierarchy."""
 
 ANSWER_SECONDS: Final = 5.0
-"""A command gives up on a Redis that has said nothing for so long."""
+"""Timeout of commands."""
 
 RIGHTS: Final = "resetchannels -@all +@read +@write +@scripting +@connection -@dangerous +info +time"
-"""Rights of a user of Redis under which worker and commands do all they do, on keys that begin with ``{APP_ID/``."""
+"""Rights of a Redis user that suffice for workers and commands, on keys that begin with ``{APP_ID/``."""
 
 CLUSTER_RIGHTS: Final = "+cluster|slots +command"
 _SCRIPT_LACKS_A_RIGHT: Final = ("ACL failure in script", "The user executing the script can't")
 
 WANTS_PASSWORD: Final = ("NOAUTH", "HELLO must be called", "Authentication required")
-"""Parts of what Redis says to a client that has given none; the second is what it says to a client that speaks RESP3."""
+"""Parts of the reply to a client without a password; the second one is for RESP3."""
 
 
 def connect(settings: RedisSettings, *, retries: int = 2, **overrides: Any) -> Redis:
-    """A client that retries after a dropped connection, and after a fail-over with a new one; replies are bytes.
+    """Create a client that retries after a lost connection, and reconnects after a failover; replies are bytes.
 
-    A script may have run although its first reply was lost (redis-py sends it again by itself): every script tells
-    "already done by me" from "done by another" by its token and fence.
+    A script may have run although its reply was lost, and redis-py sends it again: every script distinguishes "already done by this
+    claim" from "done by another" by its token and fence.
 
     Args:
         settings: The ``[redis]`` section.
-        retries: How often a command is retried; with 0 its connection is dropped all the same.
+        retries: Number of retries of a command; with 0 a failed connection is dropped nevertheless.
         overrides: Further arguments of ``redis.asyncio.Redis``.
     """
     options: dict[str, Any] = {
@@ -78,12 +78,12 @@ def connect(settings: RedisSettings, *, retries: int = 2, **overrides: Any) -> R
     login = {"username": parts.username, "password": parts.password}
     options |= {name: unquote(text) for name, text in login.items() if text}
     nodes = [ClusterNode(host, port) for host, port in settings.nodes]
-    # Another class with the same commands; each of ours touches the keys of one hash tag.
+    # Another class with the same commands; each command here uses the keys of one hash tag.
     return cast("Redis", FailoverCluster(nodes, **options))
 
 
 def connect_briefly(settings: RedisSettings) -> Redis:
-    """A client for a command that somebody waits for: it does not try again, and gives up on a silent server after 5 s."""
+    """Create a client for an interactive command: no retries, and a timeout of 5 s."""
     return connect(
         settings,
         socket_connect_timeout=ANSWER_SECONDS,
@@ -94,7 +94,7 @@ def connect_briefly(settings: RedisSettings) -> Redis:
 
 
 async def servers_of(redis: Redis) -> dict[str, dict[str, Any]]:
-    """What each server says of itself (``INFO``), by its address; of one that is no cluster under an empty name."""
+    """Return ``INFO`` of each server by its address; without a cluster, under an empty name."""
     client: Any = redis  # for a cluster another class, see connect()
     if isinstance(client, RedisCluster):
         found: dict[str, dict[str, Any]] = await client.info(target_nodes=RedisCluster.PRIMARIES)
@@ -103,14 +103,14 @@ async def servers_of(redis: Redis) -> dict[str, dict[str, Any]]:
 
 
 async def why_unreachable(settings: RedisSettings, error: BaseException) -> StreamsAppError:
-    """What to tell whoever could not use Redis: passwords, TLS and reachability told apart, with the setting to look at.
+    """Explain why Redis cannot be used: distinguishes passwords, TLS and reachability, and names the setting to check.
 
     Args:
-        settings: Settings with which it was tried.
+        settings: Settings of the connection.
         error: Error of the client.
 
     Returns:
-        A :class:`~streams_app.errors.ConfigurationError` where the settings are certainly wrong, else a
+        A :class:`~streams_app.errors.ConfigurationError` if the settings are certainly wrong, else a
         :class:`~streams_app.errors.TryAgainError`.
     """
     if (right := missing_right(error)) is not None:
@@ -120,7 +120,7 @@ async def why_unreachable(settings: RedisSettings, error: BaseException) -> Stre
         return TryAgainError(f"{trouble_text(error, settings)}; {advice}")
     where = f"cannot reach Redis at {settings.redacted_url}"
     if any(isinstance(cause, SilentError) for cause in causes(error)):
-        return TryAgainError(f"{where}: it does not answer")  # a server that speaks TLS would have said so
+        return TryAgainError(f"{where}: it does not answer")  # a server with TLS would have answered differently
     fault = _password_fault(settings, error) or await _tls_fault(settings, error)
     if fault is not None:
         return ConfigurationError([f"{where}: {fault}"])
@@ -140,7 +140,7 @@ def _password_fault(settings: RedisSettings, error: BaseException) -> str | None
 
 
 def missing_right(error: BaseException) -> str | None:
-    """What Redis says of a right that its user lacks, also where a script ran into it; None: that is not the fault."""
+    """Return the message of Redis about a missing right, also within a script; None for another error."""
     for cause in causes(error):
         text = str(cause)
         if isinstance(cause, NoPermissionError):
@@ -151,11 +151,11 @@ def missing_right(error: BaseException) -> str | None:
 
 
 def right_text(settings: RedisSettings, right: str) -> str:
-    """What to tell whoever has given the user of Redis too few rights.
+    """Explain a missing right of the Redis user.
 
     Args:
-        settings: With the user.
-        right: What Redis says, or what is missing.
+        settings: Settings with the user.
+        right: The message of Redis, or the missing right.
     """
     parts = urlsplit(settings.url)
     user = unquote(parts.username or "default")
@@ -167,18 +167,18 @@ def right_text(settings: RedisSettings, right: str) -> str:
 
 
 def trouble_text(error: BaseException, settings: RedisSettings | None = None) -> str:
-    """What is the case with a Redis that does not do what it is asked, for people.
+    """Describe why Redis did not execute a command.
 
     Args:
         error: Error of the client.
-        settings: With the address, where it is to be named.
+        settings: Settings with the address, if the text should name it.
     """
     name = "Redis" if settings is None else f"Redis at {settings.redacted_url}"
     return f"{name} {answered_trouble(error) or f'does not answer: {str(error) or type(error).__name__}'}"
 
 
 def answered_trouble(error: BaseException) -> str | None:
-    """What is the case with a Redis that does answer, in words that follow its name; None: it does not answer."""
+    """Describe the fault of a Redis that answers, as text that follows its name; None if it does not answer."""
     for cause in causes(error):
         if is_no_primary(cause):
             return f"is read-only: {error}"
@@ -191,11 +191,11 @@ def answered_trouble(error: BaseException) -> str | None:
 
 
 async def require_rights(redis: Redis, key: str, *, writes: bool = True) -> None:
-    """Tries a read, a script and a write on a key that does not exist; a Redis that is full or read-only passes.
+    """Try a read, a script and a write on a key that does not exist; a full or read-only Redis passes.
 
     Args:
         redis: Client of the application.
-        key: Under the prefix of the application.
+        key: A key with the prefix of the application.
         writes: Whether the process writes.
 
     Raises:
@@ -214,15 +214,15 @@ async def require_rights(redis: Redis, key: str, *, writes: bool = True) -> None
 
 
 async def require_access(settings: RedisSettings, key: str, *, writes: bool = True) -> StreamsAppError | None:
-    """Tries the credentials and the rights of a process before it starts.
+    """Try the credentials and the rights of a process before it starts.
 
     Args:
         settings: The ``[redis]`` section.
-        key: Under the prefix of the application.
+        key: A key with the prefix of the application.
         writes: Whether the process writes.
 
     Returns:
-        Why Redis cannot be reached now; None: it can.
+        Why Redis cannot be reached; None if it can.
 
     Raises:
         ConfigurationError: The settings are wrong, or the user lacks a right.
@@ -241,7 +241,7 @@ async def require_access(settings: RedisSettings, key: str, *, writes: bool = Tr
 
 
 async def drop_idle_connections(redis: Redis) -> None:
-    """Closes the connections that no command uses, so that the name of the server is resolved again; a cluster keeps its own."""
+    """Close idle connections, so that the name of the server is resolved again; a cluster client keeps its own."""
     pool: Any = getattr(redis, "connection_pool", None)
     if pool is not None:
         await pool.disconnect(inuse_connections=False)
@@ -262,13 +262,13 @@ async def _tls_fault(settings: RedisSettings, error: BaseException) -> str | Non
 
 WriteRefusal = Literal["memory", "read-only", "other"]
 WRITE_REFUSALS: Final[tuple[WriteRefusal, ...]] = ("memory", "read-only", "other")
-"""Why Redis refuses writes: it is full; it is a replica; anything else it says, such as that it cannot save its snapshot."""
+"""Why Redis rejects writes: it is full, it is a replica, or another reason, such as a failed snapshot."""
 
 _SCRIPT: Final = (files("streams_app.delivery") / "lua" / "takes_writes.lua").read_text("utf-8")
 
 
 async def write_refusal(redis: Redis) -> WriteRefusal | None:
-    """Why Redis refuses writes; None: it takes them. Of a cluster every primary is asked.
+    """Return why Redis rejects writes; None if it accepts them. In a cluster every primary is asked.
 
     Raises:
         RedisError, OSError: Redis does not answer.

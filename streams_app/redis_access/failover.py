@@ -1,7 +1,7 @@
-"""How clients of Redis survive a fail-over: hooks of ``redis-py``, for one server and for a cluster.
+"""Failover of Redis: hooks of ``redis-py`` for a single server and a cluster.
 
-After a fail-over the former primary may live on as a replica with our connections open: it answers, and refuses writes. A
-connection that gets such an answer is closed, and the next one resolves the name of the server again.
+After a failover the former primary may continue as a replica with open connections: it answers, and rejects writes. A connection
+that gets such a reply is closed, and the next one resolves the name of the server again.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from redis.exceptions import TimeoutError as SilentError
 T = TypeVar("T")
 
 REPLIES_OF_NO_PRIMARY: Final = ("NOREPLICAS", "READONLY")
-"""Codes of replies for which redis-py has no class, or which a script has wrapped."""
+"""Error codes for which redis-py has no class, or which a script has wrapped."""
 
 CLIENT_ERRORS: Final = (AttributeError, LookupError, RuntimeError, TypeError)
-"""What the cluster client raises while its nodes change, such as ``'NoneType' object has no attribute 'writelines'``."""
+"""Errors of the cluster client while its nodes change, such as ``'NoneType' object has no attribute 'writelines'``."""
 
 
 def is_no_primary(error: BaseException) -> bool:
-    """Whether this is the reply of a server that is not the primary, or is cut off from its replicas."""
+    """Return whether this is the reply of a server that is not the primary, or is cut off from its replicas."""
     return isinstance(error, ReadOnlyError | MasterDownError) or (
         isinstance(error, ResponseError) and any(code in str(error) for code in REPLIES_OF_NO_PRIMARY)
     )
 
 
 class PrimaryRetry(Retry):
-    """Closes the connection after a reply of a server that is not the primary, as after a lost connection, and retries."""
+    """Closes the connection after the reply of a server that is not the primary, as after a lost connection, and retries."""
 
     def __init__(self, backoff: AbstractBackoff, retries: int) -> None:
-        """Takes what :class:`redis.asyncio.retry.Retry` takes."""
+        """Take the arguments of :class:`redis.asyncio.retry.Retry`."""
         super().__init__(backoff, retries, (LostConnectionError, SilentError, OSError, ResponseError))  # type: ignore[arg-type]  # any error
 
     async def call_with_retry(
@@ -48,7 +48,7 @@ class PrimaryRetry(Retry):
         is_retryable: Callable[[Exception], bool] | None = None,
         with_failure_count: bool = False,
     ) -> T:
-        """Calls ``do`` until it succeeds, or fails for another reason."""
+        """Call ``do`` until it succeeds, or fails for another reason."""
         return await super().call_with_retry(do, fail, is_retryable or _is_retryable, with_failure_count)
 
 
@@ -57,39 +57,39 @@ def _is_retryable(error: Exception) -> bool:
 
 
 class FailoverCluster(RedisCluster):
-    """A cluster client that always asks the configured nodes, too, and whose own errors count as lost connections."""
+    """A cluster client that also asks the configured nodes, and whose own errors count as lost connections."""
 
     def __init__(self, nodes: list[ClusterNode], **options: Any) -> None:
-        """Connects to nothing.
+        """Create a client, without connecting.
 
         Args:
             nodes: The configured nodes; one of them that runs is enough.
             options: Further arguments of ``redis.asyncio.RedisCluster``.
         """
         super().__init__(startup_nodes=nodes, **options)
-        # The client replaces its startup nodes by the addresses it discovers; after a restart of all nodes those may be stale.
+        # The client replaces its startup nodes by discovered addresses, which may be stale after a restart of all nodes.
         self._configured = [(node.host, node.port) for node in nodes]
 
     async def initialize(self, additional_startup_nodes_info: Any = None, last_failed_node_name: Any = None) -> FailoverCluster:
-        """Discovers the nodes, if that is due."""
+        """Discover the nodes, if that is due."""
         nodes = [*(additional_startup_nodes_info or ()), *self._configured]
         with self.as_lost_connection():
             await super().initialize(nodes, last_failed_node_name)
         return self
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Runs a command on the node of its key."""
+        """Run a command on the node of its key."""
         with self.as_lost_connection():
             return await super().execute_command(*args, **options)
 
     def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> ClusterPipeline:
-        """Collects commands, of one node or of several."""
+        """Collect commands for one or several nodes."""
         del shard_hint
         return _FailoverPipeline(self, transaction)  # type: ignore[abstract]  # redis-py sets that attribute in its constructor
 
     @contextmanager
     def as_lost_connection(self) -> Iterator[None]:
-        """Turns errors of the client itself into a lost connection; the slots are read before the next command."""
+        """Convert errors of the client itself into a lost connection; the slots are read before the next command."""
         try:
             yield
         except CLIENT_ERRORS as error:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> FoldingApp:
-    # Made at the first access: importing a module of this package must not load settings.
+    # Created at the first access: importing a module of this package must not load settings.
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from streams_app.settings import Settings

@@ -206,10 +206,10 @@ def assemble(
     clock: Clock | None = None,
     is_folding: bool = False,
 ) -> Components:
-    """Make the components of a worker; nothing is connected yet.
+    """Create the components of a worker, without connecting.
 
     Args:
-        settings: Of the application.
+        settings: Settings of the application.
         selection: What runs beside folds.
         on_fatal: Ends the process because of an error; called from any thread.
         clock: Another clock than that of the machine, for tests.

@@ -1,7 +1,7 @@
 """The Faust application: agents that read the sources of folds, and timers that emit and commit.
 
-What runs beside the folds is in :mod:`streams_app.worker.components`, what happens to events in :mod:`streams_app.folding`, and
-what is changed in Faust and aiokafka in :mod:`streams_app.kafka`.
+The other components of a worker are in :mod:`streams_app.worker.components`, the processing of events in
+:mod:`streams_app.folding`, and changes of Faust and aiokafka in :mod:`streams_app.kafka`.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ BUFFERED_BATCHES = 4
 REQUEST_SECONDS = 40.0
 REFUSED_EVERY_SECONDS = 60.0
 REVOKED_SECONDS = 6.0
-"""Members have at least so long to commit and join again when partitions are redistributed."""
+"""Minimum time for members to commit and rejoin in a rebalance."""
 
 
 class WithoutProducer(BootStrategy):
-    """Faust's own producer is not started: nothing is sent through it."""
+    """A Faust application without Faust's own producer, which is not used."""
 
     enable_kafka_producer = False
 
@@ -67,7 +67,7 @@ class FoldingApp(faust.App):
     fatal: BaseException | None = None
     has_failed: asyncio.Event
     is_served = False
-    """Whoever started it ends the process with the right exit code. Faust's own worker would end it with 1, whatever happened."""
+    """Called with the error that ends the process, to exit with its code; Faust's own worker would always exit with 1."""
 
     def _new_consumer(self) -> FoldingConsumer:
         return FoldingConsumer(
@@ -79,8 +79,8 @@ class FoldingApp(faust.App):
         )
 
     async def on_start(self) -> None:
-        """Connects before anything is consumed; whoever serves it has looked for its topics before."""
-        hold_back_libraries()  # by now Faust's own worker has set up its logging
+        """Connect before anything is consumed; the caller has checked the topics."""
+        hold_back_libraries()  # Faust's own worker has set up its logging by now
         try:
             if not self.is_served:
                 await require_topics(self.settings)
@@ -92,51 +92,52 @@ class FoldingApp(faust.App):
         await super().on_start()
 
     async def on_stop(self) -> None:
-        """Commits while the consumer still belongs to its group."""
-        self.components.stopping.set()  # read stores and subscribers leave groups of their own meanwhile
+        """Commit while the consumer is still a member of its group."""
+        self.components.stopping.set()  # read stores and subscribers leave their own groups meanwhile
         await self.ownership.stop()
         report_rejected_events(self.settings.folds, self.metrics)
         await super().on_stop()
 
     async def on_shutdown(self) -> None:
-        """Closes what runs beside Faust.
+        """Stop the other components.
 
-        Only now that the consumer has left its group: functions of subscribers may take long to end, and other workers fold on.
+        This happens after the consumer has left its group: functions of subscribers may take long, and other workers take over
+        the folds meanwhile.
         """
         await super().on_shutdown()
         await self.components.stop()
         self._leave_for(self.fatal)
 
     def _leave_for(self, fault: BaseException | None) -> None:
-        """Under ``faust -A``: ends the process with the exit code of a fault that has one."""
+        """Under ``faust -A``: exit with the code of an error that has one."""
         if isinstance(fault, StreamsAppError) and not self.is_served:
             logger.critical("%s", fault)
             leave(fault.exit_code)
 
     def _create_directories(self) -> None:
-        """Nothing: Faust would make folders for tables, and there are none."""
+        """Do nothing: Faust would create folders for tables, and there are none."""
 
     def on_seek(self, generation: int) -> None:
-        """The consumer group has assigned partitions."""
+        """Handle an assignment of partitions."""
         self.components.producer.forget_trouble()
         self.status.clear("start")
         self.ownership.assigned(generation)
 
     async def on_revoke(self, tps: Iterable[TP]) -> None:
-        """The consumer group takes partitions away."""
+        """Handle a revocation of partitions."""
         await self.ownership.revoked(tps)
 
     def in_flight(self) -> int:
-        """Records in memory that are not folded yet."""
+        """Return the number of records in memory that are not folded yet."""
         return self.ownership.in_flight()
 
     def on_fatal(self, error: BaseException) -> None:
-        """Ends the process: an error nobody knows, or one that only an operator can mend."""
+        """End the process: an unexpected error, or one that only an operator can resolve."""
         if self.fatal is not None:
             return
         self.fatal = error
         if self.is_served:
-            # Faust's crash() would end the consumer beside the application: there would be none for the last commits.
+            # Faust's crash() would also end the consumer, which the last commits need.
             logger.error("the worker ends error=%s", text_of(error))
             self.has_failed.set()
         else:
@@ -144,11 +145,11 @@ class FoldingApp(faust.App):
 
 
 def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
-    """The Faust application for these settings; nothing is connected before it is started.
+    """Create the Faust application for settings; it connects when it is started.
 
     Args:
         settings: See :class:`streams_app.settings.Settings`.
-        clock: Another clock than that of the machine, for tests.
+        clock: A clock for tests; None: that of the machine.
 
     Returns:
         A ``faust.App``; ``app.settings``, ``app.ownership``, ``app.metrics`` and ``app.status`` are this project's.
@@ -204,7 +205,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
 
 
 def _counted(settings: Settings, metrics: Metrics) -> Callable[[str, str], None]:
-    """Counts resyncs of declared folds."""
+    """Count the resyncs of declared folds."""
     declared = {fold.name for fold in settings.folds}
 
     def count(fold: str, cause: str) -> None:
@@ -216,7 +217,7 @@ def _counted(settings: Settings, metrics: Metrics) -> Callable[[str, str], None]
 
 def _add_agents(app: FoldingApp) -> None:
     async def fold(stream: Any) -> None:
-        # Only hands over: an agent that waits would stop the delivery to every other one.
+        # It only hands batches over: an agent that waits would stop the delivery to every other one.
         async for carrier in stream:
             app.ownership.deliver(carrier.taken())
 

@@ -1,13 +1,12 @@
-"""Watches a worker, whatever it runs, from a thread of its own: who is away, what lags, and whether anything still moves.
+"""Watches a worker from a thread of its own: outages of Kafka and Redis, lag, and progress.
 
-Faust can stop consuming and go on sending heartbeats (faust-streaming #175, #523, #629), a client can retry for ever without a
-word, and a main loop can hang. So this thread has a loop and connections of its own, to Kafka and to Redis. Every second it asks
-both; who does not answer is told in ``/health/ready``, in ``streams_app_up`` and once in the log, and ``streams_app_lag_events``
-goes on rising by what the other one says.
+Faust can stop consuming while it sends heartbeats (faust-streaming #175, #523, #629), a client can retry for ever silently, and a
+main loop can hang. So this thread has its own event loop and its own connections to Kafka and Redis. Every second it asks both. An
+outage is shown by ``/health/ready`` and ``streams_app_up``, and logged once; ``streams_app_lag_events`` keeps rising by the answers
+of the other one.
 
-What ought to move and stands still for a minute without a known pause to explain it, see :mod:`streams_app.health.progress`,
-ends the process with exit code 75: a supervisor starts another one, and nothing is lost. After half a minute the worker is not
-ready.
+If something with work makes no progress for a minute, without a known pause (see :mod:`streams_app.health.progress`), the process
+ends with exit code 75: a supervisor starts another one, and nothing is lost. After half a minute the worker is not ready.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ class Folding(NamedTuple):
     """What a worker folds.
 
     Attributes:
-        ownership: Of the partitions of the folds.
-        shards: Their shards.
+        ownership: Owns the partitions of the folds.
+        shards: The claimed shards.
     """
 
     ownership: Ownership
@@ -70,15 +69,15 @@ class Watchdog:
         *,
         asks_redis: bool = True,
     ) -> None:
-        """Starts nothing yet.
+        """Create a watchdog that is not started.
 
         Args:
-            settings: With the folds that this worker runs, and no others.
-            clock: Of the worker.
-            metrics: Where it tells who is up, and what lags.
-            status: Where it tells why the worker is not ready.
+            settings: Settings with only the folds that this worker runs.
+            clock: Clock of the worker.
+            metrics: Receives outages and lag.
+            status: Receives reasons why the worker is not ready.
             stuck_ms: See :class:`streams_app.health.progress.StallDetector`.
-            asks_redis: Whether the worker has anything in Redis; a read store alone has nothing there.
+            asks_redis: Whether the worker uses Redis; a read store alone does not.
         """
         self._settings = settings
         self._clock = clock
@@ -104,23 +103,23 @@ class Watchdog:
         self._transactions = OpenTransactions(metrics, status)
 
     def watch(self, group: str, ownership: Ownership, *, is_essential: bool = False) -> None:
-        """Adds a consumer group of this process to those whose progress is watched; at any time.
+        """Watch the progress of a consumer group of this process; can be called at any time.
 
         Args:
-            group: Short name.
-            ownership: Of its partitions.
-            is_essential: Whether it knows by itself what is a pause, and the process is to end as well where a partition stays
-                unclaimed: of another group it is tried again for as long as it takes, and the worker goes on folding.
+            group: Short name of the group.
+            ownership: Owns its partitions.
+            is_essential: Whether the process also ends if a partition stays unclaimed. In other groups the claim is retried without
+                limit, and the worker continues to fold.
         """
         self._groups.append((group, ownership, is_essential))
         self.watch_transactions(group, ownership)
 
     def watch_transactions(self, group: str, ownership: Ownership) -> None:
-        """Adds a consumer group to those of which is reported what open transactions hide from them; at any time."""
+        """Report open transactions that hide records from a consumer group; can be called at any time."""
         self._readers.append((group, ownership))
 
     def start(self, folding: Folding | None = None) -> None:
-        """Begins to watch the groups that were added, and the lag of the folds; servers are taken to answer until they do not.
+        """Start to watch the added groups and the lag of the folds; servers count as up until they fail to answer.
 
         Args:
             folding: What the worker folds; None: nothing.
@@ -130,7 +129,7 @@ class Watchdog:
         threading.Thread(target=lambda: asyncio.run(self._watch(folding)), name="watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """Ends; the thread follows by itself."""
+        """Stop; the thread ends by itself."""
         self._is_stopped.set()
 
     async def _watch(self, folding: Folding | None) -> None:
@@ -151,7 +150,7 @@ class Watchdog:
             try:
                 await step()
             except Exception as error:
-                # Whatever it is, a watchdog that has died in silence is worse than one that looks again.
+                # Any error: a watchdog that died silently is worse than one that tries again.
                 if told != (told := text_of(error)):
                     logger.exception("watchdog failed, looking again")
             await asyncio.sleep(every_seconds)
@@ -170,7 +169,7 @@ class Watchdog:
             answers.answered()
 
     async def _ask_redis(self) -> None:
-        # Taken before: an end that is younger than a fence would look like lag.
+        # Read before: an end that is newer than a fence would look like lag.
         ends, high = dict(self._sources.ends), dict(self._sources.high)
         try:
             await self._ask(REDIS, lambda: self._stored.ask_once(ends))
@@ -185,7 +184,7 @@ class Watchdog:
         now_ms = self._clock.monotonic_ms()
         for component, answers in self._answers.items():
             self._tell(component, answers, now_ms)
-        # Until the first assignment there is no reader, and asking for it would make one in this thread.
+        # Before the first assignment there is no reader, and asking for it would create one in this thread.
         has_begun = not self._status.is_waiting_for("start")
         ends = self._tell_lag(folding, now_ms, has_begun=has_begun) if folding is not None else {}
         self._judge_sources(now_ms)
@@ -194,7 +193,7 @@ class Watchdog:
             self._transactions.observe(name, ownership.reader_views(), self._clock.now_ms())
 
     def _tell_lag(self, folding: Folding, now_ms: int, *, has_begun: bool) -> dict[TP, int]:
-        """Tells the lag of every fold, up to the high watermarks; returns how far its source's partitions can be read."""
+        """Set the lag of every fold up to the high watermarks; return the last stable offsets of its source."""
         read = {tp: folding.ownership.read_end(tp) for tp in self._ends} if has_begun else {}
         is_answering = not self._answers[KAFKA].is_away
         high = self._known_ends.combined(self._high, read, now_ms, is_answering=is_answering)
@@ -205,7 +204,7 @@ class Watchdog:
         return self._known_ends.combined(self._ends, read, now_ms, is_answering=is_answering)
 
     def _moves(self, ends: Mapping[TP, int], now_ms: int) -> dict[Hashable, Progress]:
-        """How far everything is in every group; two may read the same partition."""
+        """Return the progress in every group; two groups may read the same partition."""
         is_away = self._status.is_waiting_for(f"{KAFKA}-away")
         return {
             (group, key): one._replace(what=f"group={group} {one.what}")
@@ -217,7 +216,7 @@ class Watchdog:
     def _tell(self, component: str, answers: DependencyHealth, now_ms: int) -> None:
         change = answers.look(now_ms, self._clock.now_ms())
         if change == "away":
-            # Not at the level of information: who hides that would hear of every outage, and never of its end.
+            # As a warning: operators who hide INFO would see every outage but never its end.
             logger.warning("%s is away since %s error=%s", answers.what, answers.since, answers.error)
             self._metrics.up.labels(component=component).set(0)
         elif change == "back":
