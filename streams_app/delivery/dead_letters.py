@@ -31,7 +31,7 @@ Letter: TypeAlias = tuple[Reason, Outgoing]
 """The reason of a rejection, and its dead letter."""
 
 
-class Refuser(NamedTuple):
+class RejectingComponent(NamedTuple):
     """The component that rejects records, as its dead letters name it.
 
     Attributes:
@@ -59,7 +59,7 @@ class DeadLetters:
         on_kept: Called with the name of the component and the reason for each acknowledged dead letter.
     """
 
-    refuser: Refuser
+    refuser: RejectingComponent
     source: TP
     producer: Producer
     clock: TrustedClock
@@ -118,7 +118,7 @@ class DeadLetters:
         return unsent, failed
 
 
-def letter_of(refuser: Refuser, source: TP, refused: RejectedEvent, now_ms: int) -> Outgoing:
+def letter_of(refuser: RejectingComponent, source: TP, refused: RejectedEvent, now_ms: int) -> Outgoing:
     """Build the dead letter of a record.
 
     Args:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.dead_letters import DeadLetters, Refuser
+from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
 from streams_app.delivery.group_consumer import Committed
 from streams_app.delivery.processor import Processor, Processors
 from streams_app.delivery.producer import Outgoing
@@ -91,7 +91,7 @@ class _Toys(Processors):
         claiming.script.name, counting.script.name = "claim", "count"
         found: dict[str, Processor] = {}
         for name, keys in self._worker.world.subject.keys.items():
-            refuser = Refuser("toy", name, self._worker.world.app_id, "dead")
+            refuser = RejectingComponent("toy", name, self._worker.world.app_id, "dead")
             letters = DeadLetters(refuser, tp, Sender(self._worker), self._worker.trusted, lambda *_: None)
             meta, counts = (key.decode() for key in keys)
             found[name] = Toy(claiming, counting, link, meta, counts, letters)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.dead_letters import DeadLetters, Refuser
+from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
 from streams_app.delivery.ownership import LAST_COMMIT_SECONDS
 from streams_app.delivery.processor import Processors
 from streams_app.events.declaration import Event
@@ -101,7 +101,7 @@ class Subscribing:
             ahead=AHEAD[declared.idempotent],
         )  # fmt: skip
         settings = Settings(app_id=self._world.app_id, folds=(FOLD,))
-        refuser = Refuser("subscriber", NAME, self._world.app_id, "dead")
+        refuser = RejectingComponent("subscriber", NAME, self._world.app_id, "dead")
         around = SubscriberContext(
             declared, dispatcher, self._decode,
             lambda tp, token: SubscriberStore(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.dead_letters import DeadLetters, Refuser
+from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
 from streams_app.delivery.processor import Processor, Processors
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.live.agents.processor import ViewContext, ViewProcessors
@@ -53,7 +53,7 @@ class _Views(Processors):
 
 def _context(worker: Worker, view: LiveView) -> ViewContext:
     world = worker.world
-    refuser = Refuser("view", view.name, world.app_id, view.dead_letters)
+    refuser = RejectingComponent("view", view.name, world.app_id, view.dead_letters)
     link: Any = Link(worker, world.server)
     scripts = LiveRedisScripts(link)
     for name, script in scripts.by_name.items():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.dead_letters import DeadLetters, Refuser
+from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
 from streams_app.fold import Fold
 from streams_app.folding.agents.shard_snapshots import ClaimedShards, set_gauges
 from streams_app.folding.agents.window_statistics import WindowStatistics
@@ -48,7 +48,7 @@ class FoldContext:
 
     def dead_letters_of(self, fold: Fold, source: TP) -> DeadLetters:
         """Return the dead letters of a fold in a partition."""
-        refuser = Refuser("fold", fold.name, self.settings.app_id, fold.dead_letters)
+        refuser = RejectingComponent("fold", fold.name, self.settings.app_id, fold.dead_letters)
         return DeadLetters(refuser, source, self.producer, self.clock, self.metrics.refused)
 
     def statistics_of(self, fold: Fold) -> WindowStatistics:

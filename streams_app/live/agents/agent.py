@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.dead_letters import DeadLetters, Refuser
+from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
 from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.delivery.producer import Producer
 from streams_app.health.metrics import Metrics
@@ -57,7 +57,7 @@ class ViewAgent:
         """
         self._view = view
         self._metrics = metrics
-        refuser = Refuser("view", view.name, settings.app_id, view.dead_letters)
+        refuser = RejectingComponent("view", view.name, settings.app_id, view.dead_letters)
 
         def dead_letters_of(tp: TP) -> DeadLetters:
             return DeadLetters(refuser, tp, producer, clock, lambda name, reason: None)

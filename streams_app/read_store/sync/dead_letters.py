@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.dead_letters import DeadLetters, Refuser
+from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
@@ -81,7 +81,7 @@ class StoreDeadLetters:
     def __init__(self, settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> None:
         """Connect nothing yet."""
         self.topic = store.dead_letters
-        self._refuser = Refuser("store", store.name, settings.app_id, store.dead_letters)
+        self._refuser = RejectingComponent("store", store.name, settings.app_id, store.dead_letters)
         self._producer = AckedProducer(
             settings.kafka, client_id=f"{settings.app_id}-{store.group}-letters", send_seconds=SEND_SECONDS
         )

@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.dead_letters import DeadLetters, Refuser
+from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
 from streams_app.delivery.group_consumer import GroupConsumer
 from streams_app.delivery.ownership import LAST_COMMIT_SECONDS, Ownership, OwnershipConfig
 from streams_app.delivery.processor import Processors
@@ -153,7 +153,7 @@ def serving(
     # Event ids are stored by the hour, and delays by the wall clock, so the clock has to be trustworthy.
     trusted = clock if isinstance(clock, TrustedClock) else TrustedClock(clock)
     remember_ms = 0 if subscriber.idempotent == "yes" else subscriber.remember_ms
-    refuser = Refuser("subscriber", subscriber.name, settings.app_id, dead_letters)
+    refuser = RejectingComponent("subscriber", subscriber.name, settings.app_id, dead_letters)
 
     def store(tp: TP, token: str) -> SubscriberStore:
         return SubscriberStore(scripts, SubscriberKeys(settings.app_id, subscriber.name, *tp), token, remember_ms=remember_ms)

@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.dead_letters import DeadLetters, Refuser, letter_of, without_content
+from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent, letter_of, without_content
 from streams_app.delivery.producer import Outgoing
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.reasons import REASONS, RECORD_TOO_LARGE, Reason
@@ -19,7 +19,7 @@ from tests.manual_clock import ManualClock
 from tests.records import Raw
 from tests.servers.cache import ROOT
 
-FOLD = Refuser("fold", "f", "social", "dead")
+FOLD = RejectingComponent("fold", "f", "social", "dead")
 
 
 def letter(detail: str = "why", *, key: bytes | None = b"k", value: bytes | None = b"v", addressee: str = "") -> Outgoing:

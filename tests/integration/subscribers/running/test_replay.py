@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.dead_letters import Refuser, letter_of
+from streams_app.delivery.dead_letters import RejectingComponent, letter_of
 from streams_app.delivery.producer import Outgoing
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.kafka.producer import AckedProducer
@@ -51,7 +51,7 @@ async def test_a_dead_letter_goes_back_to_its_subscriber_and_to_nobody_else(orde
 async def test_what_was_interrupted_stays_until_somebody_insists(orders: Orders) -> None:
     await orders.run("topics", "create")
     source = TP(orders.topic("paid"), 3)
-    refuser = Refuser("subscriber", "ship", orders.site.names.app_id, orders.topic("paid.ship.dead"))
+    refuser = RejectingComponent("subscriber", "ship", orders.site.names.app_id, orders.topic("paid.ship.dead"))
     letters: list[tuple[int, Reason]] = [
         (1, "interrupted"), (2, "interrupted"), (2, "finished-late"), (3, "interrupted"), (4, "failed"),
     ]  # fmt: skip
@@ -86,7 +86,7 @@ async def test_what_was_interrupted_stays_until_somebody_insists(orders: Orders)
 
 async def test_a_letter_that_was_sent_twice_is_listed_once_and_put_back_once(orders: Orders) -> None:
     await orders.run("topics", "create")
-    refuser = Refuser("subscriber", "ship", orders.site.names.app_id, orders.topic("paid.ship.dead"))
+    refuser = RejectingComponent("subscriber", "ship", orders.site.names.app_id, orders.topic("paid.ship.dead"))
     own = (
         ("letter-id", b"ship:paid:3:1:8"), ("event-id", b"e1"), ("source-timestamp-ms", b"5"), ("received-headers", b"1"),
         ("ce_id", b"e1"),
