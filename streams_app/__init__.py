@@ -60,7 +60,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # It brings the client of Redis; who only declares folds need not wait for that.
+    # It imports the client of Redis, which a module that only declares folds does not need.
     if name == "JournalReader":
         from streams_app.journal.reading.reader import JournalReader
 
@@ -69,8 +69,8 @@ def __getattr__(name: str) -> Any:
 
 
 def create_app(settings: Settings) -> FoldingApp:
-    """The Faust application for these settings, see :func:`streams_app.worker.faust_app.create_app`."""
-    # Faust and aiokafka take a second to import; who only declares folds need not wait for them.
+    """Create the Faust application for settings, see :func:`streams_app.worker.faust_app.create_app`."""
+    # Faust and aiokafka take a second to import, and a module that only declares folds does not need them.
     from streams_app.worker.faust_app import create_app as create
 
     return create(settings)

@@ -10,19 +10,19 @@ class Clock(Protocol):
     """Wall clock and monotonic clock, both in integer milliseconds."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC; may jump."""
+        """Return milliseconds since 1970-01-01 UTC; may jump."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some moment; never jumps."""
+        """Return milliseconds since some moment; never jumps."""
 
 
 class SystemClock:
     """The clocks of this machine."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
+        """Return milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """Milliseconds of the monotonic clock."""
+        """Return milliseconds of the monotonic clock."""
         return time.monotonic_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""The JSON of events as they are received, and the canonical bytes of a group key.
+"""Decodes the JSON of events, and encodes group keys as canonical bytes.
 
 A decode error never loses the bytes: it becomes a :class:`BadEventError`, and the record goes to the dead-letter topic as
 it was received.
@@ -17,21 +17,21 @@ import orjson
 from streams_app.errors import BadEventError, BeyondDoubleError
 
 MAX_SAFE_INTEGER: Final = 2**53
-"""Beyond it JSON numbers lose digits in Lua, JavaScript and every other reader that uses doubles."""
+"""Largest integer: larger JSON numbers lose digits in Lua, JavaScript and other readers that use doubles."""
 
 TEXT_MARK: Final = b"s"
 JSON_MARK: Final = b"j"
 
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|-?\d[\d.eE+-]*+', re.DOTALL)
-"""Strings, so that nothing is taken for a number within one, and what looks like a number. No byte is looked at twice."""
+"""Matches strings, so that no number is found within one, and numbers. No byte is matched twice."""
 _NUMBER: Final = re.compile(rb"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
 def decode_object(value: bytes) -> dict[str, Any]:
-    """Decodes one event.
+    """Decode one event.
 
     Raises:
-        BeyondDoubleError: ``not-json``, but only for a number beyond a double.
+        BeyondDoubleError: ``not-json``, only because of a number beyond a double.
         BadEventError: ``not-json`` or ``not-an-object``.
     """
     try:
@@ -47,14 +47,14 @@ def decode_object(value: bytes) -> dict[str, Any]:
 
 
 def _without_numbers_beyond(value: bytes) -> Any:
-    """JSON with null in the place of each number beyond a double; None where that is not what is wrong with it."""
+    """Return JSON with null instead of each number beyond a double; None if the JSON has another fault."""
     mended = _TOKENS.sub(_null_if_beyond, value)
     if mended == value:
         return None
     try:
         return orjson.loads(mended)
     except orjson.JSONDecodeError:
-        return None  # the caller knows what is wrong with the event as it came
+        return None  # the caller reports the fault of the original event
 
 
 def _null_if_beyond(found: re.Match[bytes]) -> bytes:
@@ -63,15 +63,15 @@ def _null_if_beyond(found: re.Match[bytes]) -> bytes:
 
 
 def member_of(scalars: tuple[Any, ...], fields: tuple[str, ...] = ()) -> bytes:
-    """What a group is called in Redis: its canonical bytes behind a mark of their type, so that ``1`` and ``"1"`` differ.
+    """Return the member of a group in Redis: a type tag and its canonical bytes, so that ``1`` and ``"1"`` differ.
 
     Args:
-        scalars: The group fields in the declared order; each a string, an integer, a float or a boolean.
-        fields: Their names, for the message.
+        scalars: Values of the group fields in the declared order; each a string, an integer, a float or a boolean.
+        fields: Names of the group fields, for messages.
 
     Raises:
-        BadEventError: ``no-group``: a field is not a scalar, or an integer beyond 2^53. ``user-error``: it is what JSON cannot
-            hold, so that a function of the user's must have made it.
+        BadEventError: ``no-group``: a field is not a scalar, or an integer beyond 2^53. ``user-error``: a user's function has
+            returned a value that JSON cannot represent.
     """
     try:
         if len(scalars) == 1 and type(scalars[0]) is str:
@@ -102,12 +102,12 @@ def _checked_scalar(value: Any, field: str) -> str | int | float | bool:
 
 
 def keys_typed(text: str) -> list[bytes]:
-    """The members that a person may mean by what was typed.
+    """Return the members that typed text may mean.
 
-    Text in quotes means the text within them, as ``groups list`` shows it. Anything else means that text itself, or the JSON that
-    it is (``1``, ``["a",1]``).
+    Text in quotes means the text within them, as ``groups list`` shows it. Anything else means the text itself, or the JSON that it
+    spells (``1``, ``["a",1]``).
     """
-    typed = text.encode("utf-8", "surrogateescape")  # as the arguments of a process come
+    typed = text.encode("utf-8", "surrogateescape")  # the encoding of process arguments
     try:
         value = orjson.loads(typed)
     except orjson.JSONDecodeError:
@@ -116,18 +116,18 @@ def keys_typed(text: str) -> list[bytes]:
         return [member_of((value,))]
     members = [TEXT_MARK + typed]
     if type(value) in (int, float, bool) or (type(value) is list and len(value) > 1):
-        with suppress(BadEventError):  # no group is called so
+        with suppress(BadEventError):  # no group has this key
             members.append(member_of(tuple(value) if type(value) is list else (value,)))
     return members
 
 
 def canonical_bytes(member: bytes) -> bytes:
-    """The record key of a group: its member without the mark."""
+    """Return the record key of a group: its member without the type tag."""
     return member[1:]
 
 
 def scalars_of(member: bytes) -> tuple[Any, ...]:
-    """The group fields of a member, the inverse of :func:`member_of`."""
+    """Return the values of the group fields of a member, the inverse of :func:`member_of`."""
     if member[:1] == TEXT_MARK:
         return (member[1:].decode(),)
     decoded = orjson.loads(member[1:])

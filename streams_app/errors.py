@@ -25,7 +25,7 @@ from streams_app.reasons import Reason
 
 
 def text_of(error: BaseException) -> str:
-    """Class and message, or the class alone; the ``repr`` of redis-py's errors leaves the message out."""
+    """Return class and message, or the class alone; the ``repr`` of redis-py's errors omits the message."""
     try:
         text = str(error)
     except Exception as broken:  # noqa: BLE001  # a class of the user's may raise anything
@@ -34,13 +34,13 @@ def text_of(error: BaseException) -> str:
 
 
 class StreamsAppError(Exception):
-    """Base of all errors this project raises on purpose."""
+    """Base of all errors that this project raises on purpose."""
 
     exit_code = 70
 
 
 class ConfigurationError(StreamsAppError):
-    """Settings that cannot work, all faults at once."""
+    """Invalid settings; lists all faults."""
 
     exit_code = 1
 
@@ -50,25 +50,25 @@ class ConfigurationError(StreamsAppError):
 
 
 class BehindError(StreamsAppError):
-    """What was to be compared is behind and stands still: what it has not taken cannot be compared."""
+    """A store is behind and makes no progress: records that it has not applied cannot be compared."""
 
     exit_code = 3
 
 
 class CursorError(StreamsAppError):
-    """Where a reader of a journal is to begin cannot be read; nothing was asked."""
+    """A cursor of a journal is invalid; nothing was read."""
 
     exit_code = 2
 
 
 class JournalGoneError(StreamsAppError):
-    """A journal has removed what follows a cursor; what is still there begins at the floor.
+    """A journal has removed the events after a cursor; kept events begin at the floor.
 
     Attributes:
-        partition: Where.
-        floor: First offset that is kept there.
-        lost: First and last offset that are gone.
-        next: Cursor that goes on from the floor.
+        partition: The partition.
+        floor: First kept offset of the partition.
+        lost: First and last removed offset.
+        next: Cursor that continues at the floor.
     """
 
     exit_code = 1
@@ -83,17 +83,17 @@ class JournalGoneError(StreamsAppError):
 
 
 class TryAgainError(StreamsAppError):
-    """Something outside is missing now and may be there later."""
+    """A dependency is unavailable; a later attempt may succeed."""
 
     exit_code = 75
 
 
 class NotPublishedError(TryAgainError):
-    """Events that the broker has not acknowledged: nobody knows whether the log has them.
+    """The broker has not acknowledged events; the log may or may not have them.
 
     Attributes:
-        event_id: The id of the first of them; published again with it, the event is the same.
-        event_ids: The ids of all that were published together, acknowledged or not, in their order.
+        event_id: Id of the first one; publish it again under this id.
+        event_ids: Ids of all events that were published together, acknowledged or not, in order.
     """
 
     def __init__(self, event_key: str, event_ids: Sequence[str], unknown: int, why: str) -> None:
@@ -106,14 +106,14 @@ class NotPublishedError(TryAgainError):
 
 
 class UnknownFoldError(StreamsAppError):
-    """Somebody asks for a fold that is not declared; names those that are."""
+    """A request names a fold that is not declared; the message lists the declared ones."""
 
     def __init__(self, name: str, declared: Sequence[str]) -> None:
         super().__init__(f"there is no fold {name!r}; declared: {', '.join(declared)}")
 
 
 class InternalError(StreamsAppError):
-    """A state that should not exist."""
+    """An inconsistent state: a bug."""
 
     exit_code = 70
 
@@ -123,7 +123,7 @@ class BadEventError(StreamsAppError):
 
     Attributes:
         reason: Reason of its dead letter.
-        detail: What was found, for people.
+        detail: What is wrong, as text.
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -133,10 +133,10 @@ class BadEventError(StreamsAppError):
 
 
 class NotDecodedError(StreamsAppError):
-    """One event of a subscriber that cannot be decoded, found in the place of the call; not what its function may raise.
+    """An event of a subscriber cannot be decoded, found where its function would be called; not an error of that function.
 
     Attributes:
-        bad: What is wrong with it.
+        bad: The decoding error.
     """
 
     def __init__(self, bad: BadEventError) -> None:
@@ -145,10 +145,10 @@ class NotDecodedError(StreamsAppError):
 
 
 class BeyondDoubleError(BadEventError):
-    """JSON that holds a number beyond a double, which not every fold has to read.
+    """JSON with a number beyond a double, which only matters to folds that read it.
 
     Attributes:
-        rest: The event, with null in the place of such numbers.
+        rest: The event, with null instead of such numbers.
     """
 
     def __init__(self, detail: str, rest: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Durations, moments, counts and text, as people write and read them (pure).
+"""Parses and formats durations, times, counts and text for people (pure).
 
 Text from outside is shown on one line: whoever produces an event chooses its keys and names, which may contain line breaks, escape
 sequences of terminals and marks that change the direction of writing. Every command shows such text by a function of this module,
@@ -22,10 +22,10 @@ _DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)$")
 
 
 def parse_duration(value: Any) -> Any:
-    """``15m``, ``90s``, ``500ms``, ``6h``, ``2d`` → timedelta; a timedelta stays as it is.
+    """Parse ``15m``, ``90s``, ``500ms``, ``6h`` or ``2d``; a timedelta is returned unchanged.
 
     Raises:
-        ValueError: Anything else; a bare number has no unit and is refused.
+        ValueError: Any other text; a bare number has no unit.
     """
     if isinstance(value, timedelta):
         return value
@@ -42,12 +42,12 @@ Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 
 
 def milliseconds(duration: timedelta) -> int:
-    """Whole milliseconds of a duration."""
+    """Return the whole milliseconds of a duration."""
     return duration // timedelta(milliseconds=1)
 
 
 def duration_text(duration_ms: int) -> str:
-    """A duration as :func:`parse_duration` reads it: ``15m``, ``1.5s``, ``90s``."""
+    """Format a duration as :func:`parse_duration` reads it: ``15m``, ``1.5s``, ``90s``."""
     for unit, size_ms in reversed(_UNITS_MS.items()):
         if duration_ms >= size_ms and duration_ms % size_ms == 0:
             return f"{duration_ms // size_ms}{unit}"
@@ -76,7 +76,7 @@ _NUMBER: Final = re.compile(r"\d{9,}(\.\d+)?")
 
 
 def moment_ms(value: Any) -> int | None:
-    """Milliseconds since 1970 of a JSON value, never later than it says; None where it is no moment, or one before 1970.
+    """Return the milliseconds since 1970 of a JSON value, rounded down; None if it is not a time, or is before 1970.
 
     Numbers below :data:`MILLISECONDS_FROM` are seconds, others milliseconds; so are texts of nine digits or more. Other texts are
     ISO 8601, in UTC where they name no zone.
@@ -113,10 +113,10 @@ def guessed_format(value: Any) -> str | None:
 
 
 def parse_moment(text: str, now_ms: int) -> int:
-    """``-24h`` or ``24h``: so long ago; else as :func:`moment_ms` reads it.
+    """Parse ``-24h`` or ``24h`` as a time ago, other text like :func:`moment_ms`.
 
     Raises:
-        ValueError: It is none of them.
+        ValueError: The text is not a time.
     """
     try:
         return max(0, now_ms - milliseconds(parse_duration(text.removeprefix("-"))))
@@ -136,20 +136,20 @@ DAY: Final = 86_400
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 group``, ``2,000 groups``."""
+    """Format a count with its noun: ``1 group``, ``2,000 groups``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def time_text(at_ms: int) -> str:
-    """``2026-11-21 14:31:44Z``; ``-`` where it is not known."""
+    """Format a time as ``2026-11-21 14:31:44Z``; ``-`` if it is unknown."""
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at_ms >= 0 else "-"
     except (ValueError, OverflowError, OSError):
-        return f"{at_ms} ms"  # beyond the year 9999: a producer wrote so
+        return f"{at_ms} ms"  # beyond the year 9999: the producer's fault
 
 
 def span(span_ms: int) -> str:
-    """``1.5 s``, ``2 min 30 s``, ``5 h 40 min``, ``3 d 4 h``; ``due`` where nothing is left."""
+    """Format a remaining time: ``1.5 s``, ``2 min 30 s``, ``5 h 40 min``, ``3 d 4 h``; ``due`` if none is left."""
     if span_ms <= 0:
         return "due"
     seconds = span_ms // 1_000
@@ -173,44 +173,44 @@ _ASTRAL: Final = 0x10000
 
 
 def escaped(text: str) -> str:
-    """Free text on one line: what is not printable is written as JSON escapes it, everything else as it is.
+    """Format free text as one line, with unprintable characters as JSON escapes.
 
-    It is meant for values of events and words of errors: two different texts may look the same, and JSON stays JSON.
+    For values of events and texts of errors: two different texts may look the same, and JSON stays JSON.
     """
     return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
 def shown(text: str) -> str:
-    """A name or a key on one line; two different ones never look the same.
+    """Format a name or a key as one line; two different ones never look the same.
 
-    A text that could mislead is written as a JSON string in quotes: one that is empty, begins with a quote, holds what is not
-    printable, or has spaces at an end or side by side.
+    Misleading text is written as a JSON string in quotes: if it is empty, begins with a quote, has unprintable characters, or has
+    spaces at an end or side by side.
     """
     plain = text.isprintable() and text and not text.startswith('"') and "  " not in f" {text} "
     return text if plain else quoted(text)
 
 
 def quoted(text: str) -> str:
-    """A JSON string whose characters are all printable."""
+    """Format text as a JSON string of printable characters."""
     return '"' + escaped(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
 def shown_group(member: bytes) -> str:
-    """A group as :func:`shown_key` shows it.
+    """Format a group like :func:`shown_key`.
 
     Args:
-        member: Its member in Redis.
+        member: Member of the group in Redis.
     """
     return shown_key(group_value(member))
 
 
 def shown_key(key: Any) -> str:
-    """A group key as people read it, and as ``groups explain`` and ``groups flush`` take it.
+    """Format a group key for display, and as an argument of ``groups explain`` and ``groups flush``.
 
-    A text that would be read as a number, a boolean or a list has quotes: ``1`` is a number, ``"1"`` a text.
+    Text that would be read as a number, a boolean or a list has quotes: ``1`` is a number, ``"1"`` a text.
 
     Args:
-        key: What :func:`group_value` returns.
+        key: The result of :func:`group_value`.
     """
     if type(key) is not str:
         return escaped(orjson.dumps(key).decode())
@@ -218,28 +218,28 @@ def shown_key(key: Any) -> str:
 
 
 def group_value(member: bytes) -> Any:
-    """A group key for programs: a JSON value of the type it has in its events."""
+    """Return a group key as a JSON value of the type it has in its events."""
     text = canonical_bytes(member).decode("utf-8", "backslashreplace")
     return text if member[:1] == TEXT_MARK else orjson.loads(text)
 
 
 def is_only_text(text: str) -> bool:
-    """Whether what is typed so can be no number, boolean, list or quoted text."""
+    """Return whether text can only mean itself, not a number, boolean, list or quoted text."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return True
-    return value is None or type(value) is dict  # no group is called so
+    return value is None or type(value) is dict  # no group has this key
 
 
 def json_line(row: Any) -> str:
-    """One line of JSON for programs which a terminal survives, too."""
+    """Format a value as one line of JSON without characters that disturb a terminal."""
     return escaped(orjson.dumps(row).decode())
 
 
 def cut(text: str, width: int) -> str:
-    """A text of at most ``width`` cells, shortened in its middle: beginnings and ends tell keys apart."""
-    from rich.cells import cell_len  # rich takes a while to import, and who only declares folds does not need it
+    """Shorten a text in its middle to at most ``width`` cells: keys differ in beginnings and ends."""
+    from rich.cells import cell_len  # rich takes a while to import, and a module that only declares folds does not need it
 
     if cell_len(text) <= width:
         return text

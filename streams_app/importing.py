@@ -1,4 +1,4 @@
-"""What a setting or an option names as MODULE:NAME, imported; modules are looked for in the current directory first."""
+"""Imports what a setting or an option names as MODULE:NAME; the current directory is searched first."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from streams_app.errors import ConfigurationError, StreamsAppError
 
 
 def attribute_of(label: str, module: str, attribute: str) -> Any:
-    """Imports a module of the user's and takes what it calls ``attribute``.
+    """Import a module of the user, and return its ``attribute``.
 
     Args:
         label: Name of the option or setting, for messages.
-        module: Its dotted name.
-        attribute: The name within it.
+        module: Dotted name of the module.
+        attribute: Name within the module.
 
     Raises:
-        ConfigurationError: There is no such module or name, or the module cannot be imported.
+        ConfigurationError: The module or name does not exist, or the module cannot be imported.
     """
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
@@ -43,14 +43,14 @@ def _imported(label: str, name: str, folder: str) -> Any:
             for fault in error.errors(include_url=False, include_input=False)
         ]
         raise ConfigurationError(faults) from error
-    except (Exception, SystemExit) as error:  # whatever a module of the user's raises while it is imported
+    except (Exception, SystemExit) as error:  # any error of the user's module during its import
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             fault = f"there is no module {name!r} in {folder}, nor is one installed; {label} is MODULE:NAME"
         elif isinstance(error, (TypeError, ValueError)) and not name.strip("."):
             fault = f"{name!r} is no name of a module; {label} is MODULE:NAME"
         else:
             fault = f"importing {name!r} raised {type(error).__name__}: {error}"
-            if not isinstance(error, SyntaxError):  # which says itself where it is
+            if not isinstance(error, SyntaxError):  # its message has the position
                 place = traceback.extract_tb(error.__traceback__)[-1]
                 fault += f" ({place.filename}:{place.lineno})"
         raise ConfigurationError([f"{label}: {fault}"]) from error
