@@ -14,11 +14,11 @@ from streams_app.read_store.registry import DATABASES, RegisteredDatabase, datab
 from streams_app.settings import ReadStoreSettings
 
 FOLDER = Path(streams_app.read_store.__file__).parent
-SHARED = {"core", "sync", "__pycache__"}
+SHARED = {"core", "sync"}
 
 
 def test_every_folder_of_a_database_is_registered_once() -> None:
-    folders = sorted(path.name for path in FOLDER.iterdir() if path.is_dir() and path.name not in SHARED)
+    folders = sorted(path.parent.name for path in FOLDER.glob("*/__init__.py") if path.parent.name not in SHARED)
 
     assert folders == sorted(database.folder for database in DATABASES)
 
