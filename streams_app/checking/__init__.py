@@ -1,8 +1,7 @@
-"""Can this run? Findings about HTTP, servers, rights, logs, transactions, stores, subscribers, live views, journals.
+"""Checks whether a worker can run: HTTP, servers, rights, logs, transactions, stores, subscribers, live views, journals.
 
-Each finding is given as soon as it is made, and a server that says nothing is given up after a few seconds. A check that fails does
-not keep the others from being made. What only a write can tell is tried by a write that is taken back: one key of Redis, and a
-transaction of the read store.
+Each finding is yielded at once, and a silent server is given up after a few seconds. A failing check does not prevent the others.
+Rights to write are checked by writes that are undone: one key in Redis, and a transaction of the read store.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ __all__ = ["Finding", "Level", "findings"]
 
 
 async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
-    """Looks at everything, one finding after the other."""
+    """Run all checks, and yield their findings."""
     yield http_finding(settings.http)
     away = False
     for looks in (kafka_findings(settings), redis_findings(settings, clock)):

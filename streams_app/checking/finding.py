@@ -1,4 +1,4 @@
-"""What a check has found, and what to do about it."""
+"""The finding of a check, with advice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streams_app.formatting import MINUTE, span
 
 
 class Level(StrEnum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -18,13 +18,13 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at.
+    """The finding of one check.
 
     Attributes:
-        level: How bad it is; ``error``: a worker cannot run, or would lose events.
+        level: Severity; ``error``: a worker cannot run, or would lose events.
         text: What was found.
-        advice: What to do; empty when all is well.
-        is_away: Whether a server could not be asked at all, so that what else it would say is not known.
+        advice: What to do; empty if all is well.
+        is_away: Whether a server does not answer, so that further findings about it are unknown.
     """
 
     level: Level
@@ -34,6 +34,6 @@ class Finding:
 
 
 def lasting(span_ms: int) -> str:
-    """How long something takes or is kept, as findings say it: ``14 s``, ``1 h 10 min``."""
+    """Format a duration for findings: ``14 s``, ``1 h 10 min``."""
     whole_seconds, rest_ms = divmod(span_ms, 1_000)
     return f"{whole_seconds} s" if rest_ms == 0 and whole_seconds < MINUTE else span(span_ms)

@@ -1,4 +1,4 @@
-"""Who may read the pages of a worker, by its settings alone: a file of its own, as each thing that is checked has one (pure)."""
+"""Checks who may read the pages of a worker, by its settings; each subject of a check has its own file (pure)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streams_app.settings import HttpSettings
 
 
 def http_finding(http: HttpSettings) -> Finding:
-    """Whether the pages are open to the network without a token."""
+    """Check whether the pages are open to the network without a token."""
     if _is_loopback(http.host):
         return Finding(Level.OK, f"health, metrics and groups are served on {http.host} only")
     if http.token_file is not None:

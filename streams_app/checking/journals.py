@@ -1,4 +1,4 @@
-"""Findings about journals: whether their sources keep as much as they do, and whether Redis has room for them."""
+"""Checks of journals: retention of their sources, and memory of Redis."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from streams_app.settings.journals import MIN_BYTES
 logger = logging.getLogger(__name__)
 
 MOST_PERCENT: Final = 80
-"""Of the memory of Redis that journals may take, at most: folds, views and what is being compressed need some, too."""
+"""Maximum share of the memory of Redis for journals: folds, views and compression need memory, too."""
 
 
 async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Looks at the memory of Redis and at the sources.
+    """Check the memory of Redis and the sources.
 
     Args:
         settings: Settings of the application.
-        asks: Whether servers are asked.
+        asks: Whether to ask servers.
     """
     if not (asks and settings.journals):
         return
@@ -32,7 +32,7 @@ async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[
     try:
         yield room_finding(settings.journals, (await servers_of(redis)).values())
     except REDIS_ERRORS as error:
-        logger.debug("room for journals is not known", exc_info=error)  # a finding of its own says why
+        logger.debug("room for journals is not known", exc_info=error)  # another finding says why
     finally:
         await redis.aclose()
     try:
@@ -48,11 +48,11 @@ async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[
 
 
 def room_finding(journals: Sequence[JournalSettings], servers: Collection[Mapping[str, Any]]) -> Finding:
-    """Compares what journals may take with the memory of Redis (pure).
+    """Compare ``max_bytes`` of journals with the memory of Redis (pure).
 
     Args:
-        journals: All of them.
-        servers: What each server says of itself, see ``INFO``; of a cluster each of its primaries.
+        journals: All journals.
+        servers: ``INFO`` of each server; in a cluster, of each primary.
     """
     wanted = sum(journal.max_bytes for journal in journals)
     names = ", ".join(journal.name for journal in journals)
@@ -69,7 +69,7 @@ def room_finding(journals: Sequence[JournalSettings], servers: Collection[Mappin
 
 
 def source_findings(journal: JournalSettings, config: Mapping[str, str], partitions: int) -> list[Finding]:
-    """Compares a journal with the configuration of its source, and with its partitions (pure)."""
+    """Compare a journal with the configuration and partitions of its source (pure)."""
     found = []
     if (share := journal.share(partitions)) < MIN_BYTES:
         what = f"journal {journal.name} has {share:,} bytes of Redis for each of the {partitions:,} partitions of {journal.source}"

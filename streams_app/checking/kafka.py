@@ -1,4 +1,4 @@
-"""Kafka as a worker needs it: reachable, every topic there, logs that are kept for long enough."""
+"""Checks of Kafka: reachability, existence of topics, retention."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Asks the broker; nothing is created."""
+    """Ask the broker, without creating anything."""
     kafka = settings.kafka
     hosts = [server.strip().rsplit(":", 1)[0].strip("[]") for server in kafka.bootstrap_servers.split(",")]
     if kafka.security_protocol == "PLAINTEXT" and any(host not in LOOPBACK for host in hosts):
@@ -43,7 +43,7 @@ async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
 
 
 def _topics(settings: Settings) -> list[Topic]:
-    """Each topic once; those of a catalogue with a fault are left out, as a finding of its own says what is wrong with it."""
+    """Return each topic once, without those of an invalid catalogue, which has its own finding."""
     try:
         declared = declared_topics(settings)
     except StreamsAppError:
@@ -63,7 +63,7 @@ def _topic_finding(topic: Topic, partitions: int | None, wanted: int) -> Finding
 
 
 def _retention(settings: Settings, sources: list[str], retention: Mapping[str, int]) -> list[Finding]:
-    """Findings about retention: a log shorter than the longest hold cannot bring back what Redis loses."""
+    """Check the retention: a log that is shorter than the longest hold cannot restore what Redis loses."""
     found = []
     for source in sources:
         hold_ms = max(fold.max_hold_ms for fold in settings.folds if fold.source == source)

@@ -1,4 +1,4 @@
-"""Findings about live views: whether their sources keep what they show, and whether tokens can be checked."""
+"""Checks of live views: retention of their sources, and secrets of tokens."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Looks at the secret and, where Kafka answers, at the sources.
+    """Check the secret and, if Kafka answers, the sources.
 
     Args:
         settings: Settings of the application.
-        asks: Whether Kafka is asked.
+        asks: Whether to ask Kafka.
     """
     try:
         _ = settings.live_server.secrets
@@ -40,7 +40,7 @@ async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Fin
             sources = list(await partition_counts(client, [view.source for view in settings.live_of_topics]))
             configs = await topic_configs(client, sources) if sources else {}
     except StreamsAppError:
-        return  # a finding of its own says so already
+        return  # another finding says so
     for view in settings.live_of_topics:
         if view.source in configs:
             for finding in view_findings(view, configs[view.source]):
@@ -48,11 +48,11 @@ async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Fin
 
 
 def stored_findings(settings: Settings, stored: Mapping[str, Collection[str]]) -> list[Finding]:
-    """Compares the views with what Redis holds of any (pure).
+    """Compare the declared views with those that have state in Redis (pure).
 
     Args:
         settings: Settings of the application.
-        stored: View → topics of which Redis holds its state.
+        stored: View → topics of its state in Redis.
     """
     sources = {view.name: view.source for view in settings.live_of_topics}
     found = []
@@ -67,7 +67,7 @@ def stored_findings(settings: Settings, stored: Mapping[str, Collection[str]]) -
 
 
 def origin_findings(settings: Settings) -> list[Finding]:
-    """Compares the origins that may connect with what is shown to them (pure)."""
+    """Compare the origins that may connect with the data that they may see (pure)."""
     origins = settings.live_server.origins
     private = [view.name for view in settings.live if not view.public]
     plain = [origin for origin in origins if origin.startswith("http://") and not _is_local(origin)]
@@ -81,7 +81,7 @@ def origin_findings(settings: Settings) -> list[Finding]:
 
 
 def descriptor_findings(settings: Settings, descriptors: int) -> list[Finding]:
-    """Compares how many pages may be open with how many descriptors a process may have (pure)."""
+    """Compare the maximum number of open pages with the file descriptors of a process (pure)."""
     wanted = descriptors_for(settings.live_server.connections)
     if not settings.live or wanted <= descriptors:
         return []
@@ -94,7 +94,7 @@ def _is_local(origin: str) -> bool:
 
 
 def view_findings(view: LiveView, config: Mapping[str, str]) -> list[Finding]:
-    """Compares a view with the configuration of its source (pure)."""
+    """Compare a view with the configuration of its source (pure)."""
     found = []
     kept_ms = int(config.get("retention.ms", NO_RETENTION_LIMIT))
     if kept_ms != NO_RETENTION_LIMIT and kept_ms < view.expiry_ms:

@@ -1,7 +1,7 @@
-"""What has been read against the logs that are there: a topic that was deleted and made again, a log that went back.
+"""Compares logs with what was read: detects topics that were deleted and created again, and truncated logs.
 
-A worker finds out at its claim and refuses, or reads what has come since; whoever looks before it starts should know, too. Logs are
-compared only where the broker gives topics an id: the ends that the embedded broker names are not those of its logs.
+A worker detects this at its claim, and refuses or reads new records; an operator should know before the start. Logs are compared
+only if the broker gives topics an id: the ends that the embedded broker reports are not those of its logs.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from streams_app.subscribers.state.offset_metadata import decoded
 
 @dataclass(frozen=True, slots=True)
 class ComparedReader:
-    """Who reads partitions.
+    """A reader of partitions.
 
     Attributes:
-        name: For people, as ``fold x``.
-        advice: What to do where its topic was made again; "": it reads the new one by itself.
+        name: Name for messages, as ``fold x``.
+        advice: What to do if its topic was created again; "": it reads the new topic by itself.
     """
 
     name: str
@@ -52,10 +52,10 @@ class ComparedReader:
 
 @dataclass(frozen=True, slots=True)
 class ReadSoFar:
-    """What one has read of a partition, by its own account.
+    """The progress of a reader in a partition, by its own state.
 
     Attributes:
-        topic_id: Id of the topic it has read; "" where it did not keep it.
+        topic_id: Id of the topic it has read; "" if it did not store it.
         to: Offset below which it has read.
         read: Fingerprints of what it has read.
     """
@@ -69,7 +69,7 @@ Read = dict[TP, ReadSoFar]
 
 
 async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Compares ids of topics and what stands in them; nothing, where Kafka or Redis cannot be asked."""
+    """Compare ids and content of topics; no findings if Kafka or Redis does not answer."""
     try:
         readers = await _readers(settings)
         topics = sorted({tp.topic for read in readers.values() for tp in read})
@@ -80,13 +80,13 @@ async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
             for finding in [*made_again(reader, present, ids)] or await _compared(settings, reader, present):
                 yield finding
     except StreamsAppError:
-        return  # a finding of its own says so already
+        return  # another finding says so
     except (KafkaError, OSError, TimeoutError) as error:
         yield Finding(Level.WARNING, f"what has been read cannot be compared with the logs: {text_of(error)}", "check again")
 
 
 async def _compared(settings: Settings, reader: ComparedReader, read: Read) -> list[Finding]:
-    """Compares what stands in logs with the fingerprints of what was read."""
+    """Compare logs with the fingerprints of what was read."""
     found: list[Finding] = []
     for topic in sorted({tp.topic for tp in read}):
         tps = [tp for tp in read if tp.topic == topic]
@@ -103,7 +103,7 @@ async def _compared(settings: Settings, reader: ComparedReader, read: Read) -> l
 
 
 def made_again(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> Iterator[Finding]:
-    """Says that one has read another log than the one that is there (pure); once, as it is so of all its partitions."""
+    """Report that a reader has read another log than the current one (pure); once for all its partitions."""
     for tp, so_far in read.items():
         if so_far.topic_id in (UNKNOWN, ids[tp.topic]):
             continue
@@ -116,13 +116,13 @@ def made_again(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> It
 
 
 def went_back(reader: ComparedReader, tp: TP, common: int, so_far: ReadSoFar) -> Finding:
-    """Says what the broker has lost of what one has read (pure)."""
+    """Report the records that the broker has lost after they were read (pure)."""
     text = f"{tp} went back: the broker has lost what {reader.name} had read from offset {common} to {so_far.to - 1}"
     return Finding(Level.WARNING, text, f"nothing: a worker reads again from {common}; find out why the broker lost it")
 
 
 async def _readers(settings: Settings) -> dict[ComparedReader, Read]:
-    """All that read anything, each with what it has read."""
+    """Return all readers with their progress."""
     readers = await _in_redis(settings)
     async with admin_client(settings.kafka) as client:
         counts = await partition_counts(client, [settings.fold(fold).output for one in settings.read_stores for fold in one.folds])
@@ -158,7 +158,7 @@ async def _subscribers(settings: Settings) -> dict[ComparedReader, Read]:
 
 
 def _marks(name: str, commits: Mapping[TP, Committed]) -> dict[TP, Any]:
-    """The marks of one name, with their notes."""
+    """Return the committed offsets of one name, with their metadata."""
     return {tp: marks[name] for tp, held in commits.items() if (marks := offsets_in(held)) and name in marks}
 
 
@@ -167,7 +167,7 @@ def _partitions(topics: Iterable[str], counts: Mapping[str, int]) -> list[TP]:
 
 
 async def _in_redis(settings: Settings) -> dict[ComparedReader, Read]:
-    """What folds, live views and journals have read, as Redis knows it."""
+    """Return the progress of folds, live views and journals by their state in Redis."""
     readers: dict[ComparedReader, Read] = defaultdict(dict)
     async with redis_of(settings) as redis:
         for place in await stored_shards(redis, settings, None):

@@ -1,4 +1,4 @@
-"""The read stores and their sources, as the agents that sync them need them."""
+"""Checks of read stores and their sources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams_app.settings import ReadStoreSettings, Settings
 
 
 async def read_store_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Looks for the tables, tries a transaction that is rolled back, and asks the source for nothing; of each store."""
+    """Check, for each store, its tables, a transaction that is rolled back, and an empty request to the source."""
     for declared in settings.read_stores:
         async with aclosing(_findings(declared)) as found:
             async for finding in found:
@@ -46,7 +46,7 @@ async def _findings(declared: ReadStoreSettings) -> AsyncGenerator[Finding, None
 
 
 def _advice(declared: ReadStoreSettings) -> str:
-    """What to do about a source that does not answer as it should."""
+    """Return what to do about a source that does not answer as it should."""
     if declared.source == "python":
         return f"correct the function {declared.section}.current"
     return f"correct {declared.section}.source_url and {declared.section}.sql"

@@ -1,6 +1,6 @@
-"""Whether the fields of a fold's records are of the types that a payload wants (pure): schemas are compared, no record is read.
+"""Compares the schema of a fold's records with the types of a payload (pure); no record is read.
 
-Only what no record can fit is told: a type that fits some records is a matter of what the events hold.
+Only types that no record can have are reported: a type that some records have depends on the events.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _SAMPLES: Final[Mapping[str, tuple[Any, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """A field that no record can fill as the payload wants it.
+    """A field of a payload that no record can fill.
 
     Attributes:
-        field: Its name on the wire, or the path to what does not fit: ``metrics[]``.
-        made: What records have there.
-        wanted: What the payload wants.
+        field: Its name in JSON, or the path to the mismatch: ``metrics[]``.
+        made: The type in records.
+        wanted: The type in the payload.
     """
 
     field: str
@@ -50,11 +50,11 @@ class Clash:
 
 
 def record_schemas(fold: Fold, event: Event[Any, Any] | None = None) -> dict[str, Schema]:
-    """Field → the schema of what a record of a fold has there.
+    """Return field → JSON schema of the field in records of a fold.
 
     Args:
         fold: The fold.
-        event: What it folds, if that is known: it tells the types of groups and of last values.
+        event: The event that it folds, if known: it gives the types of groups and of last values.
     """
     known = _Known(event) if event is not None and not fold.is_by_functions else None
     groups: dict[str, Schema] = {}
@@ -68,7 +68,7 @@ def record_schemas(fold: Fold, event: Event[Any, Any] | None = None) -> dict[str
 
 
 def clashes(fold: Fold, payload: Any, event: Event[Any, Any] | None = None) -> Iterator[Clash]:
-    """The fields of a payload that no record of a fold can fill; ``event``: what it folds, if that is known."""
+    """Return the fields of a payload that no record of a fold can fill; ``event``: the event that it folds, if known."""
     schema, definitions = schema_of(payload)
     compared = _Comparison(definitions)
     for field, made in record_schemas(fold, event).items():
@@ -80,7 +80,7 @@ def clashes(fold: Fold, payload: Any, event: Event[Any, Any] | None = None) -> I
 
 
 def required_names(fold: Fold, payload: Any) -> list[str]:
-    """Names that every record must have changed for the payload; a record has only those that did."""
+    """Return the changed names that the payload requires; a record has only the names that changed."""
     schema, definitions = schema_of(payload)
     wanted = schema.get("properties", {}).get(fold.changed_field)
     if fold.keep == "names" or wanted is None:
@@ -91,23 +91,23 @@ def required_names(fold: Fold, payload: Any) -> list[str]:
 
 
 class _Known:
-    """What the type of an event says of the records that it is folded into."""
+    """Types of a record that follow from the type of its events."""
 
     def __init__(self, event: Event[Any, Any]) -> None:
         self._fields: Schema = {}
         self._definitions: Schema = {}
-        # Of a pydantic model nobody knows what it takes for a value of its types, or how it is written.
+        # The JSON that a pydantic model accepts or writes is unknown.
         if event.decode is None and not is_pydantic(event.payload):
             schema, self._definitions = schema_of(event.payload)
             self._fields = schema.get("properties", {})
 
     def scalars(self, field: str) -> tuple[str, ...]:
-        """The types that a group of this field may have; empty: unknown."""
+        """Return the possible types of a group field; empty: unknown."""
         found = {kind for one in self._variants(field) for kind in _types(one)}
         return tuple(kind for kind in SCALARS if kind in found)
 
     def last_values(self, field: str) -> Schema:
-        """What the last values of the changed field may be."""
+        """Return the schema of the last values of the changed field."""
         kinds: set[str] = set()
         for one in self._variants(field):
             if "object" in _types(one):
@@ -123,13 +123,13 @@ class _Known:
 
 
 class _Comparison:
-    """Compares what is made with what a payload wants."""
+    """Compares the schema of records with that of a payload."""
 
     def __init__(self, definitions: Schema) -> None:
         self._definitions = definitions
 
     def clash(self, path: str, made: Schema, wanted: Any, depth: int = 0) -> Clash | None:
-        """Why no value of ``made`` can be one of ``wanted``; None: one may be."""
+        """Return why no value of ``made`` can be one of ``wanted``; None if one may be."""
         if wanted is False:
             return Clash(path, _told(made), "no such field")
         if depth > MOST_DEPTH or wanted is True:
@@ -171,7 +171,7 @@ class _Comparison:
 
 
 def _variants(schema: Any, definitions: Schema, depth: int = 0) -> Iterator[Schema]:
-    """What a schema allows, without references."""
+    """Return the alternatives of a schema, without references."""
     if not isinstance(schema, dict) or depth > MOST_DEPTH:
         yield ANYTHING
         return
@@ -187,7 +187,7 @@ def _variants(schema: Any, definitions: Schema, depth: int = 0) -> Iterator[Sche
 
 
 def _types(schema: Schema) -> set[str]:
-    """The types of JSON that a schema allows."""
+    """Return the JSON types that a schema allows."""
     given = schema.get("type")
     if given is not None:
         return {given} if isinstance(given, str) else set(given)
@@ -197,12 +197,12 @@ def _types(schema: Schema) -> set[str]:
 
 
 def _fits(made: str, wanted: set[str]) -> bool:
-    # A number may be a whole one, and a whole one is a number.
+    # A number may be an integer, and an integer is a number.
     return made in wanted or ({made, *wanted} >= {"integer", "number"} and made in ("integer", "number"))
 
 
 def _told(schema: Schema) -> str:
-    """A schema as people say it."""
+    """Describe a schema."""
     kinds = _types(schema)
     if kinds == set(_TYPES.values()):
         return "anything"
@@ -218,7 +218,7 @@ def _told(schema: Schema) -> str:
 
 
 def _is_taken(payload: Any, field: str, made: Schema) -> bool:
-    """Whether a pydantic model takes what is made all the same: functions of its author may convert it, and so does pydantic."""
+    """Return whether a pydantic model accepts the value nevertheless: its validators, or pydantic, may convert it."""
     return any(_takes(payload, field, sample) for sample in _samples(made))
 
 
@@ -238,8 +238,8 @@ def _takes(payload: Any, field: str, value: Any) -> bool:
     try:
         payload.model_validate_json(orjson.dumps({field: value}))
     except ValidationError as error:
-        # Without a place it is the model as a whole that refuses, for what else is missing.
+        # An error without a location is of the whole model, because other fields are missing.
         return not any(fault["loc"][:1] == (field,) for fault in error.errors())
-    except Exception:  # noqa: BLE001  # functions of the author may raise anything
+    except Exception:  # noqa: BLE001  # validators may raise anything
         return True
     return True

@@ -1,4 +1,4 @@
-"""Redis as a worker needs it: new enough, writable, with room, evicting nothing, and with about the same time."""
+"""Checks of Redis: version, writability, memory, eviction policy and clock."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ OLDEST_REDIS: Final = (7, 0)
 SKEW_WARNING_MS: Final = 1_000
 FULL_PERCENT: Final = 80
 PROBE_SECONDS: Final = 60
-"""After so long Redis removes the key itself, should the check die before it does."""
+"""Expiry of the key that the check writes, in case the check dies before it removes it."""
 
 
 async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
-    """Asks Redis, and writes one key that is removed again."""
+    """Check Redis; writes one key and removes it."""
     url = settings.redis.redacted_url
     try:
         redis = connect_briefly(settings.redis)
@@ -54,10 +54,10 @@ async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Fin
 
 
 async def warn_of_servers(redis: Redis, settings: Settings) -> None:
-    """Says loudly what ``check`` calls an error: the worker runs, and may lose what it has there.
+    """Log what ``check`` calls an error: the worker runs, and may lose its state in Redis.
 
     Raises:
-        RedisError, OSError: Redis does not answer; nothing was said.
+        RedisError, OSError: Redis does not answer; nothing was logged.
     """
     for finding in await _all_server_findings(redis, settings.redis.redacted_url):
         if finding.level is Level.ERROR:
@@ -74,7 +74,7 @@ async def _all_server_findings(redis: Redis, url: str) -> list[Finding]:
 
 
 def server_findings(address: str, info: Mapping[str, Any]) -> list[Finding]:
-    """The findings about one server, by what it says of itself (pure).
+    """Return the findings about one server by its ``INFO`` (pure).
 
     Args:
         address: Address of the server, without credentials.
@@ -118,7 +118,7 @@ def _memory_findings(info: Mapping[str, Any]) -> list[Finding]:
 
 
 async def _probe(redis: Redis, app_id: str) -> Finding:
-    """Writes a key and removes it."""
+    """Write a key and remove it."""
     key = probe_key(app_id)
     try:
         await redis.set(key, "", ex=PROBE_SECONDS)

@@ -1,4 +1,4 @@
-"""Which rights on topics and groups of Kafka are missing, each with the command that grants it."""
+"""Checks the rights on topics and groups of Kafka; a finding has the command that grants a missing right."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from streams_app.subscribers.running.requirements import enabled_subscriptions, 
 
 
 async def rights_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Asks for the rights of this user; nothing, where Kafka cannot be asked or does not tell them."""
+    """Check the rights of this user; no findings if Kafka does not answer or does not report rights."""
     try:
         needed, useful = needed_rights(settings), [*_told_configs(settings), *_published(settings)]
         async with admin_client(settings.kafka) as client:
             missing, others = await missing_of(client, needed), await missing_of(client, useful)
     except StreamsAppError:
-        return  # a finding of its own says so already
+        return  # another finding says so
     for one in missing:
         yield Finding(Level.ERROR, str(one), one.command(settings.kafka))
     hidden = {one.name for one in missing if one.kind == TOPIC}
@@ -36,7 +36,7 @@ def _told_configs(settings: Settings) -> Iterator[Needed]:
 
 
 def _published(settings: Settings) -> Iterator[Needed]:
-    """Nothing says which events functions publish: those that nobody here subscribes to are in the catalogue for that."""
+    """Return the topics to which functions may publish: of events in the catalogue without a subscriber here."""
     if settings.events.catalogue is None:
         return
     read = {*settings.sources, *(one.topic for one in enabled_subscriptions(settings))}

@@ -1,4 +1,4 @@
-"""What subscribers need: logs that outlast retries, the key of a fold, commits that say what was begun, room for ids."""
+"""Checks of subscribers: retention against retries, keys of folds, commit metadata, memory for ids."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from streams_app.subscribers.declaration.subscription import Subscription, subsc
 from streams_app.subscribers.state.initial_offsets import NO_METADATA, committed, how_to_set_offsets
 
 KEEPS: Final = {"names": "an array of names, list[str]", "last": "an object, name to last value, such as dict[str, Any]"}
-"""``keep`` of a fold → what the changed field of its records is."""
+"""``keep`` of a fold → type of the changed field of its records."""
 
 ID_BYTES: Final = 120
-"""About so much of Redis an event takes whose id is remembered, with its source."""
+"""Approximate bytes of Redis for a remembered id, with its source."""
 
 
 async def subscriber_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
-    """Looks at the catalogue, then asks the broker where it ``asks``."""
+    """Check the catalogue, then ask the broker if ``asks`` is set."""
     if settings.events.catalogue is None:
         return
     try:
@@ -63,11 +63,11 @@ async def subscriber_findings(settings: Settings, *, asks: bool) -> AsyncGenerat
                 tps = [TP(topic, number) for topic in sorted(read) for number in range(counts[topic])]
                 yield commit_finding(one, tps, await committed(settings, one, tps))
     except StreamsAppError:
-        return  # a finding of its own says so already
+        return  # another finding says so
 
 
 def key_findings(events: Sequence[Event[Any, Any]], folds: Sequence[Fold]) -> Iterator[Finding]:
-    """Whether events that are a fold's source are keyed by what it groups by (pure)."""
+    """Check whether events in the source of a fold are keyed by its group (pure)."""
     for event in events:
         for fold in folds:
             if fold.source != event.topic or callable(fold.group_key) or fold.group_key == RECORD_KEY:
@@ -84,7 +84,7 @@ def key_findings(events: Sequence[Event[Any, Any]], folds: Sequence[Fold]) -> It
 def field_findings(
     subscriptions: Sequence[Subscription], folds: Sequence[Fold], events: Sequence[Event[Any, Any]] = ()
 ) -> Iterator[Finding]:
-    """Whether the records of a fold have the fields that their subscriber requires, and of the types that it wants (pure)."""
+    """Check whether records of a fold have the fields, and the types, that their subscriber requires (pure)."""
     emitted = {fold.name: (*fold.group_fields, fold.changed_field, "fold") for fold in folds}
     for one in subscriptions:
         source = one.subscriber.source
@@ -102,13 +102,13 @@ def field_findings(
 def type_findings(
     one: Subscription, source: Records[Any], fold: Fold, folded: Sequence[Event[Any, Any]]
 ) -> Iterator[Finding]:  # fmt: skip
-    """Whether the records of a fold are of the types that a subscriber wants (pure).
+    """Check whether records of a fold have the types that a subscriber requires (pure).
 
     Args:
         one: The subscriber.
-        source: The records that it takes.
+        source: The records that it handles.
         fold: Their fold.
-        folded: The events of the catalogue that stand in the source of the fold.
+        folded: The events of the catalogue in the source of the fold.
     """
     who, payload = f"subscriber {one.subscriber.name}", source.payload.__name__
     for clash in clashes(fold, source.payload, folded[0] if len(folded) == 1 else None):
@@ -123,7 +123,7 @@ def type_findings(
 
 
 def id_findings(subscriptions: Sequence[Subscription]) -> Iterator[Finding]:
-    """What the ids of events take, and where they do not tell a repetition (pure)."""
+    """Estimate the memory for ids, and report where ids do not identify duplicates (pure)."""
     for one in subscriptions:
         declared = one.subscriber
         if declared.idempotent == "yes":
@@ -137,7 +137,7 @@ def id_findings(subscriptions: Sequence[Subscription]) -> Iterator[Finding]:
 
 
 def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping[str, int]) -> Iterator[Finding]:
-    """Whether an event is still in the log when its retries end (pure)."""
+    """Check whether an event is still in the log when its retries end (pure)."""
     for one in subscriptions:
         rule = one.subscriber.retry
         span_ms = max(each.total_ms for each in (rule, *rule.by.values())) + one.subscriber.patience_ms
@@ -156,7 +156,7 @@ def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping
 
 
 def commit_finding(one: Subscription, tps: Collection[TP], held: Mapping[TP, Committed]) -> Finding:
-    """Whether a worker can tell what a subscriber that must not be called twice has begun (pure)."""
+    """Check whether commits can record what an at-most-once subscriber has begun (pure)."""
     name = one.subscriber.name
     missing = len(set(tps) - held.keys())
     if missing:

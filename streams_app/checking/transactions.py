@@ -1,4 +1,4 @@
-"""What open transactions hide of the topics that are read: acknowledged events that nobody reads before those have ended."""
+"""Checks for open transactions, which hide acknowledged events of the topics that are read."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from streams_app.subscribers.declaration.loading import catalogue_of
 from streams_app.subscribers.declaration.subscription import subscriptions_of
 
 STANDS_SECONDS: Final = 3.0
-"""A transaction whose begin has not moved for so long is told: others come and go."""
+"""A transaction is reported if its begin has not moved for this time; others end by themselves."""
 
 
 async def transaction_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Asks for both ends of each log, and once more where they differ; nothing, where Kafka cannot be asked."""
+    """Read both ends of each log, and again if they differ; no findings if Kafka does not answer."""
     asked = SourceEnds(settings.kafka, settings.app_id, sorted(_topics(settings)))
     try:
         async with asyncio.timeout(ANSWER_SECONDS + STANDS_SECONDS):
             first = await _hidden(asked)
             if first:
-                await asyncio.sleep(STANDS_SECONDS)  # one that is about to end is no fault
+                await asyncio.sleep(STANDS_SECONDS)  # a transaction that is about to end is no fault
             second = await _hidden(asked) if first else {}
     except (KafkaError, OSError, TimeoutError):
         return  # a finding of its own says so already
@@ -42,7 +42,7 @@ async def transaction_findings(settings: Settings) -> AsyncGenerator[Finding, No
 
 
 def _topics(settings: Settings) -> set[str]:
-    """All that is read: by folds, read stores, live views and subscribers."""
+    """Return all topics that folds, read stores, live views and subscribers read."""
     stored = {name for store in settings.read_stores for name in store.folds}
     topics = {fold.output for fold in settings.folds if fold.name in stored}
     topics |= {*settings.sources, *(view.source for view in settings.live_of_topics)}
@@ -55,6 +55,6 @@ def _topics(settings: Settings) -> set[str]:
 
 
 async def _hidden(asked: SourceEnds) -> dict[TP, tuple[int, int]]:
-    """Partition → last stable offset and high watermark, where they differ."""
+    """Return partition → last stable offset and high watermark, if they differ."""
     await asked.ask_once()
     return {tp: (end, asked.high[tp]) for tp, end in asked.ends.items() if asked.high.get(tp, 0) > end}
