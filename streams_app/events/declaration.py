@@ -1,6 +1,6 @@
-"""The declaration of an event: its key, its payload, what it is keyed by and the topic it stands in (pure).
+"""The declaration of an event: its key, its payload, its record key and its topic (pure).
 
-Frozen and checked when it is made; every fault is reported at once.
+Declarations are frozen and validated at construction; every fault is reported at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DESCRIPTION_CHARACTERS: Final = 1_000
 T = TypeVar("T")
 """The payload."""
 M = TypeVar("M", default=None)
-"""What stands beside it as ``metadata``; nothing, unless an event declares it."""
+"""The type of ``metadata`` beside the payload; None unless the event declares it."""
 U = TypeVar("U")
 """The payload of another event."""
 N = TypeVar("N", default=None)
@@ -38,11 +38,11 @@ class Event(Generic[T, M]):
         key: ``domain.action``; the type of the event on the wire.
         payload: A msgspec Struct, a dataclass, a TypedDict or a pydantic model.
         description: What has happened, for people and for the AsyncAPI document.
-        keyed_by: The field, as it is called on the wire, whose value becomes the record key; None: the event has no key.
-        metadata: The type of what stands beside the payload as ``metadata``.
-        topic: Where it is published.
-        decode: Bytes of the value → the payload, or a mapping of its fields, for Avro, Protobuf and the like. An event with it
-            is published by others: this project writes JSON.
+        keyed_by: The field, by its name in JSON, whose value becomes the record key; None: the event has no key.
+        metadata: The type of ``metadata`` beside the payload.
+        topic: The topic to which it is published.
+        decode: Function from the bytes of the value to the payload, or to a mapping of its fields, for Avro, Protobuf and the like.
+            Only others publish such an event: this project writes JSON.
     """
 
     key: str
@@ -88,10 +88,10 @@ class Event(Generic[T, M]):
         topic: str | None = None,
         decode: Callable[[bytes], Any] | None = None,
     ) -> None:
-        """Declares an event.
+        """Declare an event.
 
         Raises:
-            ConfigurationError: It cannot be so; all faults at once.
+            ConfigurationError: The declaration is invalid; the message lists all faults.
         """
         topic = key if topic is None else topic
         given = locals()
@@ -105,7 +105,7 @@ class Event(Generic[T, M]):
 
 
 def description_faults(description: Any) -> list[str]:
-    """What is wrong with a description, a sentence each."""
+    """Return the faults of a description, a sentence each."""
     if not isinstance(description, str) or not description.strip():
         return ["description is empty: say what it is, in words"]
     if len(description) > DESCRIPTION_CHARACTERS:

@@ -1,4 +1,4 @@
-"""What is counted of events that are published."""
+"""Metrics of published events."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class PublishingFigures(NamedTuple):
 
     @classmethod
     def in_registry(cls, where: Metrics | CollectorRegistry | None) -> PublishingFigures:
-        """Those of a worker, or new ones.
+        """Return the metrics of a worker, or create new ones.
 
         Args:
-            where: The metrics of a worker, which has them; or a registry to make them in; None: nobody reads them.
+            where: The metrics of a worker; or a registry in which to create them; None: a private registry.
         """
         if isinstance(where, Metrics):
             return cls(where.published, where.publish_seconds)
@@ -37,11 +37,11 @@ class PublishingFigures(NamedTuple):
         return cls(counter, histogram)
 
     def begin(self, event_keys: Iterable[str]) -> None:
-        """Makes the series of events that have not been published yet, so that ``rate`` and alerts see the first one, and none."""
+        """Create the series of events that are not published yet, so that ``rate`` and alerts see the first event."""
         for event_key in event_keys:
             for result in get_args(Result):
                 self.published.labels(event=event_key, result=result)
 
     def add(self, event_key: str, result: Result, events: int = 1) -> None:
-        """Counts events by what has become of them."""
+        """Count events by their outcome."""
         self.published.labels(event=event_key, result=result).inc(events)

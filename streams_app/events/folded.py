@@ -1,4 +1,4 @@
-"""What a folded record says of its fold, for who is called with it (pure)."""
+"""The field ``fold`` of a folded record, for subscribers (pure)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class FoldInfo(msgspec.Struct, frozen=True):
     """The field ``fold`` of a folded record."""
 
     id: str
-    """The same in each re-send of the record."""
+    """Id of the record, the same in each re-send."""
     name: str
     reason: str
     """Why the group was closed; ``docs/semantics.md`` lists the reasons."""

@@ -1,7 +1,7 @@
-"""CloudEvents 1.0 in binary mode: what stands in the headers of an event (pure).
+"""CloudEvents 1.0 in binary mode: the headers of an event (pure).
 
-`ce_type`, `ce_id` and the like are attributes of every event; each further `ce_<name>` is an entry of its context, which follows an
-event to those that are published because of it.
+`ce_type`, `ce_id` and the like are attributes of every event; each further `ce_<name>` is an entry of its context, which is
+inherited by the events that its subscribers publish.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ ATTRIBUTES: Final = frozenset(
     {ID, TYPE, SOURCE, TIME, CORRELATION_ID, CAUSATION_ID}
     | {"ce_specversion", "ce_datacontenttype", "ce_dataschema", "ce_subject", "ce_traceparent", "ce_tracestate"}
 )
-"""What CloudEvents and this project give a meaning; not context."""
+"""Headers with a meaning in CloudEvents and this project, which are not context."""
 
 SOURCE_BYTES: Final = 12
-"""Of the digest of a source in an identity: sources may be long, and stand beside each id that is remembered."""
+"""Bytes of the digest of a source in an identity: sources may be long, and are stored with each remembered id."""
 SOURCE_CHARACTERS: Final = SOURCE_BYTES * 4 // 3
-"""Those with which an identity begins; ``subscribers/state/lua/shared/identities.lua`` knows their number, too."""
+"""First bytes of an identity; ``subscribers/state/lua/shared/identities.lua`` relies on their number."""
 
 CONTEXT_NAME: Final = re.compile(r"^[a-z0-9]{1,20}$")
-"""As CloudEvents wants the names of extensions."""
+"""Pattern of extension names in CloudEvents."""
 CONTEXT_NAMES: Final = 16
 CONTEXT_BYTES: Final = 1_000
 
 
 class Envelope(NamedTuple):
-    """What the headers of an event say beside its id, type and time.
+    """The headers of an event besides id, type and time.
 
     Attributes:
-        correlation_id: Shared by all that goes back to one first event.
-        causation_id: Id of the event because of which this one was published.
-        context: What its publisher said about the circumstances.
-        traceparent: Where it belongs in a trace, as W3C Trace Context writes it.
+        correlation_id: Shared by all events that originate from one first event.
+        causation_id: Id of the event whose subscriber published this one.
+        context: Text entries given by the publisher, and inherited ones.
+        traceparent: Position in a trace, in the format of W3C Trace Context.
     """
 
     correlation_id: str
@@ -62,7 +62,7 @@ class Envelope(NamedTuple):
 
 
 def header(headers: Headers, name: str) -> str | None:
-    """The last header of that name; bytes that are not UTF-8 are replaced, as nothing but people depends on them."""
+    """Return the last header of a name; bytes that are not UTF-8 are replaced, because the text is only displayed."""
     for key, value in reversed(headers):
         if key == name and value is not None:
             return value.decode("utf-8", "replace")
@@ -70,9 +70,9 @@ def header(headers: Headers, name: str) -> str | None:
 
 
 def source_of(headers: Headers) -> bytes:
-    """The source within which the id of an event is unique; empty where none is given, and for folded records.
+    """Return the source within which the id of an event is unique; empty if there is none, and for folded records.
 
-    A fold id names its fold and the offsets it was made of. Of several headers with one name the first counts, as of ids.
+    A fold id contains its fold and offsets. Of several headers with one name the first one counts, as for ids.
     """
     found = b""
     for name, value in headers:
@@ -84,7 +84,7 @@ def source_of(headers: Headers) -> bytes:
 
 
 def identity_of(event_id: str, headers: Headers) -> str:
-    """By which a record is known to be the same event as another one: ids of CloudEvents are unique within a source only."""
+    """Return the identity of an event for deduplication: ids of CloudEvents are unique only within a source."""
     return _digest(source_of(headers)) + event_id
 
 
@@ -94,16 +94,16 @@ def _digest(source: bytes) -> str:
 
 
 def header_bytes(headers: Headers) -> int:
-    """Bytes of all names and values; whoever else has written them may have left out a value."""
+    """Return the bytes of all names and values; another producer may have left out a value."""
     size = 0
-    # Not by sum() over the pairs, which takes twice the time: this is done for each event that has headers.
+    # Not by sum() over the pairs, which takes twice the time: this runs for each event with headers.
     for name, value in headers:
         size += len(name) + (len(value) if value else 0)
     return size
 
 
 def context_of(headers: Headers) -> dict[str, str]:
-    """The context of an event, whoever has published it."""
+    """Return the context of an event of any publisher."""
     return {
         key.removeprefix(PREFIX): value.decode("utf-8", "replace")
         for key, value in headers
@@ -112,14 +112,14 @@ def context_of(headers: Headers) -> dict[str, str]:
 
 
 def followed(inherited: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
-    """The context of what is published because of an event.
+    """Return the context of an event that a subscriber publishes.
 
-    What is said anew comes first. Of what others have put into the headers of the event no more follows than may be published:
-    otherwise no function could publish anything because of it.
+    New entries come first. Entries of the original event are inherited up to the limits of a publication: otherwise an event with a
+    large context would prevent its subscribers from publishing.
 
     Args:
-        inherited: Context of the event, whoever has published it.
-        said: Context of the publication, within bounds.
+        inherited: Context of the original event.
+        said: New context, within the limits.
     """
     found = dict(said)
     size = sum(_size(*entry) for entry in said.items())
@@ -133,9 +133,9 @@ def followed(inherited: Mapping[str, str], said: Mapping[str, str]) -> dict[str,
 
 
 def follows(value: str) -> bool:
-    """Whether a single value that others have put into the headers of an event is passed on to those published because of it.
+    """Return whether a single header value of an event is passed on to the events that its subscribers publish.
 
-    It may have as many bytes as a whole context: each event of a long chain would carry it.
+    Its limit is that of a whole context, because each event of a long chain carries it.
     """
     return len(value.encode()) <= CONTEXT_BYTES
 
@@ -145,7 +145,7 @@ def _size(name: str, value: str) -> int:
 
 
 def context_faults(context: Any) -> list[str]:
-    """What keeps a context from being published, a sentence each."""
+    """Return the faults of a context, a sentence each."""
     if not isinstance(context, Mapping):
         return [f"context = {context!r} is no mapping of names to text"]
     faults = []
@@ -164,20 +164,20 @@ def context_faults(context: Any) -> list[str]:
 
 
 def require_id(event_id: str, most_bytes: int) -> None:
-    """Raises a :class:`BadEventError` where a text cannot be the id of an event."""
+    """Raise a :class:`BadEventError` if a text cannot be the id of an event."""
     if not 1 <= len(event_id.encode()) <= most_bytes:
         raise BadEventError("not-valid", f"event_id = {event_id[:40]!r} must have 1 to {most_bytes} bytes")
 
 
 def headers_for(event_key: str, event_id: str, source: str, time_ms: int, envelope: Envelope) -> list[tuple[str, bytes]]:
-    """The headers of an event that is published.
+    """Return the headers of an event to publish.
 
     Args:
-        event_key: Becomes its type.
-        event_id: Tells it from all others of its source.
-        source: Who publishes.
-        time_ms: When.
-        envelope: What else is said; its context is within the bounds of :func:`context_faults`.
+        event_key: Its type.
+        event_id: Its id, unique within the source.
+        source: The publisher.
+        time_ms: Time of publication.
+        envelope: Further headers; the context is within the limits of :func:`context_faults`.
     """
     time = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     texts = {

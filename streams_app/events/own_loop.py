@@ -1,6 +1,6 @@
-"""An event loop in a thread of its own, for programs that have none: Django, scripts, sync functions.
+"""An event loop in a thread of its own, for programs without one: Django, scripts, sync functions.
 
-A process that was forked has none of the threads of its parent; whoever keeps one of these looks at ``is_mine`` before each use.
+A forked process has none of the threads of its parent; a holder of such a loop checks ``is_mine`` before each use.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ class OwnLoop:
     """A running loop; it ends with the process, or when it is closed."""
 
     def __init__(self, name: str) -> None:
-        """Starts the thread.
+        """Start the thread.
 
         Args:
-            name: Of the thread.
+            name: Name of the thread.
         """
         self._loop = asyncio.new_event_loop()
         self._pid = os.getpid()
-        # A daemon: a program that forgets to close it ends nevertheless.
+        # A daemon: a program that does not close it ends nevertheless.
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
     @property
     def is_mine(self) -> bool:
-        """Whether its thread is one of this process."""
+        """Whether its thread belongs to this process."""
         return self._pid == os.getpid()
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Runs a coroutine in the thread and waits for its end, from any other thread."""
+        """Run a coroutine in the thread and wait for it, from any other thread."""
         return waited_for(work, self._loop)
 
     def begin(self, work: Coroutine[Any, Any, R]) -> Future[R]:
-        """Runs a coroutine in the thread; whoever has a loop of its own waits for the end by :func:`asyncio.wrap_future`."""
+        """Run a coroutine in the thread; a caller with its own loop awaits it by :func:`asyncio.wrap_future`."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
-        """Ends the thread, once what is called back at the moment has returned."""
+        """End the thread after the current callback."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
 def waited_for(work: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop) -> R:
-    """Runs a coroutine in a loop of another thread and waits for its end; who gives up waiting cancels it.
+    """Run a coroutine in the loop of another thread and wait for it; an interrupted wait cancels it.
 
     Raises:
-        RuntimeError: The loop is that of this thread, which would wait for itself for ever.
+        RuntimeError: The loop belongs to this thread, which would deadlock.
     """
     try:
         is_own = asyncio.get_running_loop() is loop
@@ -66,6 +66,6 @@ def waited_for(work: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop) ->
     future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return future.result()
-    except BaseException:  # also what interrupts this thread: nobody waits for the work any more
+    except BaseException:  # also an interrupt of this thread: nobody awaits the work any more
         future.cancel()
         raise

@@ -1,7 +1,6 @@
-"""What an event inherits from the one because of which it is published, and its id, derived from that one's (pure).
+"""Headers that a published event inherits from its parent event, and its id, derived from that of the parent (pure).
 
-A function that is called again for the same event publishes the same ids again, so that whoever remembers ids takes what it
-publishes for one event.
+A function that is called again for the same event publishes the same ids again, so that consumers can deduplicate.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from streams_app.events.declaration import Event, M, T
 from streams_app.events.headers import Envelope, followed, follows
 
 NAMESPACE: Final = UUID("3c1a4f0e-6c1b-5d5a-9a51-6f0a1f2b7c3d")
-"""Of all ids that are derived here. With another one every repeated attempt would publish new ids across an upgrade."""
+"""Namespace of derived ids. If it changed, repeated attempts would publish new ids across an upgrade."""
 
 
 class Parent:
-    """One attempt of a subscriber's function, as what it publishes sees it."""
+    """One attempt of a subscriber's function, as the parent of the events that it publishes."""
 
     def __init__(self, event_id: str, subscriber: str, envelope: Envelope, source: str | None = None) -> None:
-        """Nothing was published yet.
+        """Create the parent of an attempt.
 
         Args:
-            event_id: Id of the event the function is called with.
-            subscriber: Name of the subscriber: two of one event publish different ids.
-            envelope: What the headers of that event say.
-            source: Within which its id is unique; None: it names none.
+            event_id: Id of the event with which the function is called.
+            subscriber: Name of the subscriber: two subscribers of one event publish different ids.
+            envelope: Headers of that event.
+            source: Source within which its id is unique; None: it has none.
         """
         self._event_id = event_id
         self._source = source
@@ -39,22 +38,22 @@ class Parent:
         self._ordinals: defaultdict[str, count[int]] = defaultdict(count)
 
     def child_id(self, event_key: str, app_id: str = "") -> str:
-        """The id of what is published next under an event key: the first, the second, … of the attempt.
+        """Return the id of the next event of a key in this attempt.
 
         Args:
-            event_key: Of what is published.
-            app_id: The application that publishes it. The source of a parent that is its own, or names none, is left out: otherwise
-                every repeated attempt would publish new ids across the upgrade from a version that knew no sources.
+            event_key: Key of the published event.
+            app_id: The publishing application. The source of the parent is left out if it is this application or missing: otherwise
+                repeated attempts would publish new ids across an upgrade from a version without sources.
         """
-        # Counted by key: functions that publish several kinds at once, in no fixed order, derive the same ids each time.
+        # Counted by key: functions that publish several kinds concurrently, in any order, derive the same ids each time.
         ordinal = next(self._ordinals[event_key])
         foreign = [] if self._source in (None, app_id) else [self._source]
         return str(uuid5(NAMESPACE, json.dumps([*foreign, self._event_id, self._subscriber, event_key, ordinal])))
 
     def envelope(self, context: Mapping[str, str]) -> Envelope:
-        """What a child's headers say: correlation and context follow, what is said anew about the latter counts.
+        """Return the headers of a child: correlation and context are inherited, and new context entries take precedence.
 
-        A correlation id or a trace that is too long does not follow; the chain of events is correlated by the id of this one then.
+        A correlation id or a trace that is too long is not inherited; then the id of the parent correlates the chain.
         """
         correlation_id, traceparent = self._envelope.correlation_id, self._envelope.traceparent
         return Envelope(
@@ -69,14 +68,14 @@ UNAWAITED: Final = "a function without async cannot await publish: call publish_
 
 
 class Publisher(Protocol):
-    """Publishes what a subscriber's function wants published."""
+    """Publishes the events of a subscriber's function."""
 
     def publish_child(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> Coroutine[Any, Any, str]:
-        """Returns the id of the event once the broker has acknowledged it."""
+        """Publish an event; return its id once the broker has acknowledged it."""
 
     def publish_child_sync(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> str:
-        """The same for functions without ``async``, which run in a thread of a pool."""
+        """Publish an event from a function without ``async``, which runs in a thread pool."""

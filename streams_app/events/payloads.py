@@ -1,7 +1,7 @@
-"""Which types can be payloads, and what their fields are called on the wire (pure).
+"""Types that can be payloads, and the JSON names of their fields (pure).
 
-A payload is an object on the wire: its fields stand at the top level of the value. A msgspec Struct, a dataclass, a TypedDict and a
-pydantic model are; what msgspec writes as an array or a number is not. All that is asked of a type is its JSON Schema.
+A payload is a JSON object, whose fields are at the top level of the value: a msgspec Struct, a dataclass, a TypedDict or a pydantic
+model. Types that msgspec writes as an array or a number are not payloads. Only the JSON Schema of a type is used.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from streams_app.errors import text_of
 from streams_app.settings.base import suggestion
 
 RESERVED: Final = ("before", "metadata")
-"""What stands beside the fields of a payload in the value of an event."""
+"""Names beside the fields of a payload in the value of an event."""
 
 
 NO_OBJECT: Final = "is no object with fields: take a msgspec Struct, a dataclass, a TypedDict or a pydantic model"
 
 
 def is_pydantic(payload: Any) -> bool:
-    """Whether a type is a pydantic model, which decodes and encodes itself."""
+    """Return whether a type is a pydantic model, which decodes and encodes itself."""
     return isinstance(payload, type) and issubclass(payload, BaseModel)
 
 
 def has_hooks(kind: Any) -> bool:
-    """Whether making an object of a type may call functions of its author; any pydantic model may.
+    """Return whether creating an object of a type may call functions of its author, as with any pydantic model.
 
-    Those of the types of its fields count, too: ``__post_init__``, a factory of defaults, ``_missing_`` of an Enum.
+    Types of fields count, too: ``__post_init__``, a default factory, ``_missing_`` of an Enum.
     """
     if is_pydantic(kind):
         return True
@@ -64,7 +64,7 @@ def _is_hooked(part: Any) -> bool:
 
 
 def _has_fields(payload: Any) -> bool:
-    """Whether a type is of one of the kinds that can be payloads; one of its fields may be what JSON cannot hold all the same."""
+    """Return whether a type is of a kind that can be a payload; its fields may be invalid nevertheless."""
     kind = get_origin(payload) or payload
     if not isinstance(kind, type):
         return False
@@ -72,13 +72,13 @@ def _has_fields(payload: Any) -> bool:
 
 
 def schema_of(payload: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The JSON Schema of a payload, as it is on the wire.
+    """Return the JSON Schema of a payload.
 
     Returns:
-        The schema itself, and those it refers to as ``#/$defs/NAME``, by name.
+        The schema, and those that it references as ``#/$defs/NAME``, by name.
 
     Raises:
-        TypeError: JSON cannot hold the type.
+        TypeError: JSON cannot represent the type.
     """
     try:
         if is_pydantic(payload):
@@ -86,17 +86,17 @@ def schema_of(payload: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             definitions = schema.pop("$defs", {})
         else:
             (schema,), definitions = msgspec.json.schema_components([payload], ref_template="#/$defs/{name}")
-    except Exception as error:  # hooks and annotations of the user's run here, and may raise anything
+    except Exception as error:  # hooks and annotations of the user run here, and may raise anything
         raise TypeError(text_of(error)) from error
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     return definitions[name] if name in definitions else schema, definitions
 
 
 def payload_faults(label: str, payload: Any, reserved: Collection[str] = ()) -> list[str]:
-    """What keeps a type from being a payload, a sentence each.
+    """Return why a type cannot be a payload, a sentence each.
 
     Args:
-        label: What the type is, for the sentences.
+        label: Description of the type, for the sentences.
         payload: The type.
         reserved: Names that its fields cannot have.
     """
@@ -118,7 +118,7 @@ def payload_faults(label: str, payload: Any, reserved: Collection[str] = ()) -> 
 
 
 def key_faults(payload: Any, keyed_by: str | None) -> list[str]:
-    """What keeps a field from being the key of an event, a sentence each; nothing where the type itself has faults."""
+    """Return why a field cannot be the key of an event, a sentence each; empty if the type itself has faults."""
     if keyed_by is None or payload_faults("", payload):
         return []
     known = list(schema_of(payload)[0]["properties"])

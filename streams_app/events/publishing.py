@@ -1,4 +1,4 @@
-"""Publishing: an event is in the log once the broker has acknowledged it, and has an id by which it can be published again."""
+"""Publishes events: returns once the broker has acknowledged an event, which can be published again by its id."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from streams_app.delivery.producer import Producer
 
     class ClosingProducer(Producer, Protocol):
-        """Sends, and closes its connections."""
+        """A producer that can be closed."""
 
         async def stop(self) -> None:
-            """Closes its connections."""
+            """Close the connections."""
 
 
 SEND_SECONDS: Final = 25.0
-"""Longer than a partition is without a leader when its broker is killed."""
+"""Deadline of an acknowledgement; longer than a partition is without a leader after its broker was killed."""
 
 
 class Declares(Protocol):
-    """A catalogue, as far as publishing knows it."""
+    """The part of a catalogue that publishing uses."""
 
     @property
     def events(self) -> tuple[Event[Any, Any], ...]:
@@ -47,7 +47,7 @@ class Declares(Protocol):
 
 
 class _Ready(NamedTuple):
-    """An event that was checked and only has to be sent."""
+    """A validated event that is ready to be sent."""
 
     event_id: str
     key: bytes | None
@@ -58,8 +58,8 @@ class _Ready(NamedTuple):
 class Events:
     """Publishes the events of a catalogue.
 
-    ``async with Events(settings, catalogue) as events`` where a loop runs. A program without one calls ``publish_sync`` and
-    ``close``, or uses ``with``; it may keep one for each process, forked or not.
+    With a running loop: ``async with Events(settings, catalogue) as events``. A program without one calls ``publish_sync`` and
+    ``close``, or uses ``with``; it may keep one object for each process, forked or not.
     """
 
     def __init__(
@@ -71,21 +71,21 @@ class Events:
         clock: Clock | None = None,
         send_seconds: float = SEND_SECONDS,
     ) -> None:
-        """Connects nothing yet.
+        """Create a publisher, without connecting.
 
         Args:
-            settings: How to connect, and what is too large.
+            settings: Connection and limits.
             catalogue: The events that may be published.
             metrics: The registry in which ``streams_app_published_total`` and ``streams_app_publish_seconds`` are made, such as
-                ``prometheus_client.REGISTRY``, or the metrics of a worker; None: nobody reads them.
-            clock: Read for the times in headers.
-            send_seconds: So long the broker has for its acknowledgement.
+                ``prometheus_client.REGISTRY``, or the metrics of a worker; None: a private registry.
+            clock: Clock for the times in headers.
+            send_seconds: Deadline of an acknowledgement.
         """
         self._settings = settings
         self._events = {event.key: event for event in catalogue.events}
         self._figures = PublishingFigures.in_registry(metrics)
         if isinstance(metrics, CollectorRegistry):
-            # A worker may never publish what is in its catalogue; a program that is asked for these figures is there for that.
+            # A worker may never publish its catalogue's events; a program with a registry exists to publish.
             self._figures.begin(self._events)
         self._clock = clock or SystemClock()
         self._send_seconds = send_seconds
@@ -96,10 +96,10 @@ class Events:
         self._lock = threading.Lock()
 
     async def __aenter__(self) -> Self:
-        """Publishes by the loop that runs.
+        """Use the running loop.
 
         Raises:
-            RuntimeError: It was entered already, or ``publish_sync`` has started a loop for it.
+            RuntimeError: It was already entered, or ``publish_sync`` has started a loop for it.
         """
         if self._producer is not None:
             raise RuntimeError("it publishes already: one Events for each loop")
@@ -114,7 +114,7 @@ class Events:
             await producer.stop()
 
     def __enter__(self) -> Self:
-        """For programs without a loop."""
+        """Enter a program without a loop."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -131,23 +131,23 @@ class Events:
         context: Mapping[str, str] | None = None,
         event_id: str | None = None,
     ) -> str:
-        """Publishes one event; returns once every replica that is in sync has it.
+        """Publish one event; return once every in-sync replica has it.
 
         Args:
             event: Its declaration.
             data: Its payload.
-            before: The payload as it was before.
-            metadata: What stands beside the payload, of the type the event declares.
-            context: Text that follows the event to all that is published because of it: at most 16 names, 1 kB.
-            event_id: The id of an event whose outcome is unknown and that is published again; None: a new one.
+            before: The previous payload.
+            metadata: Metadata of the type that the event declares.
+            context: Text entries that are inherited by the events that subscribers publish: at most 16 names, 1 kB.
+            event_id: Id of an event with unknown outcome, to publish it again; None: a new id.
 
         Returns:
             The id.
 
         Raises:
-            NotPublishedError: It was not acknowledged: nobody knows whether the log has it. Publish it again with the id in it.
-            BadEventError: It does not fit its declaration, or is too large. It was not sent.
-            ConfigurationError: The catalogue does not declare the event, or its context is beyond bounds. It was not sent.
+            NotPublishedError: It was not acknowledged: the log may or may not have it. Publish it again under the id in the error.
+            BadEventError: It does not match its declaration, or is too large. It was not sent.
+            ConfigurationError: The catalogue does not declare the event, or its context exceeds the limits. It was not sent.
         """
         ready = self._ready(event, data, before, metadata, context or {}, str(uuid4()) if event_id is None else event_id, None)
         await self._send(event, [ready])
@@ -161,20 +161,20 @@ class Events:
         context: Mapping[str, str] | None = None,
         event_ids: Sequence[str] | None = None,
     ) -> list[str]:
-        """Publishes many events of one kind together: in their order, as far as they have one key.
+        """Publish many events of one kind together, in order for each key.
 
         Args:
             event: Their declaration.
-            payloads: Their payloads. All are checked before the first is sent.
+            payloads: Their payloads. All are validated before the first one is sent.
             context: The context of each.
-            event_ids: The ids of events whose outcome is unknown and that are published again, as many as payloads.
+            event_ids: Ids of events with unknown outcome, to publish them again; as many as payloads.
 
         Returns:
             Their ids, in the order of the payloads.
 
         Raises:
-            NotPublishedError: Not all were acknowledged. Publish them all again with the ids in it.
-            BadEventError: One does not fit. None was sent.
+            NotPublishedError: Not all were acknowledged. Publish all of them again under the ids in the error.
+            BadEventError: One does not match its declaration. None was sent.
             ConfigurationError: As for one. None was sent.
         """
         data = list(payloads)
@@ -197,7 +197,7 @@ class Events:
         context: Mapping[str, str] | None = None,
         event_id: str | None = None,
     ) -> str:
-        """The same as :meth:`publish` for code without ``async``: from any thread but that of the loop."""
+        """Publish one event like :meth:`publish`, from code without ``async`` in any thread but that of the loop."""
         return self._waited_for(
             lambda: self.publish(event, data, before=before, metadata=metadata, context=context, event_id=event_id)
         )
@@ -205,10 +205,10 @@ class Events:
     def publish_child(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> Coroutine[Any, Any, str]:
-        """Publishes what follows from an event, under an id that follows from its id; see :class:`Parent`.
+        """Publish an event of a subscriber, under an id derived from that of its parent; see :class:`Parent`.
 
         Raises:
-            RuntimeError: No loop runs, so that nobody can await it, and nothing would ever be published.
+            RuntimeError: No loop is running, so that nothing would ever be published.
         """
         try:
             asyncio.get_running_loop()
@@ -227,11 +227,11 @@ class Events:
     def publish_child_sync(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> str:
-        """The same for code without ``async``."""
+        """Publish an event like :meth:`publish_child`, from code without ``async``."""
         return self._waited_for(lambda: self._publish_child(parent, event, data, before, metadata, context))
 
     def close(self) -> None:
-        """Closes the connections that ``publish_sync`` has opened by itself."""
+        """Close the connections that ``publish_sync`` has opened."""
         own, self._own = self._own, None
         if own is None:
             return
@@ -241,11 +241,11 @@ class Events:
             own.close()
 
     def _new_producer(self) -> ClosingProducer:
-        # aiokafka takes half a second to import; who only declares events, or never publishes, need not wait for it.
+        # aiokafka takes half a second to import, and a program that never publishes does not need it.
         from streams_app.kafka.coalescing_producer import CoalescingProducer
         from streams_app.kafka.producer import AckedProducer
 
-        # Without lingering: what is published one by one would wait for it each time.
+        # Without a linger time: each event of a sequence would wait for it.
         client_id = f"{self._settings.app_id}-events"
         producer = AckedProducer(self._settings.kafka, client_id=client_id, send_seconds=self._send_seconds, linger_ms=0)
         return CoalescingProducer(producer, self._send_seconds)
@@ -256,7 +256,7 @@ class Events:
         with self._lock:
             own = self._own
             if own is None or not own.is_mine:
-                # What was inherited by a fork belongs to the parent: its connections are neither used nor closed here.
+                # Connections inherited by a fork belong to the parent process: they are neither used nor closed here.
                 self._producer = None
                 own = OwnLoop(f"{self._settings.app_id}-events")
                 own.run(self.__aenter__())
@@ -274,7 +274,7 @@ class Events:
         event_id: str,
         parent: Parent | None,
     ) -> _Ready:
-        """Checks an event as whoever receives it will; a payload of msgspec is not checked when it is made."""
+        """Validate an event like its consumers do; msgspec does not validate a payload at construction."""
         if not isinstance(event, Event):
             raise ConfigurationError([f"{event!r} is no Event: what is published is a declared event, and then its payload"])
         if faults := self._faults(event, metadata, context, event_id):
