@@ -1,4 +1,4 @@
-"""Test kits for what users declare: folds, subscribers and live views under a virtual clock, without Kafka, Redis and waiting."""
+"""Test kits for declared folds, subscribers and live views, with a virtual clock, without Kafka, Redis and waiting."""
 
 from streams_app.testing.folds import START_MS, DeadLetter, FoldTester, Record
 from streams_app.testing.seen import Letter, Run, UnseenLettersError

@@ -1,7 +1,7 @@
-"""A test kit for your own folds: feed events, advance a virtual clock, expect records. No Kafka, no Redis, no waiting.
+"""A test kit for folds: send events, advance a virtual clock, expect records. No Kafka, no Redis, no waiting.
 
-It reads events, decides and renders records with the same code as the worker; the open groups are held in memory by
-:class:`streams_app.folding.core.model.MemoryShard`, which the worker's scripts are compared with on a real Redis.
+It reads events, closes groups and renders records with the code of the worker; open groups are in memory, in
+:class:`streams_app.folding.core.model.MemoryShard`, with which the worker's scripts are compared on a real Redis.
 
 ::
 
@@ -58,7 +58,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An event that could not be folded: as it was sent, and why."""
+    """An event that could not be folded, as it was sent, with the reason."""
 
     key: bytes | None
     value: bytes | None
@@ -79,8 +79,8 @@ class FoldTester:
 
     Attributes:
         now_ms: Virtual wall clock.
-        records: Everything emitted so far.
-        dead_letters: Everything refused so far.
+        records: All emitted records.
+        dead_letters: All rejected events.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class FoldTester:
         limits: Limits | None = None,
         partitions: int = 1,
     ) -> None:
-        """An empty partition at ``start_ms``.
+        """Create an empty partition at ``start_ms``.
 
         Args:
             fold: The declaration under test.
             start_ms: Wall clock at the beginning, ms since 1970.
-            tick: How often due groups are looked for, as ``worker.tick``.
-            limits: As ``[limits]``; the defaults where it is None.
-            partitions: Partition count of the source, a part of the version of records.
+            tick: How often due groups are emitted, as ``worker.tick``.
+            limits: As ``[limits]``; None: the defaults.
+            partitions: Number of partitions of the source, which is part of the version of records.
         """
         self.now_ms = start_ms
         self.records: list[Record] = []
@@ -128,20 +128,20 @@ class FoldTester:
         return [canonical_bytes(group) for group, _ in held]
 
     def send(self, value: Any, *, key: bytes | None = None, at_ms: int | None = None) -> list[Record]:
-        """Produces one event to a worker that has caught up.
+        """Produce one event to a worker that has caught up.
 
         Args:
-            value: Bytes or None as they are; anything else as JSON.
+            value: Bytes or None unchanged; anything else as JSON.
             key: Record key.
             at_ms: Record timestamp; None: now.
 
         Returns:
-            Records that the event caused at once (a bound was reached).
+            Records that the event emitted at once, because a bound was reached.
         """
         return self._receive([(value, key, self.now_ms if at_ms is None else at_ms)], is_behind=False)
 
     def catch_up(self, events: Iterable[tuple[int, Any]]) -> list[Record]:
-        """Reads a backlog: events that were waiting when the worker came back, followed by one look at what is due.
+        """Read a backlog of events that were waiting when the worker started, then emit due groups once.
 
         Args:
             events: (record timestamp in ms, value) in the order of the log.
@@ -153,20 +153,20 @@ class FoldTester:
         return emitted + self._look()
 
     def advance(self, by: str | timedelta) -> list[Record]:
-        """Lets time pass in silence, tick by tick.
+        """Let time pass without events, tick by tick.
 
         Returns:
             What was emitted meanwhile, in order.
 
         Raises:
-            RuntimeError: The fold is connected to a kit, whose clock it lives by.
+            RuntimeError: The fold is connected to another kit, and uses its clock.
         """
         if self._on_record is not None:
             raise RuntimeError("this fold is connected to a SubscriberTester: advance that one")
         return self.advance_to(self.now_ms + milliseconds(parse_duration(by)))
 
     def advance_to(self, until_ms: int) -> list[Record]:
-        """The same up to a moment."""
+        """Let time pass up to a moment."""
         emitted: list[Record] = []
         while (tick_ms := self.next_due_ms()) is not None and tick_ms <= until_ms:
             self.now_ms = tick_ms
@@ -175,15 +175,15 @@ class FoldTester:
         return emitted
 
     def next_due_ms(self) -> int | None:
-        """The tick in which something may be emitted next; None: nothing is open."""
+        """The next tick in which a group may be emitted; None: no group is open."""
         due_ms = self._shard.next_due_ms()
         return None if due_ms is None else self._tick_at(max(due_ms, self.now_ms + 1))
 
     def follow(self, now_ms: int, on_record: Callable[[FoldedRecord], None]) -> None:
-        """Lives by the clock of somebody else, who is told of each record; see :meth:`.SubscriberTester.connect`.
+        """Use the clock of another kit, and pass each record to it; see :meth:`.SubscriberTester.connect`.
 
         Raises:
-            ValueError: It has got events by its own clock.
+            ValueError: Events were sent by its own clock before.
         """
         if self._offset:
             raise ValueError("this fold has got events already: connect it before")
@@ -191,7 +191,7 @@ class FoldTester:
         self._on_record = on_record
 
     def flush(self) -> list[Record]:
-        """Emits every open group now, as ``streams-app groups flush --all``."""
+        """Emit every open group now, as ``streams-app groups flush --all``."""
         return self._emit(self._shard.seal(self.now_ms, everything=True))
 
     def _look(self) -> list[Record]:
@@ -201,7 +201,7 @@ class FoldTester:
         return self._emit(self._shard.seal(clock_ms, quiet=quiet, late_ms=self._clock.stored.late_ms))
 
     def _tick_at(self, at_ms: int) -> int:
-        """The first tick at or after an instant."""
+        """Return the first tick at or after a moment."""
         ticks = -(-(at_ms - self._start_ms) // self._tick_ms)
         return self._start_ms + ticks * self._tick_ms
 

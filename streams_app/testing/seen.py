@@ -1,4 +1,4 @@
-"""What a test sees of subscribers: attempts and dead letters."""
+"""Attempts and dead letters of subscribers, as a test sees them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Run:
     """One attempt of a function.
 
     Attributes:
-        attempt: Number of the attempt, from 1 on.
-        outcome: ``done``; ``retry``: it raised ``Retry``; ``error``: it raised something else; ``timeout``; ``interrupted``: it was
-            taken back; ``crash``: its process died; ``running``.
+        attempt: Number of the attempt, starting at 1.
+        outcome: ``done``; ``retry``: it raised ``Retry``; ``error``: it raised something else; ``timeout``; ``interrupted``: its
+            partition was revoked; ``crash``: its process died; ``running``.
         event_id: Id of the event.
-        data: Its payload.
-        error: What was raised.
+        data: Payload of the event.
+        error: The raised error.
     """
 
     attempt: int
@@ -35,14 +35,14 @@ class Letter:
     """A dead letter.
 
     Attributes:
-        reason: Why, in one word.
-        detail: What was found, for people.
-        event_id: Id of the event; "" where it has none that can be read.
-        attempts: How many attempts there were.
-        exception: Class of what was raised last; "" where nothing was.
-        trace: Where it was raised.
-        key: As received.
-        value: As received.
+        reason: The reason, one word.
+        detail: What is wrong, as text.
+        event_id: Id of the event; "" if it has no readable one.
+        attempts: Number of attempts.
+        exception: Class of the last error; "" if there was none.
+        trace: Traceback of that error.
+        key: Key as received.
+        value: Value as received.
     """
 
     reason: str
@@ -64,10 +64,10 @@ class Letter:
 
 
 class UnseenLettersError(AssertionError):
-    """Events have become dead letters, and the test has not looked at them."""
+    """Events became dead letters that the test has not read."""
 
     def __init__(self, unseen: Iterable[tuple[str, Letter]]) -> None:
-        """Tells each, with where it was raised."""
+        """List each dead letter with its traceback."""
         told = [
             f"{name}: {letter.event_id or letter.value!r} became a dead letter, {letter.reason}: {letter.detail}\n{letter.trace}"
             for name, letter in unseen

@@ -1,4 +1,4 @@
-"""A test kit for your own subscribers: publish, let time pass, look at what ran. No Kafka, no Redis, no waiting.
+"""A test kit for subscribers: publish, let time pass, check the attempts. No Kafka, no Redis, no waiting.
 
 Everything between a record and the function is the code that a worker runs: codec, windows, notes, retries, time-outs, order, the
 protocol of claims and commits. The log, the consumer groups and what Redis keeps are in memory; events go through bytes.
@@ -42,7 +42,7 @@ APP_ID: Final = "test"
 
 
 class SubscriberTester:
-    """Subscribers of one application under a virtual clock; a context manager.
+    """Subscribers of one application with a virtual clock; a context manager.
 
     ::
 
@@ -61,7 +61,7 @@ class SubscriberTester:
     def __init__(
         self, *declared: Declared | Catalogue, clock: str | datetime = "2026-01-01", settings: Settings | None = None
     ) -> None:
-        """Starts nothing yet.
+        """Create a kit that is not started.
 
         Args:
             declared: Subscribers, or a catalogue with its lifespan. Of a catalogue only declared events can be published, as in
@@ -88,10 +88,10 @@ class SubscriberTester:
     # ---- the block
 
     def __enter__(self) -> Self:
-        """Starts a process with all subscribers.
+        """Start a process with all subscribers.
 
         Raises:
-            RuntimeError: A loop runs already: the test is ``async``.
+            RuntimeError: A loop is already running: the test is ``async``.
         """
         try:
             asyncio.get_running_loop()
@@ -102,10 +102,10 @@ class SubscriberTester:
         raise RuntimeError("SubscriberTester has loops of its own: use it in a test without async")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Ends the processes.
+        """End the processes.
 
         Raises:
-            UnseenLettersError: Events became dead letters, and nobody has looked at them.
+            UnseenLettersError: Events became dead letters that the test has not read.
         """
         self._is_open = False
         self._workers.close()
@@ -117,7 +117,7 @@ class SubscriberTester:
 
     @property
     def now(self) -> datetime:
-        """The virtual clock."""
+        """Current time of the virtual clock."""
         return datetime.fromtimestamp(self._workers.time.now_ms() / 1000, UTC)
 
     def publish(
@@ -131,7 +131,7 @@ class SubscriberTester:
         event_id: str | None = None,
         group: str | None = None,
     ) -> str:
-        """Publishes an event as a producer does, and returns its id.
+        """Publish an event like a producer, and return its id.
 
         Args:
             event: Its declaration; or ``records_of(…)``, for a record of a fold that no :class:`FoldTester` makes.
@@ -157,22 +157,22 @@ class SubscriberTester:
     def produce(
         self, event: Event[Any, Any], value: bytes | None, *, key: bytes | None = None, headers: Sequence[tuple[str, bytes]] = ()
     ) -> None:
-        """Appends bytes to the topic of an event, as a producer that knows nothing of the declaration."""
+        """Append bytes to the topic of an event, like a producer without the declaration."""
         self._workers.broker.append(Outgoing(event.topic, key, value, list(headers)))
         self._workers.settle()
 
     def advance(self, by: str | timedelta) -> None:
-        """Lets time pass, with all that becomes due in it, in order."""
+        """Let time pass, and run everything that becomes due, in order."""
         self._workers.advance(_seconds(by))
 
     # ---- what is seen
 
     def runs(self, subscriber: Declared) -> list[Run]:
-        """The attempts of a subscriber, in the order in which they began."""
+        """Return the attempts of a subscriber, in the order in which they began."""
         return list(self._workers.runs[self._known(subscriber).subscriber.name])
 
     def published(self, event: Event[T, M]) -> list[Received[T, M]]:
-        """The events of one kind in the log, whoever has published them, in order."""
+        """Return the events of one kind in the log, of all publishers, in order."""
 
         @subscriber(event, idempotent="yes", description="Reads what was published.")
         def read(_: Received[T, M]) -> None:
@@ -183,7 +183,7 @@ class SubscriberTester:
         return [one.event for one in found if one is not None]
 
     def dead_letters(self, subscriber: Declared) -> list[Letter]:
-        """The dead letters of a subscriber, in order; they are looked at with this."""
+        """Return the dead letters of a subscriber, in order; they count as read afterwards."""
         name = self._known(subscriber).subscriber.name
         letters = self._dead_letters_of(name)
         self._seen[name] = len(letters)
@@ -192,7 +192,7 @@ class SubscriberTester:
     # ---- a bad night
 
     def crash(self, at: Literal["now", "begun", "done"] = "now", of: Declared | None = None) -> None:
-        """Kills the process that has the subscribers, as SIGKILL does; another one has them a session time-out later.
+        """Kill the process of the subscribers like SIGKILL; another one takes over after a session timeout.
 
         Args:
             at: ``begun``: when the next attempt has begun, before its function runs; ``done``: when the next function has returned,
