@@ -1,5 +1,5 @@
 # The worker. Built and started by docker-compose.yml; in production add your own streams.toml.
-FROM python:3.11-slim
+FROM python:3.13-slim
 WORKDIR /app
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY streams_app ./streams_app
