@@ -79,7 +79,7 @@ class Fold(BaseModel):
     """Field name in records for the result of a function as ``changed``; none: ``changed``."""
 
     if TYPE_CHECKING:
-        # What is accepted is more than what a field holds afterwards, and only this tells type checkers so.
+        # For type checkers: a field accepts more types than it holds after validation.
         def __init__(
             self,
             *,
@@ -188,7 +188,7 @@ class Fold(BaseModel):
 
     @property
     def group_fields(self) -> tuple[str, ...]:
-        """Names of the group fields as they appear in records."""
+        """Names of the group fields in records."""
         if callable(self.group_key):
             return ("key" if self.group_as is None else self.group_as,)
         if self.group_key == RECORD_KEY:
@@ -197,14 +197,14 @@ class Fold(BaseModel):
 
     @property
     def changed_field(self) -> str:
-        """Name of the changed field as it appears in records."""
+        """Name of the changed field in records."""
         if callable(self.changed):
             return "changed" if self.changed_as is None else self.changed_as
         return self.changed
 
     @property
     def is_by_functions(self) -> bool:
-        """Whether functions of the user have a say in which group an event belongs to, or whether it is folded at all."""
+        """Whether functions of the user decide how events are read."""
         return any(map(callable, (self.group_key, self.changed, self.decode, self.source_filter, self.close_when)))
 
     @property

@@ -15,18 +15,18 @@ from streams_app.operations.folded_events import RawEvent, parse_fold_id, raw_ev
 from streams_app.settings import Settings
 
 MOST_SHOWN: Final = 3
-"""Raw events that are shown."""
+"""Number of raw events that are shown."""
 
 HOT_KEY: Final = "account_1"
-"""An account that never rests."""
+"""An account that is always active."""
 
 
 class Explained(NamedTuple):
-    """What the journal says of a folded record.
+    """The raw events of a folded record.
 
     Attributes:
-        lines: For people.
-        faults: What differs, a sentence each.
+        lines: The events, for display.
+        faults: Differences to the record, a sentence each.
     """
 
     lines: list[str]
@@ -34,15 +34,15 @@ class Explained(NamedTuple):
 
 
 def follow_command(config: Path, key: str) -> str:
-    """The command that shows the events of a key as they come, for a second terminal."""
+    """Return the command that follows the events of a key, for a second terminal."""
     return shlex.join([*program(), "journal", "read", key, "--follow", "--config", str(config)])
 
 
 async def explained(settings: Settings, record: Mapping[str, Any]) -> Explained:
-    """Compares a folded record with its raw events in the journal.
+    """Compare a folded record with its raw events in the journal.
 
     Args:
-        settings: Of the demo.
+        settings: Settings of the demo.
         record: The folded record.
 
     Raises:
@@ -57,7 +57,7 @@ async def explained(settings: Settings, record: Mapping[str, Any]) -> Explained:
 
 
 def lines_of(record: Mapping[str, Any], key: str, taken: list[RawEvent]) -> list[str]:
-    """The first raw events of a record, for people (pure)."""
+    """Format the first raw events of a record (pure)."""
     lines = [f"one record         {record['fold']['id']} of {key}: the journal has {counted(len(taken), 'raw event')} of it"]
     lines += [
         f"                   {one.entry.partition}-{one.entry.offset}  changed {', '.join(map(shown, one.changed))}"
@@ -67,7 +67,7 @@ def lines_of(record: Mapping[str, Any], key: str, taken: list[RawEvent]) -> list
 
 
 def differences(record: Mapping[str, Any], names: list[str], taken: list[RawEvent]) -> list[str]:
-    """Where the raw events of a record do not say what it says (pure)."""
+    """Return the differences between a record and its raw events (pure)."""
     fold = record["fold"]
     faults = []
     if len(taken) != fold["events"]:

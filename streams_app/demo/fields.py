@@ -1,4 +1,4 @@
-"""Whether the events of a file can be folded by the fields that were named, and what to say if not (pure)."""
+"""Checks whether the events of a file can be folded by the given fields, and explains why not (pure)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MOST_SHOWN: Final = 12
 
 
 def fault_of(lines: Sequence[bytes], fold: Fold, time_fields: Sequence[str]) -> str | None:
-    """Why none of some events can be folded; None where one can.
+    """Return why none of some events can be folded; None if one can.
 
     Args:
-        lines: The first events of a file, as they are in it.
-        fold: Fold by which they would be folded.
-        time_fields: Names of fields that are never proposed as a group key.
+        lines: The first lines of a file.
+        fold: The fold.
+        time_fields: Fields that are never proposed as a group key.
 
     Returns:
         One sentence with the fields that there are, and with options to try.
@@ -55,7 +55,7 @@ def fault_of(lines: Sequence[bytes], fold: Fold, time_fields: Sequence[str]) -> 
 
 
 def _first(events: Sequence[dict[str, Any]], fields: Sequence[str], kinds: tuple[type, ...], others: Sequence[str]) -> str | None:
-    """The first field, none of ``others``, that holds one of these kinds in every event that has it."""
+    """Return the first field, except ``others``, that has one of these types in every event that has the field."""
     for name in fields:
         values = [event[name] for event in events if name in event]
         if name not in others and name == shown(name) and " " not in name and all(type(value) in kinds for value in values):

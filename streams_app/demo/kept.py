@@ -1,7 +1,7 @@
-"""What stays of a demo for ``streams-app tune``: its events in a file, and settings with its fold.
+"""Keeps the events of a demo in a file, with settings of its fold, for ``streams-app tune``.
 
-Its broker is gone at the end, so the command that is shown there reads this file; the figures beside it come from the same file by
-the same code. Without max_hold, which is short in the demo only so that everybody sees records soon.
+The broker of the demo is gone at the end, so the displayed command reads this file; the displayed figures come from the same file
+and code. max_hold is left out: it is short in the demo only to show records soon.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from streams_app.demo.stage import FOLD, MAX_HOLD, QUIET_PERIOD
 from streams_app.settings import Settings
 
 FOLDER: Final = Path(".cache") / "streams-app-demo"
-"""In the current directory: the checkout, after ``make demo``. ``make clean`` removes it."""
+"""Folder in the current directory, which is the checkout after ``make demo``. ``make clean`` removes it."""
 
 MOST_EVENTS: Final = 200_000
-"""Some 25 MB, read within two seconds at the end."""
+"""Maximum number of events: some 25 MB, read within two seconds at the end."""
 
 TIME: Final = "happened_ms"
 WINDOWS_MS: Final = (2_000, 10_000, 60_000)
@@ -41,7 +41,7 @@ quiet_period = "{quiet_period}"
 
 
 class FirstEvents:
-    """The first events of a demo; what others do with them is :mod:`streams_app.tuning`."""
+    """The first events of a demo, for :mod:`streams_app.tuning`."""
 
     def __init__(self, folder: Path, *, group_key: str, changed: str) -> None:
         """Makes the files in a folder that is removed with the demo.
@@ -64,7 +64,7 @@ class FirstEvents:
         self._count = 0
 
     def add(self, updates: Sequence[Update], began_ms: int) -> None:
-        """Writes events down, with the time at which they happened.
+        """Write events with their times.
 
         Args:
             updates: After those that were added before.
@@ -75,11 +75,11 @@ class FirstEvents:
         self._file.write(b"".join(with_time(update.value, began_ms + int(update.at_ms)) for update in taken))
 
     def close(self) -> None:
-        """Nothing more will be added."""
+        """Close the file."""
         self._file.close()
 
     def lines(self) -> list[str]:
-        """The curve in a few figures, and the command that draws it; keeps the files for that."""
+        """Return some figures of the curve, and the command that draws it; keeps the files for it."""
         self.close()
         shares = self._shares()
         if not shares:
@@ -96,7 +96,7 @@ class FirstEvents:
             return [*found, f"                   the events could not be kept in {FOLDER}: {error.strerror}"]
 
     def _shares(self) -> list[str]:
-        # numpy is for tuning alone.
+        # Only tuning needs numpy.
         from streams_app.folding.core.closing import Bounds
         from streams_app.tuning.columns import Columns
         from streams_app.tuning.file import LineReader
@@ -115,7 +115,7 @@ class FirstEvents:
     def _command(self) -> str:
         FOLDER.mkdir(parents=True, exist_ok=True)
         for path, name in ((self._events, "events.jsonl"), (self._settings, "streams.toml")):
-            # Another demo may be at its end, too.
+            # Another demo may end at the same time.
             whole = FOLDER / f"{name}.{os.getpid()}"
             shutil.copyfile(path, whole)
             whole.replace(FOLDER / name)
@@ -124,7 +124,7 @@ class FirstEvents:
 
 
 def with_time(value: bytes, at_ms: int) -> bytes:
-    """A line with an event and the time of it; what is no object stays as it is, and is refused as it was in the demo."""
+    """Return a line with the time of its event; a line that is not an object is unchanged, and rejected as in the demo."""
     event = value.strip()
     if event.startswith(b"{") and event[1:].lstrip()[:1] != b"}":
         event = b'{"%b":%d,%b' % (TIME.encode(), at_ms, event[1:])
@@ -132,7 +132,7 @@ def with_time(value: bytes, at_ms: int) -> bytes:
 
 
 def program() -> list[str]:
-    """How this program is called from here."""
+    """Return the command that runs this program from here."""
     called = Path(sys.argv[0])
     if called.name != "streams-app":
         return [_from_here(sys.executable), "-m", "streams_app"]

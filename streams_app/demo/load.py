@@ -17,7 +17,7 @@ import orjson
 METRICS: Final = ("likes", "shares", "comments", "impressions", "saves", "clicks")
 HOT_ACCOUNTS: Final = 3
 HOT_SHARE: Final = 0.15
-"""Share of the events that belong to the hot accounts."""
+"""Share of events of the hot accounts."""
 
 BURST_MEAN: Final = 28.0
 WAVE_MS: Final = 12_000
@@ -30,9 +30,9 @@ class Update:
     """One raw event.
 
     Attributes:
-        at_ms: When it happens, in ms since the beginning of the load.
+        at_ms: Time of the event, in ms since the beginning of the load.
         key: Record key, which is the group key.
-        value: Value as it is produced.
+        value: Value to produce.
     """
 
     at_ms: float
@@ -41,14 +41,14 @@ class Update:
 
 
 class LoadEvents(Protocol):
-    """Where the demo's events come from."""
+    """A source of events for the demo."""
 
     def until(self, now_ms: float) -> list[Update]:
         """The updates up to an instant that were not given before, in order."""
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no update will come any more."""
+        """Whether there are no more updates."""
 
 
 class Load:
@@ -67,7 +67,7 @@ class Load:
 
     @property
     def is_exhausted(self) -> bool:
-        """False: the load never ends by itself."""
+        """Always False: the load never ends by itself."""
         return False
 
     def until(self, now_ms: float) -> list[Update]:
@@ -94,7 +94,7 @@ class Load:
 
     def _burst(self, begin_ms: float) -> None:
         if (begin_ms % WAVE_MS) / WAVE_MS > 1 - SILENT_PART:
-            return  # a silence
+            return  # a quiet time
         account = self._account()
         size = max(1, round(self._random.expovariate(1 / BURST_MEAN)))
         length_ms = self._random.uniform(200, 2_500)
@@ -102,7 +102,7 @@ class Load:
             self._add(begin_ms + at, account)
 
     def _account(self) -> int:
-        """An account of the long tail: number n is chosen about in proportion to 1 / (n + 1)."""
+        """Choose an account of the long tail: number n with a probability proportional to about 1 / (n + 1)."""
         return min(self._groups - 1, int(math.exp(self._random.random() * math.log(self._groups + 1))) - 1)
 
     def _add(self, at_ms: float, number: int) -> None:

@@ -1,4 +1,4 @@
-"""What comes out: folded records and dead letters read from their topics, counters read from the worker's ``/metrics``."""
+"""Observes the output: folded records and dead letters from their topics, counters from the worker's ``/metrics``."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LATEST = 6
 
 @dataclass(slots=True)
 class OutputSoFar:
-    """What has come out so far.
+    """The output so far.
 
     Attributes:
-        records: Number of folded records, each id counted once.
+        records: Number of folded records with different ids.
         events: Number of events folded into them.
-        redelivered: Number of records whose id had been seen before.
-        dead_letters: Number of refused events.
+        redelivered: Number of records with a known id.
+        dead_letters: Number of rejected events.
         latest: The newest records, decoded.
         largest: The record with most events, of those that are whole.
     """
@@ -42,10 +42,10 @@ class OutputSoFar:
 
 
 class Observer:
-    """Reads the output and the dead letters of one fold, as any consumer would.
+    """Reads the output and the dead letters of one fold like any consumer.
 
     Attributes:
-        seen: What has come out so far.
+        seen: The output so far.
         ids: Ids of the folded records.
     """
 
@@ -58,8 +58,8 @@ class Observer:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, partitions: int) -> None:
-        """Begins to read in the background."""
-        # Made no earlier: a consumer that is never stopped complains when it is garbage-collected.
+        """Start to read in the background."""
+        # Created only now: a consumer that is never stopped logs an error when it is garbage-collected.
         self._consumer = consumer = AIOKafkaConsumer(**self._options, auto_offset_reset="earliest", fetch_max_wait_ms=200)
         await consumer.start()
         consumer.assign(
@@ -72,7 +72,7 @@ class Observer:
         self._task = asyncio.create_task(self._read(consumer), name="observer")
 
     async def stop(self) -> None:
-        """Stops reading."""
+        """Stop reading."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -105,7 +105,7 @@ class Observer:
 
 @dataclass(frozen=True, slots=True)
 class WorkerGauges:
-    """What the worker's metrics say."""
+    """Some metrics of the worker."""
 
     open_groups: int = 0
     lag_events: int = 0
@@ -119,7 +119,7 @@ class WorkerGauges:
 
 
 async def scrape(session: aiohttp.ClientSession, url: str) -> WorkerGauges | None:
-    """Reads ``/metrics``; None where the worker does not answer."""
+    """Read ``/metrics``; return None if the worker does not answer."""
     try:
         async with session.get(f"{url}/metrics") as reply:
             text = await reply.text()

@@ -1,7 +1,7 @@
 """The subscriber of the demo: recomputes the score of an account from the write database, once for each folded record.
 
-The service it would ask is busy now and then: it fails, and is tried again. What it does it writes down in a database of its own,
-which the check at the end looks at. The worker imports this module; its environment says where the databases are.
+The service that it would call is sometimes busy: the attempt fails and is retried. Results are in a database of its own, which the
+check at the end reads. The worker imports this module; its environment has the paths of the databases.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streams_app.demo.stage import DEMO_FOLDER, FOLD
 from streams_app.formatting import counted, shown
 
 BUSY_EVERY: Final = 10
-"""The first attempt of one record in so many fails, by a hash of its id."""
+"""One in this many records fails its first attempt, by a hash of its id."""
 
 CREATE: Final = """
 CREATE TABLE scores (account TEXT PRIMARY KEY, score NUMERIC, version INTEGER NOT NULL) WITHOUT ROWID;
@@ -36,19 +36,19 @@ ON CONFLICT (account) DO UPDATE SET score = excluded.score, version = excluded.v
 
 
 class RecomputedRecord(msgspec.Struct, frozen=True):
-    """A folded record: its key, and what every one says of its fold, are all that is needed."""
+    """A folded record: only its key and the field ``fold`` are needed."""
 
 
 class ServiceBusyError(Exception):
-    """What the score is computed with has no time now."""
+    """The service that computes the score is busy."""
 
 
 class Recomputed(NamedTuple):
-    """What the subscriber has done.
+    """The results of the subscriber.
 
     Attributes:
-        ids: Folded records that are done.
-        retried: Attempts that failed.
+        ids: Ids of handled records.
+        retried: Number of failed attempts.
         scores: Account → its score.
     """
 
@@ -59,7 +59,7 @@ class Recomputed(NamedTuple):
 
 @contextmanager
 def connected(folder: Path) -> Iterator[sqlite3.Connection]:
-    """The database of the subscriber, with that of the events beside it; what is written is committed at the end."""
+    """Open the database of the subscriber, with that of the events attached; commits at the end."""
     with closing(sqlite3.connect(folder / "scores.db", timeout=30)) as connection:
         connection.execute("PRAGMA synchronous = OFF")  # gone with the demo
         connection.execute("ATTACH DATABASE ? AS source", (str(folder / "write.db"),))
@@ -68,14 +68,14 @@ def connected(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 def prepare(folder: Path) -> None:
-    """Makes the database."""
+    """Create the database."""
     with closing(sqlite3.connect(folder / "scores.db")) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(CREATE)
 
 
 def recomputed(folder: Path) -> Recomputed:
-    """What has been done so far."""
+    """Read the results so far."""
     with connected(folder) as connection:
         ids = connection.execute("SELECT fold_id FROM attempts WHERE is_done").fetchall()
         (retried,) = connection.execute("SELECT COUNT(*) FROM attempts WHERE NOT is_done").fetchone()
@@ -84,12 +84,12 @@ def recomputed(folder: Path) -> Recomputed:
 
 
 def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | float], done: Recomputed) -> list[str]:
-    """What is wrong with what the subscriber has done, a sentence each.
+    """Return the faults of the results, a sentence each.
 
     Args:
         records: Ids of the folded records.
         expected: (account, metric) → its value.
-        done: What the subscriber has done.
+        done: Results of the subscriber.
     """
     missing, unknown = set(records) - done.ids, done.ids - set(records)
     faults = [f"{counted(len(missing), 'folded record')} not done by the subscriber"] if missing else []
@@ -113,7 +113,7 @@ def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | fl
     retry=Retries(attempts=8, first="200ms"),
 )
 def recompute(event: Received[RecomputedRecord]) -> None:
-    """Computes the score anew; twice does no harm."""
+    """Compute the score; idempotent."""
     is_busy = event.attempt == 1 and crc32(event.id.encode()) % BUSY_EVERY == 0
     with connected(Path(os.environ[DEMO_FOLDER])) as connection:
         if not is_busy:

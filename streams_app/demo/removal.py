@@ -1,4 +1,4 @@
-"""Removes what a demo has made on servers of somebody else: topics, consumer groups, keys of Redis; the log names what stays."""
+"""Removes what a demo has created on given servers: topics, consumer groups, keys of Redis; the log names what remains."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from streams_app.subscribers.running.requirements import declared_topics
 logger = logging.getLogger(__name__)
 
 EMPTY_SECONDS: Final = 15.0
-"""How long a group may keep members: a worker that was killed stays one for its session time-out."""
+"""How long a group may keep members: a killed worker stays a member for its session timeout."""
 
 POLL_SECONDS: Final = 0.5
 
 
 async def remove_all(settings: Settings) -> None:
-    """Removes the topics, groups and keys of the application; faults are logged, none is raised."""
+    """Remove the topics, groups and keys of the application; errors are logged, not raised."""
     try:
         async with admin_client(settings.kafka) as client:
             await client.delete_topics([topic.name for topic in (*topics_of(settings), *declared_topics(settings))])
@@ -40,7 +40,7 @@ async def remove_all(settings: Settings) -> None:
         logger.warning("topics or consumer groups of the demo are left behind prefix=%s error=%r", settings.app_id, error)
     redis = connect_briefly(settings.redis)
     try:
-        # Of folds, and of all that live views hold, presence included.
+        # Keys of folds, and of live views including presence.
         async for key in redis.scan_iter(match=APP_PATTERN.format(app_id=settings.app_id), count=1_000):
             await redis.unlink(key)
     except REDIS_ERRORS as error:
@@ -50,9 +50,9 @@ async def remove_all(settings: Settings) -> None:
 
 
 async def _remove_group(client: AIOKafkaAdminClient, group: str) -> None:
-    """Deletes a group as soon as it has no members; a group that never existed is no fault.
+    """Delete a group as soon as it has no members; a group that never existed is no error.
 
-    The request is sent by hand, as the admin client of aiokafka has no method for it.
+    The admin client of aiokafka has no method for this request.
     """
     try:
         async with asyncio.timeout(EMPTY_SECONDS):

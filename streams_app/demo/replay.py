@@ -1,4 +1,4 @@
-"""Events from a file of JSON lines, paced by a time field where there is one.
+"""Events from a file of JSON lines, paced by a time field if there is one.
 
 Lines that are not JSON objects are produced as they are, and become dead letters as they would in production.
 """
@@ -26,20 +26,20 @@ LOOKED_AT: Final = 100
 
 
 class EventReplay:
-    """The events of a file, as fast as they happened, or at ``rate`` a second where nothing tells the time.
+    """The events of a file, as fast as they happened, or at ``rate`` a second without times.
 
     Attributes:
-        head: The first events of the file, to be looked at before any is produced.
-        fault: Why the rest of the file cannot be read; None: nothing hinders it.
+        head: The first events of the file, to be checked before any is produced.
+        fault: Why the rest of the file cannot be read; None: no error.
     """
 
     def __init__(self, path: Path, *, group_key: str, rate: float, speed: float = 1.0) -> None:
-        """Opens the file.
+        """Open the file.
 
         Args:
             path: JSON lines, in the order in which they are produced.
             group_key: Field whose value becomes the record key.
-            rate: Events a second where a line has no time.
+            rate: Events a second for lines without a time.
             speed: How many times as fast as the events happened.
 
         Raises:
@@ -57,7 +57,7 @@ class EventReplay:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the file is at its end."""
+        """Whether the end of the file is reached."""
         return self._next is None
 
     def until(self, now_ms: float) -> list[Update]:
@@ -70,7 +70,7 @@ class EventReplay:
 
     @property
     def pace(self) -> str:
-        """What paces the events, by the first of them."""
+        """Describe the pace, by the first events."""
         fields = {name for line in self.head if (name := time_field_of(_decoded(line))) is not None}
         if fields:
             return f"by {', '.join(sorted(fields))}"
@@ -111,14 +111,14 @@ class EventReplay:
 
 
 def time_field_of(event: Any) -> str | None:
-    """The first field of an event that tells its time; None where there is none."""
+    """Return the first field of an event that has its time; None if there is none."""
     if type(event) is not dict:
         return None
     return next((name for name in TIME_FIELDS if moment_ms(event.get(name)) is not None), None)
 
 
 def time_of(event: Any) -> float | None:
-    """Milliseconds since 1970 by :func:`time_field_of`; None where there is none."""
+    """Return the time of an event by :func:`time_field_of` in ms since 1970; None if it has none."""
     field = time_field_of(event)
     return None if field is None else moment_ms(event[field])
 

@@ -32,7 +32,7 @@ FOLD: Final = "account-metrics"
 STORE: Final = "dashboard"
 JOURNAL: Final = "accounts"
 DEMO_FOLDER: Final = "DEMO_FOLDER"
-"""Variable that tells the subscriber of the demo where the databases are."""
+"""Environment variable with the paths of the databases, for the subscriber of the demo."""
 
 PARTITIONS: Final = 4
 READY_MS: Final = 60_000
@@ -117,9 +117,9 @@ class Servers:
 
     Attributes:
         bootstrap: Address of the broker, ``host:port``.
-        broker: The broker in words.
+        broker: Description of the broker.
         redis_url: URL of Redis.
-        redis: Redis in words.
+        redis: Description of Redis.
         are_ours: Whether both end with the demo; otherwise topics and keys are removed one by one.
     """
 
@@ -148,10 +148,10 @@ def servers(bootstrap: str | None, redis_url: str | None, folder: Path) -> Itera
 
 
 def demo_fold(*, group_key: str, changed: str) -> Fold:
-    """The fold of the demo, to try events with before anything is started.
+    """Return the fold of the demo, to check events before anything is started.
 
     Raises:
-        ConfigurationError: There can be no fold with these fields.
+        ConfigurationError: A fold cannot have these fields.
     """
     try:
         return Fold(name=FOLD, source="events", group_key=group_key, changed=changed, quiet_period=QUIET_PERIOD, max_hold=MAX_HOLD)
@@ -230,12 +230,12 @@ class DemoProcess:
         raise InternalError(f"the {self._name} did not become ready; its log ends with:\n{self._child.log_tail()}")
 
     def check(self) -> None:
-        """Raises InternalError if the process has ended."""
+        """Raise InternalError if the process has ended."""
         if not self._child.is_running:
             raise InternalError(f"the {self._name} ended; its log ends with:\n{self._child.log_tail()}")
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Sends SIGTERM and waits for the end; with ``at_once`` not for long."""
+        """Send SIGTERM and wait for the end; with ``at_once`` only briefly."""
         self._child.stop(STOP_AT_ONCE_SECONDS if at_once else STOP_SECONDS)
 
     def _is_listening(self) -> bool:

@@ -23,11 +23,11 @@ LEAST_NAMES: Final = 10
 
 @dataclass(slots=True)
 class Snapshot:
-    """One look at everything.
+    """The state of the demo at one moment.
 
     Attributes:
         elapsed_ms: Time since the load began.
-        phase: What is going on, in a word.
+        phase: Current phase, one word.
         events: Number of raw events produced.
         events_per_second: Events produced a second, of the last second or so.
         open_groups: Number of groups not yet emitted.
@@ -71,7 +71,7 @@ class Snapshot:
 
 
 class View:
-    """Shows snapshots."""
+    """Displays snapshots."""
 
     def __init__(self, console: Console, *, group_field: str, changed: str) -> None:
         self.console = console

@@ -44,7 +44,7 @@ Place = tuple[str, str, str]
 
 @dataclass(slots=True)
 class Raw:
-    """An event as the reader of a fold takes it."""
+    """An event in the shape that the reader of a fold expects."""
 
     offset: int
     timestamp: int | None
@@ -70,7 +70,7 @@ class WriteSide:
         self.refused = 0
 
     def write(self, updates: Sequence[Update]) -> None:
-        """Writes the metrics of some events in one transaction; events that will be dead letters change nothing."""
+        """Write the metrics of some events in one transaction; events that will be dead letters change nothing."""
         raws = [Raw(position, 0, update.key, update.value) for position, update in enumerate(updates)]
         decoded = decode_all(raws, self._limits)
         reading = self._reader.read(raws, decoded)
@@ -95,7 +95,7 @@ class WriteSide:
         return dict(sums)
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._connection.close()
 
     def _number(self, place: Place, level: Any) -> Number:
@@ -132,5 +132,5 @@ def differences(path: Path, table: str, expected: Mapping[tuple[str, str], Numbe
 
 
 def _is_same(stored: Any, number: Number) -> bool:
-    """Sums of floats depend on the order of the terms; integers must be equal."""
+    """Compare sums: those of floats depend on the order of the terms, integers must be equal."""
     return type(stored) in (int, float) and (stored == number or math.isclose(stored, number, rel_tol=1e-9))

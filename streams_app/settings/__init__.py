@@ -1,4 +1,4 @@
-"""Everything a worker needs to know: ``streams.toml`` and the environment as frozen models."""
+"""Settings of a worker: ``streams.toml`` and the environment as frozen models."""
 
 from streams_app.settings.base import has_late_at, redacted, secret
 from streams_app.settings.journals import JournalSettings

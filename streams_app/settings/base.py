@@ -1,4 +1,4 @@
-"""What all sections of ``streams.toml`` share: frozen models, secrets in files, near names."""
+"""Base of all sections of ``streams.toml``: frozen models, secrets in files, suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streams_app.errors import ConfigurationError
 
 
 class Section(BaseModel):
-    """A frozen section; unknown keys are faults."""
+    """A frozen section; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -23,17 +23,17 @@ SECRET: Final = re.compile("pass|secret|token", re.IGNORECASE)
 
 
 def redacted(url: str) -> str:
-    """A URL without its credentials, also those that stand in its query."""
+    """Return a URL without its credentials, including those in its query."""
     address, has_query, query = url.partition("?")
     scheme, is_url, place = address.partition("://")
-    if not place.startswith("/"):  # a path of a file, which may hold an @
-        place = place.rpartition("@")[2]  # the last one: a password may hold / and @, as they should not
+    if not place.startswith("/"):  # the path of a file may contain an @
+        place = place.rpartition("@")[2]  # the last one: a password may contain / and @, although it should not
     shown = "&".join(map(_without_secret, query.split("&")))
     return f"{scheme}{is_url}{place}{has_query}{shown}"
 
 
 def has_late_at(url: str) -> bool:
-    """Whether an ``@`` stands behind the host: then a ``/`` of the password was taken for the end of the host."""
+    """Return whether an ``@`` follows the host: then a ``/`` of the password was taken for the end of the host."""
     _, _, path = url.partition("://")[2].partition("/")
     return "@" in path
 
@@ -44,7 +44,7 @@ def _without_secret(parameter: str) -> str:
 
 
 def secret(label: str, path: Path | None) -> str | None:
-    """What stands in a file, without the space around it; None: there is no file.
+    """Read a secret from a file, without surrounding white space; None without a file.
 
     Args:
         label: Name of the setting, for messages.
@@ -65,6 +65,6 @@ def secret(label: str, path: Path | None) -> str | None:
 
 
 def suggestion(name: str, known: list[str]) -> str:
-    """A near name to put behind a complaint, or nothing."""
+    """Return a suggestion of a similar name for an error message, or an empty text."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f", did you mean {near[0]!r}?" if near else ""

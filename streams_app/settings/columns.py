@@ -1,4 +1,4 @@
-"""Which column a changed name has in a read store of ``shape = "groups"``."""
+"""The column of each changed name in a read store of ``shape = "groups"``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field
 
 COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
-"""Becomes part of SQL text, within quotes, so that the case of the letters is kept; PostgreSQL would cut a longer one."""
+"""Pattern of column names: they are quoted in SQL, which keeps their case; PostgreSQL would truncate longer ones."""
 
 OWN_COLUMNS: Final = ("fold", "group_key", "versions", "updated_ms")
-"""What a table of groups has beside the columns of names."""
+"""Columns of a table of groups besides those of names."""
 
 EXAMPLE: Final = 'columns = { "click-rate" = "click_rate" }'
 
 MOST_COLUMNS: Final = 1_000
-"""A table of PostgreSQL has 1 600, one of SQLite 2 000."""
+"""Maximum number of columns: PostgreSQL allows 1 600 in a table, SQLite 2 000."""
 
 
 def _by_name(given: Any) -> dict[str, str]:
-    """A list says that columns are called as their names are."""
+    """Convert a list: each column has the name that it stores."""
     if isinstance(given, (list, tuple)) and all(isinstance(name, str) for name in given):
         if len(set(given)) != len(given):
             raise ValueError("a name stands there twice")
@@ -31,9 +31,9 @@ def _by_name(given: Any) -> dict[str, str]:
 
 
 def _checked(columns: dict[str, str]) -> dict[str, str]:
-    """Raises for all columns at once.
+    """Validate all columns at once.
 
-    Two columns that differ in case alone are one for SQLite, and for everybody who writes SQL without quotes.
+    Columns that differ only in case are the same for SQLite, and in SQL without quotes.
     """
     faults = []
     seen: dict[str, str] = {}
@@ -50,4 +50,4 @@ def _checked(columns: dict[str, str]) -> dict[str, str]:
 
 
 Columns = Annotated[dict[str, str], BeforeValidator(_by_name), AfterValidator(_checked), Field(max_length=MOST_COLUMNS)]
-"""Name → column; written as a list where both are the same."""
+"""Name → column; a list if both are the same."""

@@ -16,7 +16,7 @@ from streams_app.formatting import Duration, milliseconds
 from streams_app.settings.base import Section, secret
 
 TYPE_HEADER: Final = "@type"
-"""In ``only`` and ``remove``: the header ``ce_type`` of a record."""
+"""Name of the header ``ce_type`` of a record in ``only`` and ``remove``."""
 
 MAX_SHOWN: Final = 50
 LIST_ITEMS: Final = 1_000
@@ -25,12 +25,12 @@ SECRET_BYTES: Final = 32
 
 MIN_EXPIRY: Final = timedelta(seconds=1)
 MIN_EXPIRY_OF_PRESENCE: Final = timedelta(seconds=5)
-"""Hubs write their tabs once a second: what is gone sooner comes and goes while several hubs serve a page."""
+"""Minimum expiry of presence. Hubs write their tabs once a second: with less, tabs would flicker if several hubs serve a page."""
 
 MAX_EXPIRY: Final = timedelta(days=30)
 
 OF_TOPICS: Final = ("source", "page", "item", "only", "remove", "dead_letters")
-"""What a view of a topic has, and ``presence`` has not."""
+"""Settings of a view of a topic that ``presence`` does not have."""
 
 ORIGIN: Final = re.compile(r"https?://[^/?#\s@]+")
 
@@ -38,9 +38,9 @@ Scalar = str | int | float | bool
 
 
 def _as_list(given: Any) -> Any:
-    """Each condition as a list of the values that satisfy it."""
+    """Convert each condition to a list of accepted values."""
     if not isinstance(given, dict):
-        raise ValueError(  # noqa: TRY004  # pydantic makes a fault of it, and only of this one
+        raise ValueError(  # noqa: TRY004  # pydantic turns a ValueError into a validation error
             f'expected fields and their values, as in {{"{TYPE_HEADER}" = "contribution.made"}}'
         )
     for field, values in given.items():
@@ -93,7 +93,7 @@ class LiveView(Section):
     """Topic of the events that cannot be shown."""
 
     if TYPE_CHECKING:
-        # What is accepted is more than what a field holds afterwards, and only this tells type checkers so.
+        # For type checkers: a field accepts more types than it holds after validation.
         def __init__(
             self,
             *,
@@ -156,27 +156,27 @@ class LiveView(Section):
 
     @property
     def expiry_ms(self) -> int:
-        """Time after which an item is gone."""
+        """Time after which an item expires."""
         return milliseconds(self.expiry)
 
     @property
     def is_of_topic(self) -> bool:
-        """Whether a worker reads events for it; presence is kept by the hubs alone."""
+        """Whether a worker reads events for it; hubs alone keep presence."""
         return self.kind != "presence"
 
     @property
     def keeps(self) -> int:
-        """Newest items of a page that are kept."""
+        """Number of newest items of a page that are kept."""
         return self.max_items or (LIST_ITEMS if self.kind == "list" else COUNT_ITEMS)
 
     @property
     def group(self) -> str:
-        """Short name of its consumer group."""
+        """Short name of the consumer group."""
         return f"live.{self.name}"
 
     @property
     def section(self) -> str:
-        """Where it stands in the file, for messages."""
+        """The section in the file, for messages."""
         return f"live.{self.name}"
 
 
@@ -219,20 +219,20 @@ class LiveServer(Section):
 
     @property
     def interval_ms(self) -> int:
-        """How often open pages are compared with Redis."""
+        """How often Redis is polled for open pages."""
         return milliseconds(self.interval)
 
     @property
     def beat_ms(self) -> int:
-        """How often an open page hears that its connection is alive."""
+        """How often the server confirms to an open page that its connection is alive."""
         return milliseconds(self.beat)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The secrets, read from ``secret_file`` at each use: the first one signs, all are accepted; none: there is no file.
+        """Read the secrets from ``secret_file``: the first one signs, all are accepted; empty without a file.
 
         Raises:
-            ConfigurationError: The file cannot be read, or holds one that is too short.
+            ConfigurationError: The file cannot be read, or a secret is too short.
         """
         text = secret("live_server.secret_file", self.secret_file)
         found = tuple(line.strip() for line in (text or "").splitlines() if line.strip())
@@ -244,12 +244,12 @@ class LiveServer(Section):
 
 
 def faults_of_views(views: Sequence[LiveView], server: LiveServer, taken: Collection[str]) -> list[str]:
-    """What is wrong with the live views of an application, a sentence each.
+    """Return the faults of the live views of an application, a sentence each.
 
     Args:
-        views: All of them.
+        views: All views.
         server: Their server.
-        taken: Names of dead-letter topics of others, which a view cannot read.
+        taken: Dead-letter topics of other components, which a view cannot read.
     """
     names = [view.name for view in views]
     faults = ["two live views have the same name"] if len(set(names)) != len(names) else []

@@ -33,7 +33,7 @@ PREFIX: Final = "STREAMS_APP_"
 CONFIG_VARIABLE: Final = "STREAMS_APP_CONFIG"
 DEFAULT_FILE: Final = "streams.toml"
 FOLD_KEY: Final = 2
-"""Index of the key in the location of a fault within a fold: folds, number, key."""
+"""Index of the key in the location of an error within a fold: folds, number, key."""
 
 KINDS: Final = {
     "group_key": 'must be a field, a dotted path, a list of them, or "@key"',
@@ -54,7 +54,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
-        # The model says so itself only where there is no other fault.
+        # The model reports this itself only if there is no other fault.
         is_declared = (
             values.get("folds") or values.get("live") or values.get("journals") or _section(values, "events").get("catalogue")
         )
@@ -66,18 +66,18 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
 
 
 def legible(path: Path | None, environ: Mapping[str, str]) -> tuple[EventsSettings | None, tuple[SubscriberSettings, ...]]:
-    """``[events]`` and ``[subscribers.NAME]`` without the keys that have a fault, for settings that :func:`load` refuses."""
+    """Return ``[events]`` and ``[subscribers.NAME]`` without invalid keys, for settings that :func:`load` rejects."""
     try:
         values, _ = _given(path, environ)
     except ConfigurationError:
-        return None, ()  # nothing of it can be read
+        return None, ()  # no part of it can be read
     tables = values.get("subscribers")
     found = [_without_faults(SubscriberSettings, table) for table in (tables if isinstance(tables, list) else ())]
     return _without_faults(EventsSettings, values.get("events", {})), tuple(one for one in found if one is not None)
 
 
 def _without_faults(model: type[S], table: Any) -> S | None:
-    """A section without the keys that have a fault; None where nothing is left of it."""
+    """Return a section without its invalid keys; None if nothing is left."""
     try:
         return model.model_validate(table)
     except ValidationError as error:
@@ -88,7 +88,7 @@ def _without_faults(model: type[S], table: Any) -> S | None:
 
 
 def _given(path: Path | None, environ: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """What the file and the environment say, and the faults of how they say it."""
+    """Return the values of the file and the environment, and their syntax errors."""
     values = _read_file(path, environ)
     faults = _apply_environment(values, environ)
     for section, (_, what) in _NAMED.items():
@@ -97,13 +97,13 @@ def _given(path: Path | None, environ: Mapping[str, str]) -> tuple[dict[str, Any
 
 
 def _section(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """A section as it was given; nothing where it is no table."""
+    """Return a section as given; empty if it is not a table."""
     table = values.get(name)
     return table if isinstance(table, dict) else {}
 
 
 def _listed(values: dict[str, Any], section: str, what: str) -> list[str]:
-    """Makes a list of what stands in tables ``[section.NAME]``, each with its name; returns the faults."""
+    """Convert tables ``[section.NAME]`` to a list with their names; return the faults."""
     faults = []
     tables = values.get(section, {})
     if isinstance(tables, dict):
@@ -149,16 +149,16 @@ _NAMED: Final[dict[str, tuple[type[BaseModel], str]]] = {
     "live": (LiveView, "live view"),
     "journals": (JournalSettings, "journal"),
 }
-"""Sections with a table for each name: what the table is, and what it is called."""
+"""Sections with a table for each name → description of the table, and of its name."""
 
 FORMER: Final = "read_store"
-"""A section of its own in earlier versions, when there was one store."""
+"""Section of earlier versions, which had a single store."""
 
 _OTHER_VARIABLES: Final = re.compile(r"^STREAMS_APP_(CONFIG|TEST_\w+)$")
 
 
 def _apply_environment(values: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
-    """Writes overrides into ``values``; returns the faults."""
+    """Apply overrides to ``values``; return the faults."""
     faults = []
     targets: dict[str, tuple[str, ...]] = {"STREAMS_APP_APP_ID": ("app_id",)}
     for section, model in _SECTIONS.items():
@@ -194,12 +194,12 @@ def _unknown(variable: str, known: list[str]) -> str:
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
-    """What stands in a table that has its name as its head."""
+    """Return the keys of a table that has its name as its head."""
     return [key for key in model.model_fields if key != "name"]
 
 
 def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
-    """Writes one override; returns whether there was a table to write it into."""
+    """Apply one override; return whether its table exists."""
     table: Any = values
     for step in target[:-1]:
         table = table.setdefault(step, {}) if isinstance(table, dict) else None
@@ -209,7 +209,7 @@ def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
 
 
 def _from_text(target: tuple[str, ...], text: str) -> Any:
-    """The value of a variable: a list where its setting may be one, else text, which the model converts."""
+    """Return the value of a variable: a list if its setting may be one, else text, which the model converts."""
     if target[-1] in ("folds", "columns", "payload", "origins") or (target[-1] in ("group_key", "key") and "," in text):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
@@ -225,7 +225,7 @@ def _messages(error: ValidationError, values: dict[str, Any]) -> list[str]:
         elif fault["type"] == "missing":
             text = "is required"
         elif len(fault["loc"]) > FOLD_KEY and fault["loc"][0] in _NAMED and fault["loc"][FOLD_KEY] in KINDS:
-            # One fault for each kind of value the model would take, functions among them: one message will do.
+            # pydantic reports one error for each accepted type, including functions: one message suffices.
             where, text = where.removesuffix(".callable"), KINDS[str(fault["loc"][FOLD_KEY])]
         messages.append(f"{where}: {text}" if where else text)
     return list(dict.fromkeys(messages))

@@ -1,4 +1,4 @@
-"""``[read_stores.NAME]``: the read sides that are kept in sync, each by itself."""
+"""``[read_stores.NAME]``: the read stores that are kept in sync, each independently."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ReadStoreSettings(Section):
     """For ``groups``: names that have a column, as a list or a table name → column; other names are rejected."""
 
     if TYPE_CHECKING:
-        # What is accepted is more than what a field holds afterwards, and only this tells type checkers so.
+        # For type checkers: a field accepts more types than it holds after validation.
         def __init__(
             self,
             *,
@@ -111,38 +111,38 @@ class ReadStoreSettings(Section):
 
     @property
     def password(self) -> str | None:
-        """Read from ``password_file`` at each use."""
+        """Password, read from ``password_file`` at each use."""
         return secret(f"{self.section}.password_file", self.password_file)
 
     @property
     def source_password(self) -> str | None:
-        """Read from ``source_password_file`` at each use."""
+        """Password of the source, read from ``source_password_file`` at each use."""
         return secret(f"{self.section}.source_password_file", self.source_password_file)
 
     @property
     def timeout_ms(self) -> int:
-        """How long a statement may take."""
+        """Timeout of a statement."""
         return milliseconds(self.timeout)
 
     @property
     def group(self) -> str:
-        """Short name of its consumer group."""
+        """Short name of the consumer group."""
         return f"read-store.{self.name}"
 
     @property
     def section(self) -> str:
-        """Where it stands in the file, for messages."""
+        """The section in the file, for messages."""
         return f"read_stores.{self.name}"
 
 
 def faults_of(stores: Sequence[ReadStoreSettings], folds: Collection[Fold]) -> list[str]:
-    """What is wrong with the read stores of an application, a sentence each."""
+    """Return the faults of the read stores of an application, a sentence each."""
     names = [store.name for store in stores]
     faults = ["two read stores have the same name"] if len(set(names)) != len(names) else []
     places: dict[tuple[str, str], ReadStoreSettings] = {}
     for store in stores:
-        # They would take each other's progress for their own, and each would miss what the other has read.
-        # And what one store removes, when it is rebuilt, may not be the table of another.
+        # Each would use the progress of the other, and miss what that has read.
+        # And a rebuild of one store must not remove the table of another.
         owners = [places.setdefault((_database(store.url), _plain(table)), store) for table in _tables(store)]
         if other := next((owner for owner in owners if owner.name != store.name), None):
             faults.append(f"{store.section} and {other.section} have the same url and {_clash(store.table, other.table)}")
@@ -157,17 +157,17 @@ def _clash(table: str, other: str) -> str:
 
 
 def _plain(table: str) -> str:
-    """The same for all spellings of one table; without a schema it is usually in ``public``."""
+    """Return the same text for all spellings of a table; without a schema it is usually in ``public``."""
     return table.lower().removeprefix("public.")
 
 
 def _tables(store: ReadStoreSettings) -> list[str]:
-    """With those that a rebuild makes, and removes."""
+    """Return the tables of a store, including those that a rebuild creates and removes."""
     return [f"{store.table}{place}{part}" for place in ("", "_new", "_old") for part in ("", "_progress")]
 
 
 def _database(url: str) -> str:
-    """The same for every spelling of the path of a SQLite file, and of the hosts of a server, whoever logs in."""
+    """Return the same text for every spelling of a SQLite path, and of the hosts of a server, for any user."""
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite":
         return str(Path(unquote(rest.removeprefix("/"))).resolve())

@@ -132,17 +132,17 @@ class KafkaSettings(Section):
 
     @property
     def session_timeout_ms(self) -> int:
-        """The session time-out in milliseconds."""
+        """Session timeout in milliseconds."""
         return milliseconds(self.session_timeout)
 
     @property
     def sasl_password(self) -> str | None:
-        """Read from ``sasl_password_file`` at each use."""
+        """Password, read from ``sasl_password_file`` at each use."""
         return secret("kafka.sasl_password_file", self.sasl_password_file)
 
 
 def _is_node(text: str) -> bool:
-    """Whether this is HOST or HOST:PORT, of which either may be left out."""
+    """Return whether a text is HOST or HOST:PORT, of which either may be missing."""
     found = NODE.fullmatch(text)
     return found is not None and (found[2] is None or 0 < int(found[2] or 0) <= LAST_PORT)
 
@@ -172,7 +172,7 @@ class RedisSettings(Section):
             raise ValueError("takes several servers, with commas, only for a Redis Cluster: redis+cluster:// or rediss+cluster://")
         nodes = hosts.split(",")
         if not all(map(_is_node, nodes)) or (len(nodes) > 1 and not all(nodes)) or not re.fullmatch(r"(/\d*)?", parts.path):
-            # The url is not shown: a part of the password may stand where the port or the database should.
+            # The URL is not shown: a part of the password may be in place of the port or the database.
             form = "HOST:PORT,HOST:PORT" if is_cluster else "HOST:PORT/DATABASE"
             raise ValueError(f"is not {form}; characters like / # ? @ , in a password are written as %2F %23 %3F %40 %2C")
         if parts.query or parts.fragment:
@@ -189,12 +189,12 @@ class RedisSettings(Section):
 
     @property
     def password(self) -> str | None:
-        """Read from ``password_file`` at each use."""
+        """Password, read from ``password_file`` at each use."""
         return secret("redis.password_file", self.password_file)
 
     @property
     def nodes(self) -> tuple[tuple[str, int], ...]:
-        """Host and port of the servers that ``url`` names: of a cluster some of its nodes; none for ``unix://``."""
+        """Host and port of the servers in ``url``: for a cluster some of its nodes; empty for ``unix://``."""
         parts = urlsplit(self.url)
         if parts.scheme == "unix":
             return ()
@@ -203,7 +203,7 @@ class RedisSettings(Section):
 
     @property
     def redacted_url(self) -> str:
-        """The address without user and password, for logs."""
+        """Address without user and password, for logs."""
         return redacted(self.url)
 
 
@@ -246,17 +246,17 @@ class WorkerSettings(Section):
 
     @property
     def tick_ms(self) -> int:
-        """How often due groups are looked for."""
+        """How often due groups are emitted, in milliseconds."""
         return milliseconds(self.tick)
 
     @property
     def grace_seconds(self) -> float:
-        """So long functions may take to end when the worker is told to stop."""
+        """Time for running functions to complete at shutdown."""
         return self.grace.total_seconds()
 
     @property
     def commit_every_ms(self) -> int:
-        """How often low watermarks are committed."""
+        """How often low watermarks are committed, in milliseconds."""
         return milliseconds(self.commit_every)
 
 
@@ -274,7 +274,7 @@ class Limits(Section):
 
 
 class Settings(Section):
-    """Everything one worker needs to know."""
+    """All settings of a worker."""
 
     app_id: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,64}$")]
     """Consumer group and prefix of Redis keys; one per application."""
@@ -294,7 +294,7 @@ class Settings(Section):
     @field_validator("read_stores")
     @classmethod
     def _name_letters(cls, stores: tuple[ReadStoreSettings, ...], known: ValidationInfo) -> tuple[ReadStoreSettings, ...]:
-        """Gives a store without a dead-letter topic the one of its own name."""
+        """Give a store without a dead-letter topic the default one."""
         app_id = known.data.get("app_id")
         return tuple(
             store if store.dead_letters else store.model_copy(update={"dead_letters": f"{app_id}.{store.group}.dead"})
@@ -304,7 +304,7 @@ class Settings(Section):
     @field_validator("live")
     @classmethod
     def _name_dead_letters(cls, views: tuple[LiveView, ...], known: ValidationInfo) -> tuple[LiveView, ...]:
-        """Gives a view without a dead-letter topic the one that views share."""
+        """Give a view without a dead-letter topic the one that views share."""
         app_id = known.data.get("app_id")
         return tuple(
             view if view.dead_letters or not view.is_of_topic else view.model_copy(update={"dead_letters": f"{app_id}.live.dead"})
@@ -339,19 +339,19 @@ class Settings(Section):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Source topics, each once, in the order of the folds."""
+        """Source topics without duplicates, in the order of the folds."""
         return tuple(dict.fromkeys(fold.source for fold in self.folds))
 
     @property
     def live_of_topics(self) -> tuple[LiveView, ...]:
-        """Live views that a worker keeps: all but presence."""
+        """Live views that a worker keeps: all except presence."""
         return tuple(view for view in self.live if view.is_of_topic)
 
     def live_view(self, name: str) -> LiveView:
-        """The live view of that name.
+        """Return the live view with a name.
 
         Raises:
-            ConfigurationError: No view has it.
+            ConfigurationError: No view has this name.
         """
         for view in self.live:
             if view.name == name:
@@ -361,7 +361,7 @@ class Settings(Section):
         raise ConfigurationError([f"there is no live view {name!r}{suggestion(name, names)} (there are: {there})"])
 
     def journal(self, name: str | None) -> JournalSettings:
-        """The journal of that name; None: the only one there is.
+        """Return the journal with a name; without a name, the only one.
 
         Raises:
             ConfigurationError: There is none, or there are several and no name was given.
@@ -378,10 +378,10 @@ class Settings(Section):
         raise ConfigurationError([f"there is no journal {name!r}{suggestion(name, names)} (there are: {', '.join(names)})"])
 
     def fold(self, name: str) -> Fold:
-        """The fold of that name.
+        """Return the fold with a name.
 
         Raises:
-            ConfigurationError: No fold has it.
+            ConfigurationError: No fold has this name.
         """
         for fold in self.folds:
             if fold.name == name:
@@ -390,7 +390,7 @@ class Settings(Section):
         raise ConfigurationError([f"there is no fold {name!r}{suggestion(name, names)} (there are: {', '.join(names)})"])
 
     def read_store(self, name: str | None) -> ReadStoreSettings:
-        """The read store of that name; None: the only one there is.
+        """Return the read store with a name; without a name, the only one.
 
         Raises:
             ConfigurationError: There is none, or there are several and no name was given.
@@ -408,7 +408,7 @@ class Settings(Section):
 
     @classmethod
     def load(cls, path: Path | None, environ: Mapping[str, str]) -> Settings:
-        """Reads the file, then the environment over it.
+        """Load the file, then apply the environment.
 
         Args:
             path: The file; None: ``STREAMS_APP_CONFIG``, else ``./streams.toml``; neither: the environment alone.

@@ -1,4 +1,4 @@
-"""``[events]`` and ``[subscribers.NAME]``: what an application declares in Python, and what is set otherwise where it runs."""
+"""``[events]`` and ``[subscribers.NAME]``: the declarations of an application in Python, and overrides of a deployment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class EventsSettings(Section):
 
     @property
     def place(self) -> tuple[str, str]:
-        """Module and name."""
+        """Module and name of the catalogue."""
         module, _, name = (self.catalogue or "").partition(":")
         return module, name
 
@@ -66,7 +66,7 @@ class SubscriberSettings(Section):
     """Whether it runs at all."""
 
     if TYPE_CHECKING:
-        # What is accepted is more than what a field holds afterwards, and only this tells type checkers so.
+        # For type checkers: a field accepts more types than it holds after validation.
         def __init__(
             self,
             *,
