@@ -1,4 +1,4 @@
-"""What a test kit is given: subscribers, or a catalogue."""
+"""The input of a test kit: subscribers, or a catalogue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams_app.subscribers.declaration.subscriber import Subscriber
 
 
 def given_faults(declared: Sequence[object], settings: object) -> list[str]:
-    """What is wrong with it, a sentence each."""
+    """Return its faults, a sentence each."""
     faults = [
         f"{one!r} is neither a subscriber nor a Catalogue" for one in declared if not isinstance(one, (Subscriber, Catalogue))
     ]
@@ -24,7 +24,7 @@ def given_faults(declared: Sequence[object], settings: object) -> list[str]:
 
 
 def catalogue_of_given(declared: Sequence[Subscriber[Any, Any, Any] | Catalogue]) -> Catalogue:
-    """The catalogue; of subscribers alone one with the events that they take."""
+    """Return the catalogue; for subscribers alone, one with the events that they handle."""
     for one in declared:
         if isinstance(one, Catalogue):
             return one

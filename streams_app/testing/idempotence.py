@@ -1,7 +1,7 @@
-"""Whether a function may really be called twice for one event: it is called once, twice, and cut off wherever it can be.
+"""Checks that a function is idempotent: it is called once, twice, and interrupted at every possible point.
 
-A function is cut off before each ``await`` in its own module, and before and after each publication: something is raised there that
-it does not expect, as where its process is ended. Then it is called again, as a worker would.
+A function is interrupted before each ``await`` in its own module, and before and after each publication, by an exception that it
+does not expect, like the end of its process. Then it is called again, like a worker does.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _AWAIT: Final = dis.opmap["GET_AWAITABLE"]
 
 
 class Cut(BaseException):
-    """The attempt ends here."""
+    """Ends the attempt."""
 
 
 class State(NamedTuple):
-    """What attempts have left behind.
+    """The effects of attempts.
 
     Attributes:
-        observed: What the test has observed.
+        observed: The state that the test observed.
         published: Id → event and payload.
     """
 
@@ -45,22 +45,22 @@ class State(NamedTuple):
 
 
 class AttemptCutter:
-    """Counts the places at which an attempt can be cut off, and cuts it off at one of them.
+    """Counts the points at which an attempt can be interrupted, and interrupts it at one of them.
 
     Attributes:
-        places: What was passed so far, for people.
+        places: Descriptions of the points that were passed.
     """
 
     def __init__(self, at: int | None) -> None:
-        """Cuts off at place number ``at``, from 0 on; None: nowhere."""
+        """Interrupt at point number ``at``, starting at 0; None: nowhere."""
         self.places: list[str] = []
         self._at = at
 
     def passes(self, place: str) -> None:
-        """Notes a place.
+        """Record a point.
 
         Raises:
-            Cut: It is the one.
+            Cut: The attempt ends at this point.
         """
         self.places.append(place)
         if len(self.places) - 1 == self._at:
@@ -68,10 +68,10 @@ class AttemptCutter:
 
 
 class Recorder:
-    """Takes what a function publishes; in the place of a publisher."""
+    """A publisher that records what a function publishes."""
 
     def __init__(self, cutter: AttemptCutter, published: dict[str, tuple[str, Any]], *, is_async: bool) -> None:
-        """Adds to ``published`` what a function publishes that is ``async`` or not."""
+        """Record into ``published``, for functions with and without ``async``."""
         self._cutter = cutter
         self._published = published
         self._is_async = is_async
@@ -81,7 +81,7 @@ class Recorder:
     ) -> Coroutine[Any, Any, str]:
         """See :class:`streams_app.events.parent.Publisher`."""
         if not self._is_async:
-            raise RuntimeError(UNAWAITED)  # as in a worker
+            raise RuntimeError(UNAWAITED)  # like a worker
         return self._noted(parent, event, data)
 
     def publish_child_sync(
@@ -121,7 +121,7 @@ def assert_idempotent(
     """
 
     def left(*cuts: int | None) -> tuple[State, AttemptCutter]:
-        """What attempts for one event leave behind, each cut off somewhere or not."""
+        """Return the effects of attempts for one event, each interrupted somewhere or not."""
         if reset is not None:
             reset()
         published: dict[str, tuple[str, Any]] = {}
@@ -145,20 +145,20 @@ def assert_idempotent(
 
 
 def _copied(observed: object) -> object:
-    """What was observed as it is now: a test may return the very list to which its function adds."""
+    """Return a copy of the observed state: a test may return the very list to which its function appends."""
     try:
         copied = copy.deepcopy(observed)
-    except (TypeError, copy.Error):  # such as rows of a database, which nobody changes afterwards
+    except (TypeError, copy.Error):  # such as rows of a database, which do not change afterwards
         return observed
-    # Of what has no == of its own each copy would be another state.
+    # Without its own ==, each copy of an object would be another state.
     return copied if copied == observed else observed
 
 
 async def _attempt(function: Callable[[Any], Any], event: Any, cutter: AttemptCutter, *, is_async: bool) -> None:
-    """Calls a function once.
+    """Call a function once.
 
     Raises:
-        Cut: It was cut off.
+        Cut: The attempt was interrupted.
     """
     if is_async:
         await _traced(function(event), _tracer(function, cutter))
@@ -168,20 +168,20 @@ async def _attempt(function: Callable[[Any], Any], event: Any, cutter: AttemptCu
 
 @contextmanager
 def _cutting() -> Iterator[None]:
-    """An attempt that is cut off: nobody is told what it raises, nor of what it was about to await."""
+    """Run an attempt that is interrupted: its errors, and coroutines that were not awaited, are not reported."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         with suppress(Cut, Exception):
             yield
-        # Here, while nobody is told, and not whenever the next collection is.
+        # Collected here, where warnings are suppressed, and not at the next garbage collection.
         gc.collect()
 
 
 def _compare(subscriber: Subscriber[Any, Any, Any], expected: State, found: State, when: str) -> None:
-    """Compares what was left behind.
+    """Compare effects.
 
     Raises:
-        AssertionError: It is not the same, with a diff.
+        AssertionError: They differ; the message has a diff.
     """
     pairs = [
         ("another state", expected.observed, found.observed),
@@ -195,7 +195,7 @@ def _compare(subscriber: Subscriber[Any, Any, Any], expected: State, found: Stat
 
 
 def _tracer(function: Callable[[Any], Any], cutter: AttemptCutter) -> Callable[[FrameType, str, Any], Any]:
-    """Passes each ``await`` in the module of a function."""
+    """Create a trace function that records each ``await`` in the module of a function."""
     module, codes = function.__globals__, dict[CodeType, bytes]()
 
     def in_frame(frame: FrameType, kind: str, _: Any) -> Any:
@@ -216,7 +216,7 @@ def _tracer(function: Callable[[Any], Any], cutter: AttemptCutter) -> Callable[[
 
 @coroutine
 def _traced(work: Awaitable[Any], tracer: Callable[[FrameType, str, Any], Any]) -> Generator[Any, Any, Any]:
-    """Awaits with a trace function set in each step, and in no step of anybody else."""
+    """Await with a trace function that is set only during the steps of this coroutine."""
     steps = work.__await__()
     error: BaseException | None = None
     while True:

@@ -1,4 +1,4 @@
-"""Records and events that nobody has folded or published: for tests of whoever takes them."""
+"""Builds records and events without a fold or publisher, for tests of their subscribers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from streams_app.subscribers.execution.decoding import decode_of
 
 
 def record_of(source: Records[Any], data: Any, number: int, now_ms: int, fold_id: str | None, group: str | None) -> FoldedRecord:
-    """A record as if it had been folded of one event.
+    """Return a record as if it had been folded from one event.
 
     Args:
-        source: Whose record.
-        data: Its payload.
-        number: Orders it among those of the fold.
-        now_ms: When its event was.
-        fold_id: None: made of the number.
-        group: Its key; None: it is empty.
+        source: The fold of the record.
+        data: Payload of the record.
+        number: Its position among the records of the fold.
+        now_ms: Time of its event.
+        fold_id: Its fold id; None: derived from the number.
+        group: Its key; None: empty.
 
     Raises:
-        BadEventError: The payload cannot be written as JSON, or the id is empty.
+        BadEventError: JSON cannot represent the payload, or the id is empty.
     """
     if fold_id == "":
         raise BadEventError("not-valid", "event_id = '' must have 1 byte or more")
@@ -50,17 +50,17 @@ def record_of(source: Records[Any], data: Any, number: int, now_ms: int, fold_id
 def made_event(
     subscriber: Subscriber[Any, Any, Any], data: Any, attempt: int, now_ms: int, publisher: Publisher
 ) -> Received[Any, Any]:
-    """What a function is called with, once it has gone through bytes.
+    """Return the argument of a function, encoded and decoded like in a worker.
 
     Args:
-        subscriber: Whose function.
+        subscriber: The subscriber.
         data: The payload.
         attempt: Number of the attempt.
-        now_ms: When it is.
-        publisher: Takes what the function publishes.
+        now_ms: Current time.
+        publisher: Publishes the events of the function.
 
     Raises:
-        BadEventError: The payload does not fit.
+        BadEventError: The payload does not match the declaration.
     """
     source = subscriber.source
     if isinstance(source, Records):
@@ -72,6 +72,6 @@ def made_event(
         headers = headers_for(source.key, "made-by-the-test", "test", now_ms, Envelope("made-by-the-test"))
         record, topic = LocalRecord(0, now_ms, key, value, headers), source.topic
     decoded = decode_of(subscriber, Limits(), publisher)(TP(topic, 0), record, attempt)
-    assert decoded is not None  # it is of the event that the subscriber takes
+    assert decoded is not None  # the payload has the type of the subscriber's event
     found: Received[Any, Any] = msgspec.structs.replace(decoded.event, deadline_ms=now_ms + subscriber.timeout_ms)
     return found

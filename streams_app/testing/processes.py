@@ -1,4 +1,4 @@
-"""The processes of a test kit: each a worker's code for subscribers on a virtual loop, to be killed, frozen and taken over."""
+"""The processes of a test kit: each runs a worker's code for subscribers on a virtual loop, and can be killed or frozen."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ R = TypeVar("R")
 
 
 class VirtualEvents(Events):
-    """Publishes into the log of a kit, from functions with and without ``async`` alike."""
+    """Publishes into the log of a kit, from functions with and without ``async``."""
 
     def __init__(
         self, settings: Settings, catalogue: Catalogue, producer: MemoryProducer, time: VirtualTime, *, knows_all: bool
     ) -> None:
-        """Connects nothing.
+        """Create a publisher.
 
         Args:
-            settings: Of the kit.
+            settings: Settings of the kit.
             catalogue: The events that may be published.
             producer: Appends to the log.
-            time: Times events.
-            knows_all: Whether an event that the catalogue does not name is refused, as in production.
+            time: Clock for the times of events.
+            knows_all: Whether to reject events that the catalogue does not declare, as in production.
         """
         super().__init__(settings, catalogue, clock=time)
         self._producer_of_ours = producer
@@ -62,10 +62,10 @@ class VirtualEvents(Events):
         return super()._faults(event, metadata, context, event_id)
 
     def call_inline(self, function: Callable[[Any], Any], event: Any) -> None:
-        """Calls a function that is not ``async``, which finds no running loop, as in a thread.
+        """Call a function without ``async``, which finds no running loop, as in a thread.
 
         Raises:
-            TypeError: It returned what nobody awaits.
+            TypeError: It returned an awaitable.
         """
         loop = asyncio.get_running_loop()
         self._is_inline = True
@@ -78,12 +78,12 @@ class VirtualEvents(Events):
 
     def _waited_for(self, publish: Callable[[], Coroutine[Any, Any, str]]) -> str:
         if not self._is_inline:
-            # Such as in a function that is ``async``: refused, as in a worker.
+            # Within an ``async`` function: rejected, as in a worker.
             return super()._waited_for(publish)
         work = publish()
         _set_running_loop(self._loop)
         try:
-            # The log is in memory: nothing is waited for.
+            # The log is in memory: nothing has to be awaited.
             work.send(None)
         except StopIteration as ended:
             return str(ended.value)
@@ -94,7 +94,7 @@ class VirtualEvents(Events):
 
 
 class DyingProducer(MemoryProducer):
-    """A producer that sends nothing once its process is dead."""
+    """A producer that sends nothing after the death of its process."""
 
     def __init__(self, broker: LocalBroker, process: Process) -> None:
         """Belongs to a process."""
@@ -112,11 +112,11 @@ class Process:
 
     Attributes:
         is_alive: Whether it was not killed.
-        is_frozen: Whether it stands still.
-        silences: How often it was killed or frozen.
+        is_frozen: Whether it is frozen.
+        silences: Number of times it was killed or frozen.
         loop: Its event loop.
-        events: Publishes what functions want published.
-        runs: Attempts by the name of their subscriber; of all processes together.
+        events: Publishes the events of functions.
+        runs: Attempts of all processes by the name of their subscriber.
     """
 
     def __init__(
@@ -134,18 +134,18 @@ class Process:
         dies: Callable[[str, str, Process], bool],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        """Starts it.
+        """Start a process.
 
         Args:
-            name: Tells it from others.
-            settings: Of the kit.
-            catalogue: Its lifespan is entered.
-            subscriptions: What is called.
-            broker: Has the log and the groups.
-            scripts: In the place of Redis.
-            time: Of the kit.
+            name: Name of the process.
+            settings: Settings of the kit.
+            catalogue: The catalogue, whose lifespan is entered.
+            subscriptions: Its subscriptions.
+            broker: The log and the groups.
+            scripts: Replaces Redis.
+            time: Clock of the kit.
             knows_all: See :class:`VirtualEvents`.
-            runs: Where attempts are noted.
+            runs: Receives attempts.
             dies: Called with where an attempt is, ``begun`` or ``done``, its subscriber and this process; returns whether it kills
                 the process and goes no further.
             on_fatal: Called with errors that nobody expects.
@@ -175,27 +175,27 @@ class Process:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a function runs."""
+        """Whether a function is running."""
         return bool(self._running or self._beside)
 
     @property
     def can_run(self) -> bool:
-        """Whether it is neither dead nor frozen."""
+        """Whether the process is neither dead nor frozen."""
         return self.is_alive and not self.is_frozen
 
     def stop(self) -> asyncio.Task[None]:
-        """Lets go of everything, as on SIGTERM or where another member takes over."""
+        """Release everything, as on SIGTERM or when another member takes over."""
         return self.loop.create_task(self._local.stop())
 
     def apart(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        """Runs something beside the attempts."""
+        """Run a coroutine beside the attempts."""
         task = self.loop.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
         return task
 
     def kill(self) -> None:
-        """Nothing of it goes on, as after SIGKILL; what ran is a crash."""
+        """Stop everything, as after SIGKILL; running attempts crash."""
         self.is_alive = False
         self._local.forget()
         for run in self._running.values():
@@ -204,7 +204,7 @@ class Process:
         self.loop.stop()
 
     async def living(self) -> None:
-        """Returns while the process is alive, else never."""
+        """Return while the process is alive, otherwise never."""
         if not self.is_alive:
             await self.loop.create_future()
 

@@ -1,4 +1,4 @@
-"""Who runs when: steps the loops, the folds and what was arranged of a test kit through virtual time."""
+"""The scheduler of a test kit: steps its loops, folds and timed calls through virtual time."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ While nothing is unfinished the clock goes on to the next thing that can happen.
 
 
 class Stage:
-    """All that moves with the virtual clock.
+    """Everything that runs by the virtual clock.
 
     Attributes:
         is_running: Whether loops are being stepped.
     """
 
     def __init__(self, time: VirtualTime, loops: Sequence[VirtualLoop], is_quiet: Callable[[], bool]) -> None:
-        """Has no process yet.
+        """Create a stage without processes.
 
         Args:
             time: The clock.
-            loops: Loops that are no process.
+            loops: Loops that are not processes.
             is_quiet: Whether every event is finished.
         """
         self.is_running = False
@@ -43,19 +43,19 @@ class Stage:
         self._numbers = count()
 
     def add_process(self, process: Process) -> None:
-        """Steps a process from now on."""
+        """Step a process from now on."""
         self._processes.append(process)
 
     def add_fold(self, fold: FoldTester) -> None:
-        """Moves the clock of a fold from now on."""
+        """Advance the clock of a fold from now on."""
         self._folds.append(fold)
 
     def at(self, seconds: float, act: Callable[[], None]) -> None:
-        """Calls something when it is so late."""
+        """Call a function at a time."""
         heapq.heappush(self._arranged, (seconds, next(self._numbers), act))
 
     def settle(self) -> None:
-        """Runs what can run without time going on."""
+        """Run everything that can run at the current time."""
         if self.is_running:
             return
         self.is_running = True
@@ -66,11 +66,11 @@ class Stage:
             self.is_running = False
 
     def run_until(self, until_seconds: float, is_done: Callable[[], bool] = lambda: False) -> None:
-        """Lets time pass.
+        """Let time pass.
 
         Args:
-            until_seconds: How late it is in the end,
-            is_done: unless this is so before.
+            until_seconds: End time.
+            is_done: Ends earlier if it returns True.
         """
         self.settle()
         while not is_done():
@@ -81,15 +81,15 @@ class Stage:
                 return
 
     def _step(self) -> bool:
-        """Runs each loop once; returns whether one had anything to do."""
-        # A list, not a generator: all have their turn, also those behind the first that ran.
+        """Run each loop once; return whether one had anything to do."""
+        # A list, not a generator: all loops run, also those after the first one with work.
         return any([loop.run_ready() for loop in self._stepped()])
 
     def _stepped(self) -> list[VirtualLoop]:
         return [*self._loops, *(process.loop for process in self._processes if process.can_run)]
 
     def _next(self) -> float:
-        """When something happens next."""
+        """Return the time of the next event."""
         loops, now = self._stepped(), self._time.seconds
         is_busy = any(process.is_busy for process in self._processes if process.can_run)
         is_quiet = not is_busy and self._is_quiet()
