@@ -1,7 +1,7 @@
-"""Logging of a worker: one line an event, in words or as JSON, and libraries that repeat themselves are held back.
+"""Logging of a worker: one line for each event, as text or JSON, and rate-limited log lines of libraries.
 
-aiokafka says thousands of lines in the first minute of an outage, and hides the few that matter. One of a kind a minute is let
-through, with the number of those that were not.
+aiokafka logs thousands of lines in the first minute of an outage, which hide the few that matter. One line of a kind is written
+each minute, with the number of suppressed ones.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ OURS: Final = "streams_app"
 _PLACE: Final = re.compile(r"(?:TopicPartition|TP)\(topic='([^']*)', partition=(\d+)\)")
 _VARYING: Final = re.compile(r"0x[0-9a-f]+|\d+")
 _ORDINARY: Final = frozenset({"Heartbeat failed for group %s because it is rebalancing"})
-"""What libraries warn of although it belongs to every rebalance."""
+"""Warnings of libraries about events that belong to every rebalance."""
 _SPEC: Final = re.compile(r"%[-+ #0-9.]*[a-z%]")
 _FIELD: Final = re.compile(r"\b([a-z_]+)=((?:%[-+ #0-9.]*[sdrfx])(?:-%[sd])*)(?=[\s;,]|$)")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class HeldBack(logging.Filter):
-    """Lets a library say a thing once a minute, and not at all what is no reason to warn.
+    """Limits log lines of a library to one of a kind a minute, and drops unfounded warnings.
 
-    Two messages are of one kind if only numbers differ: of ports, offsets, nodes, seconds.
+    Two messages are of one kind if they differ only in numbers: ports, offsets, nodes, seconds.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -44,9 +44,9 @@ class HeldBack(logging.Filter):
         self._kinds: dict[tuple[str, int, str], tuple[int, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is written; one that is says how many were not."""
+        """Return whether a record is written; its text then has the number of suppressed ones."""
         if record.exc_info and record.exc_info[1] is None:
-            record.exc_info = None  # the library says "exception" where it handles none: that would be "NoneType: None"
+            record.exc_info = None  # the library logs "exception" without one, which would print "NoneType: None"
         if record.levelno < logging.WARNING or record.name.partition(".")[0] not in LIBRARIES:
             return True
         if record.msg in _ORDINARY:
@@ -67,12 +67,12 @@ class HeldBack(logging.Filter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    """The message on one line, with partitions written as we write them."""
+    """Return the message on one line, with partitions in this project's format."""
     return _PLACE.sub(r"\1-\2", " | ".join(record.getMessage().splitlines()))
 
 
 class OneLine(logging.Formatter):
-    """A line in words. What is wrong inside ourselves keeps its trace; of a library's only the error is told."""
+    """Formats a line of text. Tracebacks are kept for this project's code; for libraries, only the error is shown."""
 
     def __init__(self) -> None:
         super().__init__(TEXT_FORMAT)
@@ -105,12 +105,12 @@ class JsonLines(logging.Formatter):
             line.setdefault(name, value)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        # Not the fast one: it refuses what users' errors may hold, lone surrogates and numbers of any size.
+        # Not orjson: it rejects lone surrogates and large numbers, which errors of users may contain.
         return json.dumps(line, default=str)
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
-    """What the words of one of our messages name: ``source=%s-%d`` is one field, numbers stay numbers."""
+    """Return the ``key=value`` fields of a message: ``source=%s-%d`` is one field, numbers stay numbers."""
     template, args = str(record.msg), record.args
     if record.name.partition(".")[0] != OURS or not isinstance(args, tuple):
         return
@@ -122,17 +122,17 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
 
 
 def hold_back_libraries() -> None:
-    """Every handler of this process holds libraries back; whoever set up its logging (Faust's worker, a program) keeps the rest."""
+    """Limit libraries in every handler of this process; the rest of its logging setup (Faust's worker, a program) stays."""
     for handler in logging.getLogger().handlers:
         if not any(isinstance(each, HeldBack) for each in handler.filters):
             handler.addFilter(HeldBack())
 
 
 def set_up_logging(log_level: str, log_format: str = "text") -> None:
-    """One line an event on stderr.
+    """Log one line for each event on stderr.
 
     Args:
-        log_level: Least level that is written.
+        log_level: Lowest level that is written.
         log_format: ``text`` or ``json``.
     """
     level = getattr(logging, log_level.upper())
@@ -143,10 +143,10 @@ def set_up_logging(log_level: str, log_format: str = "text") -> None:
     hold_back_libraries()
     for chatty in ("faust", "mode", "aiokafka", "aiohttp"):
         logging.getLogger(chatty).setLevel(logging.WARNING if level > logging.DEBUG else logging.NOTSET)
-    # It names each request that fails, and shows what was in it; what matters of it is told by those who repeat it.
+    # It logs each failed request with its content; callers that retry report what matters.
     logging.getLogger("opensearch").setLevel(logging.CRITICAL)
     if level > logging.DEBUG:
-        # Ours wait for Redis in an outage, which is told otherwise.
+        # Tasks of this project wait for Redis in an outage, which is reported elsewhere.
         logging.getLogger("mode.timers").setLevel(logging.ERROR)
-        # What it says at ERROR is that a broker knows no idempotent producers; the rest reaches our own log as an outcome.
+        # At ERROR it only reports that a broker has no idempotent producers; this project logs the other outcomes.
         logging.getLogger("aiokafka.producer.sender").setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""How a process of this project is set up, and how it ends."""
+"""Setup and exit of a process."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from streams_app.errors import TryAgainError
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 18.0
-"""The process ends itself so long after SIGTERM, whatever hangs: what is not finished is in Redis and Kafka."""
+"""Time after SIGTERM at which the process exits even if something hangs: unfinished work is in Redis and Kafka."""
 
 REST_SECONDS = 3.0
-"""What of it is left when functions have taken ``worker.grace``, which is 15 s: for last marks and commits, and what is closed."""
+"""Rest of that time after ``worker.grace`` of 15 s: for the last commits, and for closing connections."""
 
 
 def leave(exit_code: int) -> NoReturn:
-    """Ends the process at once, and does not take the event loop and Python apart.
+    """Exit the process at once, without closing the event loop and finalizing Python.
 
-    Everything is closed by now. Both can crash while a thread is still about to end (uvloop #706, CPython #87135), and two workers
-    that had lost nothing did end with a segmentation fault; that it was there is likely, not proven.
+    Everything is closed by now. Both steps can crash while a thread is still ending (uvloop #706, CPython #87135), and two workers
+    that had lost nothing did exit with a segmentation fault; that this was the cause is likely, not proven.
     """
     logging.shutdown()
-    with contextlib.suppress(OSError, ValueError):  # nobody reads any more
-        print(end="", flush=True)  # what functions of the user's have printed
+    with contextlib.suppress(OSError, ValueError):  # the reader has gone
+        print(end="", flush=True)  # output of the user's functions
     os._exit(exit_code)
 
 
 def stop_seconds(grace_seconds: float) -> float:
-    """How long the end of a process may take: a grace that is longer than the ordinary one makes it as much longer."""
+    """Return the time limit of the shutdown, which a longer grace period than the default extends."""
     return max(STOP_SECONDS, grace_seconds + REST_SECONDS)
 
 
 def leave_in_time(grace_seconds: float) -> None:
-    """Ends the process after :func:`stop_seconds`, should it be there still."""
+    """Exit the process after :func:`stop_seconds` if it is still running."""
     seconds = stop_seconds(grace_seconds)
 
     def end() -> None:
         logger.error("not stopped within %s seconds, ending now; nothing is lost", seconds)
         logging.shutdown()
-        os._exit(TryAgainError.exit_code)  # not leave(): perhaps it is stdout that hangs
+        os._exit(TryAgainError.exit_code)  # not leave(): stdout itself may hang
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True
@@ -52,10 +52,10 @@ def leave_in_time(grace_seconds: float) -> None:
 
 
 def search_cycles_rarely() -> None:
-    """Makes the search for reference cycles rare.
+    """Make garbage collection of reference cycles rare.
 
-    Batches are thousands of short-lived tuples and dictionaries without cycles: with the usual thresholds a third of the time would
-    go into the search. What exists so far is never searched.
+    Batches are thousands of short-lived tuples and dictionaries without cycles: with default thresholds, garbage collection would
+    take a third of the time. Existing objects are never searched.
     """
     gc.freeze()
     gc.set_threshold(200_000, 50, 100)

@@ -1,4 +1,4 @@
-"""Whether a server speaks TLS at all: what a client that was not let in wants to know before it blames anybody."""
+"""Checks whether a server speaks TLS, to explain failed connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROBE_SECONDS: Final = 3.0
 
 
 async def speaks_tls(host: str, port: int) -> bool:
-    """Tries a TLS handshake without looking at the certificate; sends nothing and trusts nothing.
+    """Try a TLS handshake without verifying the certificate; no data is sent.
 
     Args:
         host: Host of the server.
@@ -30,14 +30,14 @@ async def speaks_tls(host: str, port: int) -> bool:
     except (OSError, TimeoutError):
         return False
     writer.close()
-    with suppress(OSError, TimeoutError):  # what it says of the end does not matter
+    with suppress(OSError, TimeoutError):  # an error while closing does not matter
         async with asyncio.timeout(PROBE_SECONDS):
             await writer.wait_closed()
     return True
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it came from, the nearest first."""
+    """Yield an error and its causes, the nearest first."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -46,10 +46,10 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def tls_fault(error: BaseException) -> str | None:
-    """What TLS complains of, in a few words; None where it is not the fault.
+    """Describe the TLS fault of an error; None if TLS is not the fault.
 
     Args:
-        error: Error of a client library, which may have wrapped that of TLS or kept only its text.
+        error: Error of a client library, which may have wrapped the TLS error or kept only its text.
     """
     for cause in causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -62,7 +62,7 @@ def tls_fault(error: BaseException) -> str | None:
 
 
 def trust_text(setting: str, cafile: Path | None) -> str:
-    """Whose certificates are trusted, for a message about one that is not."""
+    """Describe the trusted authorities, for a message about an untrusted certificate."""
     return f"{setting} = {cafile}" if cafile else f"{setting} is not set, so only the authorities of the system are trusted"
 
 
@@ -76,16 +76,16 @@ _MARKS: Final = {
     "HANDSHAKE_FAILURE": "the handshake failed: perhaps the server wants a client certificate",
     "UNKNOWN_CA": "the server does not trust our client certificate",
 }
-"""Part of the text of an error of OpenSSL → what it means."""
+"""Part of an OpenSSL error text → its meaning."""
 
 
 def trusting(cafile: Path, setting: str) -> ssl.SSLContext:
-    """Trusts one authority and no other.
+    """Create a TLS context that trusts one authority only.
 
     Raises:
-        ConfigurationError: The file cannot be read, or holds no certificate.
+        ConfigurationError: The file cannot be read, or has no certificate.
     """
     try:
         return ssl.create_default_context(cafile=str(cafile))
-    except OSError as error:  # of which an SSLError is one
+    except OSError as error:  # SSLError is a subclass
         raise ConfigurationError([f"{setting}: cannot read {cafile}: {error}"]) from error

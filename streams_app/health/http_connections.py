@@ -1,8 +1,8 @@
-"""Bounds the connections of a server of HTTP: how many there are, and how long each may keep the server waiting.
+"""Limits the connections of an HTTP server: their number, and the time for which each may keep the server waiting.
 
-aiohttp knows neither a limit of connections nor one for the time that a request takes to arrive. Each connection is a file
-descriptor of the worker, which needs them for Kafka, Redis and its stores: hundreds of clients that send half a request, or read
-half an answer, would stop folding and the health pages alike.
+aiohttp limits neither the number of connections nor the time in which a request must arrive. Each connection takes a file
+descriptor of the worker, which needs them for Kafka, Redis and its stores: hundreds of clients that send half a request, or read half a
+response, would stop both folding and the health pages.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from collections.abc import Callable
 from typing import Final, cast
 
 REQUEST_SECONDS: Final = 10.0
-"""From the first byte of a request to the end of its headers; also from the connection to its first byte."""
+"""Maximum time from the first byte of a request to the end of its headers; also from the connection to its first byte."""
 
 IDLE_SECONDS: Final = 75.0
-"""Between two requests of a connection: longer than the usual interval of a scrape. Also how long an answer may stay unread."""
+"""Maximum time between two requests of a connection, longer than a usual scrape interval; also for a response to be read."""
 
 MOST_CONNECTIONS: Final = 64
 DESCRIPTORS_A_CONNECTION: Final = 8
-"""Of the descriptors that the process may have, one in so many is a connection to this server at most."""
+"""The server may use at most one in this many of the file descriptors that the process may have."""
 
 BACKLOG: Final = 32
-"""Connections that the system accepts before the server looks at them: each takes a descriptor more for a moment."""
+"""Backlog of connections that the system accepts before the server does: each takes another descriptor for a moment."""
 
 
 def connection_limit() -> int:
-    """How many connections the server keeps, by the number of descriptors that this process may have."""
+    """Return the maximum number of connections, by the file descriptors that this process may have."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return MOST_CONNECTIONS
@@ -35,17 +35,17 @@ def connection_limit() -> int:
 
 
 class Connections:
-    """The connections of one server; used on its loop only.
+    """The connections of one server; used only on its loop.
 
-    Where there are too many, the one that has waited longest for its client is closed, never the new one: whoever asks for the
-    health of the worker is answered, however many others hold their connections open.
+    Above the limit, the connection that has waited longest for its client is closed, never the new one: a health check is answered,
+    however many other clients hold connections open.
     """
 
     def __init__(self, limit: int, request_seconds: float = REQUEST_SECONDS, idle_seconds: float = IDLE_SECONDS) -> None:
-        """Has no connection yet.
+        """Start without connections.
 
         Args:
-            limit: How many are kept.
+            limit: Maximum number of connections.
             request_seconds: See :data:`REQUEST_SECONDS`.
             idle_seconds: See :data:`IDLE_SECONDS`.
         """
@@ -58,35 +58,35 @@ class Connections:
         return len(self._open)
 
     def factory(self, handler: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
-        """Makes the protocol of each connection around the one that speaks HTTP."""
+        """Create the protocol of a connection around aiohttp's HTTP protocol."""
         return lambda: BoundedConnection(self, handler())
 
     def opened(self, connection: BoundedConnection, transport: asyncio.Transport) -> None:
-        """Takes a new connection; closes the longest waiting one where that is one too many."""
+        """Add a new connection; above the limit, close the one that has waited longest."""
         self._open[transport] = connection
         if len(self._open) > max(1, self.limit):
-            # One whose request is being answered may end by itself soon; where all are, the oldest has to go.
+            # A connection whose request is being answered may end soon; if all are, the oldest one is closed.
             others = [one for one in self._open.values() if one is not connection]
             next((one for one in others if not one.is_answering), others[0]).abort()
 
     def closed(self, transport: asyncio.BaseTransport) -> None:
-        """Forgets a connection; a second call does nothing."""
+        """Remove a connection; a second call does nothing."""
         self._open.pop(transport, None)
 
     def request_begins(self, transport: asyncio.BaseTransport | None) -> None:
-        """The headers of a request are complete: its answer takes the time it takes."""
+        """Record that the headers of a request are complete: its response has no time limit."""
         if transport is not None and (connection := self._open.get(transport)) is not None:
             connection.request_begins()
 
     def request_ends(self, transport: asyncio.BaseTransport | None) -> None:
-        """The answer is made; what is left is to send it, and to wait for the next request."""
+        """Record that the response is complete: it remains to be sent, and the next request to arrive."""
         if transport is not None and (connection := self._open.pop(transport, None)) is not None:
-            self._open[transport] = connection  # the order is by who has waited longest
+            self._open[transport] = connection  # ordered by the time of waiting
             connection.request_ends()
 
 
 class BoundedConnection(asyncio.Protocol):
-    """One connection: hands everything on to the protocol that speaks HTTP, and watches the time."""
+    """One connection: forwards everything to the HTTP protocol, and enforces time limits."""
 
     def __init__(self, connections: Connections, handler: asyncio.Protocol) -> None:
         self._connections = connections
@@ -97,15 +97,15 @@ class BoundedConnection(asyncio.Protocol):
         self.is_answering = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begins to wait for the first request."""
-        # No class says so of a transport of uvloop.
+        """Start to wait for the first request."""
+        # The transports of uvloop have no common class.
         self._transport = opened = cast(asyncio.Transport, transport)
         self._handler.connection_made(opened)
         self._expect(self._connections.request_seconds)
         self._connections.opened(self, opened)
 
     def data_received(self, data: bytes) -> None:
-        """Further bytes of the same request do not give it more time."""
+        """Forward bytes; further bytes of the same request do not extend its time."""
         if not (self._is_arriving or self.is_answering):
             self._is_arriving = True
             self._expect(self._connections.request_seconds)
@@ -122,33 +122,33 @@ class BoundedConnection(asyncio.Protocol):
         self._expect(self._connections.idle_seconds)
 
     def eof_received(self) -> bool | None:
-        """The client sends no more."""
+        """Forward that the client has finished sending."""
         return self._handler.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Remove a lost connection."""
         self._expect(None)
         if self._transport is not None:
             self._connections.closed(self._transport)
         self._handler.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than it is sent to."""
+        """Start the time limit of a client that reads too slowly."""
         self._handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """End that time limit: the client has caught up."""
         self._handler.resume_writing()
 
     def abort(self) -> None:
-        """Closes the connection at once; what was not sent is dropped."""
+        """Close the connection at once; unsent data is dropped."""
         self._expect(None)
         if self._transport is not None:
             self._connections.closed(self._transport)
             self._transport.abort()
 
     def _expect(self, seconds: float | None) -> None:
-        """Closes the connection after so long unless something else is expected meanwhile; None: waits for nobody."""
+        """Close the connection after a time unless something else is expected meanwhile; None: no time limit."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self.abort)
