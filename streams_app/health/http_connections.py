@@ -1,8 +1,8 @@
 """Limits the connections of an HTTP server: their number, and the time for which each may keep the server waiting.
 
 aiohttp limits neither the number of connections nor the time in which a request must arrive. Each connection takes a file
-descriptor of the worker, which needs them for Kafka, Redis and its stores: hundreds of clients that send half a request, or read half a
-response, would stop both folding and the health pages.
+descriptor of the worker, which needs them for Kafka, Redis and its stores: hundreds of clients that send half a request, or read
+half a response, would stop both folding and the health pages.
 """
 
 from __future__ import annotations
