@@ -79,7 +79,7 @@ class PythonSource:
     async def _answer(self, fold: str, asked: Mapping[Pair, CellChange]) -> list[CellChange]:
         outcome = await self._loop.call(self._function, fold, list(asked))
         if outcome.error is not None:
-            why = f"raised {_told(outcome.error)}"
+            why = f"raised {_error_text(outcome.error)}"
             is_data_error = isinstance(outcome.error, DATA_ERRORS) and not isinstance(outcome.error, OUTAGES)
             raise SourceFailedError(f"{self._what} {why}", why, is_data_error=is_data_error) from outcome.error
         try:
@@ -89,7 +89,7 @@ class PythonSource:
             raise SourceFailedError(f"{self._what} {error}", str(error), is_data_error=is_data_error) from error
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Describe an exception, and where in the user's code it was raised."""
     place = traceback.extract_tb(error.__traceback__)[-1:]
     return f"{type(error).__name__}: {error}" + "".join(f" ({each.filename}:{each.lineno})" for each in place)

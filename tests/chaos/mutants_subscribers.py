@@ -108,7 +108,9 @@ AGAIN: Final = (
         (
             Change(f"{AT_LEAST_ONCE}._together", "if _is_last(events[0]):", "if False:"),
             Change(
-                f"{AT_LEAST_ONCE}._together", "if _is_last(event) or not self._is_suspect(event)", "if not self._is_suspect(event)"
+                f"{AT_LEAST_ONCE}._together",
+                "if _is_last(event) or not self._needs_isolation(event)",
+                "if not self._needs_isolation(event)",
             ),
         ),
     ),
@@ -118,7 +120,7 @@ AGAIN: Final = (
         ("", "history"),
         (
             Change(
-                f"{AT_LEAST_ONCE}._run_suspects",
+                f"{AT_LEAST_ONCE}._run_isolated",
                 "offsets = [attempt.whose.offset for attempt in attempts]",
                 "offsets: list[int] = []",
             ),

@@ -119,7 +119,7 @@ class SqlTarget(StoreHarness):
         super().__init__(url, shape, table="cells", timeout=PATIENT, columns=self.columns)
 
     def impatient(self) -> ReadableStore:
-        """See :meth:`StoreHarness.impatient`."""
+        """Open the same store with a timeout of two seconds."""
         self.opened.append(open_store(self.settings.model_copy(update={"timeout": timedelta(seconds=2)})))
         return self.opened[-1]
 

@@ -162,7 +162,7 @@ class Journals:
             metrics: Counters of the worker.
             watch: Called with the group and the ownership of each journal, to watch its progress.
             journals: The journals that this worker fills.
-            fold_backlog: Returns how many records the folds of this worker have not read yet; 0 without folds.
+            fold_backlog: Returns how many records the folds of this worker have not applied yet; 0 without folds.
         """
         self._settings = settings
         self._journals = journals

@@ -13,7 +13,7 @@ from typing import Final
 from streams_app.delivery.clocks import TrustedClock
 
 BACKLOG_RECORDS: Final = 20_000
-"""Folds that have read all but so many records keep up: at 20 000 events/s, that is a second."""
+"""Maximum number of unapplied records of folds that keep up: at 20 000 events/s, that is a second."""
 
 PAUSE_FACTOR: Final = 40
 """While folds have a backlog, filing pauses 40 times as long as it took: it gets a fortieth of the time."""
@@ -34,7 +34,7 @@ class FilingThrottle:
         """Create a throttle.
 
         Args:
-            fold_backlog: Returns how many records the folds of this worker have not read yet; 0 without folds.
+            fold_backlog: Returns how many records the folds of this worker have not applied yet; 0 without folds.
             clock: Of the worker.
         """
         self._fold_backlog = fold_backlog

@@ -104,7 +104,7 @@ class SqliteThread:
     def _run(self, function: Callable[[sqlite3.Connection], T], mode: str) -> T:
         try:
             if self._connection is not None and not self._is_in_place():
-                self._close_replaced(self._connection)
+                self._close_old_file(self._connection)
             if self._connection is None:
                 self._connection = self._open(mode)
             return function(self._connection)
@@ -146,7 +146,7 @@ class SqliteThread:
             return self._path.stat()
         return None
 
-    def _close_replaced(self, connection: sqlite3.Connection) -> None:
+    def _close_old_file(self, connection: sqlite3.Connection) -> None:
         """Close a file that was replaced by another one.
 
         The last writes are in its write-ahead log, which still has the name that the log of the new file would have. It is emptied

@@ -71,7 +71,7 @@ def as_not_storable(
     return found
 
 
-class StoreDeadLetters:
+class StoreDeadLetterWriter:
     """Writes the dead letters of one store, with its own producer.
 
     Attributes:

@@ -20,7 +20,13 @@ from streams_app.read_store.core.store import Counts, NotStorableError, Progress
 from streams_app.read_store.registry import open_store
 from streams_app.read_store.sync.batch_writer import BatchWriter
 from streams_app.read_store.sync.current_values import CurrentValues
-from streams_app.read_store.sync.dead_letters import OutputRecord, ParsedRecord, StoreDeadLetters, as_not_a_record, as_not_storable
+from streams_app.read_store.sync.dead_letters import (
+    OutputRecord,
+    ParsedRecord,
+    StoreDeadLetterWriter,
+    as_not_a_record,
+    as_not_storable,
+)
 from streams_app.settings import ReadStoreSettings, Settings
 
 logger = logging.getLogger(__name__)
@@ -79,7 +85,7 @@ class StoreSync:
         self._source = CurrentValues(store, clock)
         self._store = open_store(store)
         self._writer = BatchWriter(self._store, store, clock)
-        self._dead_letters = StoreDeadLetters(settings, store, metrics, clock)
+        self._dead_letters = StoreDeadLetterWriter(settings, store, metrics, clock)
         self._metrics = metrics
         self._clock = clock
         self._expected = {

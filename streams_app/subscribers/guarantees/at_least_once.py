@@ -2,10 +2,10 @@
 
 Redis keeps the number of attempts of each event; a worker waits for Redis only where a process may have died. Any unfinished event
 may be the cause: a fast crash happens before Redis learns which events were running. So after the first crash every unfinished
-event is a suspect. A few suspects start at once, after their attempts are in Redis, and no other event of their partition runs
-until they have ended or were watched for a while, see :mod:`.crash_isolation`. After the second crash each of those that were
-watched runs alone. The third crash makes a dead letter: no other event of the partition was running, except those that had run
-alone before, and no other suspect of the process was watched.
+event is a suspect, a possible cause. A few suspects start at once, after their attempts are in Redis, and no other event of their
+partition runs until they have ended or were watched for a while, see :mod:`.crash_isolation`. After the second crash each of those
+that were watched runs alone. The third crash makes a dead letter: no other event of the partition was running, except those that
+had run alone before, and no other suspect of the process was watched.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class AtLeastOnceGuarantee(Guarantee):
 
     def __init__(self, partition: SubscriberPartition) -> None:
         self._partition = partition
-        self._suspects_end = 0
+        self._isolated_below = 0
         self._most_together = FEWEST_TOGETHER
         self._are_long = False
-        self._suspects: asyncio.Queue[list[Attempt]] = asyncio.Queue()
+        self._isolated: asyncio.Queue[list[Attempt]] = asyncio.Queue()
         self._has_ended = asyncio.Event()
 
     @property
@@ -65,7 +65,7 @@ class AtLeastOnceGuarantee(Guarantee):
         found = await log.claim(REDIS_SECONDS)
         if found.pop(CLAIMED, None) is not None:
             # Events beyond the end of the log cannot have been running. The embedded broker may report too low an end.
-            self._suspects_end = claim.log_bounds.end if await claim.broker_keeps_metadata() else NO_OFFSET
+            self._isolated_below = claim.log_bounds.end if await claim.broker_keeps_metadata() else NO_OFFSET
         entries = {}
         for offset, entry in found.items():
             if restored.is_lost(offset):
@@ -75,7 +75,7 @@ class AtLeastOnceGuarantee(Guarantee):
                 log.keep(offset, kept)
         log.keep(CLAIMED, AttemptEntry(1, due_ms=1))
         await log.write_within(REDIS_SECONDS)
-        tasks = {"attempt log": log.forever(), "suspects": self._run_suspects(), "calm": self._clear_suspects()}
+        tasks = {"attempt log": log.forever(), "crash isolation": self._run_isolated(), "calm": self._end_isolation()}
         return TakenOver(tracker.end, entries, (), tasks)
 
     def _after_crash(self, entry: AttemptEntry) -> AttemptEntry:
@@ -86,12 +86,12 @@ class AtLeastOnceGuarantee(Guarantee):
         # taken for the cause. An event that was no longer watched ran beside others: it is watched for longer the next time.
         return AttemptEntry(entry.attempts, entry.deaths + (1 if entry.is_begun else 0), due_ms=1)
 
-    async def _clear_suspects(self) -> None:
+    async def _end_isolation(self) -> None:
         await asyncio.sleep(CALM_SECONDS + self._partition.context.subscriber.timeout_ms / 1000)
-        self._suspects_end = 0
+        self._isolated_below = 0
 
-    def _is_suspect(self, event: InFlightEvent) -> bool:
-        return event.deaths > 0 or event.offset < self._suspects_end
+    def _needs_isolation(self, event: InFlightEvent) -> bool:
+        return event.deaths > 0 or event.offset < self._isolated_below
 
     # ---- the start of events
 
@@ -112,7 +112,7 @@ class AtLeastOnceGuarantee(Guarantee):
         return events[:together]
 
     def _may_try(self, event: InFlightEvent) -> bool:
-        if not self._is_suspect(event):
+        if not self._needs_isolation(event):
             return True
         is_last = _is_last(event)
         # Long attempts that were started alone before this one have not killed the process when they began.
@@ -123,10 +123,10 @@ class AtLeastOnceGuarantee(Guarantee):
 
     def _together(self, events: Sequence[InFlightEvent]) -> int:
         """Return how many of these events may start together, from the first on."""
-        if not events or not (self._suspects_end or any([event.deaths for event in events])):
+        if not events or not (self._isolated_below or any([event.deaths for event in events])):
             return len(events)
-        if not self._is_suspect(events[0]):
-            return next((at for at, event in enumerate(events) if self._is_suspect(event)), len(events))
+        if not self._needs_isolation(events[0]):
+            return next((at for at, event in enumerate(events) if self._needs_isolation(event)), len(events))
         if not self._may_try(events[0]):
             return 0
         if _is_last(events[0]):
@@ -137,12 +137,12 @@ class AtLeastOnceGuarantee(Guarantee):
             # If the process died, those that wait for an executor slot would also have to run alone.
             most = min(most, max(FEWEST_TOGETHER, context.subscriber.concurrency - context.dispatcher.running))
         some = events[:most]
-        return next((at for at, event in enumerate(some) if _is_last(event) or not self._is_suspect(event)), len(some))
+        return next((at for at, event in enumerate(some) if _is_last(event) or not self._needs_isolation(event)), len(some))
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
         """Start events at once; suspects when their attempts are in Redis."""
         attempts = [Attempt(made.event, event) for event, made in decoded]
-        if not self._is_suspect(decoded[0][0]):
+        if not self._needs_isolation(decoded[0][0]):
             self._log.schedule_write()
             return attempts
         for attempt in attempts:
@@ -153,14 +153,14 @@ class AtLeastOnceGuarantee(Guarantee):
             attempt.is_unrecorded = True
         self._partition.context.crash_isolation.begin(self, is_last=_is_last(decoded[0][0]))
         self._partition.start_limit = 0
-        self._suspects.put_nowait(attempts)
+        self._isolated.put_nowait(attempts)
         return attempts
 
-    async def _run_suspects(self) -> None:
+    async def _run_isolated(self) -> None:
         """Start suspects once Redis knows their attempts, and other events once Redis knows what became of the suspects."""
         partition = self._partition
         while True:
-            attempts = await self._suspects.get()
+            attempts = await self._isolated.get()
             offsets = [attempt.whose.offset for attempt in attempts]
             await self._log.written(offsets, REDIS_SECONDS)
             if not partition.is_revoked:
@@ -229,7 +229,7 @@ class AtLeastOnceGuarantee(Guarantee):
         await ended(tasks)
         self._partition.context.crash_isolation.end(self)
         # While it is unknown which event has killed the former process, the next owner has to find it.
-        if not self._suspects_end:
+        if not self._isolated_below:
             self._log.drop([CLAIMED])
         self._log.progressed(self.mark())
         await self._log.write_within(CLOSE_SECONDS)

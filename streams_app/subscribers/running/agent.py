@@ -158,7 +158,7 @@ def serving(
     def store(tp: TP, token: str) -> SubscriberStore:
         return SubscriberStore(scripts, SubscriberKeys(settings.app_id, subscriber.name, *tp), token, remember_ms=remember_ms)
 
-    def letters(tp: TP) -> DeadLetters:
+    def dead_letter_writer(tp: TP) -> DeadLetters:
         return DeadLetters(refuser, tp, producer, trusted, on_kept=lambda name, reason: None)
 
     rate_limiter = None
@@ -176,7 +176,16 @@ def serving(
         ahead=AHEAD[subscriber.idempotent], rate_limiter=rate_limiter, on_fatal=on_fatal,
     )  # fmt: skip
     context = SubscriberContext(
-        subscriber, dispatcher, decode, store, letters, trusted, subscriber_metrics, again, crash_isolation, settings.limits
+        subscriber,
+        dispatcher,
+        decode,
+        store,
+        dead_letter_writer,
+        trusted,
+        subscriber_metrics,
+        again,
+        crash_isolation,
+        settings.limits,
     )
     topics = [topic, again] if again else [topic]
     config = OwnershipConfig(

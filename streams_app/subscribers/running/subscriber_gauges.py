@@ -99,12 +99,12 @@ class SubscriberGauges:
                     if last_error != (last_error := text_of(error)):
                         logger.exception("gauges of a subscriber failed, trying again")
                 if updates % REPORT_EVERY_UPDATES == 0:
-                    self._report_dead_letters()
+                    self._log_rejections()
                 await asyncio.sleep(UPDATE_SECONDS)
         finally:
-            self._report_dead_letters()
+            self._log_rejections()
 
-    def _report_dead_letters(self) -> None:
+    def _log_rejections(self) -> None:
         reasons = self._figures.dead_letters_since()
         # This is the second dead letter of its event.
         late = reasons.pop(FINISHED_LATE, 0)

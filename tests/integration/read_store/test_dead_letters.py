@@ -19,7 +19,7 @@ from streams_app.health.metrics import Metrics
 from streams_app.operations.reset_read_store import follow
 from streams_app.read_store.core.merge import BEFORE_RESET, Cell, CellChange
 from streams_app.read_store.core.store import Counts, NotStorableError, ProgressStep
-from streams_app.read_store.sync.dead_letters import StoreDeadLetters
+from streams_app.read_store.sync.dead_letters import StoreDeadLetterWriter
 from streams_app.read_store.sync.store_sync import StoreSync
 from streams_app.settings import Settings
 from tests.conftest import KafkaServer, Names
@@ -223,7 +223,7 @@ LATER_MS = 2**43
 async def keep(letters: Letters, record: Record, now_ms: int) -> None:
     """A letter of what the store could not hold once, and can now."""
     settings = letters.settings()
-    kept = StoreDeadLetters(settings, settings.read_store(None), Metrics(settings), ManualClock(now_ms))
+    kept = StoreDeadLetterWriter(settings, settings.read_store(None), Metrics(settings), ManualClock(now_ms))
     await kept.write_once(TP(letters.topic, 0), [RejectedEvent(record, "not-storable", "the column was a number")])
     await kept.close()
 
