@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import repeat
 from typing import Any, Final
@@ -60,6 +61,21 @@ def _without_numbers_beyond(value: bytes) -> Any:
 def _null_if_beyond(found: re.Match[bytes]) -> bytes:
     token = found[0]
     return b"null" if _NUMBER.fullmatch(token) and math.isinf(float(token)) else token
+
+
+def at_path(value: Any, path: Sequence[str]) -> Any:
+    """Return the value at a dotted path, split at its dots; None if there is none.
+
+    A field whose name is the whole path, dots included, precedes the path.
+    """
+    if len(path) > 1 and type(value) is dict and (name := ".".join(path)) in value:
+        return value[name]
+    found: Any = value
+    for step in path:
+        if type(found) is not dict:
+            return None
+        found = found.get(step)
+    return found
 
 
 def member_of(scalars: tuple[Any, ...], fields: tuple[str, ...] = ()) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from streams_app.codec import canonical_bytes, member_of
+from streams_app.codec import at_path, canonical_bytes, member_of
 from streams_app.demo.load import Update
 from streams_app.errors import BadEventError
 from streams_app.formatting import moment_ms
@@ -100,12 +100,8 @@ class EventReplay:
             yield Update(at_ms, self._key(event), value)
 
     def _key(self, event: Any) -> bytes | None:
-        for step in self._group_key.split("."):
-            if type(event) is not dict:
-                return None
-            event = event.get(step)
         try:
-            return canonical_bytes(member_of((event,)))
+            return canonical_bytes(member_of((at_path(event, self._group_key.split(".")),)))
         except BadEventError:
             return None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from streams_app.codec import canonical_bytes, member_of
+from streams_app.codec import at_path, canonical_bytes, member_of
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
 from streams_app.folding.reading.by_functions import reader_of
@@ -166,7 +166,7 @@ class LineReader:
                 continue
             line.timestamp = at_ms
             if self._key_path:
-                line.key = _key_of(_at(event, self._key_path))
+                line.key = _key_of(at_path(event, self._key_path))
             taken.append(line)
             decoded.append(value)
         reading = DecodedRange()
@@ -174,7 +174,7 @@ class LineReader:
         self._tally.refuse_all(reading.refused, lambda number: f"line {number:,}")
 
     def _time_of(self, line: Line, event: dict[str, Any]) -> int | None:
-        value = _at(event, self._time_path)
+        value = at_path(event, self._time_path)
         at_ms = None if value is None else moment_ms(value)
         if at_ms is None:
             missing = value is None
@@ -198,14 +198,6 @@ class LineReader:
         first, last = self._outside_ms or (at_ms, at_ms)
         self._outside_ms = min(first, at_ms), max(last, at_ms)
         return True
-
-
-def _at(event: Any, path: list[str]) -> Any:
-    for step in path:
-        if type(event) is not dict:
-            return None
-        event = event.get(step)
-    return event
 
 
 def _key_of(value: Any) -> bytes | None:

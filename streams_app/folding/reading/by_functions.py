@@ -13,12 +13,11 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from streams_app.codec import member_of
+from streams_app.codec import at_path, member_of
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError
 from streams_app.fold import Fold
 from streams_app.folding.core.event import Event
-from streams_app.folding.reading.details import at_path
 from streams_app.folding.reading.fast import FastReader, is_usual
 from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
 from streams_app.settings import Limits

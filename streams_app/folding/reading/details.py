@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from streams_app.codec import at_path
 from streams_app.fold import Fold
-
-
-def at_path(value: Any, path: list[str]) -> Any:
-    """Return the value at a path of field names; None if there is none."""
-    found: Any = value
-    for step in path:
-        if type(found) is not dict:
-            return None
-        found = found.get(step)
-    return found
 
 
 def closing_rule(fold: Fold) -> Callable[[Any], bool] | None:

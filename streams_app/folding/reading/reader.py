@@ -11,12 +11,12 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from streams_app.codec import TEXT_MARK, decode_object, member_of
+from streams_app.codec import TEXT_MARK, at_path, decode_object, member_of
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
 from streams_app.folding.core.event import DetailedEvent, Event, ScoredEvent, event_of
-from streams_app.folding.reading.details import at_path, closing_rule
+from streams_app.folding.reading.details import closing_rule
 from streams_app.settings import Limits
 
 KNOWN_NAMES_MAX: Final = 50_000

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
-from streams_app.codec import decode_object, member_of
+from streams_app.codec import at_path, decode_object, member_of
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.settings import Limits
 
@@ -136,12 +136,6 @@ def _member_of(value: bytes | None, fields: tuple[str, ...]) -> bytes:
     except BadEventError as error:
         raise _NoKeyError(error.reason) from error
     try:
-        return member_of(tuple(_at_path(event, field) for field in fields), fields)
+        return member_of(tuple(at_path(event, field.split(".")) for field in fields), fields)
     except BadEventError as error:
         raise _NoKeyError("no-key") from error
-
-
-def _at_path(event: Any, path: str) -> Any:
-    for step in path.split("."):
-        event = event.get(step) if type(event) is dict else None
-    return event

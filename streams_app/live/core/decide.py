@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
-from streams_app.codec import decode_object
+from streams_app.codec import at_path, decode_object
 from streams_app.errors import BadEventError
 from streams_app.live.core.state import Item
 from streams_app.reasons import Reason
@@ -20,7 +20,8 @@ PAYLOAD_BYTES: Final = 1_024
 """Maximum bytes of the payload of an item; each message carries the payloads of all shown items."""
 
 TYPE_RECORD_HEADER: Final = "ce_type"
-FOLD_ID: Final = ("fold", "id")
+FOLD: Final = ("fold",)
+ID: Final = ("id",)
 
 
 class ViewRecord(Protocol):
@@ -110,7 +111,7 @@ class ViewRule:
         if not is_removal and not _matches(self._only, type_name, event):
             return None
         event = self._decoded(value) if event is None else event
-        page = _name(_at(event, self._page), "no-page", "page")
+        page = _name(at_path(event, self._page), "no-page", "page")
         item = self._item_of(event, partition, record.offset)
         if is_removal:
             return Removal(page, item)
@@ -125,13 +126,13 @@ class ViewRule:
 
     def _item_of(self, event: dict[str, Any], partition: int, offset: int) -> str:
         if self._item is not None:
-            return _name(_at(event, self._item), "no-item", "item")
-        fold_id = _at(event, FOLD_ID)
+            return _name(at_path(event, self._item), "no-item", "item")
+        fold_id = at_path(at_path(event, FOLD), ID)
         return _name(fold_id, "no-item", "fold.id") if type(fold_id) is str and fold_id else f"{partition}-{offset}"
 
     def _payload_of(self, event: dict[str, Any]) -> bytes:
         try:
-            payload = orjson.dumps({name: _at(event, path) for name, path in self._payload} if self._payload else event)
+            payload = orjson.dumps({name: at_path(event, path) for name, path in self._payload} if self._payload else event)
         except orjson.JSONEncodeError as error:  # orjson reads deeper nesting than it writes
             raise BadEventError("too-large", f"the payload cannot be written as JSON: {error}") from error
         if len(payload) > PAYLOAD_BYTES:
@@ -162,7 +163,7 @@ def _conditions(given: Mapping[str, Sequence[Any]]) -> list[_Condition]:
 
 def _matches(conditions: Sequence[_Condition], type_name: str | None, event: dict[str, Any] | None) -> bool:
     for path, values in conditions:
-        found = type_name if path is None else _at(event, path)
+        found = type_name if path is None else at_path(event, path)
         if isinstance(found, dict | list) or (type(found) is bool, found) not in values:
             return False
     return True
@@ -173,14 +174,6 @@ def _type_of(record: ViewRecord) -> str | None:
         if name == TYPE_RECORD_HEADER and value is not None:
             return value.decode(errors="replace")
     return None
-
-
-def _at(event: Any, path: Sequence[str]) -> Any:
-    for step in path:
-        if type(event) is not dict:
-            return None
-        event = event.get(step)
-    return event
 
 
 def _name(value: Any, reason: Reason, what: str) -> str:

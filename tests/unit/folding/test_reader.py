@@ -132,13 +132,14 @@ def test_the_changed_field_may_be_a_dotted_path(keep: str, by: str) -> None:
         {"payload": {"after": {"a": 1}}},
         {"payload": {"after": ["b"]}},
         {"payload": ["after"]},
-        {"payload.after": ["c"]},
+        {"payload.after": ["c"], "payload": {"after": ["d"]}},
+        {"payload.after": None, "payload": {"after": ["d"]}},
     ]
     records = [Raw(number, 1_000, b"a", json.dumps({"id": "a", **value}).encode()) for number, value in enumerate(values)]
     reading = DecodedRange()
     found = [event[3] for event in reader_of(declared, Limits()).events(records, decode_all(records, Limits()), reading)]
 
-    assert [["a"], ["b"]] == [list(names) for names in found if isinstance(names, dict)]
+    assert [["a"], ["b"], ["c"]] == [list(names) for names in found if isinstance(names, dict)]
     assert ["no-changed"] * 2 == reasons(reading)
 
 
@@ -168,6 +169,12 @@ def test_group_is_read_from_the_declared_fields(group_key: Any, event: dict[str,
     assert [member_of(expected)] == [event.group for event in reading.events]
 
 
+def test_field_whose_name_is_the_whole_path_precedes_the_path() -> None:
+    reading = read_value(json.dumps({"a.b": "exact", "a": {"b": "path"}, "m": "x"}).encode(), group_key="a.b")
+
+    assert [member_of(("exact",))] == [event.group for event in reading.events]
+
+
 @pytest.mark.parametrize(
     ("group_key", "event"),
     [
@@ -175,7 +182,8 @@ def test_group_is_read_from_the_declared_fields(group_key: Any, event: dict[str,
         ("a.b", {"a": "text"}),
         ("a.b", {"a": ["b"]}),
         ("a.b", {"a": None}),
-        ("a.b", {"a.b": "a field of that very name is not the path"}),
+        ("a.b", {"a.b": None, "a": {"b": "a field of that very name precedes the path"}}),
+        ("a.b.c", {"a.b": {"c": "a part of the path is no name"}}),
         (("t", "id"), {"t": "x"}),
         (("t", "id"), {"t": "x", "id": None}),
         (("t", "id"), {"t": "x", "id": {}}),
