@@ -18,10 +18,12 @@ from typing import Any, Final
 from streams_app.clock import Clock, SystemClock
 
 TEXT_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
-LIBRARIES: Final = frozenset({"aiokafka", "aiohttp", "asyncio", "faust", "kafka", "mode"})
+LIBRARIES: Final = frozenset({"aiokafka", "aiohttp", "asyncio", "faust", "kafka", "mode", "opentelemetry"})
 EVERY_MS: Final = 60_000
 MOST_KINDS: Final = 1_000
 OURS: Final = "streams_app"
+TRACE_IDS: Final = ("trace_id", "span_id")
+"""Attributes of records that are written within a span, see :mod:`streams_app.tracing.log_ids`."""
 
 _PLACE: Final = re.compile(r"(?:TopicPartition|TP)\(topic='([^']*)', partition=(\d+)\)")
 _VARYING: Final = re.compile(r"0x[0-9a-f]+|\d+")
@@ -84,6 +86,9 @@ class OneLine(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None and not is_ours:
             error = record.exc_info[1]
             message += f" error={type(error).__name__}({' | '.join(str(error).splitlines())!r})"
+        for name in TRACE_IDS:
+            if name in vars(record):
+                message += f" {name}={vars(record)[name]}"
         shown = logging.makeLogRecord({**vars(record), "msg": message, "args": ()})
         if not is_ours:
             shown.exc_info = shown.exc_text = shown.stack_info = None

@@ -34,6 +34,7 @@ from tests.servers.cache import ServerUnavailableError
 from tests.servers.opensearch import OpenSearch, is_fetched
 from tests.servers.postgresql import PostgreSQL
 from tests.servers.redis7 import Redis7
+from tests.spans import Spans
 
 KAFKA_CHOICE = os.environ.get("STREAMS_APP_TEST_KAFKA") or "embedded"
 REDIS_CHOICE = os.environ.get("STREAMS_APP_TEST_REDIS") or "embedded"
@@ -194,6 +195,12 @@ def _started(
         _unavailable(error)
     with running:
         yield running
+
+
+@pytest.fixture
+def spans() -> Spans:
+    """What this process records in the test."""
+    return Spans()
 
 
 @pytest.fixture(scope="session")

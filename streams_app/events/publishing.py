@@ -23,6 +23,7 @@ from streams_app.events.parent import UNAWAITED, Parent
 from streams_app.health.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.settings.base import suggestion
+from streams_app.tracing import tracing_of
 
 if TYPE_CHECKING:
     from streams_app.delivery.producer import Producer
@@ -80,6 +81,9 @@ class Events:
                 ``prometheus_client.REGISTRY``, or the metrics of a worker; None: a private registry.
             clock: Clock for the times in headers.
             send_seconds: Deadline of an acknowledgement.
+
+        Raises:
+            ConfigurationError: Tracing is on, and ``opentelemetry-api`` is not installed.
         """
         self._settings = settings
         self._events = {event.key: event for event in catalogue.events}
@@ -89,6 +93,7 @@ class Events:
             self._figures.begin(self._events)
         self._clock = clock or SystemClock()
         self._send_seconds = send_seconds
+        self._tracing = tracing_of(settings)
         self._decoders = {event.key: decoder_of(event, settings.limits) for event in catalogue.events}
         self._producer: ClosingProducer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -304,6 +309,15 @@ class Events:
         return faults
 
     async def _send(self, event: Event[Any, Any], ready: Sequence[_Ready]) -> None:
+        if self._tracing is None or not ready:
+            await self._produce(event, ready)
+            return
+        from streams_app.tracing.spans import with_trace_headers  # its package is optional
+
+        with self._tracing.publishing(event.topic, ready[0].headers, _attributes(event, ready)) as added:
+            await self._produce(event, [one._replace(headers=with_trace_headers(one.headers, added)) for one in ready])
+
+    async def _produce(self, event: Event[Any, Any], ready: Sequence[_Ready]) -> None:
         from streams_app.delivery.producer import TOO_LARGE, Outgoing  # with aiokafka, see above
 
         if self._producer is None or asyncio.get_running_loop() is not self._loop:
@@ -321,3 +335,11 @@ class Events:
                 0
             ]
         raise NotPublishedError(event.key, [one.event_id for one in ready], len(failed), str(failed[0])) from failed[0]
+
+
+def _attributes(event: Event[Any, Any], ready: Sequence[_Ready]) -> dict[str, str | int]:
+    """Return the attributes of the span of a publication."""
+    if len(ready) > 1:
+        return {"streams_app.event": event.key, "messaging.batch.message_count": len(ready)}
+    of_key = {} if ready[0].key is None else {"messaging.kafka.message.key": ready[0].key.decode("utf-8", "backslashreplace")}
+    return {"streams_app.event": event.key, "messaging.message.id": ready[0].event_id, **of_key}

@@ -10,6 +10,7 @@ from streams_app.settings.sections import (
     Limits,
     RedisSettings,
     Settings,
+    TracingSettings,
     WorkerSettings,
 )
 from streams_app.settings.subscribers import EventsSettings, SubscriberSettings
@@ -26,6 +27,7 @@ __all__ = [
     "RedisSettings",
     "Settings",
     "SubscriberSettings",
+    "TracingSettings",
     "WorkerSettings",
     "has_late_at",
     "redacted",

@@ -23,6 +23,7 @@ from streams_app.settings.sections import (
     Limits,
     RedisSettings,
     Settings,
+    TracingSettings,
     WorkerSettings,
 )
 from streams_app.settings.subscribers import EventsSettings, SubscriberSettings
@@ -139,6 +140,7 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "http": HttpSettings,
     "worker": WorkerSettings,
     "limits": Limits,
+    "tracing": TracingSettings,
     "events": EventsSettings,
     "live_server": LiveServer,
 }

@@ -260,6 +260,13 @@ class WorkerSettings(Section):
         return milliseconds(self.commit_every)
 
 
+class TracingSettings(Section):
+    """``[tracing]``: spans of OpenTelemetry."""
+
+    enabled: bool = False
+    """Whether calls of subscribers, published events and folded records have spans; needs the extra ``otel``."""
+
+
 class Limits(Section):
     """``[limits]``: an event beyond them becomes a dead letter; the size of its value is looked at before it is decoded."""
 
@@ -283,6 +290,7 @@ class Settings(Section):
     http: HttpSettings = HttpSettings()
     worker: WorkerSettings = WorkerSettings()
     limits: Limits = Limits()
+    tracing: TracingSettings = TracingSettings()
     folds: tuple[Fold, ...] = ()
     read_stores: tuple[ReadStoreSettings, ...] = ()
     events: EventsSettings = EventsSettings()

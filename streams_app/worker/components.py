@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from redis.asyncio import Redis
 
@@ -36,8 +36,12 @@ from streams_app.read_store.sync.agent import ReadStoreAgent
 from streams_app.redis_access.client import REDIS_ERRORS, connect, require_access, require_rights, why_unreachable
 from streams_app.settings import Settings
 from streams_app.subscribers.running.subscribers import Subscribers
+from streams_app.tracing import tracing_of
 from streams_app.worker.selection import Selection
 from streams_app.worker.watchdog import Folding, Watchdog
+
+if TYPE_CHECKING:
+    from streams_app.tracing.spans import Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +64,7 @@ class Components:
         is_folding: Whether folds run, too. Then Redis must answer at the start.
         stopping: Set when the worker begins to shut down.
         folding: What the worker folds, once it is started; None: nothing.
+        tracing: Starts spans; None if tracing is off.
     """
 
     settings: Settings
@@ -78,6 +83,7 @@ class Components:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     heartbeat: asyncio.Task[None] | None = None
     folding: Folding | None = None
+    tracing: Tracing | None = None
     _runs: dict[str, Run] = field(default_factory=dict)
 
     async def prepare(self) -> None:
@@ -112,6 +118,11 @@ class Components:
             )  # fmt: skip
             await journals.require_topics()
             self._runs["journals"] = journals.run
+        if self.tracing is not None:
+            from streams_app.tracing.log_ids import add_trace_ids  # its package is optional
+
+            add_trace_ids()
+            self.tracing.warn_if_unrecorded()
 
     def fold_backlog(self) -> int:
         """Return how many records the folds of this worker have not applied yet, 0 without folds; safe to call from any thread."""
@@ -190,6 +201,8 @@ class Components:
         self.http.stop()
         await self.producer.stop()
         await self.redis.aclose()
+        if self.tracing is not None:
+            await self.tracing.flush()
 
     async def _beat(self) -> None:
         # Until the very end: functions of subscribers may take long to complete, and a worker that waits for them is alive.
@@ -214,6 +227,9 @@ def assemble(
         on_fatal: Ends the process because of an error; called from any thread.
         clock: Another clock than that of the machine, for tests.
         is_folding: Whether the worker runs the folds, too.
+
+    Raises:
+        ConfigurationError: Tracing is on, and ``opentelemetry-api`` is not installed.
     """
     clock = clock or SystemClock()
     # Read stores have nothing in Redis: without other components the client never connects, and its secrets need not exist.
@@ -239,6 +255,7 @@ def assemble(
         Watchdog(watched, clock, metrics, status, asks_redis=uses_redis),
         on_fatal,
         is_folding,
+        tracing=tracing_of(settings),
     )
 
 

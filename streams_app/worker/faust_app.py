@@ -190,6 +190,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
     trusted = app.components.skew.clock
     scripts = FoldScripts(app.components.redis, lambda name: app.metrics.script_seconds.labels(script=name).time())
     context = FoldContext(settings, scripts, app.components.producer, trusted, app.metrics, app.status)
+    context.tracing = app.components.tracing
     app.claimed_shards = context.claimed_shards
     app.ownership = Ownership(
         FaustGroupConsumer(lambda: app.consumer, lambda: app.consumer_generation_id),

@@ -18,6 +18,7 @@ from streams_app.kafka.member import wait
 from streams_app.process import leave_in_time, search_cycles_rarely
 from streams_app.settings import Settings
 from streams_app.subscribers.running.requirements import enabled_subscriptions, require_rights, require_topics, rights_without_folds
+from streams_app.tracing import tracing_of
 from streams_app.worker.components import BEAT_SECONDS, assemble
 from streams_app.worker.faust_app import FoldingApp, create_app
 from streams_app.worker.selection import Selection, select
@@ -39,6 +40,7 @@ def serve(declared: Settings | FoldingApp, only: Collection[str] = ()) -> None:
         Exception: An unexpected error, or one of the catalogue's lifespan, has ended a worker without folds.
     """
     settings = declared if isinstance(declared, Settings) else declared.settings
+    tracing_of(settings)  # before any server is asked: without its package no waiting helps
     running = _serve_selection(settings, select(settings, only)) if only or not settings.folds else _serve_folds(declared)
     search_cycles_rarely()
     # The runner is not closed: see leave().

@@ -5,20 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent
 from streams_app.fold import Fold
+from streams_app.folding.agents.record_tracing import EventContexts, RecordTracing
 from streams_app.folding.agents.shard_snapshots import ClaimedShards, set_gauges
 from streams_app.folding.agents.window_statistics import WindowStatistics
 from streams_app.folding.reading.reader import DecodedRange
+from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.formatting import counted
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.kafka.producer import AckedProducer
 from streams_app.settings import Settings
+
+if TYPE_CHECKING:
+    from streams_app.tracing.spans import Tracing
 
 
 @dataclass(slots=True)
@@ -33,6 +39,8 @@ class FoldContext:
     status: Status
     claimed_shards: ClaimedShards = field(default_factory=ClaimedShards)
     statistics: dict[str, WindowStatistics] = field(default_factory=dict)
+    tracing: Tracing | None = None
+    event_contexts: EventContexts = field(default_factory=EventContexts)
 
     def observe_shards(self, assigned: Collection[TP]) -> None:
         """Update the snapshots of the shards for the watchdog, the gauges and the samples.
@@ -56,6 +64,10 @@ class FoldContext:
         if fold.name not in self.statistics:
             self.statistics[fold.name] = WindowStatistics(fold, self.metrics)
         return self.statistics[fold.name]
+
+    def record_tracing_of(self, shard: Shard) -> RecordTracing | None:
+        """Return what traces the records of a shard; None if tracing is off."""
+        return None if self.tracing is None else RecordTracing(self.tracing, self.event_contexts, shard.key, shard.fold.output)
 
 
 logger = logging.getLogger(__name__)

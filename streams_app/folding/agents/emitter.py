@@ -18,6 +18,7 @@ from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.producer import TOO_LARGE, Outgoing, Producer
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.delivery.scripts import FencedError
+from streams_app.folding.agents.record_tracing import RecordTracing
 from streams_app.folding.agents.window_statistics import WindowStatistics
 from streams_app.folding.core.record import Renderer, Sealed
 from streams_app.folding.shard.shard import Shard
@@ -68,6 +69,8 @@ class Emitter:
     """Wakes the emission; see :meth:`wait_for_next_pass`."""
     statistics: WindowStatistics | None = None
     """Window statistics of a declared fold."""
+    tracing: RecordTracing | None = None
+    """Traces the records; None if tracing is off."""
     is_redis_full: bool = False
     """Whether Redis is full: nothing can be folded until groups have left. They are due by the wall clock then, although events
     wait; by the partition clock none would ever be due.
@@ -224,6 +227,8 @@ class Emitter:
             if acknowledged:
                 await shard.finish(acknowledged)
                 self._count(acknowledged)
+                if self.tracing is not None:
+                    self.tracing.finished(acknowledged)
                 done.records += len(acknowledged)
                 self.acknowledged += len(acknowledged)
             if failed is not None:
@@ -242,9 +247,12 @@ class Emitter:
         for position, name, key, value in self.renderer.records(entries):
             records.append(new(Outgoing, (output, key, value, [("fold-id", name)], None, None)))
             owner.append(position)
+        spans = [] if self.tracing is None else self.tracing.begin(entries, records, owner)
         started = self.clock.monotonic_ms()
         outcomes = await self.producer.send(records)
         self.metrics.produce_seconds.labels(fold=shard.fold.name).observe((self.clock.monotonic_ms() - started) / 1000)
+        if self.tracing is not None:
+            self.tracing.end(spans, outcomes)
         if not any(outcomes):
             return list(entries), None
         failed: BaseException | None = None

@@ -62,7 +62,10 @@ class FoldProcessor:
         self.shard = shard
         self._statistics = context.statistics_of(shard.fold)
         dead_letters = context.dead_letters_of(shard.fold, shard.tp)
-        self.emitter = Emitter(shard, context.producer, dead_letters, context.clock, context.metrics, statistics=self._statistics)
+        self.emitter = Emitter(
+            shard, context.producer, dead_letters, context.clock, context.metrics,
+            statistics=self._statistics, tracing=context.record_tracing_of(shard),
+        )  # fmt: skip
         self._decoded_batches = decoded_batches
         self._context = context
         self._report_progress: Callable[[], None] = lambda: None
@@ -152,6 +155,8 @@ class FoldProcessor:
         clock = self._context.clock
         view = ReaderView(batch.stable_offset, batch.fetched_at_ms)
         events, reading, reread = self._decoded_batches.read(batch, shard.fold.name)
+        if self.emitter.tracing is not None:
+            events = self.emitter.tracing.collected(events, batch.records)
         chunks = shard.chunks(events, end, view, clock.now_ms())
         was_waiting = await self._fold_all(batch, chunks, reading, reread)
         if clock.is_trusted() and shard.is_caught_up_now(view, clock.now_ms()) and was_waiting:

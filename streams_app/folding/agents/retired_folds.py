@@ -55,7 +55,10 @@ class RetiredFoldProcessor(Processor):
         self._shard = shard = Shard(fold, claim.tp, self._store)
         await shard.claim(claim.mark.offset, claim.partitions, claim.topic_id, claim.token)
         context = self._context
-        emitter = Emitter(shard, context.producer, context.dead_letters_of(fold, claim.tp), context.clock, context.metrics)
+        emitter = Emitter(
+            shard, context.producer, context.dead_letters_of(fold, claim.tp), context.clock, context.metrics,
+            tracing=context.record_tracing_of(shard),
+        )  # fmt: skip
         self._task = run(claim, emit_open_groups(emitter), f"drain {fold.name} {claim.tp}", CAUSES)
         return NO_OFFSET
 

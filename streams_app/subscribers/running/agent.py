@@ -39,6 +39,7 @@ from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.rate_limiter import RateLimiter
 from streams_app.subscribers.execution.subscriber_metrics import SubscriberMetrics
 from streams_app.subscribers.execution.thread_executor import ThreadExecutor
+from streams_app.subscribers.execution.traced import traced
 from streams_app.subscribers.guarantees.at_least_once import AtLeastOnceGuarantee
 from streams_app.subscribers.guarantees.at_most_once import AtMostOnceGuarantee
 from streams_app.subscribers.guarantees.deduplicated import DeduplicatedGuarantee
@@ -48,6 +49,7 @@ from streams_app.subscribers.running.subscriber_gauges import SubscriberGauges
 from streams_app.subscribers.state.keys import SubscriberKeys, rate_key
 from streams_app.subscribers.state.store import RateStore, Scripts, ScriptSet, SubscriberStore
 from streams_app.subscribers.state.token_bucket import bucket_of
+from streams_app.tracing import tracing_of
 
 logger = logging.getLogger(__name__)
 
@@ -259,7 +261,10 @@ class SubscriberAgent:
         """
 
         def make_executor(on_ended: OnEnded) -> Executor:
-            given = (function_of(subscriber, settings.limits), subscriber.concurrency, subscriber.timeout_ms, clock, on_ended)
+            function, tracing = function_of(subscriber, settings.limits), tracing_of(settings)
+            if tracing is not None:
+                function = traced(function, subscriber, settings.app_id, tracing, clock)
+            given = (function, subscriber.concurrency, subscriber.timeout_ms, clock, on_ended)
             if not subscriber.is_async:
                 return ThreadExecutor(*given, on_hung=hung)
             made = AsyncExecutor(users.loop, *given, on_hung=hung)

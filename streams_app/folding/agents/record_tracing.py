@@ -1,0 +1,161 @@
+"""Spans of folded records, with links to the events that were folded into them.
+
+The trace contexts of events are kept in the memory of the worker alone, so the state in Redis and the protocol are the same with
+tracing and without. After a restart or a rebalance the records of open groups have fewer links, or none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from streams_app.codec import canonical_bytes
+from streams_app.delivery.batch import TP
+from streams_app.delivery.producer import Outcomes, Outgoing
+from streams_app.events.headers import TRACE_PARENT
+from streams_app.folding.core.event import Event
+from streams_app.folding.core.record import Sealed
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from streams_app.tracing.spans import Tracing
+
+MOST_LINKS: Final = 32
+"""Maximum number of contexts of a group: those of its newest events."""
+
+MOST_CONTEXTS: Final = 100_000
+"""Maximum number of contexts in a worker, some 25 MB; beyond it, the groups without events for the longest time have no links."""
+
+CONTEXT_BYTES: Final = 55
+SAMPLED: Final = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][13579bdf]")
+"""The beginning of a ``traceparent`` whose trace is recorded; a link to another one leads nowhere."""
+
+ShardKey = tuple[str, TP]
+
+
+class EventContexts:
+    """The trace contexts of the newest events of each group, in all shards of a worker."""
+
+    def __init__(self, most: int = MOST_CONTEXTS) -> None:
+        """Start without contexts; ``most``: their maximum number."""
+        self._most = most
+        self._count = 0
+        self._groups: OrderedDict[tuple[ShardKey, bytes], dict[bytes, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return the number of contexts."""
+        return self._count
+
+    def add(self, shard: ShardKey, member: bytes, context: bytes, offset: int) -> None:
+        """Add the context of an event of a group."""
+        key = shard, member
+        group = self._groups.setdefault(key, {})
+        self._groups.move_to_end(key)
+        self._count -= len(group)
+        group.pop(context, None)  # the newest ones stand last
+        group[context] = offset
+        if len(group) > MOST_LINKS:
+            del group[next(iter(group))]
+        self._count += len(group)
+        while self._count > self._most:
+            self._count -= len(self._groups.popitem(last=False)[1])
+
+    def of(self, shard: ShardKey, sealed: Sealed) -> list[bytes]:
+        """Return the contexts of the events of a sealed group."""
+        group = self._groups.get((shard, sealed.member), {})
+        return [context for context, offset in group.items() if sealed.first_offset <= offset <= sealed.last_offset]
+
+    def remove(self, shard: ShardKey, sealed: Sealed) -> None:
+        """Remove the contexts of the events of a sealed group; those of later events of the group stay."""
+        key = shard, sealed.member
+        group = self._groups.pop(key, None)
+        if group is None:
+            return
+        self._count -= len(group)
+        if left := {context: offset for context, offset in group.items() if offset > sealed.last_offset}:
+            self._groups[key] = left
+            self._count += len(left)
+
+
+class RecordTracing:
+    """Traces the records of one shard."""
+
+    def __init__(self, tracing: Tracing, contexts: EventContexts, shard: ShardKey, output: str) -> None:
+        """Trace the records of a shard.
+
+        Args:
+            tracing: Starts the spans.
+            contexts: Contexts of the events of all shards.
+            shard: Key of the shard.
+            output: Topic of its records.
+        """
+        self._tracing = tracing
+        self._contexts = contexts
+        self._shard = shard
+        self._output = output
+
+    def collected(self, events: Iterable[Event], records: Sequence[Any]) -> Iterable[Event]:
+        """Iterate over the events of a range, and keep the contexts of each before it is folded.
+
+        Args:
+            events: The events, in offset order.
+            records: The records from which they were read.
+        """
+        found = {record.offset: context for record in records if record.headers and (context := sampled_context(record.headers))}
+        return self._collected(events, found) if found else events
+
+    def _collected(self, events: Iterable[Event], found: dict[int, bytes]) -> Iterator[Event]:
+        for event in events:
+            if (context := found.get(event[0])) is not None:
+                self._contexts.add(self._shard, event[2], context, event[0])
+            yield event
+
+    def begin(self, entries: Sequence[Sealed], records: Sequence[Outgoing], owner: Sequence[int]) -> list[Span]:
+        """Begin the span of each record, and add its context to the headers of the record.
+
+        Args:
+            entries: Sealed groups.
+            records: Their records.
+            owner: For each record, the index of its group.
+        """
+        from streams_app.tracing.spans import headers_of  # its package is optional
+
+        fold, (topic, partition) = self._shard
+        spans = []
+        for record, position in zip(records, owner, strict=True):
+            entry = entries[position]
+            attributes: dict[str, str | int] = {
+                "messaging.message.id": record.headers[0][1].decode(),
+                "messaging.kafka.message.key": canonical_bytes(entry.member).decode("utf-8", "backslashreplace"),
+                "streams_app.fold": fold,
+                "streams_app.fold.reason": entry.reason,
+                "streams_app.fold.events": entry.events,
+                "streams_app.fold.source": f"{topic}-{partition}",
+            }
+            span = self._tracing.begin_record(self._output, self._contexts.of(self._shard, entry), attributes)
+            record.headers.extend(headers_of(span))
+            spans.append(span)
+        return spans
+
+    def end(self, spans: Sequence[Span], outcomes: Outcomes) -> None:
+        """End the span of each record with its outcome."""
+        for span, outcome in zip(spans, outcomes, strict=True):
+            self._tracing.end_record(span, outcome)
+
+    def finished(self, entries: Sequence[Sealed]) -> None:
+        """Forget the events of groups whose records are acknowledged."""
+        for entry in entries:
+            self._contexts.remove(self._shard, entry)
+
+
+def sampled_context(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
+    """Return the context in the headers of an event if its trace is recorded; None without one, or if it is not valid."""
+    for name, value in headers:
+        if name == TRACE_PARENT and value and SAMPLED.match(value):
+            rest = value[CONTEXT_BYTES:]
+            # Later versions of the format may append something.
+            return None if rest and (value.startswith(b"00") or not rest.startswith(b"-")) else value[:CONTEXT_BYTES]
+    return None

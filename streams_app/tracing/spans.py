@@ -1,0 +1,203 @@
+"""Starts the spans of OpenTelemetry, and carries their contexts in the headers of records.
+
+The headers are those of W3C Trace Context, ``traceparent`` and ``tracestate``, whatever ``OTEL_PROPAGATORS`` says: events have
+carried them since before there was tracing. A header that is not valid is ignored. Spans are exported by the SDK that the user
+configures; without one, contexts are passed on and nothing is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from streams_app.errors import text_of
+
+logger = logging.getLogger(__name__)
+
+TRACE_PARENT: Final = "traceparent"
+TRACE_STATE: Final = "tracestate"
+FIELDS: Final = frozenset({TRACE_PARENT, TRACE_STATE})
+
+MOST_HEADER_BYTES: Final = 512
+"""A longer header is ignored. W3C Trace Context asks for at least this much of ``tracestate``, and ``traceparent`` has 55 bytes."""
+
+FLUSH_SECONDS: Final = 2.0
+"""How long the end of a worker waits until finished spans are exported."""
+
+Attributes: TypeAlias = Mapping[str, str | int]
+Headers: TypeAlias = Sequence[tuple[str, bytes]]
+
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
+
+
+class Tracing:
+    """Starts spans by the tracer of this project."""
+
+    def __init__(self) -> None:
+        """Take the tracer; it follows a provider that is set later."""
+        self._tracer = trace.get_tracer("streams_app")
+
+    @contextmanager
+    def processing(
+        self,
+        topic: str,
+        headers: Headers,
+        attributes: Attributes,
+        failure_of: Callable[[BaseException | None], BaseException | None],
+    ) -> Iterator[None]:
+        """Run the block within a CONSUMER span, a child of the context in the headers of its record.
+
+        Args:
+            topic: Topic of the record.
+            headers: Headers of the record.
+            attributes: Further attributes of the span.
+            failure_of: What the block has raised, or None → what the span records as its failure; None: no failure.
+        """
+        parent = trace_context_of(headers)
+        with self._span(
+            f"process {topic}", SpanKind.CONSUMER, parent, _messaging(topic, "process", "process", attributes), failure_of
+        ):
+            yield
+
+    @contextmanager
+    def publishing(self, topic: str, headers: Headers, attributes: Attributes) -> Iterator[Headers]:
+        """Run the block within a PRODUCER span.
+
+        It is a child of the current span, or without one of the context in ``headers``.
+
+        Args:
+            topic: Topic of the records.
+            headers: Headers of the first record, as they are without tracing.
+            attributes: Further attributes of the span.
+
+        Yields:
+            Headers with the context of the span; empty if there is neither an SDK nor a parent.
+        """
+        parent = None if trace.get_current_span().get_span_context().is_valid else trace_context_of(headers)
+        with self._span(f"publish {topic}", SpanKind.PRODUCER, parent, _messaging(topic, "publish", "send", attributes)) as span:
+            yield headers_of(span)
+
+    def begin_record(self, topic: str, contexts: Iterable[bytes], attributes: Attributes) -> Span:
+        """Begin the PRODUCER span of a folded record; it is the root of a trace.
+
+        Args:
+            topic: Topic of the record.
+            contexts: Values of ``traceparent``, to which the span is linked.
+            attributes: Further attributes of the span.
+        """
+        found = [trace.get_current_span(trace_context_of([(TRACE_PARENT, one)])).get_span_context() for one in contexts]
+        return self._tracer.start_span(
+            f"publish {topic}",
+            Context(),
+            SpanKind.PRODUCER,
+            _messaging(topic, "publish", "send", attributes),
+            [Link(one) for one in found if one.is_valid],
+        )
+
+    def end_record(self, span: Span, error: BaseException | None) -> None:
+        """End the span of a folded record; ``error``: why the broker has not acknowledged it."""
+        if error is not None:
+            record_failure(span, error)
+        span.end()
+
+    def warn_if_unrecorded(self) -> None:
+        """Warn if no SDK is configured yet."""
+        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            logger.warning(
+                "tracing is on, and no tracer provider is set: nothing is recorded; run the worker by opentelemetry-instrument, or "
+                "set a provider in the module of the catalogue or in its lifespan"
+            )
+
+    async def flush(self) -> None:
+        """Export finished spans, at most :data:`FLUSH_SECONDS`: a worker exits without the hooks by which an SDK would do so."""
+        flush = getattr(trace.get_tracer_provider(), "force_flush", None)
+        if flush is not None:
+            # A daemon, because an exporter may wait for its collector for longer than the process lives.
+            thread = threading.Thread(target=flush, name="flush spans", daemon=True)
+            thread.start()
+            await asyncio.to_thread(thread.join, FLUSH_SECONDS)
+
+    @contextmanager
+    def _span(
+        self,
+        name: str,
+        kind: SpanKind,
+        parent: Context | None,
+        attributes: Attributes,
+        failure_of: Callable[[BaseException | None], BaseException | None] = lambda error: error,
+    ) -> Iterator[Span]:
+        span = self._tracer.start_span(name, parent, kind, attributes)
+        raised: BaseException | None = None
+        try:
+            with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+                yield span
+        except BaseException as error:
+            raised = error
+            raise
+        finally:
+            failure = failure_of(raised)
+            if failure is not None:
+                record_failure(span, failure)
+            span.end()
+
+
+def trace_context_of(headers: Headers) -> Context:
+    """Return the context in the headers of a record; an empty one if there is none, or if it is not valid."""
+    found = {
+        name: value.decode("ascii")
+        for name, value in headers
+        if name in FIELDS and value and len(value) <= MOST_HEADER_BYTES and value.isascii()
+    }
+    return _PROPAGATOR.extract(found, Context()) if TRACE_PARENT in found else Context()
+
+
+def headers_of(span: Span) -> Headers:
+    """Return the headers with the context of a span; empty if it has none."""
+    found: dict[str, str] = {}
+    _PROPAGATOR.inject(found, trace.set_span_in_context(span, Context()))
+    return [(name, value.encode()) for name, value in found.items()]
+
+
+def with_trace_headers(headers: Headers, added: Headers) -> list[tuple[str, bytes]]:
+    """Return headers with those of a span in place of former ones; without any, the headers as they are."""
+    return [*(one for one in headers if not added or one[0] not in FIELDS), *added]
+
+
+def record_failure(span: Span, error: BaseException) -> None:
+    """Set the status of a span to ERROR, and record the exception."""
+    # Not by span.record_exception(), which calls the __str__ of a class of the user's, and records text that cannot be encoded.
+    kind = type(error).__qualname__
+    stack = "".join(traceback.format_exception(error))
+    message = text_of(error)
+    span.add_event(
+        "exception",
+        {"exception.type": kind, "exception.message": encodable(message), "exception.stacktrace": encodable(stack)},
+    )
+    span.set_attribute("error.type", kind)
+    span.set_status(StatusCode.ERROR, encodable(message))
+
+
+def encodable(text: str) -> str:
+    """Return a text as UTF-8 can encode it: a lone surrogate would make an exporter drop everything that it exports with it."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _messaging(topic: str, operation: str, kind: str, attributes: Attributes) -> Attributes:
+    """Return the attributes of OpenTelemetry's conventions for messaging."""
+    return {
+        "messaging.system": "kafka",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": kind,
+        "messaging.destination.name": topic,
+        **{name: encodable(value) if isinstance(value, str) else value for name, value in attributes.items()},
+    }
