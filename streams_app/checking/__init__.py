@@ -1,4 +1,4 @@
-"""Checks whether a worker can run: HTTP, servers, rights, logs, transactions, stores, subscribers, live views, journals.
+"""Checks whether a worker can run: HTTP, tracing, servers, rights, logs, transactions, stores, subscribers, live views, journals.
 
 Each finding is yielded at once, and a silent server is given up after a few seconds. A failing check does not prevent the others.
 Rights to write are checked by writes that are undone: one key in Redis, and a transaction of the read store.
@@ -19,6 +19,7 @@ from streams_app.checking.read_store import read_store_findings
 from streams_app.checking.redis import redis_findings
 from streams_app.checking.rights import rights_findings
 from streams_app.checking.subscribers import subscriber_findings
+from streams_app.checking.tracing import tracing_finding
 from streams_app.checking.transactions import transaction_findings
 from streams_app.clock import Clock
 from streams_app.settings import Settings
@@ -29,6 +30,8 @@ __all__ = ["Finding", "Level", "findings"]
 async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
     """Run all checks, and yield their findings."""
     yield http_finding(settings.http)
+    if (tracing := tracing_finding(settings)) is not None:
+        yield tracing
     away = False
     for looks in (kafka_findings(settings), redis_findings(settings, clock)):
         async with aclosing(looks) as found:

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanKind, StatusCode
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from streams_app.errors import text_of
@@ -92,16 +92,15 @@ class Tracing:
 
         Args:
             topic: Topic of the record.
-            contexts: Values of ``traceparent``, to which the span is linked.
+            contexts: Valid values of ``traceparent``, to which the span is linked.
             attributes: Further attributes of the span.
         """
-        found = [trace.get_current_span(trace_context_of([(TRACE_PARENT, one)])).get_span_context() for one in contexts]
         return self._tracer.start_span(
             f"publish {topic}",
             Context(),
             SpanKind.PRODUCER,
             _messaging(topic, "publish", "send", attributes),
-            [Link(one) for one in found if one.is_valid],
+            [Link(_span_context(one)) for one in contexts],
         )
 
     def end_record(self, span: Span, error: BaseException | None) -> None:
@@ -114,8 +113,8 @@ class Tracing:
         """Warn if no SDK is configured yet."""
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             logger.warning(
-                "tracing is on, and no tracer provider is set: nothing is recorded; run the worker by opentelemetry-instrument, or "
-                "set a provider in the module of the catalogue or in its lifespan"
+                "tracing is on, and no tracer provider is set: nothing is recorded unless the lifespan of the catalogue sets one; "
+                "run the worker by opentelemetry-instrument"
             )
 
     async def flush(self) -> None:
@@ -159,6 +158,12 @@ def trace_context_of(headers: Headers) -> Context:
         if name in FIELDS and value and len(value) <= MOST_HEADER_BYTES and value.isascii()
     }
     return _PROPAGATOR.extract(found, Context()) if TRACE_PARENT in found else Context()
+
+
+def _span_context(value: bytes) -> SpanContext:
+    """Parse a valid ``traceparent``; the propagator would take ten times as long, for up to 32 links of each record."""
+    _, trace_id, span_id, flags = value.split(b"-")
+    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16)))
 
 
 def headers_of(span: Span) -> Headers:

@@ -247,7 +247,7 @@ class Emitter:
         for position, name, key, value in self.renderer.records(entries):
             records.append(new(Outgoing, (output, key, value, [("fold-id", name)], None, None)))
             owner.append(position)
-        spans = [] if self.tracing is None else self.tracing.begin(entries, records, owner)
+        spans = [] if self.tracing is None else await self.tracing.begin(entries, records, owner)
         started = self.clock.monotonic_ms()
         outcomes = await self.producer.send(records)
         self.metrics.produce_seconds.labels(fold=shard.fold.name).observe((self.clock.monotonic_ms() - started) / 1000)

@@ -25,7 +25,9 @@ async def test_a_partition_whose_drain_lost_a_reply_is_claimed_again(redis_clien
     partition: Any = SimpleNamespace(resync=lambda *said: refused.put_nowait(said))
     claim = Claim(TP("t", 0), "f", 1, "m", OffsetAndMetadata(0), LogBounds(0, 1, 0), 1, "", was_reset=False, _partition=partition)
     clock = SimpleNamespace(now_ms=lambda: 2_000)
-    parts = SimpleNamespace(producer=None, clock=clock, metrics=None, dead_letters_of=lambda *_: None)
+    parts = SimpleNamespace(
+        producer=None, clock=clock, metrics=None, dead_letters_of=lambda *_: None, record_tracing_of=lambda _: None
+    )
     processor = RetiredFoldProcessor(shard.store, cast("Any", parts))
     with patch.object(shard.store, "seal", AsyncMock(side_effect=RedisConnectionError("the reply was lost"))):
         await processor.claim(claim)

@@ -129,12 +129,12 @@ def test_events_without_contexts_are_passed_on_as_they_are() -> None:
     )
 
 
-def test_each_record_is_a_root_span_with_links_to_its_events(spans: Spans) -> None:
+async def test_each_record_is_a_root_span_with_links_to_its_events(spans: Spans) -> None:
     contexts = added(1, 2)
     tracing = RecordTracing(Tracing(), contexts, SHARD, "out")
     entries = [sealed(1, 2), sealed(3, 3, B)]
     records = records_of(*entries)
-    tracing.end(tracing.begin(entries, records, [0, 1]), [None, ConnectionError("away")])
+    tracing.end(await tracing.begin(entries, records, [0, 1]), [None, ConnectionError("away")])
     first, second = spans.all()
 
     assert ("publish out", SpanKind.PRODUCER, None, StatusCode.UNSET) == (
@@ -159,12 +159,12 @@ def test_each_record_is_a_root_span_with_links_to_its_events(spans: Spans) -> No
     assert ((), StatusCode.ERROR) == (tuple(second.links), second.status.status_code)
 
 
-def test_a_record_that_is_sent_once_more_has_its_links_until_it_is_acknowledged(spans: Spans) -> None:
+async def test_a_record_that_is_sent_once_more_has_its_links_until_it_is_acknowledged(spans: Spans) -> None:
     contexts, entry = added(1), sealed(1, 1)
     tracing = RecordTracing(Tracing(), contexts, SHARD, "out")
     for _ in range(2):
-        tracing.end(tracing.begin([entry], records_of(entry), [0]), [None])
+        tracing.end(await tracing.begin([entry], records_of(entry), [0]), [None])
     tracing.finished([entry])
-    tracing.end(tracing.begin([entry], records_of(entry), [0]), [None])
+    tracing.end(await tracing.begin([entry], records_of(entry), [0]), [None])
 
     assert [1, 1, 0] == [len(span.links) for span in spans.all()]

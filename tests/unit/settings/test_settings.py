@@ -30,6 +30,7 @@ def test_defaults_are_the_documented_ones(file: Path) -> None:
         "http": {"host": "127.0.0.1", "port": 8080, "token_file": None},
         "worker": {"tick": timedelta(seconds=1), "commit_every": timedelta(seconds=2), "grace": timedelta(seconds=15)},
         "limits": {"value_bytes": 1_000_000, "key_bytes": 512, "names_per_event": 256, "name_bytes": 256},
+        "tracing": {"enabled": False},
         "read_stores": (),
         "events": {"catalogue": None},
         "subscribers": (),

@@ -1,0 +1,17 @@
+"""Checks that what tracing needs is installed; each subject of a check has its own file."""
+
+from __future__ import annotations
+
+from streams_app.checking.finding import Finding, Level
+from streams_app.errors import ConfigurationError
+from streams_app.settings import Settings
+from streams_app.tracing import tracing_of
+
+
+def tracing_finding(settings: Settings) -> Finding | None:
+    """Check whether spans can be started; None if tracing is off."""
+    try:
+        tracing = tracing_of(settings)
+    except ConfigurationError as error:
+        return Finding(Level.ERROR, "tracing.enabled: opentelemetry-api is not installed", error.faults[0].rpartition("; ")[2])
+    return None if tracing is None else Finding(Level.OK, "tracing is on, spans go where the SDK of OpenTelemetry sends them")
