@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 from zlib import crc32
 
 import asyncpg
@@ -34,7 +34,9 @@ from tests.servers.cache import ServerUnavailableError
 from tests.servers.opensearch import OpenSearch, is_fetched
 from tests.servers.postgresql import PostgreSQL
 from tests.servers.redis7 import Redis7
-from tests.spans import Spans
+
+if TYPE_CHECKING:
+    from tests.spans import Spans
 
 KAFKA_CHOICE = os.environ.get("STREAMS_APP_TEST_KAFKA") or "embedded"
 REDIS_CHOICE = os.environ.get("STREAMS_APP_TEST_REDIS") or "embedded"
@@ -200,6 +202,8 @@ def _started(
 @pytest.fixture
 def spans() -> Spans:
     """What this process records in the test."""
+    from tests.spans import Spans  # the SDK, which few tests need
+
     return Spans()
 
 
