@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
+from streams_app.formats import BESIDE, COLUMNS, Format
 from streams_app.formatting import Duration, milliseconds
 
 TOPIC_NAME: Final = re.compile(r"^[a-zA-Z0-9._-]{1,249}$")
@@ -47,7 +48,8 @@ class Fold(BaseModel):
     group_key: str | tuple[str, ...] | Callable[[Any], Any]
     """A field, a dotted path, a list of them, or ``@key`` for the record key."""
     changed: str | Callable[[Any], Any]
-    """Field or dotted path with the changed names: the keys of an object, the items of an array, or a string."""
+    """Field or dotted path with the changed names: the keys of an object, the items of an array, or a string. Default with
+    ``format = "debezium"``: the changed columns."""
     keep: Literal["names", "last"] = "names"
     """``names``, or ``last`` to keep the last value of each name, too."""
     quiet_period: Duration
@@ -69,6 +71,9 @@ class Fold(BaseModel):
     beginning."""
     tombstones: Literal["dead-letter", "ignore"] = "dead-letter"
     """``dead-letter`` or ``ignore``: handling of events with an empty value."""
+    format: Format = "json"
+    """``json``; ``debezium`` for change events of Debezium, whose row is the event; ``cloudevents`` for CloudEvents in structured
+    mode, whose ``data`` is the event."""
     decode: Callable[[bytes], Any] | None = None
     """Python only: a function from the bytes of the value to the event, usually a dict; none: JSON."""
     source_filter: Callable[[Any], Any] | None = None
@@ -76,7 +81,8 @@ class Fold(BaseModel):
     group_as: str | None = None
     """Field name in records for the result of a function as ``group_key``; none: ``key``."""
     changed_as: str | None = None
-    """Field name in records for the result of a function as ``changed``; none: ``changed``."""
+    """Field name in records for the result of a function as ``changed``, or for the changed columns of Debezium; none:
+    ``changed``."""
 
     if TYPE_CHECKING:
         # For type checkers: a field accepts more types than it holds after validation.
@@ -86,7 +92,7 @@ class Fold(BaseModel):
             name: str,
             source: str,
             group_key: str | Sequence[str] | Callable[[Any], Any],
-            changed: str | Callable[[Any], Any],
+            changed: str | Callable[[Any], Any] = ...,
             quiet_period: str | timedelta,
             output: str = ...,
             dead_letters: str = ...,
@@ -98,6 +104,7 @@ class Fold(BaseModel):
             backlog: Literal["merge", "sessions"] = ...,
             start: Literal["earliest", "latest"] = ...,
             tombstones: Literal["dead-letter", "ignore"] = ...,
+            format: Format = ...,
             decode: Callable[[bytes], Any] | None = ...,
             source_filter: Callable[[Any], Any] | None = ...,
             group_as: str | None = ...,
@@ -111,6 +118,8 @@ class Fold(BaseModel):
             values = dict(values)
             values["output"] = values.get("output") or f"{values['source']}.{values.get('name', '')}"
             values["dead_letters"] = values.get("dead_letters") or f"{values['source']}.dead"
+            if values.get("format") == "debezium":
+                values.setdefault("changed", COLUMNS)
         return values
 
     @model_validator(mode="after")
@@ -142,8 +151,8 @@ class Fold(BaseModel):
             faults.append("@key cannot be combined with fields")
         if any(not all(path.split(".")) for path in fields):
             faults.append("group_key holds an empty path")
-        for path in fields:
-            if path.startswith("@") and path != RECORD_KEY:
+        for path in fields if self.format == "json" else ():
+            if path.startswith(BESIDE) and path != RECORD_KEY:
                 near = ", did you mean '@key'?" if difflib.get_close_matches(path, [RECORD_KEY]) else ""
                 faults.append(f"{path!r} begins with @ and is not @key, the record key{near}")
         if "fold" in fields or self.changed_field == "fold":
@@ -159,10 +168,12 @@ class Fold(BaseModel):
     def _alias_faults(self) -> list[str]:
         faults = []
         for label, alias, taken in (("group_as", self.group_as, self.group_key), ("changed_as", self.changed_as, self.changed)):
-            if alias is not None and not callable(taken):
+            if alias is not None and not callable(taken) and taken != COLUMNS:
                 faults.append(f"{label} = {alias!r} is only for a function: a field keeps its name, the record key is 'key'")
             elif alias == "":
                 faults.append(f"{label} = '' is no name")
+        if self.decode is not None and self.format != "json":
+            faults.append(f"format = {self.format!r} and decode exclude each other: both say how the value is read")
         return faults
 
     def _time_faults(self) -> list[str]:
@@ -198,9 +209,14 @@ class Fold(BaseModel):
     @property
     def changed_field(self) -> str:
         """Name of the changed field in records."""
-        if callable(self.changed):
+        if callable(self.changed) or self.changed == COLUMNS:
             return "changed" if self.changed_as is None else self.changed_as
         return self.changed
+
+    @property
+    def changed_path(self) -> str:
+        """Path of the changed names in events; empty for a function."""
+        return "" if callable(self.changed) else self.changed
 
     @property
     def is_by_functions(self) -> bool:

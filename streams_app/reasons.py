@@ -19,6 +19,7 @@ Reason = Literal[
     "record-too-large",
     "user-error",
     "unknown-fold",
+    "wrong-format",
     "not-a-record",
     "not-storable",
     "source-failed",
@@ -56,6 +57,7 @@ _OF_FOLDS: Final[dict[Reason, str]] = {
     "record-too-large": "was folded into a record that is too large for Kafka; the dead letter has no value but a header `fold-id`",
     "user-error": "made a function of the fold raise, or return a value that JSON cannot represent",
     "unknown-fold": "was replayed for a fold that was renamed or removed since",
+    "wrong-format": "is not in the declared `format`, such as a change event of Debezium without a row; the detail says why",
 }
 
 _OF_READ_STORES: Final[dict[Reason, str]] = {
@@ -84,5 +86,5 @@ REASONS: Final[dict[Reason, str]] = _OF_FOLDS | _OF_READ_STORES | _OF_SUBSCRIBER
 
 OF_FOLDS: Final[tuple[Reason, ...]] = tuple(_OF_FOLDS)
 OF_READ_STORES: Final[tuple[Reason, ...]] = tuple(_OF_READ_STORES)
-OF_SUBSCRIBERS: Final[tuple[Reason, ...]] = ("too-large", *_OF_SUBSCRIBERS)
+OF_SUBSCRIBERS: Final[tuple[Reason, ...]] = ("too-large", "wrong-format", *_OF_SUBSCRIBERS)
 OF_VIEWS: Final[tuple[Reason, ...]] = ("not-json", "not-an-object", "too-large", *_OF_VIEWS)

@@ -56,7 +56,7 @@ def record_schemas(fold: Fold, event: Event[Any, Any] | None = None) -> dict[str
         fold: The fold.
         event: The event that it folds, if known: it gives the types of groups and of last values.
     """
-    known = _Known(event) if event is not None and not fold.is_by_functions else None
+    known = _Known(event) if event is not None and fold.format == "json" and not fold.is_by_functions else None
     groups: dict[str, Schema] = {}
     for field in fold.group_fields:
         groups[field] = TEXT if fold.group_key == RECORD_KEY else {"type": (known and known.scalars(field)) or SCALARS}
@@ -97,7 +97,7 @@ class _Known:
         self._fields: Schema = {}
         self._definitions: Schema = {}
         # The JSON that a pydantic model accepts or writes is unknown.
-        if event.decode is None and not is_pydantic(event.payload):
+        if event.decode is None and event.format == "json" and not is_pydantic(event.payload):
             schema, self._definitions = schema_of(event.payload)
             self._fields = schema.get("properties", {})
 

@@ -87,7 +87,7 @@ def document(
     messages = {event.key: _message(event, schemas) for event in events}
     messages |= {one.fold: _record(one, schemas) for one in records}
     at = [(event.topic, event.key) for event in events] + [(one.topic, one.fold) for one in records]
-    sent = {f"send.{event.key}": _operation("send", event.topic, event.key) for event in events if event.decode is None}
+    sent = {f"send.{event.key}": _operation("send", event.topic, event.key) for event in events if _is_published(event)}
     received = {
         one.name: _operation("receive", one.topic, one.message) | {"description": one.description} | one.extensions
         for one in receivers
@@ -102,6 +102,11 @@ def document(
     }
 
 
+def _is_published(event: Event[Any, Any]) -> bool:
+    """Return whether this project can publish an event."""
+    return event.decode is None and event.format == "json"
+
+
 def _channel(topic: str, keys: Iterable[str]) -> dict[str, Any]:
     return {"address": topic, "messages": {key: {"$ref": f"#/components/messages/{key}"} for key in keys}}
 
@@ -113,6 +118,8 @@ def _operation(action: str, topic: str, message: str) -> dict[str, Any]:
 
 def _message(event: Event[Any, Any], schemas: dict[str, Any]) -> dict[str, Any]:
     payload = _kept(event.key, event.payload, schemas)
+    if event.format != "json":
+        return _message_in_format(event, payload)
     beside = {"before": {"anyOf": [payload, {"type": "null"}]}}
     if event.metadata is not None:
         beside["metadata"] = {"anyOf": [_kept(f"{event.key}.metadata", event.metadata, schemas), {"type": "null"}]}
@@ -128,6 +135,18 @@ def _message(event: Event[Any, Any], schemas: dict[str, Any]) -> dict[str, Any]:
         # The binding below tells it to people alone.
         "x-keyed-by": event.keyed_by,
     } | ({"bindings": key} if key else {})
+
+
+def _message_in_format(event: Event[Any, Any], payload: dict[str, str]) -> dict[str, Any]:
+    """Return the message of an event that others publish in a format with an envelope, of which the rest is not described."""
+    row = {"anyOf": [payload, {"type": "null"}]}
+    fields = {"before": row, "after": row} if event.format == "debezium" else {"data": payload}
+    return {
+        "name": event.key,
+        "description": event.description,
+        "payload": {"type": "object", "properties": fields},
+        "contentType": "application/cloudevents+json" if event.format == "cloudevents" else "application/json",
+    }
 
 
 def _record(records: FoldRecords, schemas: dict[str, Any]) -> dict[str, Any]:

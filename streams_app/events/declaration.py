@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, overload
+from typing import Any, Final, Generic, get_args, overload
 
 from typing_extensions import TypeVar
 
 from streams_app.errors import ConfigurationError
 from streams_app.events.payloads import RESERVED, key_faults, payload_faults
 from streams_app.fold import TOPIC_NAME
+from streams_app.formats import Format
 
 EVENT_KEY: Final = re.compile(r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)+$")
 KEY_CHARACTERS: Final = 128
@@ -43,6 +44,8 @@ class Event(Generic[T, M]):
         topic: The topic to which it is published.
         decode: Function from the bytes of the value to the payload, or to a mapping of its fields, for Avro, Protobuf and the like.
             Only others publish such an event: this project writes JSON.
+        format: ``json``; ``debezium``: change events, whose row is the payload; ``cloudevents``: CloudEvents in structured mode,
+            whose ``data`` is the payload. Only others publish an event in another format than ``json``.
     """
 
     key: str
@@ -52,6 +55,7 @@ class Event(Generic[T, M]):
     metadata: type[M] | None
     topic: str
     decode: Callable[[bytes], Any] | None
+    format: Format
 
     @overload
     def __init__(
@@ -64,6 +68,7 @@ class Event(Generic[T, M]):
         metadata: None = None,
         topic: str | None = None,
         decode: Callable[[bytes], Any] | None = None,
+        format: Format = "json",
     ) -> None: ...
     @overload
     def __init__(
@@ -76,6 +81,7 @@ class Event(Generic[T, M]):
         metadata: type[M],
         topic: str | None = None,
         decode: Callable[[bytes], Any] | None = None,
+        format: Format = "json",
     ) -> None: ...
     def __init__(
         self,
@@ -87,6 +93,7 @@ class Event(Generic[T, M]):
         metadata: type[M] | None = None,
         topic: str | None = None,
         decode: Callable[[bytes], Any] | None = None,
+        format: Format = "json",
     ) -> None:
         """Declare an event.
 
@@ -126,4 +133,8 @@ def _faults(event: Any) -> list[str]:
         faults.append(f"topic = {event.topic!r} is not a Kafka topic name (a-z A-Z 0-9 . _ -, at most 249)")
     if event.decode is not None and not callable(event.decode):
         faults.append("decode is not a function")
+    if event.format not in get_args(Format):
+        faults.append(f"format = {event.format!r} must be {' or '.join(map(repr, get_args(Format)))}")
+    elif event.format != "json" and event.decode is not None:
+        faults.append(f"format = {event.format!r} and decode= exclude each other: both say how the value is read")
     return faults

@@ -301,6 +301,8 @@ class Events:
             return [f"the catalogue has no such event{near or '; its `events` have to name it'}"]
         if event.decode is not None:
             return ["what has decode= is published by others: this project writes JSON"]
+        if event.format != "json":
+            return [f"what has format = {event.format!r} is published by others: this project writes plain JSON"]
         faults = context_faults(context)
         if not isinstance(event_id, str):
             faults.append(f"event_id = {event_id!r} is not a string")

@@ -51,6 +51,7 @@ def test_defaults_are_the_documented_ones() -> None:
         "backlog": "merge",
         "start": "earliest",
         "tombstones": "dead-letter",
+        "format": "json",
         "decode": None,
         "source_filter": None,
         "group_as": None,

@@ -19,6 +19,7 @@ from streams_app.errors import BadEventError
 from streams_app.fold import Fold
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.fast import FastReader, is_usual
+from streams_app.folding.reading.formats import FormatReader
 from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
 from streams_app.settings import Limits
 
@@ -31,12 +32,11 @@ _TEXT: Final = frozenset({str})
 
 
 def reader_of(fold: Fold, limits: Limits) -> EventReader:
-    """The reader a fold needs: the fast one wherever no function of the user's is involved."""
-    if fold.is_by_functions:
-        return PythonReader(fold, limits)
+    """Return the reader that a fold needs: the fast one wherever neither a function nor a format is involved."""
     if is_usual(fold):
         return FastReader(fold, limits)
-    return EventReader(fold, limits)
+    reader = PythonReader(fold, limits) if fold.is_by_functions else EventReader(fold, limits)
+    return reader if fold.format == "json" else FormatReader(fold, limits, reader)
 
 
 class PythonReader(EventReader):

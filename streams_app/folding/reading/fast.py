@@ -51,7 +51,7 @@ def is_usual(fold: Fold) -> bool:
     """Return whether this reader can read for a fold."""
     if fold.is_by_functions or fold.reads_details or fold.keep != "names":
         return False
-    if not isinstance(fold.group_key, str) or not isinstance(fold.changed, str):
+    if fold.format != "json" or not isinstance(fold.group_key, str) or not isinstance(fold.changed, str):
         return False
     return is_plain_field(fold.group_key) and is_plain_field(fold.changed)
 
@@ -66,7 +66,7 @@ class FastReader(EventReader):
         event = msgspec.defstruct(
             "Event",
             [("group", Any, None), ("changed", _Changed, None)],
-            rename={"group": str(fold.group_key), "changed": fold.changed_field},
+            rename={"group": str(fold.group_key), "changed": fold.changed_path},
             gc=False,
         )
         self._decode: Any = msgspec.json.Decoder(event).decode

@@ -99,7 +99,7 @@ class EventReader:
         self._simple = self._paths[0][0] if len(self._paths) == 1 and len(self._paths[0]) == 1 else None
         self._by_key = fold.group_key == "@key"
         self._changed = fold.changed_field
-        self._changed_path = self._changed.split(".")
+        self._changed_path = fold.changed_path.split(".")
         self._keeps_values = fold.keep == "last"
         self._closes = closing_rule(fold)
         self._known_names: set[str] = set()

@@ -12,6 +12,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError, NotDecodedError
 from streams_app.events.codec import Decoder, decoder_of, event_id, names, runs_users_code
 from streams_app.events.declaration import Event
+from streams_app.events.formats import UNWRAP
 from streams_app.events.headers import identity_of
 from streams_app.events.parent import Publisher
 from streams_app.settings import Limits
@@ -70,6 +71,9 @@ def decode_of(
     ignores_tombstones = subscriber.tombstones == "ignore"
     event = source if isinstance(source, Event) else None
     read = _decoder(subscriber, limits)
+    unwrap = None if event is None else UNWRAP.get(event.format)
+    is_of_rows = event is not None and event.format == "debezium"
+    ignores_tombstones = ignores_tombstones or is_of_rows  # Debezium sends one after each delete
     parts = _left_for_later(read) if is_late and runs_users_code(read) else read.parts
 
     last, before_offset = TP("", 0), ""
@@ -86,6 +90,12 @@ def decode_of(
             if found_origin is None:
                 raise BadEventError("not-valid", "it was replayed, but its headers do not contain its original position")
             (tp, offset, timestamp_ms), headers = found_origin
+        value = record.value
+        if unwrap is not None and value and len(value) <= limits.value_bytes:
+            found_event = unwrap(headers, value)
+            if found_event is None:
+                return None
+            headers, value = found_event
         is_named = names(event, headers) if headers and event is not None else None
         if is_named is False or (ignores_tombstones and record.value is None):
             return None
@@ -95,7 +105,7 @@ def decode_of(
         place = f"{before_offset}{offset}"
         found_id = event_id(headers, limits, topic, partition, offset) if headers else place
         key = record.key
-        data, before, metadata, fold = parts(key, record.value, names_type=is_named is True)
+        data, before, metadata, fold = parts(key, value, names_type=is_named is True or is_of_rows)
         version = offset if fold is None else fold.version
         # Positional, because keyword arguments take four times as long.
         received: Received[Any, Any] = Received(

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 
 from streams_app.settings import Limits
@@ -142,6 +143,17 @@ def test_a_fold_by_functions_reads_a_file(tmp_path: Path) -> None:
 
     assert 2 == read.columns.events
     assert 1 == np.count_nonzero(read.columns.firsts)
+
+
+def test_a_fold_of_change_events_reads_a_file(tmp_path: Path) -> None:
+    after = {"id": 1, "status": "paid"}
+    envelope = {"ts_ms": BEGIN_MS, "op": "u", "before": {"id": 1, "status": "new"}, "after": after}
+    lines = [envelope, {"ts_ms": BEGIN_MS}, envelope | {"before": None, "after": None}, {"payload": envelope, "schema": {}}]
+    read = Read(
+        written(tmp_path, [orjson.dumps(one) for one in lines]), time="ts_ms", group_key="id", changed="@columns", format="debezium"
+    )
+
+    assert (1, {"wrong-format": 1, "no-time": 1}) == (read.columns.events, read.tally.refused)
 
 
 def test_a_field_stands_for_the_record_key(tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+"""Unwraps the events of subscribers that come in another format than plain JSON (pure).
+
+An event in the format becomes one as this project publishes it, so that everything else reads it alike: the fields of the payload
+at the top level of the value, ``before`` and ``metadata`` beside them, and the attributes of CloudEvents in headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from streams_app.errors import BadEventError
+from streams_app.events.headers import PREFIX, TRACE_PARENT, Headers
+from streams_app.formats import DELETE, Format, bytes_of, is_beside_changes, without_row
+
+Unwrap = Callable[[Headers, bytes], tuple[Headers, bytes] | None]
+"""Headers and value of a record → headers and value of the event; None for a record that is skipped."""
+
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NULL: Final = b"null"
+_TRACE: Final = (TRACE_PARENT, "tracestate")
+
+
+def of_change(headers: Headers, value: bytes) -> tuple[Headers, bytes] | None:
+    """Return the event of a change event of Debezium: its row, with the row before the change, and the envelope as metadata.
+
+    Returns:
+        None for heartbeats and transaction metadata.
+
+    Raises:
+        BadEventError: ``not-valid``: it is not JSON. ``wrong-format``: it is no change event, or has no row.
+    """
+    parts = _parts(value)
+    if parts.keys() == {"schema", "payload"}:
+        if bytes(parts["payload"]) == _NULL:
+            return None
+        parts = _parts(bytes(parts["payload"]))
+    op = _plain(parts.get("op"))
+    if is_beside_changes(parts.keys(), _plain(parts.get("status"))):
+        return None
+    before, after = _row(parts.pop("before", None)), _row(parts.pop("after", None))
+    row = before if op == DELETE else after
+    if row is None or type(op) is not str:
+        raise without_row(op)
+    separator = b"" if row == b"{}" else b","
+    beside = b'"before":%b,"metadata":%b' % (before or _NULL, msgspec.json.encode(parts))
+    return headers, b"%b%b%b}" % (row.rstrip()[:-1], separator, beside)
+
+
+def of_cloud_event(headers: Headers, value: bytes) -> tuple[Headers, bytes]:
+    """Return the event of a CloudEvent in structured mode: its data, with its attributes as headers.
+
+    Raises:
+        BadEventError: ``not-valid``: it is not JSON. ``wrong-format``: it has no ``specversion``, or its data is missing.
+    """
+    parts = _parts(value)
+    if type(_plain(parts.get("specversion"))) is not str:
+        raise BadEventError("wrong-format", "no CloudEvent in structured mode: it has no specversion")
+    data, encoded = parts.pop("data", None), _plain(parts.pop("data_base64", None))
+    found = bytes_of(encoded) if data is None and type(encoded) is str else bytes(data or b"")
+    if not found:
+        raise BadEventError("wrong-format", "a CloudEvent without data")
+    # In this mode the attributes are in the value, and headers that look like them are no attributes.
+    kept = [(name, content) for name, content in headers if not name.startswith(PREFIX)]
+    return [*kept, *_attributes(parts, {name for name, _ in kept})], found
+
+
+UNWRAP: Final[Mapping[Format, Unwrap]] = {"debezium": of_change, "cloudevents": of_cloud_event}
+
+
+def _attributes(parts: Mapping[str, msgspec.Raw], given: set[str]) -> list[tuple[str, bytes]]:
+    """Return attributes as headers; the position in a trace has a header without prefix, unless the record has it already."""
+    found = []
+    for name, raw in parts.items():
+        value = _plain(raw)
+        text = value if type(value) is str else bytes(raw).decode() if type(value) in (bool, int) else None
+        header = name if name in _TRACE else PREFIX + name
+        if text is not None and header not in given:
+            found.append((header, text.encode()))
+    return found
+
+
+def _parts(value: bytes) -> dict[str, msgspec.Raw]:
+    try:
+        return _fields.decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadEventError("not-valid", f"{error} - at `$`") from error
+
+
+def _plain(raw: msgspec.Raw | None) -> Any:
+    return None if raw is None else msgspec.json.decode(raw)
+
+
+def _row(side: msgspec.Raw | None) -> bytes | None:
+    """Return one side of a change as JSON; the connector for MongoDB writes documents as text."""
+    row = b"" if side is None else bytes(side)
+    if row[:1] == b'"':
+        row = msgspec.json.decode(row, type=str).encode()
+    return row if row[:1] == b"{" else None

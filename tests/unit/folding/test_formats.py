@@ -1,0 +1,293 @@
+"""What a fold takes from change events of Debezium and from CloudEvents, and which of them become dead letters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams_app import Fold, Settings
+from streams_app.codec import canonical_bytes
+from streams_app.errors import ConfigurationError
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.reading.by_functions import reader_of
+from streams_app.folding.reading.reader import DecodedRange
+from streams_app.settings import Limits
+from streams_app.testing import FoldTester
+from tests.records import Raw
+
+SOURCE = {"connector": "postgresql", "table": "orders", "lsn": 24023128}
+
+
+def fold(**options: Any) -> Fold:
+    return Fold(**({"name": "f", "source": "s", "group_key": "customer_id", "format": "debezium", "quiet_period": "15m"} | options))
+
+
+def row(**columns: Any) -> dict[str, Any]:
+    return {"id": 1, "customer_id": "c1", "status": "new", "cents": 500} | columns
+
+
+def change(op: str, before: Any = None, after: Any = None, **beside: Any) -> dict[str, Any]:
+    return {"before": before, "after": after, "source": SOURCE, "op": op, "ts_ms": 1_700_000_000_000, "transaction": None} | beside
+
+
+def with_schema(payload: Any) -> dict[str, Any]:
+    return {"schema": {"type": "struct", "fields": [], "optional": False}, "payload": payload}
+
+
+def read(value: Any, declared: Fold | None = None, key: Any = None) -> DecodedRange:
+    raw_key = {"id": 1} if key is None else key
+    record = Raw(
+        7, 1_000, raw_key if isinstance(raw_key, bytes) else json.dumps(raw_key).encode(),
+        value if value is None or isinstance(value, bytes) else json.dumps(value).encode(),
+    )  # fmt: skip
+    return reader_of(declared or fold(), Limits()).read([record])
+
+
+def names_of(value: Any, **options: Any) -> Any:
+    (event,) = read(value, fold(**options)).events
+    return dict(event.changed)
+
+
+def fault_of(value: Any, **options: Any) -> tuple[str, str]:
+    (refused,) = read(value, fold(**options)).refused
+    return refused.reason, refused.detail
+
+
+ALL = {"id": 1, "customer_id": "c1", "status": "new", "cents": 500}
+
+
+@pytest.mark.parametrize("wrap", [lambda value: value, with_schema], ids=["bare", "with its schema"])
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        pytest.param(change("u", row(), row(status="paid")), {"status": "paid"}, id="update"),
+        pytest.param(change("u", row(), row()), {}, id="update that changes nothing"),
+        pytest.param(change("u", row(cents=None), row()), {"cents": 500}, id="update of a null"),
+        pytest.param(change("u", row(cents=1), row(cents=True)), {"cents": True}, id="update to a value of another type"),
+        pytest.param(change("u", None, row()), ALL, id="update without the row before it"),
+        pytest.param(change("c", None, row()), ALL, id="create"),
+        pytest.param(change("r", None, row()), ALL, id="read by a snapshot"),
+        pytest.param(change("d", row(), None), dict.fromkeys(ALL), id="delete"),
+        pytest.param(
+            change("u", row(status="x"), row(status="__debezium_unavailable_value", cents=1)), {"cents": 1}, id="unavailable value"
+        ),
+        pytest.param(change("u", json.dumps(row()), json.dumps(row(cents=1))), {"cents": 1}, id="documents as text, as of MongoDB"),
+        pytest.param(change("u", row(note="x"), row()), {"note": None}, id="update that removes a field"),
+    ],
+)
+def test_changed_names_of_a_change_event_are_the_columns_that_differ(given: Any, changed: Any, wrap: Any) -> None:
+    reading = read(wrap(given), fold(keep="last"), key=wrap({"id": 1}))
+
+    assert [] == reading.refused
+    assert [FoldEvent(7, 1_000, b"sc1", changed)] == reading.events
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(None, id="tombstone"),
+        pytest.param(with_schema(None), id="tombstone with a schema"),
+        pytest.param({"status": "BEGIN", "id": "571:53195829", "event_count": None, "data_collections": None}, id="begin"),
+        pytest.param({"status": "END", "id": "571:53195832", "event_count": 2, "ts_ms": 1, "data_collections": []}, id="end"),
+        pytest.param(with_schema({"status": "BEGIN", "id": "571"}), id="begin with a schema"),
+        pytest.param({"ts_ms": 1_700_000_000_000}, id="heartbeat"),
+        pytest.param(with_schema({"ts_ms": 1_700_000_000_000}), id="heartbeat with a schema"),
+    ],
+)
+def test_tombstone_heartbeat_and_transaction_metadata_are_skipped_without_a_dead_letter(value: Any) -> None:
+    reading = read(value)
+
+    assert ([], []) == (reading.events, reading.refused)
+
+
+@pytest.mark.parametrize(
+    ("value", "detail"),
+    [
+        pytest.param(change("u"), "op 'u' and no row: after, and the row is null or missing", id="update"),
+        pytest.param(change("u", row(), None), "op 'u' and no row: after", id="update with the row before it alone"),
+        pytest.param(change("d"), "op 'd' and no row: before, and a deleted row is null or missing", id="delete"),
+        pytest.param(change("t"), "op 't' and no row", id="truncate"),
+        pytest.param({"op": "m", "message": {"prefix": "p"}}, "op 'm' and no row", id="logical message"),
+        pytest.param({"before": None, "after": row()}, "it has no op", id="no op"),
+        pytest.param(row(), "it has no op", id="a row alone"),
+        pytest.param(row(status="BEGIN", op="u"), "op 'u' and no row", id="row that looks like a transaction"),
+        pytest.param({}, "it has no op", id="empty object"),
+        pytest.param(with_schema("text"), "it has no op", id="payload that is no object"),
+        pytest.param(change("u", "text", "text"), "op 'u' and no row", id="text that is no document"),
+    ],
+)
+def test_change_event_without_a_row_is_a_dead_letter_that_says_so(value: Any, detail: str) -> None:
+    reason, found = fault_of(value)
+
+    assert "wrong-format" == reason
+    assert detail in found
+
+
+def test_number_beyond_a_double_is_a_dead_letter_because_columns_are_compared() -> None:
+    value = json.dumps(change("u", row(), row())).replace('"cents": 500', '"cents": 1e999').encode()
+
+    assert "not-json" == fault_of(value)[0]
+
+
+def test_group_column_that_the_row_lacks_is_taken_from_the_record_key() -> None:
+    reading = read(change("u", None, {"status": "paid"}), key=with_schema({"customer_id": "c9"}))
+
+    assert [b"c9"] == [canonical_bytes(event.group) for event in reading.events]
+
+
+@pytest.mark.parametrize(
+    ("group_key", "key", "misrouted"),
+    [
+        pytest.param("id", {"id": 1}, 0, id="group by the key"),
+        pytest.param(("customer_id", "id"), with_schema({"id": 1}), 0, id="finer than the key"),
+        pytest.param("customer_id", {"id": 1}, 1, id="key that varies within a group"),
+        pytest.param("customer_id", {"id": 1, "customer_id": "c1"}, 1, id="one column of the key"),
+        pytest.param("id", b"1", 1, id="key in another format"),
+        pytest.param("id", {"id": 2}, 1, id="key of another row"),
+        pytest.param("@key", {"id": 1}, 0, id="group by the whole key"),
+    ],
+)
+def test_event_is_misrouted_unless_its_group_determines_the_columns_of_its_key(group_key: Any, key: Any, misrouted: int) -> None:
+    reading = read(change("u", row(), row(cents=1)), fold(group_key=group_key), key=key)
+
+    assert (1, misrouted) == (len(reading.events), reading.misrouted)
+
+
+def test_fields_of_the_envelope_are_read_with_an_at_sign() -> None:
+    declared = fold(group_key=("@source.table", "id"), close_when={"@op": ["d"]})
+    events = [read(value, declared).events[0] for value in (change("u", row(), row(cents=1)), change("d", row()))]
+
+    assert [(b'j["orders",1]', False), (b'j["orders",1]', True)] == [(event.group, event.closes) for event in events]
+
+
+def test_functions_receive_the_row() -> None:
+    declared = fold(
+        group_key=lambda event: event["customer_id"].upper(),
+        changed=lambda event: [name for name in event["@columns"] if name != "cents"],
+        source_filter=lambda event: event["@op"] == "u",
+    )
+    update = read(change("u", row(), row(cents=1, status="paid")), declared)
+    create = read(change("c", None, row()), declared)
+
+    assert [(b"sC1", ["status"])] == [(event.group, list(event.changed)) for event in update.events]
+    assert ([], []) == (create.events, create.refused)
+
+
+def cloud_event(data: Any, **attributes: Any) -> dict[str, Any]:
+    head = {"specversion": "1.0", "type": "order.paid", "source": "/shop", "id": "e1", "subject": "c7"}
+    return head | attributes | {"data": data}
+
+
+CLOUD = {"format": "cloudevents", "changed": "m"}
+
+
+@pytest.mark.parametrize(
+    ("value", "group_key", "group"),
+    [
+        pytest.param(cloud_event({"id": "a", "m": "x"}), "id", b"a", id="field of data and not the attribute"),
+        pytest.param(cloud_event({"c": {"id": 3}, "m": "x"}), "c.id", b"3", id="dotted path in data"),
+        pytest.param(cloud_event({"m": "x"}), "@subject", b"c7", id="attribute"),
+        pytest.param(cloud_event({"m": "x"}), ("@source", "@type"), b'["/shop","order.paid"]', id="attributes"),
+        pytest.param(
+            {**cloud_event(None), "data_base64": "eyJpZCI6ImIiLCJtIjoieCJ9"}, "id", b"b", id="data in Base64"
+        ),
+    ],
+)  # fmt: skip
+def test_fields_of_a_cloud_event_are_those_of_its_data(value: Any, group_key: Any, group: bytes) -> None:
+    reading = read(value, fold(**CLOUD, group_key=group_key))
+
+    assert [(group, ["x"])] == [(canonical_bytes(event.group), list(event.changed)) for event in reading.events]
+
+
+def test_attributes_alone_can_be_folded() -> None:
+    declared = fold(format="cloudevents", group_key="@subject", changed="@type")
+
+    assert [["order.paid"]] == [list(event.changed) for event in read(cloud_event(None), declared).events]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason", "detail"),
+    [
+        pytest.param({"id": "a", "m": "x"}, "wrong-format", "it has no specversion", id="plain JSON"),
+        pytest.param(cloud_event([1]), "not-an-object", "data is a JSON list", id="data that is an array"),
+        pytest.param({**cloud_event(None), "data_base64": "%"}, "wrong-format", "data_base64 is not Base64", id="no Base64"),
+        pytest.param({**cloud_event(None), "data_base64": "fw=="}, "not-json", "", id="Base64 of no JSON"),
+        pytest.param(cloud_event({"m": "x"}), "no-group", "'id'", id="an attribute is not a field of data"),
+        pytest.param(None, "tombstone", "", id="no value"),
+        pytest.param(b"{", "not-json", "", id="no JSON"),
+        pytest.param([cloud_event({"id": "a", "m": "x"})], "not-an-object", "", id="a batch"),
+    ],
+)
+def test_bad_cloud_event_is_a_dead_letter(value: Any, reason: str, detail: str) -> None:
+    found = fault_of(value, **CLOUD, group_key="id")
+
+    assert reason == found[0]
+    assert detail in found[1]
+
+
+def test_number_beyond_a_double_that_no_fold_reads_does_not_matter_in_a_cloud_event() -> None:
+    value = json.dumps(cloud_event({"id": "a", "m": "x", "n": 0})).replace('"n": 0', '"n": 1e999').encode()
+
+    assert 1 == len(read(value, fold(**CLOUD, group_key="id")).events)
+
+
+def test_fold_of_change_events_works_in_the_test_kit() -> None:
+    kit = FoldTester(fold(keep="last", changed_as="columns"))
+    kit.send(change("c", None, row()), key=b'{"id":1}')
+    kit.send(change("u", row(), row(status="paid")), key=b'{"id":1}')
+    kit.send(change("d", row(id=2)), key=b'{"id":2}')
+    kit.send(None, key=b'{"id":2}')
+    kit.send(change("t"))
+    (record,) = kit.advance("16m")
+
+    assert {"id": None, "customer_id": None, "status": None, "cents": None} == record.value["columns"]
+    assert ("c1", 3) == (record.value["customer_id"], record.value["fold"]["events"])
+    assert ["wrong-format"] == [letter.reason for letter in kit.dead_letters]
+
+
+TOML = """
+app_id = "shop"
+
+[folds.orders]
+source = "shop.public.orders"
+format = "debezium"
+group_key = "customer_id"
+quiet_period = "5s"
+"""
+
+
+def test_fold_of_change_events_needs_no_changed_in_toml(tmp_path: Path) -> None:
+    path = tmp_path / "streams.toml"
+    path.write_text(TOML, "utf-8")
+    (declared,) = Settings.load(path, {}).folds
+
+    assert ("debezium", "changed") == (declared.format, declared.changed_field)
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ('format = "xml"', "folds.orders.format: Input should be"),
+        ('format = "json"', "folds.orders.changed: is required"),
+        ('format = "cloudevents"', "folds.orders.changed: is required"),
+        ('format = "json"\nchanged = "m"\ngroup_key = "@op"', "'@op' begins with @ and is not @key"),
+        ('format = "json"\nchanged = "m"\nchanged_as = "x"', "changed_as = 'x' is only for a function"),
+    ],
+)
+def test_settings_name_what_is_wrong_with_a_format(tmp_path: Path, given: str, fault: str) -> None:
+    path = tmp_path / "streams.toml"
+    text = TOML.replace('format = "debezium"', given)
+    path.write_text(text.replace('group_key = "customer_id"\n', "") if "group_key" in given else text, "utf-8")
+
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.load(path, {})
+
+    assert any(fault in one for one in caught.value.faults), caught.value.faults
+
+
+def test_format_and_decode_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match="format = 'debezium' and decode exclude each other"):
+        fold(decode=lambda value: {})
