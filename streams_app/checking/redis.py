@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
@@ -17,6 +16,7 @@ from streams_app.delivery.clocks import SKEW_MS
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.folding.store.keys import probe_key
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, require_rights, servers_of, why_unreachable
+from streams_app.redis_access.sentinel import sentinel_state
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -37,10 +37,10 @@ async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Fin
         yield Finding(Level.ERROR, str(error), "correct the path, or the rights of the file", is_away=True)
         return
     try:
-        parts = urlsplit(settings.redis.url)
-        if parts.scheme.startswith("redis") and not parts.scheme.startswith("rediss") and parts.hostname not in LOOPBACK:
+        hosts = {host for host, _ in settings.redis.nodes}
+        if not settings.redis.url.startswith("rediss") and not hosts <= set(LOOPBACK):
             yield Finding(Level.WARNING, "Redis is spoken to in plain text over the network", "use rediss:// (TLS)")
-        for finding in await _all_server_findings(redis, url):
+        for finding in [*await _sentinel_findings(redis), *await _all_server_findings(redis, url)]:
             yield finding
         await require_rights(redis, probe_key(settings.app_id))
         yield await _probe(redis, settings.app_id)
@@ -62,6 +62,15 @@ async def warn_of_servers(redis: Redis, settings: Settings) -> None:
     for finding in await _all_server_findings(redis, settings.redis.redacted_url):
         if finding.level is Level.ERROR:
             logger.error("%s; %s", finding.text, finding.advice)
+
+
+async def _sentinel_findings(redis: Redis) -> list[Finding]:
+    state = await sentinel_state(redis)
+    if state is None:
+        return []
+    found = [Finding(Level.OK, f"Sentinel names {state.primary} as the primary of {state.service!r}")]
+    advice = "mend it: without a majority of the Sentinels and a replica no failover is possible"
+    return found + [Finding(Level.WARNING, trouble, advice) for trouble in state.troubles]
 
 
 async def _all_server_findings(redis: Redis, url: str) -> list[Finding]:

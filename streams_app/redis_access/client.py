@@ -27,6 +27,7 @@ from redis.exceptions import TimeoutError as SilentError
 
 from streams_app.errors import ConfigurationError, StreamsAppError, TryAgainError
 from streams_app.redis_access.failover import FailoverCluster, PrimaryRetry, is_no_primary
+from streams_app.redis_access.sentinel import SentinelError, connect_by_sentinels
 from streams_app.settings import RedisSettings
 from streams_app.tls import NO_TLS, causes, speaks_tls, tls_fault, trust_text
 
@@ -70,13 +71,15 @@ def connect(settings: RedisSettings, *, retries: int = 2, **overrides: Any) -> R
         options["ssl_ca_certs"] = str(settings.ssl_cafile)
     options.update(overrides)
     parts = urlsplit(settings.url)
-    if not parts.scheme.endswith("+cluster"):
+    if "+" not in parts.scheme:
         return Redis.from_url(settings.url, **options)
-    options.pop("client_name")  # not an option of the cluster client
     if parts.scheme.startswith("rediss"):
         options["ssl"] = True
     login = {"username": parts.username, "password": parts.password}
     options |= {name: unquote(text) for name, text in login.items() if text}
+    if settings.has_sentinels:
+        return connect_by_sentinels(settings, **options)
+    options.pop("client_name")  # not an option of the cluster client
     nodes = [ClusterNode(host, port) for host, port in settings.nodes]
     # Another class with the same commands; each command here uses the keys of one hash tag.
     return cast("Redis", FailoverCluster(nodes, **options))
@@ -113,12 +116,16 @@ async def why_unreachable(settings: RedisSettings, error: BaseException) -> Stre
         A :class:`~streams_app.errors.ConfigurationError` if the settings are certainly wrong, else a
         :class:`~streams_app.errors.TryAgainError`.
     """
+    where = f"cannot reach Redis at {settings.redacted_url}"
+    sentinel = next((cause for cause in causes(error) if isinstance(cause, SentinelError)), None)
+    if sentinel is not None:
+        fault = sentinel.setting_fault or (None if sentinel.is_answered else await _tls_fault(settings, error))
+        return ConfigurationError([f"{where}: {fault}"]) if fault else TryAgainError(f"{where}: {sentinel}")
     if (right := missing_right(error)) is not None:
         return ConfigurationError([right_text(settings, right)])
     if any(is_no_primary(cause) for cause in causes(error)):
         advice = "name the primary in redis.url, or wait for the end of the fail-over"
         return TryAgainError(f"{trouble_text(error, settings)}; {advice}")
-    where = f"cannot reach Redis at {settings.redacted_url}"
     if any(isinstance(cause, SilentError) for cause in causes(error)):
         return TryAgainError(f"{where}: it does not answer")  # a server with TLS would have answered differently
     fault = _password_fault(settings, error) or await _tls_fault(settings, error)
@@ -142,6 +149,8 @@ def _password_fault(settings: RedisSettings, error: BaseException) -> str | None
 def missing_right(error: BaseException) -> str | None:
     """Return the message of Redis about a missing right, also within a script; None for another error."""
     for cause in causes(error):
+        if isinstance(cause, SentinelError):
+            return None  # Redis was not asked
         text = str(cause)
         if isinstance(cause, NoPermissionError):
             return text
@@ -254,7 +263,8 @@ async def _tls_fault(settings: RedisSettings, error: BaseException) -> str | Non
         if fault is None or fault == NO_TLS:
             return fault and f"{fault}: redis.url begins with {parts.scheme}://"
         return f"{fault}: {trust_text('redis.ssl_cafile', settings.ssl_cafile)}"
-    for host, port in settings.nodes:
+    is_sentinel_tried = not settings.has_sentinels or any(isinstance(cause, SentinelError) for cause in causes(error))
+    for host, port in settings.nodes if is_sentinel_tried else ():  # Sentinels that named a primary do not speak TLS
         if await speaks_tls(host, port):
             return f"the server speaks TLS there: redis.url begins with {parts.scheme}://"
     return None

@@ -4,11 +4,11 @@ from streams_app.settings.base import has_late_at, redacted, secret
 from streams_app.settings.journals import JournalSettings
 from streams_app.settings.live import LiveServer, LiveView
 from streams_app.settings.read_stores import ReadStoreSettings
+from streams_app.settings.redis import RedisSettings
 from streams_app.settings.sections import (
     HttpSettings,
     KafkaSettings,
     Limits,
-    RedisSettings,
     Settings,
     TracingSettings,
     WorkerSettings,

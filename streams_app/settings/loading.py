@@ -16,12 +16,12 @@ from streams_app.settings.base import suggestion
 from streams_app.settings.journals import JournalSettings
 from streams_app.settings.live import LiveServer, LiveView
 from streams_app.settings.read_stores import ReadStoreSettings
+from streams_app.settings.redis import RedisSettings
 from streams_app.settings.sections import (
     NOTHING_DECLARED,
     HttpSettings,
     KafkaSettings,
     Limits,
-    RedisSettings,
     Settings,
     TracingSettings,
     WorkerSettings,

@@ -11,25 +11,20 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.formatting import Duration, milliseconds
-from streams_app.settings.base import Section, redacted, secret, suggestion
+from streams_app.settings.base import Section, secret, suggestion
 from streams_app.settings.journals import JournalSettings, faults_of_journals
 from streams_app.settings.live import LiveServer, LiveView, faults_of_views
 from streams_app.settings.read_stores import ReadStoreSettings, faults_of
+from streams_app.settings.redis import LAST_PORT, RedisSettings
 from streams_app.settings.subscribers import EventsSettings, SubscriberSettings
 
-REDIS_SCHEMES: Final = ("redis", "rediss", "redis+cluster", "rediss+cluster", "unix")
 SERVER: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
-NODE: Final = re.compile(r"([\w.-]*|\[[0-9a-fA-F:.]+\])(?::(\d*))?")
-LAST_PORT: Final = 65_535
-REDIS_PORT: Final = 6379
-LOCALHOST: Final = "localhost"
 
 NOTHING_DECLARED: Final = (
     "folds: declare at least one fold, as a table [folds.NAME], or a live view [live.NAME], or a journal [journals.NAME], "
@@ -139,72 +134,6 @@ class KafkaSettings(Section):
     def sasl_password(self) -> str | None:
         """Password, read from ``sasl_password_file`` at each use."""
         return secret("kafka.sasl_password_file", self.sasl_password_file)
-
-
-def _is_node(text: str) -> bool:
-    """Return whether a text is HOST or HOST:PORT, of which either may be missing."""
-    found = NODE.fullmatch(text)
-    return found is not None and (found[2] is None or 0 < int(found[2] or 0) <= LAST_PORT)
-
-
-class RedisSettings(Section):
-    """``[redis]``: where open groups live."""
-
-    url: str = Field("redis://localhost:6379/0", repr=False)
-    """``redis://HOST:PORT/DATABASE``; ``rediss://`` for TLS, ``redis+cluster://HOST:PORT,HOST:PORT`` (``rediss+cluster://``) for
-    some nodes of a Redis Cluster, ``unix://``."""
-    password_file: Path | None = None
-    """File with the password."""
-    ssl_cafile: Path | None = None
-    """Trusted certificate authority; requires ``rediss://``."""
-
-    @field_validator("url")
-    @classmethod
-    def _check_url(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in REDIS_SCHEMES:
-            raise ValueError("must begin with redis://, rediss:// (TLS), redis+cluster://, rediss+cluster:// or unix://")
-        if parts.scheme == "unix":
-            return url
-        is_cluster = parts.scheme.endswith("+cluster")
-        hosts = parts.netloc.rpartition("@")[2]
-        if "," in hosts and not is_cluster:
-            raise ValueError("takes several servers, with commas, only for a Redis Cluster: redis+cluster:// or rediss+cluster://")
-        nodes = hosts.split(",")
-        if not all(map(_is_node, nodes)) or (len(nodes) > 1 and not all(nodes)) or not re.fullmatch(r"(/\d*)?", parts.path):
-            # The URL is not shown: a part of the password may be in place of the port or the database.
-            form = "HOST:PORT,HOST:PORT" if is_cluster else "HOST:PORT/DATABASE"
-            raise ValueError(f"is not {form}; characters like / # ? @ , in a password are written as %2F %23 %3F %40 %2C")
-        if parts.query or parts.fragment:
-            raise ValueError("takes no options behind the database (what follows ? or #)")
-        if is_cluster and parts.path.strip("/0"):
-            raise ValueError("a Redis Cluster has only database 0")
-        return url
-
-    @model_validator(mode="after")
-    def _check(self) -> RedisSettings:
-        if self.ssl_cafile and not self.url.startswith("rediss"):
-            raise ValueError("ssl_cafile needs a url that begins with rediss:// (TLS)")
-        return self
-
-    @property
-    def password(self) -> str | None:
-        """Password, read from ``password_file`` at each use."""
-        return secret("redis.password_file", self.password_file)
-
-    @property
-    def nodes(self) -> tuple[tuple[str, int], ...]:
-        """Host and port of the servers in ``url``: for a cluster some of its nodes; empty for ``unix://``."""
-        parts = urlsplit(self.url)
-        if parts.scheme == "unix":
-            return ()
-        found = [NODE.fullmatch(node) for node in parts.netloc.rpartition("@")[2].split(",")]
-        return tuple((node[1].strip("[]") or LOCALHOST, int(node[2] or REDIS_PORT)) for node in found if node is not None)
-
-    @property
-    def redacted_url(self) -> str:
-        """Address without user and password, for logs."""
-        return redacted(self.url)
 
 
 class HttpSettings(Section):

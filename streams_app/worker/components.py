@@ -50,6 +50,8 @@ STOP_SECONDS: Final = 12.0
 
 BEAT_SECONDS: Final = 1.0
 
+NO_SECRETS: Final = {"password_file": None, "sentinel_username": None, "sentinel_password_file": None}
+
 Run = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 """Runs one component until the event is set."""
 
@@ -234,7 +236,7 @@ def assemble(
     clock = clock or SystemClock()
     # Read stores have nothing in Redis: without other components the client never connects, and its secrets need not exist.
     uses_redis = is_folding or selection.uses_redis
-    access = settings.redis if uses_redis else settings.redis.model_copy(update={"password_file": None})
+    access = settings.redis if uses_redis else settings.redis.model_copy(update=NO_SECRETS)
     metrics, status, redis = Metrics(settings), Status(), connect(access)
     if is_folding:
         producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-output", tell=status.set_topic)

@@ -24,7 +24,7 @@ from streams_app.live.hub.tokens import TokenVerifier
 from streams_app.live.store.keys import view_keys
 from streams_app.live.store.view_store import LiveRedisScripts, ViewMetadata, ViewStart, ViewStore
 from streams_app.settings import LiveServer, LiveView, Settings
-from streams_app.settings.sections import RedisSettings
+from streams_app.settings.redis import RedisSettings
 from tests.helpers import wait_until
 
 LIMIT_SECONDS = 30

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,16 @@ class Redis7(EmbeddedServer):
         self.description = f"redis {version} ({'append-only file' if appendonly else 'in memory'})"
 
     @staticmethod
-    def start(port: int | None = None, directory: Path | None = None, *, appendonly: bool = False) -> Redis7:
+    def start(
+        port: int | None = None, directory: Path | None = None, *, appendonly: bool = False, extra_args: Sequence[str] = ()
+    ) -> Redis7:
         """Starts it and returns when it answers.
 
         Args:
             port: ``None``: a free one.
             directory: For its log and its append-only file; kept at the end. ``None``: a temporary one, removed.
             appendonly: Keeps what it holds across a restart on the same directory.
+            extra_args: Further arguments of `redis-server`.
 
         Raises:
             ServerUnavailableError: There is no Redis 7 and it cannot be fetched.
@@ -50,7 +54,7 @@ class Redis7(EmbeddedServer):
         keep = ["--appendonly", "yes" if appendonly else "no", "--save", "", "--maxmemory-policy", "noeviction"]
 
         def start_once(chosen: int) -> Redis7:
-            child = Child("redis", [str(program), "--port", str(chosen), "--bind", LOOPBACK, *keep], directory)
+            child = Child("redis", [str(program), "--port", str(chosen), "--bind", LOOPBACK, *keep, *extra_args], directory)
             child.wait_until_ready(lambda: _info(chosen).get("process_id") == child.pid, _START_LIMIT_MS)
             return Redis7(child, chosen, str(_info(chosen).get("redis_version", "unknown")), appendonly=appendonly)
 

@@ -35,6 +35,7 @@ def test_secret_in_a_wrong_url_appears_in_no_fault(file: Path) -> None:
         ("redis://:s3cret@h:1/2", "redis://h:1/2"),
         ("rediss://user:p@ss@h:1/2", "rediss://h:1/2"),
         ("redis+cluster://user:s3cret@h:1", "redis+cluster://h:1"),
+        ("redis+sentinel://user:s3cret@h:1,i:2/orders/0", "redis+sentinel://h:1,i:2/orders/0"),
         ("unix:///run/redis.sock", "unix:///run/redis.sock"),
         ("unix:///run/a@b/redis.sock", "unix:///run/a@b/redis.sock"),
         ("unix:///run/redis.sock?db=1&password=s3cret", "unix:///run/redis.sock?db=1&password=***"),

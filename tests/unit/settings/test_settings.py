@@ -26,7 +26,13 @@ def test_defaults_are_the_documented_ones(file: Path) -> None:
 
     assert {
         "app_id": "social",
-        "redis": {"url": "redis://localhost:6379/0", "password_file": None, "ssl_cafile": None},
+        "redis": {
+            "url": "redis://localhost:6379/0",
+            "password_file": None,
+            "ssl_cafile": None,
+            "sentinel_username": None,
+            "sentinel_password_file": None,
+        },
         "http": {"host": "127.0.0.1", "port": 8080, "token_file": None},
         "worker": {"tick": timedelta(seconds=1), "commit_every": timedelta(seconds=2), "grace": timedelta(seconds=15)},
         "limits": {"value_bytes": 1_000_000, "key_bytes": 512, "names_per_event": 256, "name_bytes": 256},
@@ -80,11 +86,20 @@ def test_a_read_store_is_named_unless_it_is_the_only_one(file: Path) -> None:
         ("redis://h/0", [("h", 6379)]),
         ("redis+cluster://h", [("h", 6379)]),
         ("redis+cluster://u:p%2C@h:1,[::1]:2,i/0", [("h", 1), ("::1", 2), ("i", 6379)]),
+        ("redis+sentinel://u:p%2C@h:1,[::1]:2,i/orders/3", [("h", 1), ("::1", 2), ("i", 26379)]),
         ("unix:///tmp/redis.sock", []),
     ],
 )
-def test_redis_url_names_one_server_or_several_nodes_of_a_cluster(url: str, nodes: list[tuple[str, int]]) -> None:
+def test_redis_url_names_one_server_or_several_nodes_or_sentinels(url: str, nodes: list[tuple[str, int]]) -> None:
     assert tuple(nodes) == RedisSettings(url=url).nodes
+
+
+@pytest.mark.parametrize(
+    ("path", "service"),
+    [("orders", ("orders", 0)), ("orders/", ("orders", 0)), ("orders/3", ("orders", 3)), ("a%2Fb.c-d_e/1", ("a/b.c-d_e", 1))],
+)
+def test_url_of_sentinels_names_service_and_database(path: str, service: tuple[str, int]) -> None:
+    assert service == RedisSettings(url=f"rediss+sentinel://u:p@h,i/{path}").service
 
 
 @pytest.mark.parametrize(
@@ -114,7 +129,14 @@ def test_redis_url_names_one_server_or_several_nodes_of_a_cluster(url: str, node
         (MINIMAL + OAUTH + 'sasl_oauth_extensions = {a = "b\\u0001"}\n', "'a' is no extension"),
         (MINIMAL + "[http]\nport = 65536\n", "http.port: "),
         (MINIMAL + "[limits]\nkey_bytes = 0\n", "limits.key_bytes: "),
-        (MINIMAL + "[redis]\nurl = 'http://h'\n", "redis.url: must begin with redis://"),
+        (MINIMAL + "[redis]\nurl = 'http://h'\n", "redis.url: must begin with one of redis://, rediss://, redis+sentinel://"),
+        (MINIMAL + "[redis]\nurl = 'redis+sentinel://h,i'\n", "redis.url: is not HOST:PORT,HOST:PORT,HOST:PORT/SERVICE/DATABASE"),
+        (MINIMAL + "[redis]\nurl = 'redis+sentinel://h,i/'\n", "redis.url: is not HOST:PORT,HOST:PORT,HOST:PORT/SERVICE/DATABASE"),
+        (MINIMAL + "[redis]\nurl = 'redis+sentinel://h,/s'\n", "redis.url: is not HOST:PORT,HOST:PORT,HOST:PORT/SERVICE/DATABASE"),
+        (MINIMAL + "[redis]\nurl = 'redis+sentinel://h/s/x'\n", "redis.url: is not HOST:PORT,HOST:PORT,HOST:PORT/SERVICE/DATABASE"),
+        (MINIMAL + "[redis]\nurl = 'redis+sentinel://h/s?db=1'\n", "redis.url: takes no options behind the database"),
+        (MINIMAL + "[redis]\nsentinel_password_file = 'f'\n", "redis: sentinel_username and sentinel_password_file need a url"),
+        (MINIMAL + "[redis]\nurl = 'redis+sentinel://h/s'\nsentinel_username = 'u'\n", "sentinel_username needs sentinel_password"),
         (MINIMAL + "[redis]\nurl = 'redis://h/0?foo=bar'\n", "redis.url: takes no options behind the database"),
         (MINIMAL + "[redis]\nurl = 'redis://h,i/0'\n", "redis.url: takes several servers, with commas, only for a Redis Cluster"),
         (MINIMAL + "[redis]\nurl = 'redis+cluster://h:1,'\n", "redis.url: is not HOST:PORT,HOST:PORT"),

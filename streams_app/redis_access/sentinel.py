@@ -1,0 +1,261 @@
+"""Redis behind Sentinel: finds the primary of a service, and connects to it.
+
+Every new connection asks the Sentinels for the primary. A connection that was lost, or whose server has become a replica, is
+closed by :class:`streams_app.redis_access.failover.PrimaryRetry`, and the next one leads to the new primary.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import SSLConnection
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedConnection
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as LostConnectionError
+
+from streams_app.settings import RedisSettings
+from streams_app.settings.base import suggestion
+
+SENTINEL_SECONDS: Final = 1.0
+"""Timeout of connections to Sentinels and of their replies."""
+
+SENTINEL_RIGHTS: Final = "-@all +@connection +sentinel|masters +sentinel|ckquorum"
+"""Rights of a user of a Sentinel that suffice for workers and commands."""
+
+
+class SentinelError(LostConnectionError):
+    """No Sentinel names a primary that runs.
+
+    Attributes:
+        setting_fault: What is wrong with the settings; None if the Sentinels may have an answer later.
+        is_answered: Whether any Sentinel has answered.
+    """
+
+    def __init__(self, message: str, setting_fault: str | None, *, is_answered: bool) -> None:
+        """Take the message for logs, and the attributes."""
+        super().__init__(message)
+        self.setting_fault = setting_fault
+        self.is_answered = is_answered
+
+
+@dataclass(frozen=True, slots=True)
+class SentinelReply:
+    """What one Sentinel answers.
+
+    Attributes:
+        sentinel: Client of this Sentinel.
+        services: Name of each service → state of its primary, as ``SENTINEL MASTERS`` returns it.
+        error: Why there is no reply; then ``services`` is empty.
+    """
+
+    sentinel: Redis
+    services: Mapping[str, Mapping[str, Any]]
+    error: Exception | None = None
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the Sentinel."""
+        options = self.sentinel.connection_pool.connection_kwargs
+        return f"{options['host']}:{options['port']}"
+
+
+class PrimaryFinder(Sentinel):
+    """Asks all Sentinels at the same time and believes the newest configuration that a majority of them knows.
+
+    A Sentinel that is cut off from the others names the former primary for as long as that lasts. The configuration of a later
+    failover has a higher epoch.
+    """
+
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        """Return host and port of the primary.
+
+        Raises:
+            SentinelError: No Sentinel answers, none knows the service, or they say that its primary is down.
+        """
+        replies = await self.ask(is_majority_enough=True)
+        states = [reply.services[service_name] for reply in replies if service_name in reply.services]
+        newest = max((state["config-epoch"] for state in states), default=0)
+        for state in states:
+            if state["config-epoch"] == newest and self.check_master_state(dict(state), service_name):
+                return state["ip"], state["port"]
+        raise await self._error(service_name, replies)
+
+    async def ask(self, *, is_majority_enough: bool = False) -> list[SentinelReply]:
+        """Return the replies of the Sentinels in the order in which they came; whoever does not answer in time has an error.
+
+        Args:
+            is_majority_enough: Whether to return as soon as more than half of them have answered.
+        """
+        asked = [asyncio.create_task(_reply_of(sentinel)) for sentinel in self.sentinels]
+        replies: list[SentinelReply] = []
+        try:
+            for reply in asyncio.as_completed(asked):
+                replies.append(await reply)
+                if is_majority_enough and 2 * sum(one.error is None for one in replies) > len(asked):
+                    break
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+        return replies
+
+    async def _error(self, service: str, replies: Sequence[SentinelReply]) -> SentinelError:
+        answered = [reply for reply in replies if reply.error is None]
+        known = sorted({name for reply in answered for name in reply.services})
+        fault = _password_fault(replies)
+        if answered and service not in known:
+            near = suggestion(service, known)
+            fault = f"the Sentinels know no service {service!r}{near} (they know: {', '.join(known) or 'none'})"
+        replies = sorted(replies, key=lambda reply: self.sentinels.index(reply.sentinel))  # the same text each time
+        texts = [_trouble(service, reply) for reply in replies]
+        texts += [text for reply in answered[:1] if service in known and (text := await _quorum_fault(reply, service))]
+        message = f"no Sentinel names a primary of {service!r} that runs: {'; '.join(texts)}"
+        error = SentinelError(message, fault, is_answered=bool(answered))
+        error.__cause__ = next((reply.error for reply in replies if reply.error is not None), None)  # may be a fault of TLS
+        return error
+
+
+async def _reply_of(sentinel: Redis) -> SentinelReply:
+    try:
+        async with asyncio.timeout(2 * SENTINEL_SECONDS):  # to connect, and to answer
+            services: Any = await sentinel.sentinel_masters()
+            return SentinelReply(sentinel, services)
+    except (RedisError, OSError) as error:  # a TimeoutError is an OSError
+        return SentinelReply(sentinel, {}, error)
+
+
+def _password_fault(replies: Sequence[SentinelReply]) -> str | None:
+    for reply in replies:
+        if isinstance(reply.error, AuthenticationError | NoPermissionError) or "NOAUTH" in str(reply.error):
+            return (
+                f"Sentinel {reply.address} does not let its user ask ({reply.error}): set redis.sentinel_username and "
+                f"redis.sentinel_password_file; the rights needed are {SENTINEL_RIGHTS}"
+            )
+    return None
+
+
+def _trouble(service: str, reply: SentinelReply) -> str:
+    if reply.error is not None:
+        return f"{reply.address} does not answer ({str(reply.error).rstrip('.') or type(reply.error).__name__})"
+    state = reply.services.get(service)
+    if state is None:
+        return f"{reply.address} does not know it"
+    return f"{reply.address} says that {state['ip']}:{state['port']} is down"
+
+
+async def _quorum_fault(reply: SentinelReply, service: str) -> str | None:
+    """Ask a Sentinel whether enough Sentinels are left to promote a replica; return its objection, or None."""
+    try:
+        await reply.sentinel.execute_command("SENTINEL", "CKQUORUM", service)  # type: ignore[no-untyped-call]  # no types
+    except NoPermissionError:
+        return None
+    except ResponseError as error:
+        return f"{reply.address} cannot start a failover: {str(error).rstrip('.')}"
+    except (RedisError, OSError):
+        return None
+    return None
+
+
+class _PrimaryConnection(SentinelManagedConnection):
+    """A connection to the primary that the client knows."""
+
+    async def _connect_retry(self) -> None:
+        # A former primary may accept writes for some seconds after a failover, and they are lost: once one connection has learned
+        # of the new primary, the others follow with their next command.
+        primary = self.connection_pool.master_address
+        if self.is_connected and primary not in (None, (self.host, self.port)):
+            await self.disconnect()
+        await super()._connect_retry()  # type: ignore[no-untyped-call]  # redis-py gives it no types
+
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        """Ask the Sentinels before a command is repeated; redis-py itself would connect to the former address."""
+        if not self.is_connected:
+            await self._connect_retry()
+        await super().send_packed_command(command, check_health)
+
+    # The reply of a replica stays as it is: PrimaryRetry closes the connection, and the error says that Redis is read-only.
+    async def read_response(self, *args: Any, **options: Any) -> Any:
+        return await super(SentinelManagedConnection, self).read_response(*args, **options)
+
+
+class _PrimaryTlsConnection(_PrimaryConnection, SSLConnection):
+    pass
+
+
+class _PrimaryPool(SentinelConnectionPool):
+    """Also closes the connections to the Sentinels."""
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        await self.sentinel_manager.aclose()
+
+
+def connect_by_sentinels(settings: RedisSettings, **options: Any) -> Redis:
+    """Create a client of the primary that the Sentinels name, without connecting.
+
+    Args:
+        settings: The ``[redis]`` section, whose URL names Sentinels.
+        options: Arguments of connections to Redis, without host, port and database.
+    """
+    tls = {name: value for name, value in options.items() if name == "ssl" or name.startswith("ssl_")}
+    seconds = min(SENTINEL_SECONDS, options["socket_connect_timeout"])
+    finder = PrimaryFinder(  # type: ignore[no-untyped-call]  # redis-py gives it no types
+        settings.nodes,
+        sentinel_kwargs={
+            "username": settings.sentinel_username,
+            "password": settings.sentinel_password,
+            "socket_connect_timeout": seconds,
+            "socket_timeout": seconds,
+            "retry": Retry(NoBackoff(), 0),
+            "client_name": options["client_name"],
+            **tls,
+        },
+    )
+    service, database = settings.service
+    kind = _PrimaryTlsConnection if "ssl" in tls else _PrimaryConnection
+    pool = _PrimaryPool(service, finder, connection_class=kind, db=database, **options)  # type: ignore[no-untyped-call]  # as above
+    return Redis.from_pool(pool)
+
+
+@dataclass(frozen=True, slots=True)
+class SentinelState:
+    """What the Sentinels say about the service of a client.
+
+    Attributes:
+        service: Name of the service.
+        primary: HOST:PORT of the primary.
+        troubles: What stands in the way of a failover, for each Sentinel.
+    """
+
+    service: str
+    primary: str
+    troubles: Sequence[str]
+
+
+async def sentinel_state(redis: Redis) -> SentinelState | None:
+    """Ask every Sentinel of a client; None if the client has none.
+
+    Raises:
+        SentinelError: They name no primary.
+    """
+    pool = getattr(redis, "connection_pool", None)
+    if not isinstance(pool, _PrimaryPool):
+        return None
+    finder, service = pool.sentinel_manager, pool.service_name
+    host, port = await finder.discover_master(service)
+    troubles = []
+    for reply in await finder.ask():
+        state = reply.services.get(service)
+        if state is None or not finder.check_master_state(dict(state), service):
+            troubles.append(f"Sentinel {_trouble(service, reply)}")
+        elif (fault := await _quorum_fault(reply, service)) is not None:
+            troubles.append(f"Sentinel {fault}")
+        elif not state["num-slaves"]:
+            troubles.append(f"Sentinel {reply.address} knows no replica of {service!r}")
+    return SentinelState(service, f"{host}:{port}", sorted(troubles))
