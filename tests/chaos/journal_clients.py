@@ -63,8 +63,8 @@ class Client:
     async def _visit(self, key: bytes) -> None:
         if self._at == "latest":
             self._at = await self._latest(key)
-        floors = await self._floors()
-        self._begun(key, floors)
+        floors, fences = await self._ranges()
+        self._begun(key, floors, fences)
         try:
             if self.follows:
                 await self._follow(key)
@@ -77,17 +77,17 @@ class Client:
                 self._at = items[-1].cursor
                 self.readings[-1].up_to.update(_positions(self._at))
 
-    def _begun(self, key: bytes, floors: Mapping[int, int]) -> None:
+    def _begun(self, key: bytes, floors: Mapping[int, int], fences: Mapping[int, int]) -> None:
         begin = parse_start(self._at, int(time.time() * 1000))
         unnamed = {number: floor for number, floor in floors.items() if number not in begin.positions}
         since_ms = begin.since_ms if begin.kind == "moment" else None
-        self.readings.append(Reading(key, dict(begin.positions), floors=unnamed, since_ms=since_ms))
+        self.readings.append(Reading(key, dict(begin.positions), floors=unnamed, since_ms=since_ms, fences=dict(fences)))
 
     def _goes_on(self, cursor: str) -> None:
         """What follows is another reading, from a cursor on: up to there it has had everything."""
         former, self._at = self.readings[-1], cursor
         former.up_to.update(_positions(cursor))
-        self._begun(former.key, former.floors)
+        self._begun(former.key, former.floors, former.fences)
 
     def _start(self) -> str:
         chance = self.chance
@@ -118,14 +118,14 @@ class Client:
                 self.wrong.append(f"the latest of {number} was {begun[number]}, its fence from {before[number]} to {after[number]}")
         return page.next or "earliest"
 
-    async def _floors(self) -> dict[int, int]:
-        """First offsets that are kept now; 0 where there is no state."""
+    async def _ranges(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return the first offsets that are kept now, 0 where there is no state, and the fences of the partitions that have one."""
         ranges = await self.reader().shards.ranges(range(PARTITIONS))
-        return {number: floor or 0 for number, (_, floor) in ranges.items()}
+        floors = {number: floor or 0 for number, (_, floor) in ranges.items()}
+        return floors, {number: fence for number, (fence, _) in ranges.items() if fence is not None}
 
     async def _fences(self) -> dict[int, int]:
-        ranges = await self.reader().shards.ranges(range(PARTITIONS))
-        return {number: fence for number, (fence, _) in ranges.items() if fence is not None}
+        return (await self._ranges())[1]
 
     async def _follow(self, key: bytes) -> None:
         until = asyncio.get_running_loop().time() + self.chance.uniform(*VISIT_SECONDS)

@@ -26,6 +26,7 @@ def gap(first: int, last: int, why: str = "removed") -> Gap:
 
 
 REMOVED = {0: {2, 4, 8}, 1: set[int]()}
+FLOORS = {0: 9, 1: 0}
 
 
 def judged(
@@ -35,10 +36,12 @@ def judged(
     floors: dict[int, int] | None = None,
     began: dict[int, int] | None = None,
     since_ms: int | None = None,
+    fence: int = 9,
 ) -> Judge:
     judge = Judge(TOPIC, REMOVED, floors)
     cursor = {0: 0, 1: 0} if after is None and began is None else after or {}
-    judge.judge(Reading(KEY, cursor, list(items), {} if up_to is None else {0: up_to}, began or {}, since_ms))
+    ends = {} if up_to is None else {0: up_to}
+    judge.judge(Reading(KEY, cursor, list(items), ends, began or {}, since_ms, {0: fence}))
     return judge
 
 
@@ -58,6 +61,8 @@ def judged(
         judged(entry(3), entry(5), began={0: 0}, since_ms=1_003),
         judged(gap(1, 2), entry(5), began={0: 0}, since_ms=1_005),
         judged(up_to=9, began={0: 0}, since_ms=1_010),
+        judged(entry(7), entry(9), began={0: 0}, since_ms=1_010, floors=FLOORS, fence=6),
+        judged(entry(1), entry(3), began={0: 0}, since_ms=1_003),
     ],
     ids=[
         "all",
@@ -73,6 +78,8 @@ def judged(
         "from a moment",
         "from a moment behind a gap",
         "nothing is as new",
+        "an older one that was filed after the reading began",
+        "an older one that was filed again after Redis had lost data",
     ],
 )
 def test_what_is_there_once_in_order_or_said_to_be_gone_is_right(judge: Judge) -> None:
@@ -105,7 +112,8 @@ def test_what_is_there_once_in_order_or_said_to_be_gone_is_right(judge: Judge) -
         (judged(up_to=6, began={0: 0}), "lacks 1 events in (4, 6]"),
         (judged(entry(5), entry(9), began={0: 4}), "lacks 1 events in (5, 8]"),
         (judged(entry(7), began={0: 0}, since_ms=1_003), "lacks 1 events in (4, 6]"),
-        (judged(entry(1), began={0: 0}, since_ms=1_003), "older than what was asked for"),
+        (judged(entry(1), began={0: 0}, since_ms=1_003, floors=FLOORS), "older than what was asked for"),
+        (judged(entry(3), began={0: 0}, since_ms=1_005, floors=FLOORS, fence=3), "older than what was asked for"),
         (judged(entry(3), entry(7), began={0: 0}, since_ms=1_003), "lacks 1 events in (3, 6]"),
     ],
 )
