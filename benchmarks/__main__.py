@@ -17,6 +17,7 @@ from benchmarks import scaling, states
 from benchmarks.contest import Contest, contest
 from benchmarks.due import due
 from benchmarks.finding import Finding
+from benchmarks.keeping import keeping
 from benchmarks.loads import LOADS
 from benchmarks.processes import machine
 from benchmarks.report import as_json, best_ratio, broken_promises, faults, promised_ratios, show
@@ -28,7 +29,7 @@ from tests.servers.cache import ROOT, ServerUnavailableError
 IS_QUICK = os.environ.get("QUICK", "") not in ("", "0")
 
 
-APART = ("tune", "read_stores", "subscribers", "peers")
+APART = ("keeping", "tune", "read_stores", "subscribers", "peers")
 """What is measured by itself: whoever asks for one of these asks for no load of folding, unless they name it."""
 
 
@@ -56,6 +57,7 @@ def _loads(_: click.Context, __: click.Parameter, text: str | None) -> list[str]
 @click.option("--workers", is_flag=True, help="Also hot and wide over 8 partitions with one worker and with two.")
 @click.option("--growth", is_flag=True, help="Also the cost of an event with 10 000 … 2 000 000 open groups.")
 @click.option("--memory", is_flag=True, help="Also memory after 1, 5 and 10 million events, and with 1 and 8 partitions.")
+@click.option("--keep", "keeping", is_flag=True, help="Also the hot load with each kind of keep: names, last, aggregates, events.")
 @click.option("--tune", is_flag=True, help="Also `streams-app tune` on a topic of ten million events, and its memory by load.")
 @click.option("--stores", "read_stores", is_flag=True, help="Also what folding and batches save each read store.")
 @click.option("--subscribers", is_flag=True, help="Also how fast subscribers are called, and what an idle one costs.")
@@ -148,6 +150,9 @@ async def _findings(servers: Servers, folder: Path, scale: float, runs: int, ext
     for partitions, millions in states.MEMORY if extra["memory"] else ():
         _say(f"memory: {partitions} partitions, {millions[-1]} times the hot load")
         findings.append(await states.memory(servers, folder, scale, millions, partitions))
+    if extra["keeping"]:
+        _say("keep: the hot load with each kind of keep")
+        findings += await keeping(servers, folder, scale, runs, _say)
     if extra["tune"]:
         _say("tune: a topic of ten million events, then each load of benchmarks/tuning.py")
         findings += [await tuned(servers, folder, scale), *await replayed(scale)]

@@ -138,6 +138,7 @@ async def deployed(
     max_hold: str = "6h",
     backlog: str = "merge",
     partitions: int = PARTITIONS,
+    contents: str = 'changed = "metrics"',
     more: str = "",
 ) -> AsyncIterator[Deployment]:
     """The defaults of the settings, but for what is given; topics and keys are gone when the block ends.
@@ -150,6 +151,7 @@ async def deployed(
         max_hold: M.
         backlog: ``merge`` or ``sessions``.
         partitions: Of the topics.
+        contents: Settings of the fold that say what it keeps.
         more: Sections of the settings beside the fold.
     """
     app_id = f"bench-{secrets.token_hex(4)}"
@@ -168,7 +170,7 @@ source = {json.dumps(source)}
 output = "{output}"
 dead_letters = "{dead}"
 group_key = "account_id"
-changed = "metrics"
+{contents}
 quiet_period = "{quiet_period}"
 max_hold = "{max_hold}"
 backlog = "{backlog}"

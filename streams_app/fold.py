@@ -9,9 +9,9 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
 from streams_app.formats import BESIDE, COLUMNS, Format
 from streams_app.formatting import Duration, milliseconds
@@ -20,8 +20,25 @@ TOPIC_NAME: Final = re.compile(r"^[a-zA-Z0-9._-]{1,249}$")
 FOLD_NAME: Final = re.compile(r"^[a-z0-9][a-z0-9_-]{0,62}$")
 RECORD_KEY: Final = "@key"
 
+EVENTS: Final = "events"
+"""With ``keep = "events"``: the field of a record that has the events."""
+
+MOST_AGGREGATED: Final = 1_500
+"""Maximum of ``max_changed`` with aggregates: all of a group's values are written by one command."""
+
+Aggregate = Literal["sum", "last", "max", "min", "count"]
+
 MOST_CLOSING_VALUES: Final = 1_000
 """Maximum number of values of one field of ``close_when``."""
+
+
+def _checked_keep(keep: Any) -> Any:
+    """Return a valid value of ``keep`` as it is."""
+    if keep in ("names", "last", EVENTS):
+        return keep
+    if isinstance(keep, Mapping) and all(isinstance(name, str) and kind in get_args(Aggregate) for name, kind in keep.items()):
+        return dict(keep)
+    raise ValueError('must be "names", "last", "events", or a table of names with sum, last, max, min or count: {likes = "sum"}')
 
 
 Scalar = StrictBool | StrictStr | StrictInt | StrictFloat
@@ -49,9 +66,15 @@ class Fold(BaseModel):
     """A field, a dotted path, a list of them, or ``@key`` for the record key."""
     changed: str | Callable[[Any], Any]
     """Field or dotted path with the changed names: the keys of an object, the items of an array, or a string. Default with
-    ``format = "debezium"``: the changed columns."""
-    keep: Literal["names", "last"] = "names"
-    """``names``, or ``last`` to keep the last value of each name, too."""
+    ``format = "debezium"``: the changed columns. Left out with ``keep = "events"``."""
+    keep: Annotated[Literal["names", "last", "events"] | dict[str, Aggregate], BeforeValidator(_checked_keep)] = "names"
+    """``names``; ``last`` to keep the last value of each name, too; a table of names with ``sum``, ``last``, ``max``, ``min`` or
+    ``count``, in which ``"*"`` are all other names; or ``events`` to keep the events themselves, in order."""
+    fields: tuple[str, ...] = ()
+    """Fields or dotted paths of the events that ``keep = "events"`` keeps; empty: the whole events."""
+    max_bytes: int = Field(500_000, ge=100, le=700_000)
+    """Maximum size of the events of one fold of a group with ``keep = "events"``: bytes of JSON, plus one per event. An event that
+    would exceed it begins another fold; a larger one is rejected."""
     quiet_period: Duration
     """X: a group is due if it has had no event for longer than this."""
     max_hold: Duration = timedelta(hours=6)
@@ -92,11 +115,13 @@ class Fold(BaseModel):
             name: str,
             source: str,
             group_key: str | Sequence[str] | Callable[[Any], Any],
-            changed: str | Callable[[Any], Any] = ...,
             quiet_period: str | timedelta,
+            changed: str | Callable[[Any], Any] = ...,
             output: str = ...,
             dead_letters: str = ...,
-            keep: Literal["names", "last"] = ...,
+            keep: Literal["names", "last", "events"] | Mapping[str, Aggregate] = ...,
+            fields: Sequence[str] = ...,
+            max_bytes: int = ...,
             max_hold: str | timedelta = ...,
             max_events: int = ...,
             max_changed: int = ...,
@@ -118,14 +143,19 @@ class Fold(BaseModel):
             values = dict(values)
             values["output"] = values.get("output") or f"{values['source']}.{values.get('name', '')}"
             values["dead_letters"] = values.get("dead_letters") or f"{values['source']}.dead"
-            if values.get("format") == "debezium":
+            if isinstance(values.get("keep"), Mapping):
+                values.setdefault("max_changed", MOST_AGGREGATED)
+            if values.get("keep") == EVENTS:
+                values.setdefault("changed", "")
+            elif values.get("format") == "debezium":
                 values.setdefault("changed", COLUMNS)
         return values
 
     @model_validator(mode="after")
     def _check(self) -> Fold:
         faults = [
-            *self._name_faults(), *self._group_faults(), *self._alias_faults(), *self._time_faults(), *self._close_when_faults(),
+            *self._name_faults(), *self._group_faults(), *self._alias_faults(), *self._keep_faults(), *self._time_faults(),
+            *self._close_when_faults(),
         ]  # fmt: skip
         if faults:
             raise ValueError("; ".join(faults))
@@ -160,8 +190,8 @@ class Fold(BaseModel):
         if self.changed_field in fields:
             faults.append(f"the changed field {self.changed_field!r} cannot also be a group field")
         if not self.changed_field:
-            faults.append("changed must name a field")
-        elif isinstance(self.changed, str) and not all(self.changed.split(".")):
+            faults.append('changed must name a field, unless keep = "events"')
+        elif isinstance(self.changed, str) and not self.keeps_events and not all(self.changed.split(".")):
             faults.append("changed holds an empty path")
         return faults
 
@@ -174,6 +204,25 @@ class Fold(BaseModel):
                 faults.append(f"{label} = '' is no name")
         if self.decode is not None and self.format != "json":
             faults.append(f"format = {self.format!r} and decode exclude each other: both say how the value is read")
+        return faults
+
+    def _keep_faults(self) -> list[str]:
+        faults = []
+        if self.keeps_events:
+            if self.changed:
+                faults.append('changed does not go with keep = "events": the record has the events, not the names')
+            faults += ["fields holds an empty path" for path in self.fields if not all(path.split("."))]
+            if len(set(self.fields)) != len(self.fields):
+                faults.append("fields must name each field once")
+        else:
+            fields = type(self).model_fields
+            given = [name for name in ("fields", "max_bytes") if getattr(self, name) != fields[name].default]
+            faults += [f'{name} is only for keep = "events"' for name in given]
+        if self.aggregates is not None:
+            if not self.aggregates:
+                faults.append("keep must name at least one aggregate")
+            if self.max_changed > MOST_AGGREGATED:
+                faults.append(f"max_changed must be at most {MOST_AGGREGATED} if keep is a table")
         return faults
 
     def _time_faults(self) -> list[str]:
@@ -208,7 +257,9 @@ class Fold(BaseModel):
 
     @property
     def changed_field(self) -> str:
-        """Name of the changed field in records."""
+        """Name of the field of records that has the changed names, or the events."""
+        if self.keeps_events:
+            return EVENTS
         if callable(self.changed) or self.changed == COLUMNS:
             return "changed" if self.changed_as is None else self.changed_as
         return self.changed
@@ -224,9 +275,29 @@ class Fold(BaseModel):
         return any(map(callable, (self.group_key, self.changed, self.decode, self.source_filter, self.close_when)))
 
     @property
+    def keeps_events(self) -> bool:
+        """Whether the events themselves are kept."""
+        return self.keep == EVENTS
+
+    @property
+    def aggregates(self) -> dict[str, Aggregate] | None:
+        """Name → its aggregate; None: values are not aggregated."""
+        return self.keep if isinstance(self.keep, dict) else None
+
+    @property
+    def kept(self) -> Literal["names", "last", "events", "aggregates"]:
+        """What is kept, in one word."""
+        return self.keep if isinstance(self.keep, str) else "aggregates"
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether more is kept than the changed names."""
+        return self.keep != "names"
+
+    @property
     def reads_details(self) -> bool:
         """Whether events say more than their group and what changed, such as that they close their group."""
-        return self.close_when is not None
+        return self.close_when is not None or self.keeps_events or self.aggregates is not None
 
     @property
     def quiet_period_ms(self) -> int:

@@ -45,7 +45,7 @@ class Outcome:
         self._raw[fold_id] = record.value
         self.values[fold_id] = value
         self.groups[fold_id] = record.key
-        for name in value["metrics"]:
+        for name in value.get("metrics", ()):
             self.ids_of[name].add(fold_id)
 
     @property

@@ -9,6 +9,8 @@ from typing import Any
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from crc32c import crc32c
 
+from streams_app.folding.core.event import DetailedEvent
+
 
 @dataclass
 class Raw:
@@ -19,6 +21,11 @@ class Raw:
     key: bytes | None = b"x"
     value: bytes | None = None
     headers: tuple[tuple[str, Any], ...] = ()
+
+
+def kept(*events: tuple[int, bytes]) -> list[DetailedEvent]:
+    """Events of a fold that keeps them, by offset and JSON."""
+    return [DetailedEvent(offset, 1_000 + offset, b"sa", {}, False, json) for offset, json in events]
 
 
 def batch(base: int, offsets: list[int], *, producer: int = -1, is_transactional: bool = False, compression: int = 0) -> bytes:

@@ -61,7 +61,11 @@ def record_schemas(fold: Fold, event: Event[Any, Any] | None = None) -> dict[str
     for field in fold.group_fields:
         groups[field] = TEXT if fold.group_key == RECORD_KEY else {"type": (known and known.scalars(field)) or SCALARS}
     changed: Schema = {"type": "array", "items": TEXT}
-    if fold.keep == "last":
+    if fold.keeps_events:
+        changed = {"type": "array", "items": ANYTHING}
+    elif fold.aggregates is not None:
+        changed = {"type": "object", "additionalProperties": ANYTHING}
+    elif fold.keep == "last":
         changed = {"type": "object", "additionalProperties": known.last_values(fold.changed_field) if known else ANYTHING}
     info, _ = schema_of(FoldInfo)
     return {**groups, fold.changed_field: changed, "fold": info}
@@ -83,7 +87,7 @@ def required_names(fold: Fold, payload: Any) -> list[str]:
     """Return the changed names that the payload requires; a record has only the names that changed."""
     schema, definitions = schema_of(payload)
     wanted = schema.get("properties", {}).get(fold.changed_field)
-    if fold.keep == "names" or wanted is None:
+    if fold.kept in ("names", "events") or wanted is None:
         return []
     variants = list(_variants(wanted, definitions))
     required = [set(one.get("required", ())) for one in variants if "object" in _types(one)]

@@ -23,7 +23,12 @@ from streams_app.subscribers.declaration.subscriber import Records
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.state.initial_offsets import NO_METADATA, committed, how_to_set_offsets
 
-KEEPS: Final = {"names": "an array of names, list[str]", "last": "an object, name to last value, such as dict[str, Any]"}
+KEEPS: Final = {
+    "names": "an array of names, list[str]",
+    "last": "an object, name to last value, such as dict[str, Any]",
+    "aggregates": "an object, name to aggregate, such as dict[str, Any]",
+    "events": "an array of events; records_of(fold, list[Event]) gives the list itself",
+}
 """``keep`` of a fold → type of the changed field of its records."""
 
 ID_BYTES: Final = 120
@@ -90,9 +95,9 @@ def field_findings(
         source = one.subscriber.source
         if not isinstance(source, Records):
             continue
-        schema, _ = schema_of(source.payload)
+        schema, _ = schema_of(source.value_type)
         if missing := [repr(name) for name in schema.get("required", ()) if name not in emitted[source.fold]]:
-            required = f"{source.payload.__name__} requires {', '.join(missing)}"
+            required = f"{source.value_type.__name__} requires {', '.join(missing)}"
             text = f"subscriber {one.subscriber.name}: {required}, which no record of {source.fold} has: each becomes a dead letter"
             yield Finding(Level.ERROR, text, f"the fields of a record are {', '.join(emitted[source.fold])}")
         fold = next(fold for fold in folds if fold.name == source.fold)
@@ -110,13 +115,14 @@ def type_findings(
         fold: Their fold.
         folded: The events of the catalogue in the source of the fold.
     """
-    who, payload = f"subscriber {one.subscriber.name}", source.payload.__name__
-    for clash in clashes(fold, source.payload, folded[0] if len(folded) == 1 else None):
+    who, payload = f"subscriber {one.subscriber.name}", source.value_type.__name__
+    for clash in clashes(fold, source.value_type, folded[0] if len(folded) == 1 else None):
         wanted = f"{payload}.{clash.field} wants {clash.wanted}"
         text = f"{who}: {wanted}, and records of {fold.name} have {clash.made} there: each becomes a dead letter"
-        advice = f'declare it as what they have; with keep = "{fold.keep}" {fold.changed_field} is {KEEPS[fold.keep]}'
+        keep = "{…}" if isinstance(fold.keep, dict) else f'"{fold.keep}"'
+        advice = f"declare it as what they have; with keep = {keep} {fold.changed_field} is {KEEPS[fold.kept]}"
         yield Finding(Level.ERROR, text, advice)
-    if required := required_names(fold, source.payload):
+    if required := required_names(fold, source.value_type):
         wanted = f"{payload}.{fold.changed_field} requires {', '.join(map(repr, required))}"
         text = f"{who}: {wanted}, and a record of {fold.name} has only the names that changed: without it, it becomes a dead letter"
         yield Finding(Level.WARNING, text, "give these fields a default, or declare it as dict[str, Any]")

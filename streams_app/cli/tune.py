@@ -172,7 +172,7 @@ def _replayed(
     from streams_app.tuning.timestamps import timestamp_faults
 
     now_ms = clock.now_ms()
-    columns = Columns(now_ms=now_ms, max_changed=of.max_changed, reads_details=of.reads_details)
+    columns = Columns(now_ms=now_ms, max_changed=of.max_changed, reads_details=of.reads_details, keeps_events=of.keeps_events)
     tally = ReadCounts()
     unit = "lines" if file else "events"
     search_cycles_rarely()

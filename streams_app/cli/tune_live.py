@@ -64,8 +64,8 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
     if not urls:
         notes.append(f"by the worker at {known[0]} alone; --url, several times if need be, names others")
     notes.append(
-        "silence alone is reckoned with, not max_hold, max_events, max_changed and close_when; latency and memory are not known "
-        "live"
+        "only silence is considered, not max_hold, max_events, max_changed, max_bytes and close_when; latency and memory are not "
+        "known live"
     )
     doubt = widest_interval(metrics, curve)
     if doubt is not None:

@@ -61,6 +61,7 @@ class Decoder(Generic[T, M]):
         metadata: The type of what stands beside it; None: it is not looked at.
         decode: See :class:`Event`.
         is_folded: Whether they are records of a fold.
+        is_list: Whether the data is the list of events of such a record, see ``records_of(fold, list[T])``.
     """
 
     payload: type[T]
@@ -68,6 +69,7 @@ class Decoder(Generic[T, M]):
     metadata: type[M] | None = None
     decode: Callable[[bytes], Any] | None = None
     is_folded: bool = False
+    is_list: bool = False
     _read: Callable[[bytes], T] = field(init=False)
     _read_beside: Callable[[bytes], Any] = field(init=False)
     _read_metadata: Callable[[bytes], M] | None = field(init=False)
@@ -107,7 +109,8 @@ class Decoder(Generic[T, M]):
         except BaseException as error:  # as in _checked()
             raise _not_valid("$", error) from error
         if self.is_folded:
-            return data, None, None, beside.fold
+            found: Any = data
+            return found.events if self.is_list else data, None, None, beside.fold
         if beside.before is _NOTHING and beside.metadata is _NOTHING:
             return data, None, None, None
         is_empty = not names_type or _is_null(beside.before)

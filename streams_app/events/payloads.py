@@ -11,7 +11,7 @@ from dataclasses import is_dataclass
 from typing import Any, Final, get_origin
 
 import msgspec
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 from typing_extensions import is_typeddict
 
 from streams_app.errors import text_of
@@ -61,6 +61,15 @@ def _is_hooked(part: Any) -> bool:
         return "_missing_" in {name for one in part.cls.__mro__ if one.__module__ != "enum" for name in vars(one)}
     hooks = ("__post_init__", "__attrs_pre_init__", "__attrs_post_init__")
     return isinstance(part, msgspec.inspect.CustomType) or any(hasattr(getattr(part, "cls", None), name) for name in hooks)
+
+
+def with_events(item: Any) -> type[Any]:
+    """Return the type of an object whose field ``events`` is a list of this type, as in records of ``keep = "events"``."""
+    name = f"{item.__name__}List"
+    if is_pydantic(item):
+        model: type[Any] = create_model(name, events=(list[item], ...))
+        return model
+    return msgspec.defstruct(name, [("events", list[item])])
 
 
 def _has_fields(payload: Any) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from streams_app.fold import Fold
-from streams_app.folding.core.closing import CONTENT_BOUNDS
+from streams_app.folding.core.closing import CONTENT_BOUNDS, Bounds
 from streams_app.formatting import counted, escaped, json_line, shown, shown_group, shown_key, span, time_text
 from streams_app.tuning.live import live_metrics_in
 
@@ -172,9 +172,10 @@ def _events(found: FoundGroup) -> str:
     if row is None:
         return "none since its record"
     names = ", ".join(map(shown, found.names[:SHOWN_NAMES])) + (", ..." if len(found.names) > SHOWN_NAMES else "")
+    kept = f"{counted(row['bytes'], 'byte')} kept" if row["bytes"] else f"{counted(row['names'], 'changed name')} ({names})"
     return (
         f"{counted(row['events'], 'event')} at offsets {row['first_offset']} to {row['last_offset']} of {found.shard}, the last of "
-        f"{time_text(row['last_event_ms'])}; {counted(row['names'], 'changed name')} ({names})"
+        f"{time_text(row['last_event_ms'])}; {kept}"
     )
 
 
@@ -197,10 +198,11 @@ def _due(found: FoundGroup, fold: Fold, now_ms: int) -> str:
         f"at the latest in {span(hold + ahead_ms)} ({time_text(clock_ms + hold)}), once open for {span(fold.max_hold_ms)}",
         f"at present, {'the quiet period' if quiet < hold else 'max_hold'} ends first",
     ]
+    bounds = Bounds.of(fold)
     for name, bound in CONTENT_BOUNDS.items():
-        most, present = getattr(fold, name), row[f"{bound.counts}s"]
+        most, present = getattr(bounds, name), row[f"{bound.counts}s"]
         left = counted(most - present, f"more {bound.counts}")
-        if bound.is_before and present >= most // 2:
+        if most and bound.is_before and present >= most // 2:
             parts.append(f"{left} can be added, then it is closed")
         elif most and not bound.is_before:
             parts.append(f"{left} would close it at once")

@@ -101,8 +101,9 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
 
     Returns:
         One dict for each group that is still open: fold, source, partition, group (the key of its records as text), key (the same
-        with its JSON type, so that ``1`` and ``"1"`` differ), events, names (their number), first_offset, last_offset,
-        first_event_ms and last_event_ms (record time), quiet_in_ms, hold_in_ms (0 or less: the group is due).
+        with its JSON type, so that ``1`` and ``"1"`` differ), events, names (their number), bytes (size of the kept events, 0
+        if they are not kept), first_offset, last_offset, first_event_ms and last_event_ms (record time), quiet_in_ms, hold_in_ms
+        (0 or less: the group is due).
     """
     fold, keys = shard.fold, shard.keys
     async with redis.pipeline(transaction=False) as pipe:
@@ -124,7 +125,8 @@ async def rows_of(redis: Redis, shard: StoredShard, members: Sequence[tuple[byte
                 "group": group_text(member),
                 "key": group_value(member),
                 "events": group.events,
-                "names": fields - 1,
+                "names": 0 if fold.keeps_events else fields - 1,
+                "bytes": group.names if fold.keeps_events else 0,
                 "first_offset": group.first_offset,
                 "last_offset": group.last_offset,
                 "first_event_ms": group.low_ms,

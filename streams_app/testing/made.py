@@ -40,7 +40,9 @@ def record_of(source: Records[Any], data: Any, number: int, now_ms: int, fold_id
     told = FoldInfo(
         fold_id or f"{source.fold}:{source.fold}.source:0:{number}-{number}", source.fold, "quiet", 1, now_ms, now_ms, number
     )
-    _, value = encode(Event("test.record", source.payload, description="A record.", keyed_by=None), data, None, None)
+    if source.is_list:
+        data = source.value_type(events=data)
+    _, value = encode(Event("test.record", source.value_type, description="A record.", keyed_by=None), data, None, None)
     separator = b"" if value == b"{}" else b","
     return FoldedRecord(
         told.id.encode(), (group or "").encode(), b'%b%b"fold":%b}' % (value[:-1], separator, msgspec.json.encode(told))

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams_app.folding.core.event import Event
+from streams_app.folding.core.kept_events import size_of_event
 from streams_app.tuning.name_sets import NameSets
 
 Times = NDArray[np.signedinteger[Any] | np.unsignedinteger[Any]]
@@ -62,7 +63,10 @@ class Columns:
         at_midnight: Number of events at the beginning of a day, which is the time of a date without a time.
     """
 
-    def __init__(self, *, now_ms: int, max_changed: int = 10_000, capacity: int = CAPACITY, reads_details: bool = False) -> None:
+    def __init__(
+        self, *, now_ms: int, max_changed: int = 10_000, capacity: int = CAPACITY, reads_details: bool = False,
+        keeps_events: bool = False,
+    ) -> None:  # fmt: skip
         """Create empty columns.
 
         Args:
@@ -70,6 +74,7 @@ class Columns:
             max_changed: Bound of the fold on the names of a group.
             capacity: Maximum number of kept events.
             reads_details: Whether the events are :class:`streams_app.folding.core.event.DetailedEvent`: 4 more bytes each.
+            keeps_events: Whether the events themselves are kept.
         """
         self.events = self.from_ms = self.to_ms = self.halvings = 0
         self.sets = NameSets(max_changed)
@@ -86,6 +91,7 @@ class Columns:
         self._numbers = np.empty(capacity, np.uint32)
         self._details = np.zeros(capacity if reads_details else 0, np.uint32)
         self._reads_details = reads_details
+        self._keeps_events = keeps_events
         self._clocks: dict[int, int] = {}
         self._groups_seen = self._bytes_seen = 0
         self._firsts = np.empty(0, bool)
@@ -300,6 +306,11 @@ class Columns:
         return self._scores
 
     @property
+    def kept_bytes(self) -> NDArray[np.int64] | None:
+        """Size of each sorted event, if events are kept (``keep = "events"``); None if they are not, or none is larger than 0."""
+        return (self._details >> 1).astype(np.int64) if self._keeps_events else None
+
+    @property
     def closing(self) -> NDArray[np.bool_] | None:
         """Whether each sorted event closes its group; None if no event of the fold does."""
         return (self._details & 1).astype(bool) if self._reads_details else None
@@ -311,7 +322,8 @@ class Columns:
 
 
 def _details_of(event: Any) -> int:
-    return int(event.closes)
+    """Return what is stored of the details of an event: whether it closes its group, and its size if it is kept."""
+    return int(event.closes) | (size_of_event(event.json) << 1 if event.json else 0)
 
 
 POSITION_BITS: Final = 24

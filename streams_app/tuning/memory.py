@@ -24,6 +24,9 @@ NAME_BYTES: Final = 4
 LARGE_NAME_BYTES: Final = 45
 """Overhead of each name in a hash that is large or has a long name: 60 with Redis 7, 30 with Valkey 9."""
 
+EVENT_BYTES: Final = 10
+"""Overhead of each kept event: its offset and length, and its share of the field of its run."""
+
 SMALL_NAMES: Final = 512
 SMALL_NAME_BYTES: Final = 64
 """Limits up to which Redis packs a hash, by default (``hash-max-listpack-*``)."""
@@ -73,7 +76,10 @@ class SomeRecords:
         is_there = is_open[self._records] & (self._after_ms <= instant_ms)
         names = self._names_of(self._records[is_there], self._columns.numbers[: len(self._records)][is_there])[is_open]
         sets = self._columns.sets
-        return float(group_bytes(names, sets.name_bytes, self._columns.key_bytes, prefix_bytes).mean())
+        mean = float(group_bytes(names, sets.name_bytes, self._columns.key_bytes, prefix_bytes).mean())
+        if (kept := self._columns.kept_bytes) is not None:
+            mean += float((kept[: len(self._records)][is_there] + EVENT_BYTES).sum()) / max(1, int(np.count_nonzero(is_open)))
+        return mean
 
     def _names_of(self, records: NDArray[np.int64], numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
         """Return the number of different names of each record."""

@@ -167,8 +167,8 @@ class _Replay:
         after_ms, hold_ms = self._after_ms, self._hold_ms
         opened, last = after_ms[starts].astype(np.int64), after_ms[ends - 1].astype(np.int64)
         closes = np.minimum(last + quiet_ms, opened + hold_ms)
-        if self.columns.sets.may_close:
-            # If neither silence nor hold ended the record before the next event of its group, its names did, at that event's score.
+        if self.columns.sets.may_close or self.bounds.max_bytes:
+            # If neither silence nor hold ended a record before the next event of its group, its contents did, at its score.
             after = np.minimum(ends, len(after_ms) - 1)
             following = after_ms[after].astype(np.int64)
             by_names = ~self._firsts[after] & (ends < len(after_ms))

@@ -53,7 +53,7 @@ def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
     """
     found = np.empty(len(columns.after_ms), np.int32)
     is_any = False
-    closing = columns.closing
+    closing, kept = columns.closing, columns.kept_bytes
     for block in blocks(columns.firsts):
         after_ms, firsts = columns.after_ms[block], columns.firsts[block]
         following = found[block]
@@ -62,6 +62,8 @@ def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
         if columns.sets.may_close:
             ends = [len(firsts)] if is_long else np.append(np.flatnonzero(firsts)[1:], len(firsts)).tolist()
             parts |= limit_names(columns.numbers[block], ends, columns.sets, following)
+        if kept is not None:
+            parts |= _limit_bytes(kept[block], bounds.max_bytes, following)
         if closing is not None:
             parts |= _after_closing(closing[block], following)
         following += block.start
@@ -101,6 +103,15 @@ def _of_long_group(after_ms: Times, bounds: Bounds, following: Positions) -> boo
         following[begin : begin + _BLOCK] = found
         is_any = is_any or bool((found < events).any())
     return is_any
+
+
+def _limit_bytes(kept: NDArray[np.int64], most: int, following: Positions) -> bool:
+    """Let records end before the first event that would exceed ``max_bytes``; return whether that shortens any of them."""
+    totals = np.cumsum(kept)
+    ends = np.searchsorted(totals, totals - kept + most, "right")
+    is_shorter = bool((ends < following).any())
+    np.minimum(following, ends, out=following)
+    return is_shorter
 
 
 def _after_closing(closing: NDArray[np.bool_], following: Positions) -> bool:

@@ -112,6 +112,30 @@ LIMITS: Final = (
         (Change("folding.core.detailed_chunks:DetailedChunkCutter._add", "run.closes or (", "("),),
     ),
     Mutant(
+        "a later aggregate replaces an earlier one",
+        "A sum has the events of the last range alone.",
+        ("",),
+        (Change(FOLD, "former and aggregates and combined(former, value) or value", "value"),),
+    ),
+    Mutant(
+        "aggregates are written before the numbers of their group",
+        "A script that dies in between adds its range, and the next one adds it again.",
+        ("lossy crash rebalance dying:fold", "lossy crash:2 zombie rebalance dying:fold"),
+        (
+            Change(
+                FOLD,
+                "write_fields(plan.key, fields, 1)",
+                "write_fields(plan.key, fields, 3) call('HSET', plan.key, INFO, fields[2])",
+            ),
+        ),
+    ),
+    Mutant(
+        "the events of a group have no maximum size",
+        "The record of a busy group is larger than Kafka takes.",
+        ("",),
+        (Change(FOLD, "then most, too_much = arg.max_bytes", "then most, too_much = math.huge"),),
+    ),
+    Mutant(
         "groups of a former definition are not emitted first",
         "What is open is told by a definition it was not folded by.",
         ("settings rebalance crash",),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 from streams_app.delivery.processor import Processors
-from streams_app.fold import Fold
+from streams_app.fold import MOST_AGGREGATED, Fold
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.core import chunks
@@ -22,7 +22,7 @@ from streams_app.folding.store.scripts import FoldScripts
 from streams_app.health.metrics import Metrics
 from streams_app.settings import Settings
 from tests.chaos.simulation_kafka import Sender
-from tests.chaos.simulation_ledger import Ledger
+from tests.chaos.simulation_ledger import AGGREGATES, Ledger
 from tests.chaos.simulation_redis import Link, Script, named
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ SENT = (1, 3, 300)
 
 RUNS = (2, 1_000)
 """Of a group in one chunk."""
+
+FEW_BYTES = 100
+"""Size that two events exceed, as ``max_bytes``."""
 
 DONE = (b"ok", b"done", b"more")
 
@@ -76,11 +79,15 @@ class Folding:
         start: Any = "latest" if "latest" in mix.faults else "earliest"
         details = self._world.rng_of("details")
         for name in ("a", "b"):
+            keep: Any = rng.choice(["names", "last"])
+            if "settings" not in mix.faults:
+                keep = details.choice([keep, keep, keep, "events", AGGREGATES])
+            keeps_events = keep == "events"
             yield Fold(
-                name=name, source=self._world.log.tp.topic, group_key=name, changed="m",
-                keep=rng.choice(["names", "last"]),
+                name=name, source=self._world.log.tp.topic, group_key=name, changed="" if keeps_events else "m", keep=keep,
+                max_bytes=details.choice([500_000, FEW_BYTES]) if keeps_events else 500_000,
                 quiet_period=timedelta(seconds=1), max_hold=timedelta(seconds=rng.choice([3.0, 3.0, 1.5])),
-                max_events=rng.choice([0, 0, 3]), max_changed=rng.choice([10_000, 10_000, 2]),
+                max_events=rng.choice([0, 0, 3]), max_changed=min(rng.choice([10_000, 10_000, 2]), MOST_AGGREGATED),
                 backlog=rng.choice(["merge", "sessions"]), start=start,
                 tombstones=rng.choice(["dead-letter", "ignore"]),
                 close_when=details.choice([None, None, None, {"m.u": (2,)}]),

@@ -18,6 +18,8 @@ from tests.chaos.simulation_limits import faults as limit_faults
 from tests.virtual_loop import LoopClock
 
 SLACK_MS = 1_000
+AGGREGATES = {"u": "sum", "v": "max", "*": "count"}
+_AGGREGATED: dict[str, Callable[[list[int]], int]] = {"sum": sum, "max": max, "count": len}
 CLOSING = 2
 """Value of ``m.u`` with which an event closes its group, where a fold has ``close_when``."""
 
@@ -102,9 +104,10 @@ class Ledger:
         covered = [offset for offset, entry in enumerate(entries, first) if self.group(fold, entry) == group]
         meta = value.pop("fold")
         reason = meta.pop("reason")
-        keeps_values = isinstance(value["m"], dict) if self._keeps_either else fold.keep == "last"
-        expected = self._expected(covered, keeps_values=keeps_values)
-        found = {"changed": value["m"], **meta}
+        changed = value[fold.changed_field]
+        kept = ("last" if isinstance(changed, dict) else "names") if self._keeps_either else fold.kept
+        expected = self._expected(covered, kept)
+        found = {"changed": changed, **meta}
         if found != {**expected, "id": fold_id, "name": fold.name} or record.key != group.encode():
             self._tell("content", f"{fold_id} holds {found}, events {covered} make {expected}")
         # What Redis has lost may be folded and closed again, for another reason; what a record of that name holds stays the same.
@@ -120,18 +123,28 @@ class Ledger:
                 self._tell("twice", f"{fold.name} offset {offset} in {ids[offset]} and {fold_id}")
         self.done[fold.name].update(covered)
 
-    def _expected(self, covered: list[int], *, keeps_values: bool) -> dict[str, Any]:
+    def _expected(self, covered: list[int], kept: str) -> dict[str, Any]:
         events = [entry for entry in (self._log.entries[offset] for offset in covered) if entry]
-        names: dict[str, Any] = {}
-        for entry in events:
-            names.update((self.event(entry) or {})["m"])
         return {
-            "changed": names if keeps_values else sorted(names),
+            "changed": self._contents_of([self.event(entry) or {} for entry in events], kept),
             "events": len(covered),
             "first_event_ms": min((entry.timestamp for entry in events), default=0),
             "last_event_ms": max((entry.timestamp for entry in events), default=0),
             "version": PARTITIONS * 2**40 + (covered[-1] if covered else 0),
         }
+
+    @staticmethod
+    def _contents_of(events: list[dict[str, Any]], kept: str) -> Any:
+        """What the record of these events has, for each kind of ``keep``."""
+        if kept == "events":
+            return events
+        names: dict[str, Any] = {}
+        for event in events:
+            names.update(event["m"])
+        if kept == "aggregates":
+            values = {name: [event["m"][name] for event in events if name in event["m"]] for name in names}
+            return {name: _AGGREGATED[AGGREGATES.get(name, AGGREGATES["*"])](values[name]) for name in names}
+        return names if kept == "last" else sorted(names)
 
     def on_sealed(self, fold_name: str, sealed: bytes, fence: int, clock_ms: int) -> None:
         """Groups were sealed: none by the wall clock whose next event had long been in the log.
@@ -265,7 +278,8 @@ class Ledger:
             score, is_exact = max(score, entry.timestamp), is_exact and entry.timestamp <= entry.born_ms
             changed = (self.event(entry) or {})["m"]
             closes = fold.close_when is not None and changed.get("u") == CLOSING
-            yield Arrival(offset, group, score, is_exact, self._log.readable_ms[offset], frozenset(changed), closes)
+            size = len(entry.value or b"") + 1 if fold.keeps_events else 0
+            yield Arrival(offset, group, score, is_exact, self._log.readable_ms[offset], frozenset(changed), closes, size)
 
     def check_end(self) -> None:
         """After healing and draining everything has come out."""

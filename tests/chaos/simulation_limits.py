@@ -36,6 +36,7 @@ class Arrival:
         readable_ms: Since when it could be read.
         names: What it changes.
         closes: Whether it closes its group.
+        size: What it adds to the bytes that the fold keeps.
     """
 
     offset: int
@@ -45,6 +46,7 @@ class Arrival:
     readable_ms: int
     names: frozenset[str]
     closes: bool = False
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,11 @@ def _bounds(fold: Fold, record: Emitted, following: Arrival | None) -> Iterator[
         yield f"closing events at {[event.offset for event in record.events if event.closes]}"
     if most and not closes[-1] and (count > most or (count == most) != (record.reason == "max_events")):
         yield f"{count} events"
+    size = sum(event.size for event in record.events)
+    if size > fold.max_bytes or (record.reason == "max_bytes" and (not following or size + following.size <= fold.max_bytes)):
+        yield f"{size} bytes"
+    if fold.keeps_events:
+        return
     if count > 1 and len(record.names) > fold.max_changed:
         yield f"{len(record.names)} names"
     if record.reason == "max_changed" and (following is None or len(record.names | following.names) <= fold.max_changed):

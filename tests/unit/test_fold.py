@@ -43,6 +43,8 @@ def test_defaults_are_the_documented_ones() -> None:
         "group_key": "account_id",
         "changed": "metrics",
         "keep": "names",
+        "fields": (),
+        "max_bytes": 500_000,
         "quiet_period": timedelta(minutes=15),
         "max_hold": timedelta(hours=6),
         "max_events": 0,
@@ -271,3 +273,33 @@ def test_close_when_needs_fields_and_values(rule: Any, fault: str) -> None:
 @pytest.mark.parametrize("rule", ["status", {"status": "done"}, {"status": [None]}, {"status": [["done"]]}, 1])
 def test_close_when_of_another_form_is_refused(rule: Any) -> None:
     assert "close_when" in faults(close_when=rule)
+
+
+@pytest.mark.parametrize("keep", ["first", ["likes"], {"likes": "mean"}, {1: "sum"}, None, 1])
+def test_keep_of_another_form_is_refused(keep: Any) -> None:
+    assert 'keep: Value error, must be "names", "last", "events", or a table of names' in faults(keep=keep)
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ({"keep": {}}, "keep must name at least one aggregate"),
+        ({"keep": {"likes": "sum"}, "max_changed": 1_501}, "max_changed must be at most 1500 if keep is a table"),
+        ({"fields": ["a"]}, 'fields is only for keep = "events"'),
+        ({"max_bytes": 1_000}, 'max_bytes is only for keep = "events"'),
+        ({"keep": "events"}, 'changed does not go with keep = "events"'),
+        ({"keep": "events", "changed": "", "fields": ["a..b"]}, "fields holds an empty path"),
+        ({"keep": "events", "changed": "", "fields": ["a", "a"]}, "fields must name each field once"),
+        ({"keep": "events", "changed": "", "max_bytes": 99}, "max_bytes: "),
+        ({"keep": "events", "changed": "", "max_bytes": 700_001}, "max_bytes: "),
+        ({"keep": "events", "changed": "", "group_key": "events"}, "the changed field 'events' cannot also be a group field"),
+    ],
+)
+def test_what_does_not_go_with_keep_is_refused(values: dict[str, Any], fault: str) -> None:
+    assert fault in faults(**values)
+
+
+def test_aggregates_have_a_lower_default_bound_on_names() -> None:
+    declared = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="1s", keep={"likes": "sum"})
+
+    assert (1_500, {"likes": "sum"}) == (declared.max_changed, declared.aggregates)

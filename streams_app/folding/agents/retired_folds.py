@@ -19,7 +19,7 @@ from streams_app.delivery.processor import NO_OFFSET, Claim, OffsetAndMetadata, 
 from streams_app.delivery.scripts import FencedError
 from streams_app.delivery.tasks import run
 from streams_app.errors import text_of
-from streams_app.fold import RECORD_KEY, Fold
+from streams_app.fold import EVENTS, RECORD_KEY, Fold
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.emitter import Emitter
 from streams_app.folding.core.record import RecordShape
@@ -87,8 +87,8 @@ def retired_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
         "output": output,
         "dead_letters": dead_letters,
         "group_key": RECORD_KEY if shape.group_from == RECORD_KEY else shape.group_fields,
-        "changed": shape.changed,
-        "keep": shape.keep,
+        "changed": "" if shape.keep == EVENTS else shape.changed,
+        "keep": shape.declared_keep(),
         "quiet_period": "1s",
     }
     return Fold(**values)

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import Event, PlainEvent
+from streams_app.folding.core.event import Event, PlainEvent, ScoredEvent
 from streams_app.folding.core.names import mask_of, names_of_mask, size_of, unmasked
 from streams_app.folding.core.shard_clock import RangeTime
 
@@ -45,7 +45,14 @@ PAUSE_MS: Final = 1_000
 
 
 class GroupRun(msgspec.Struct, gc=False):
-    """The aggregate of consecutive events of one group; times in ms. ``closes``: its last event closes the group."""
+    """The aggregate of consecutive events of one group; times in ms.
+
+    Attributes:
+        closes: Whether its last event closes the group.
+        events_kept: Its events with their scores, if the fold keeps events.
+        bytes_kept: Their size, see :func:`streams_app.folding.core.kept_events.size_of_event`.
+        packed_kept: The events as they are stored, once they were packed.
+    """
 
     first_offset: int
     last_offset: int
@@ -56,6 +63,9 @@ class GroupRun(msgspec.Struct, gc=False):
     last_score: int
     names: dict[str, Any] | int
     closes: bool = False
+    events_kept: list[tuple[ScoredEvent, int]] | None = None
+    bytes_kept: int = 0
+    packed_kept: bytes | None = None
 
     @property
     def changed(self) -> Mapping[str, Any]:

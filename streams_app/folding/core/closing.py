@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from streams_app.fold import Fold
+from streams_app.folding.core.aggregates import Aggregates
 
 FEW_NAMES: Final = 1_000
-"""A bound on names below this may be reached within one fetch."""
+FEW_BYTES: Final = 100_000
+"""A bound on names, or on bytes, below this may be reached often within one fetch."""
 
 
 class ContentBound(NamedTuple):
@@ -32,6 +34,7 @@ class ContentBound(NamedTuple):
 CONTENT_BOUNDS: Final = {
     "max_events": ContentBound("event", is_before=False),
     "max_changed": ContentBound("name", is_before=True),
+    "max_bytes": ContentBound("byte", is_before=True),
 }
 
 CLOSED: Final = "closed"
@@ -52,6 +55,8 @@ class Bounds:
         hold_ms: Maximum hold.
         max_events: Maximum number of events of one group; 0: no bound.
         max_changed: Maximum number of changed names of one group.
+        max_bytes: Maximum size of the events of one group, if the fold keeps events; 0: it does not.
+        aggregates: How the values of names are aggregated; None: they are not.
         sessions: Whether the backlog policy is ``sessions``: a gap in the scores that is longer than the quiet period closes a
             group while it is folded. With ``merge``, silence closes groups only once the worker has caught up.
         reads_details: See :attr:`streams_app.fold.Fold.reads_details`.
@@ -61,6 +66,8 @@ class Bounds:
     hold_ms: int
     max_events: int = 0
     max_changed: int = 10_000
+    max_bytes: int = 0
+    aggregates: Aggregates | None = None
     sessions: bool = False
     reads_details: bool = False
 
@@ -68,12 +75,15 @@ class Bounds:
     def of(cls, fold: Fold) -> Bounds:
         """Return the bounds of a declared fold."""
         contents = {name: getattr(fold, name) for name in CONTENT_BOUNDS}
-        sessions = fold.backlog == "sessions"
-        return cls(fold.quiet_period_ms, fold.max_hold_ms, sessions=sessions, reads_details=fold.reads_details, **contents)
+        contents["max_bytes"] *= fold.keeps_events
+        return cls(
+            fold.quiet_period_ms, fold.max_hold_ms, sessions=fold.backlog == "sessions", reads_details=fold.reads_details,
+            aggregates=None if fold.aggregates is None else Aggregates.of(fold.aggregates), **contents,
+        )  # fmt: skip
 
     def arguments(self) -> dict[str, Any]:
         """Return the bounds as arguments of ``fold.lua``."""
-        contents = {name: getattr(self, name) for name in CONTENT_BOUNDS}
+        contents = {name: getattr(self, name) for name in CONTENT_BOUNDS} | {"aggregates": self.aggregates is not None}
         return {"quiet_ms": self.session_gap_ms, "hold_ms": self.hold_ms, **contents}
 
     @property
@@ -83,12 +93,15 @@ class Bounds:
 
     # ---- contents
 
-    def exceeded_by(self, names: int) -> str | None:
+    def exceeded_by(self, names: int, kept: int = 0) -> str | None:
         """Return the reason why a group closes before an event, or None.
 
         Args:
             names: Number of names the group would have with the event.
+            kept: Size of the kept events that it would have, in bytes.
         """
+        if self.max_bytes:
+            return "max_bytes" if kept > self.max_bytes else None
         return "max_changed" if names > self.max_changed else None
 
     def reached_by(self, events: int, *, closes: bool = False) -> str | None:
@@ -100,20 +113,22 @@ class Bounds:
         """
         return CLOSED if closes else "max_events" if self.max_events and events >= self.max_events else None
 
-    def keeps_open(self, lasted_ms: int, events: int, names: int) -> bool:
+    def keeps_open(self, lasted_ms: int, events: int, names: int, kept: int = 0) -> bool:
         """Return whether a group stays open that consists of these events: neither hold nor contents close it.
 
         Args:
             lasted_ms: Score of the last event minus score of the first one.
             events: Number of events.
             names: Number of changed names.
+            kept: Size of the kept events, in bytes.
         """
-        return lasted_ms < self.hold_ms and names <= self.max_changed and (not self.max_events or events < self.max_events)
+        is_full = self.exceeded_by(names, kept) is not None or (self.max_events and events >= self.max_events)
+        return lasted_ms < self.hold_ms and not is_full
 
     @property
     def may_close_often(self) -> bool:
         """Whether a busy group may reach a bound on its contents within one fetch."""
-        return self.max_events > 0 or self.max_changed < FEW_NAMES
+        return self.max_events > 0 or (self.max_bytes < FEW_BYTES if self.max_bytes else self.max_changed < FEW_NAMES)
 
     # ---- time
 

@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final, cast
 
+from streams_app.folding.core.aggregates import Aggregates
 from streams_app.folding.core.chunks import MOST_EVENTS, MOST_NEAR_EVENTS, PAUSE_MS, Chunk, ChunkCutter, GroupRun
-from streams_app.folding.core.event import DetailedEvent
+from streams_app.folding.core.event import DetailedEvent, ScoredEvent
 from streams_app.folding.core.shard_clock import RangeTime
 
 GROUP_WORK: Final = 8_000
@@ -48,14 +49,35 @@ class DetailedChunkCutter(ChunkCutter):
         run = runs[-1] if runs else None
         work = len(event.names) + GROUP_WORK / (MOST_NEAR_EVENTS if bounds.may_close_often else MOST_EVENTS)
         if run is None or run.closes or (bounds.sessions and clock - run.last_score > bounds.quiet_ms):
-            names = dict(event.names)
-            runs.append(GroupRun(event.offset, event.offset, 1, stamp, stamp, clock, clock, names, event.closes))
+            runs.append(run_of(event, stamp, clock, bounds.aggregates))
             return work + RUN_WORK
         if (since := clock - run.last_score) > PAUSE_MS:
             chunk.pauses.append(since)
             chunk.paused.append(event.group)
-        run.last_offset, run.last_score, run.closes = event.offset, clock, event.closes
-        run.events += 1
-        run.low_ms, run.high_ms = min(run.low_ms, stamp), max(run.high_ms, stamp)
-        cast("dict[str, Any]", run.names).update(event.names)
+        extend(run, event, stamp, clock, bounds.aggregates)
         return work
+
+
+def run_of(event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggregates | None) -> GroupRun:
+    """Return a run of one event.
+
+    Args:
+        event: The event.
+        stamp_ms: Timestamp of its record.
+        score_ms: Its score.
+        aggregates: How the values of its names are aggregated; None: the last ones are kept, or none.
+    """
+    names = dict(event.changed) if aggregates is None else aggregates.begun(event.changed)
+    return GroupRun(event.offset, event.offset, 1, stamp_ms, stamp_ms, score_ms, score_ms, names, event.closes)
+
+
+def extend(run: GroupRun, event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggregates | None) -> None:
+    """Add a further event to a run; for the arguments see :func:`run_of`."""
+    run.last_offset, run.last_score, run.closes = event.offset, score_ms, event.closes
+    run.events += 1
+    run.low_ms, run.high_ms = min(run.low_ms, stamp_ms), max(run.high_ms, stamp_ms)
+    names = cast("dict[str, Any]", run.names)
+    if aggregates is None:
+        names.update(event.changed)
+    else:
+        aggregates.join(names, event.changed)

@@ -36,6 +36,11 @@ class FoldEvent(NamedTuple):
         """Return whether the event closes its group; see :class:`DetailedEvent`."""
         return False
 
+    @property
+    def json(self) -> bytes:
+        """Return what is kept of the event: nothing, see :class:`DetailedEvent`."""
+        return b""
+
 
 class DetailedEvent(NamedTuple):
     """An event of a fold whose events say more than what changed; see :attr:`streams_app.fold.Fold.reads_details`.
@@ -44,15 +49,17 @@ class DetailedEvent(NamedTuple):
         offset: As in :class:`FoldEvent`.
         timestamp_ms: As in :class:`FoldEvent`.
         group: As in :class:`FoldEvent`.
-        names: As in :class:`FoldEvent`.
+        names: As in :class:`FoldEvent`; empty if events are kept.
         closes: Whether the event closes its group, itself included (``close_when``).
+        json: What is kept of the event (``keep = "events"``); empty for other folds.
     """
 
     offset: int
     timestamp_ms: int
     group: bytes
     names: dict[str, Any]
-    closes: bool
+    closes: bool = False
+    json: bytes = b""
 
     @property
     def changed(self) -> Mapping[str, Any]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import orjson
-
+from streams_app.folding.core.aggregates import Aggregates, Values, combined, stored_value
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import ScoredEvent
+from streams_app.folding.core.kept_events import packed_events, size_of_event
 from streams_app.folding.core.record import Sealed
 
 
@@ -27,6 +27,7 @@ class OpenGroup:
     low_ms: int = 2**62
     high_ms: int = -1
     names: dict[str, bytes] = field(default_factory=dict)
+    bytes_kept: int = 0
 
 
 @dataclass(slots=True)
@@ -60,7 +61,8 @@ class MemoryShard:
             sealed.append(self._close(group, *bounds.closed_by(stored.opened_ms, stored.score_ms, quiet=bounds.sessions)))
         elif stored is not None:
             names = len(stored.names) + sum(name not in stored.names for name in event.changed)
-            if (reason := bounds.exceeded_by(names)) is not None:
+            kept = stored.bytes_kept + size_of_event(event.json)
+            if (reason := bounds.exceeded_by(names, kept)) is not None:
                 sealed.append(self._close(group, reason, score_ms))
         stored = self.open.get(group)
         if stored is None:
@@ -70,8 +72,7 @@ class MemoryShard:
         stored.silent_from_ms = max(stored.silent_from_ms, score_ms, silent_from_ms)
         stored.events += 1
         stored.low_ms, stored.high_ms = min(stored.low_ms, stamp_ms), max(stored.high_ms, stamp_ms)
-        masked = isinstance(event.names, int)
-        stored.names |= event.changed if masked else {name: orjson.dumps(value) for name, value in event.changed.items()}
+        _add(stored, event, bounds.aggregates)
         if (reason := bounds.reached_by(stored.events, closes=event.closes)) is not None:
             sealed.append(self._close(group, reason, score_ms))
         return sealed
@@ -109,3 +110,18 @@ class MemoryShard:
             group, stored.first_offset, stored.last_offset, stored.events, stored.low_ms, stored.high_ms, reason, due_ms,
             self.partitions, stored.names,
         )  # fmt: skip
+
+
+def _add(stored: OpenGroup, event: ScoredEvent, aggregates: Aggregates | None) -> None:
+    """Add what an event changes to the open group, or the event itself if events are kept."""
+    names = stored.names
+    if event.json:
+        names[str(event.offset)] = packed_events([event], event.offset)
+        stored.bytes_kept += size_of_event(event.json)
+    elif isinstance(event.names, int):
+        names |= event.changed
+    else:
+        changed = event.changed if aggregates is None else aggregates.begun(event.changed)
+        for name, value in changed.items():
+            new = stored_value(value)
+            names[name] = combined(names[name], new) if type(value) is Values and name in names else new

@@ -13,7 +13,9 @@ import msgpack
 import orjson
 
 from streams_app.codec import TEXT_MARK, canonical_bytes, scalars_of
-from streams_app.fold import RECORD_KEY, Fold
+from streams_app.fold import EVENTS, RECORD_KEY, Fold
+from streams_app.folding.core.aggregates import json_of
+from streams_app.folding.core.kept_events import events_of
 from streams_app.folding.core.names import NameSet, shared_names_of_bytes
 
 VERSION_SHIFT: Final = 2**40
@@ -36,9 +38,10 @@ class RecordShape:
         fold: Name of the fold.
         group_fields: Names of the group fields, as they appear in the record.
         changed: Name of the changed field.
-        keep: ``names`` or ``last``.
+        keep: ``names``, ``last``, ``events``, or the aggregates as JSON, sorted by name.
         group_from: Where groups come from. It tells the record key from a field ``key``, which have the same name in records.
         changed_from: Where changed names come from.
+        fields: Fields of the events that are kept; empty: all, or none.
     """
 
     fold: str
@@ -47,24 +50,31 @@ class RecordShape:
     keep: str
     group_from: str = FIELDS
     changed_from: str = FIELDS
+    fields: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, fold: Fold) -> RecordShape:
         """Return the shape of a declared fold. All functions have the same shape, because their results are unknown."""
         group_from = RECORD_KEY if fold.group_key == RECORD_KEY else FUNCTION if callable(fold.group_key) else FIELDS
         changed_from = FUNCTION if callable(fold.changed) else FIELDS
-        return cls(fold.name, fold.group_fields, fold.changed_field, fold.keep, group_from, changed_from)
+        keep = fold.keep if isinstance(fold.keep, str) else orjson.dumps(fold.keep, option=orjson.OPT_SORT_KEYS).decode()
+        return cls(fold.name, fold.group_fields, fold.changed_field, keep, group_from, changed_from, fold.fields)
 
     def to_text(self) -> str:
         """Return the text that is stored with the state. Each shape has its own, so a worker detects a changed definition."""
-        return orjson.dumps([self.fold, self.group_fields, self.changed, self.keep, self.group_from, self.changed_from]).decode()
+        shape = [self.fold, self.group_fields, self.changed, self.keep, self.group_from, self.changed_from]
+        return orjson.dumps([*shape, self.fields] if self.fields else shape).decode()
 
     @classmethod
     def from_text(cls, text: str) -> RecordShape:
         """Parse the text of :meth:`to_text`. A text of four items lacks the origins; no declared fold has such a shape."""
         fold, group_fields, changed, keep, *origins = orjson.loads(text)
-        group_from, changed_from = origins or (UNKNOWN, UNKNOWN)
-        return cls(fold, tuple(group_fields), changed, keep, group_from, changed_from)
+        group_from, changed_from, *fields = origins or (UNKNOWN, UNKNOWN)
+        return cls(fold, tuple(group_fields), changed, keep, group_from, changed_from, tuple(*fields))
+
+    def declared_keep(self) -> str | dict[str, str]:
+        """Return ``keep`` as a fold declares it."""
+        return orjson.loads(self.keep) if self.keep.startswith("{") else self.keep
 
 
 class Sealed(NamedTuple):
@@ -80,7 +90,8 @@ class Sealed(NamedTuple):
         reason: The bound that closed it, or ``flush``.
         due_ms: When that bound was reached, by the partition clock.
         partitions: Partition count of the source when the group was sealed.
-        names: Changed name → last value as JSON bytes, or ``b""``.
+        names: Changed name → value as it is stored (JSON, or an aggregate), or ``b""``; first offset → packed events if events are
+            kept.
     """
 
     member: bytes
@@ -218,7 +229,7 @@ def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int, lost:
     names = sorted(sealed.names)
     value = _value(sealed, shape, base, names, lost)
     key = canonical_bytes(sealed.member)
-    if len(value) <= MAX_RECORD_BYTES or len(names) <= 1:
+    if len(value) <= MAX_RECORD_BYTES or len(names) <= 1 or shape.keep == EVENTS:
         return [FoldedRecord(base.encode(), key, value)]
     records = []
     for number, part in enumerate(_parts(sealed, names), start=1):
@@ -248,8 +259,10 @@ def _parts(sealed: Sealed, names: list[str]) -> list[list[str]]:
 
 def _value(sealed: Sealed, shape: RecordShape, record_id: str, names: list[str], lost: int) -> bytes:
     changed: Any = names
-    if shape.keep == "last":
-        changed = {name: orjson.Fragment(sealed.names[name] or b"null") for name in names}
+    if shape.keep == EVENTS:
+        changed = [orjson.Fragment(json) for _, json in events_of(sealed.names)]
+    elif shape.keep != "names":
+        changed = {name: orjson.Fragment(json_of(sealed.names[name] or b"null")) for name in names}
     return orjson.dumps(
         {
             **dict(zip(shape.group_fields, scalars_of(sealed.member), strict=True)),

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from streams_app.folding.core.chunks import Chunk, GroupRun
 from streams_app.folding.core.closing import REASONS_BEFORE_AN_EVENT, Bounds
+from streams_app.folding.core.detailed_chunks import extend, run_of
 from streams_app.folding.core.event import Event, ScoredEvent, event_of
 from streams_app.folding.core.model import MemoryShard, OpenGroup
 
@@ -47,7 +47,7 @@ def split_runs(events: Sequence[tuple[ScoredEvent, int]], open_group: OpenGroup 
         bounds: Bounds of the fold.
     """
     model, runs = MemoryShard(bounds), list[GroupRun]()
-    behind, names = -1 if open_group is None else open_group.last_offset, dict[str, Any]()
+    behind = -1 if open_group is None else open_group.last_offset
     is_alone = False
     if open_group is not None:
         model.open[events[0][0].group] = open_group
@@ -65,13 +65,8 @@ def split_runs(events: Sequence[tuple[ScoredEvent, int]], open_group: OpenGroup 
             is_alone = any(entry.reason in REASONS_BEFORE_AN_EVENT for entry in closed)
         stamp = event.timestamp_ms if event.timestamp_ms >= 0 else score
         if goes_on:
-            run = runs[-1]
-            run.last_offset, run.last_score, run.events = event.offset, score, run.events + 1
-            run.low_ms, run.high_ms = min(run.low_ms, stamp), max(run.high_ms, stamp)
-            run.closes = event.offset > behind and event.closes
-            names.update(event.changed)
+            extend(runs[-1], event, stamp, score, bounds.aggregates)
         else:
-            names = dict(event.changed)
-            closes = event.offset > behind and event.closes
-            runs.append(GroupRun(event.offset, event.offset, 1, stamp, stamp, score, score, names, closes))
+            runs.append(run_of(event, stamp, score, bounds.aggregates))
+        runs[-1].closes &= event.offset > behind
     return runs

@@ -18,7 +18,7 @@ from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError
 from streams_app.fold import Fold
 from streams_app.folding.core.event import Event
-from streams_app.folding.reading.fast import FastReader, is_usual
+from streams_app.folding.reading.fast import FastKeptReader, FastReader, is_usual, is_usual_kept
 from streams_app.folding.reading.formats import FormatReader
 from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
 from streams_app.settings import Limits
@@ -35,6 +35,8 @@ def reader_of(fold: Fold, limits: Limits) -> EventReader:
     """Return the reader that a fold needs: the fast one wherever neither a function nor a format is involved."""
     if is_usual(fold):
         return FastReader(fold, limits)
+    if is_usual_kept(fold):
+        return FastKeptReader(fold, limits)
     reader = PythonReader(fold, limits) if fold.is_by_functions else EventReader(fold, limits)
     return reader if fold.format == "json" else FormatReader(fold, limits, reader)
 
@@ -85,9 +87,10 @@ class PythonReader(EventReader):
             raise value
         if fold.source_filter is not None and not _called("source_filter", _truth_of(fold.source_filter), value):
             return None
-        if type(value) is not dict and not (callable(fold.group_key) and callable(fold.changed)):
+        reads_any = callable(fold.group_key) and (callable(fold.changed) or fold.keeps_events)
+        if type(value) is not dict and not reads_any:
             raise BadEventError("not-an-object", f"decode returned {type(value).__name__}, not a dict")
-        return self._read_event(record, value, self._group(record, value), self._changed_names(value))
+        return self._read_event(record, value, self._group(record, value))
 
     def _group(self, record: RawRecord, value: Any) -> bytes:
         if not callable(self._fold.group_key):
@@ -103,7 +106,7 @@ class PythonReader(EventReader):
         except UnicodeEncodeError as error:
             raise BadEventError("user-error", f"{self._labels[0]}: text that UTF-8 does not have: {error.object!r}") from error
 
-    def _changed_names(self, value: Any) -> dict[str, Any]:
+    def _names(self, value: Any) -> dict[str, Any]:
         own = self._fold.changed
         if callable(own):
             return self._names_of(_called("changed", lambda event: _listed(own(event)), value))

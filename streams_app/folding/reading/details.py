@@ -3,10 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+import orjson
 
 from streams_app.codec import at_path
+from streams_app.errors import BadEventError
 from streams_app.fold import Fold
+from streams_app.folding.core.kept_events import size_of_event
+from streams_app.formats import COLUMNS
+
+SHALLOW: Final = 200
+"""Number of brackets that need no check of the nesting: orjson writes values that are nested up to 254 levels deep."""
+
+JSON_SPACES: Final = b" \t\r\n"
+
+
+def kept_event(fold: Fold) -> Callable[[bytes | None, Any], bytes]:
+    """Return a function from the value of a record, and the event decoded from it, to the JSON that is kept of the event.
+
+    A whole JSON event is kept byte by byte as it was produced, without spaces around it; of another format, the row or the data,
+    and what stands beside it, are kept. Of selected fields, those that are missing
+    are left out.
+
+    Raises (the function): BadEventError: ``too-large``: the event alone exceeds ``max_bytes``. ``no-value``: it is nested too
+    deeply. ``user-error``: a function of the user returned an event that JSON cannot represent.
+    """
+    paths = [(name, name.split(".")) for name in fold.fields]
+    is_verbatim = not paths and fold.decode is None and fold.format == "json"
+
+    def kept(value: bytes | None, event: Any) -> bytes:
+        if paths:
+            found = {name: at_path(event, path) for name, path in paths}
+            json = _json({name: part for name, part in found.items() if part is not None}, fold)
+        elif is_verbatim and value is not None and value.count(b"[") + value.count(b"{") <= SHALLOW:
+            json = value.strip(JSON_SPACES)
+        else:
+            whole = {name: part for name, part in event.items() if name != COLUMNS} if type(event) is dict else event
+            json = _json(whole, fold)
+        if size_of_event(json) > fold.max_bytes:
+            raise BadEventError("too-large", f"the event alone has {size_of_event(json)} bytes, max_bytes is {fold.max_bytes}")
+        return json
+
+    return kept
+
+
+def _json(event: Any, fold: Fold) -> bytes:
+    try:
+        return orjson.dumps(event)
+    except orjson.JSONEncodeError as error:
+        raise BadEventError("user-error" if fold.is_by_functions else "no-value", f"the event cannot be kept: {error}") from error
 
 
 def closing_rule(fold: Fold) -> Callable[[Any], bool] | None:

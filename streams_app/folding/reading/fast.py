@@ -17,8 +17,11 @@ import msgspec
 from streams_app.codec import TEXT_MARK, member_of
 from streams_app.errors import BadEventError
 from streams_app.fold import RECORD_KEY, Fold
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.event import DetailedEvent, Event
+from streams_app.folding.core.kept_events import SEPARATOR_BYTES
 from streams_app.folding.core.names import Cache, mask_of
+from streams_app.folding.reading.details import JSON_SPACES
+from streams_app.folding.reading.details import SHALLOW as SHALLOW_KEPT
 from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
 from streams_app.settings import Limits
 
@@ -27,6 +30,9 @@ KNOWN_GROUPS_MAX: Final = 20_000
 
 SHALLOW_BYTES: Final = 2_000
 """An event of at most this many bytes cannot be nested more deeply than :data:`SHALLOW`."""
+
+LONG_NUMBER: Final = 200
+"""Number of digits: a number with fewer digits, and an exponent of at most two, is a double."""
 
 SHALLOW: Final = 1_000
 """Number of brackets that need no check of the nesting: orjson rejects values that are nested more than 1 024 levels deep."""
@@ -54,6 +60,75 @@ def is_usual(fold: Fold) -> bool:
     if fold.format != "json" or not isinstance(fold.group_key, str) or not isinstance(fold.changed, str):
         return False
     return is_plain_field(fold.group_key) and is_plain_field(fold.changed)
+
+
+_LARGE_EXPONENT: Final = re.compile(rb"[eE]\+?[0-9]{3}").search
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % LONG_NUMBER).search
+"""One of the two matches each number beyond a double, which a record cannot hold; they also match some other JSON."""
+
+
+def _is_unusual(value: bytes) -> bool:
+    """Return whether an event may be nested too deeply to be written, or may have a number beyond a double."""
+    if len(value) < SHALLOW_KEPT:
+        return _LARGE_EXPONENT(value) is not None
+    is_deep = value.count(b"[") + value.count(b"{") > SHALLOW_KEPT
+    return is_deep or _LARGE_EXPONENT(value) is not None or _LONG_NUMBER(value) is not None
+
+
+def is_usual_kept(fold: Fold) -> bool:
+    """Return whether :class:`FastKeptReader` can read for a fold."""
+    if fold.is_by_functions or not fold.keeps_events or fold.fields or fold.close_when is not None or fold.format != "json":
+        return False
+    return isinstance(fold.group_key, str) and is_plain_field(fold.group_key)
+
+
+class FastKeptReader(EventReader):
+    """Reads the whole events of a fold that keeps them: only the group key is decoded."""
+
+    needs_decoded = False
+
+    def __init__(self, fold: Fold, limits: Limits) -> None:
+        super().__init__(fold, limits)
+        event = msgspec.defstruct("Event", [("group", Any, None)], rename={"group": str(fold.group_key)}, gc=False)
+        self._decode: Any = msgspec.json.Decoder(event).decode
+        self._members: dict[str, bytes] = {}
+
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
+        """Iterate over the events of a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
+        decode, member_of_known, new_event = self._decode, self._members.get, tuple.__new__
+        most_bytes, names = min(self._limits.value_bytes, self._fold.max_bytes - SEPARATOR_BYTES), dict[str, Any]()
+        for record in records:
+            value = record.value
+            try:
+                if not value or len(value) > most_bytes or _is_unusual(value):
+                    yield from self._read_slowly(record, reading)
+                    continue
+                group = decode(value).group
+                member = member_of_known(group) if type(group) is str else None
+                if member is None:
+                    member = self._new_member(group)
+                if not value.isascii():
+                    value.decode()
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadEventError):
+                yield from self._read_slowly(record, reading)
+                continue
+            stamp, offset = record.timestamp, record.offset
+            if record.key != member[1:]:
+                reading.misrouted += 1
+                reading.misrouted_example = offset
+            yield new_event(DetailedEvent, (offset, -1 if stamp is None else stamp, member, names, False, value.strip(JSON_SPACES)))
+
+    def _read_slowly(self, record: RawRecord, reading: DecodedRange) -> Iterator[Event]:
+        """Read one event with the exact reader."""
+        return super().events([record], decode_all([record], self._limits), reading)
+
+    def _new_member(self, group: Any) -> bytes:
+        member = TEXT_MARK + group.encode() if type(group) is str else member_of((group,))
+        if len(member) > self._limits.key_bytes + 1:
+            raise BadEventError("too-large", "read slowly")
+        if type(group) is str and len(self._members) < KNOWN_GROUPS_MAX:
+            self._members[group] = member
+        return member
 
 
 class FastReader(EventReader):

@@ -15,8 +15,9 @@ from streams_app.codec import TEXT_MARK, at_path, decode_object, member_of
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
+from streams_app.folding.core.aggregates import Aggregates
 from streams_app.folding.core.event import DetailedEvent, Event, ScoredEvent, event_of
-from streams_app.folding.reading.details import closing_rule
+from streams_app.folding.reading.details import closing_rule, kept_event
 from streams_app.settings import Limits
 
 KNOWN_NAMES_MAX: Final = 50_000
@@ -100,7 +101,9 @@ class EventReader:
         self._by_key = fold.group_key == "@key"
         self._changed = fold.changed_field
         self._changed_path = fold.changed_path.split(".")
-        self._keeps_values = fold.keep == "last"
+        self._keeps_values = fold.keeps_values
+        self._aggregates = None if fold.aggregates is None else Aggregates.of(fold.aggregates)
+        self._kept_event = kept_event(fold) if fold.keeps_events else None
         self._closes = closing_rule(fold)
         self._known_names: set[str] = set()
 
@@ -125,22 +128,27 @@ class EventReader:
                 continue
             try:
                 event = value if type(value) is dict else self._rest_of(value)
-                member = self._member(record, event)
-                names = self._names(event)
+                read = self._read_event(record, event, self._member(record, event))
             except BadEventError as error:
                 fault = value if isinstance(value, BeyondDoubleError) else error
                 reading.refused.append(RejectedEvent(record, fault.reason, fault.detail))
                 continue
-            if record.key != member[1:]:
+            if record.key != read[2][1:]:
                 reading.misrouted += 1
                 reading.misrouted_example = record.offset
-            yield self._read_event(record, event, member, names)
+            yield read
 
-    def _read_event(self, record: RawRecord, value: Any, member: bytes, names: dict[str, Any]) -> Event:
+    def _read_event(self, record: RawRecord, value: Any, member: bytes) -> Event:
         stamp = -1 if record.timestamp is None else record.timestamp
-        if self._closes is None:
+        if self._kept_event is not None:
+            json = self._kept_event(record.value, value)
+            return DetailedEvent(record.offset, stamp, member, {}, self._closes is not None and self._closes(value), json)
+        names = self._names(value)
+        if self._aggregates is not None:
+            self._aggregates.check(names)
+        elif self._closes is None:
             return record.offset, stamp, member, names
-        return DetailedEvent(record.offset, stamp, member, names, self._closes(value))
+        return DetailedEvent(record.offset, stamp, member, names, self._closes is not None and self._closes(value))
 
     def _rest_of(self, fault: BadEventError | None) -> dict[str, Any]:
         """Return the readable part of an event with a fault: numbers that no fold reads may have any size, as in the fast one."""

@@ -13,6 +13,7 @@ from streams_app.folding.core.chunks import Chunk, ChunkCutter, GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.detailed_chunks import DetailedChunkCutter
 from streams_app.folding.core.event import Event, ScoredEvent
+from streams_app.folding.core.kept_chunks import KeptChunkCutter, split_kept_runs
 from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.core.run_splitting import scored_events, split_runs
 from streams_app.folding.core.shard_clock import ShardClock
@@ -82,10 +83,13 @@ class ChunkProgress:
             FencedError: They were split in the same way before. A different split is possible if a seal closed some of them
                 meanwhile.
         """
-        if not self._scored:
+        if bounds.max_bytes:
+            own = self.chunk.groups
+            apart = {group: split_kept_runs(own[group], open_group, bounds) for group, open_group in groups.items()}
+        else:
             # Of all groups, because the events are read only once.
-            self._scored = scored_events(self._events(), self.chunk)
-        apart = {group: split_runs(self._scored[group], open_group, bounds) for group, open_group in groups.items()}
+            self._scored = self._scored or scored_events(self._events(), self.chunk)
+            apart = {group: split_runs(self._scored[group], open_group, bounds) for group, open_group in groups.items()}
         if apart.items() <= self._apart.items():
             raise FencedError("fold", "detail")
         self._apart |= apart
@@ -123,7 +127,7 @@ def chunks_of(
         now_ms: Wall clock.
         keeps_values: Whether the last value of each name is kept.
     """
-    cutter_of = DetailedChunkCutter if bounds.reads_details else ChunkCutter
+    cutter_of = KeptChunkCutter if bounds.max_bytes else DetailedChunkCutter if bounds.reads_details else ChunkCutter
     cut = partial(cutter_of, bounds=bounds, keeps_values=keeps_values)
     if begun is not None:
         listed = list(events)

@@ -74,7 +74,7 @@ class Shard:
         self.lost = 0
         self.is_claimed = False
         self.last_seal: SealedGroups | None = None
-        self._packing = GroupPacker(self.bounds, b"", 1, keeps_values=fold.keep == "last")
+        self._packing = GroupPacker(self.bounds, b"", 1, keeps_values=fold.keeps_values)
         self._sizing = ScriptSizing()
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ class Shard:
             self.clock.take_over(claimed.clocks)
             self.definition = Definition(self.definition.present, RecordShape.from_text(claimed.definition))
             self.last_seal = None
-            self._packing = GroupPacker(self.bounds, claimed.epoch, partitions, keeps_values=self.fold.keep == "last")
+            self._packing = GroupPacker(self.bounds, claimed.epoch, partitions, keeps_values=self.fold.keeps_values)
             await self._load_outbox()
             self.is_claimed = True
         logger.info(
@@ -146,7 +146,7 @@ class Shard:
             view: State of the reader after the fetch that returned them.
             now_ms: Wall clock.
         """
-        keeps_values = self.fold.keep == "last"
+        keeps_values = self.fold.keeps_values
         return chunks_of(
             events, self.fence, end, self.in_progress, self.clock, self.bounds, view, now_ms, keeps_values=keeps_values
         )

@@ -74,7 +74,8 @@ class GroupPacker:
             runs, count = apart.get(member), 0
             if runs is None:
                 runs = chunk.groups[member]
-                count = self._session_count(runs, clock_ms) if self.bounds.sessions else 0
+                # The size of kept events is not part of a session.
+                count = self._session_count(runs, clock_ms) if self.bounds.sessions and not self.bounds.max_bytes else 0
             sessions: Any = False
             if count:
                 new = [pack_session(member, run, self.bounds, self.partitions, keeps_values=keeps_values) for run in runs[:count]]
@@ -98,7 +99,8 @@ class GroupPacker:
 
     def _is_plain(self, run: GroupRun) -> bool:
         """Return whether no bound closes a group that opens with this run."""
-        return not run.closes and self.bounds.keeps_open(run.last_score - run.first_score, run.events, size_of(run.names))
+        lasted_ms, names = run.last_score - run.first_score, size_of(run.names)
+        return not run.closes and self.bounds.keeps_open(lasted_ms, run.events, names, run.bytes_kept)
 
     def _session_count(self, runs: Sequence[GroupRun], clock_ms: int) -> int:
         """Return how many runs are sessions by the clock of the chunk; 0 if a bound other than silence may close one."""

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgpack
-import orjson
 
+from streams_app.folding.core.aggregates import stored_value
 from streams_app.folding.core.chunks import GroupRun
 from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.kept_events import packed_events
 from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.core.names import NameSet, names_of_mask, shared_names
 from streams_app.folding.core.record import Sealed
@@ -34,7 +35,7 @@ scores             score of the last event minus ``opened``
 events             how many
 low                lowest record timestamp minus ``opened``
 stamps             highest record timestamp minus the lowest
-names              an upper bound of how many changed names there are
+names              an upper bound of how many changed names there are; if events are kept, their size in bytes
 silence            from when silence is counted minus the score of the last event; not packed where it is 0
 =================  =======================================================================================================
 """
@@ -85,7 +86,8 @@ def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
     *fields, numbers = content
     stored = StoredGroup.unpack(numbers)._asdict()
     del stored["epoch"]
-    return OpenGroup(**stored | {"names": {field.decode(): b"" for field in fields if field != INFO_FIELD}})
+    names = {field.decode(): b"" for field in fields if field != INFO_FIELD}
+    return OpenGroup(**stored | {"names": names, "bytes_kept": stored["names"]})
 
 
 def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: bool) -> list[Any]:
@@ -101,7 +103,8 @@ def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: 
     silent = score if score > silent_from_ms else silent_from_ms
     names: dict[str, bytes] = run_values(run) if keeps_values else run_names(run)
     numbers = (
-        epoch, first, run.last_offset - first, opened, score - opened, run.events, low - opened, run.high_ms - low, len(names),
+        epoch, first, run.last_offset - first, opened, score - opened, run.events, low - opened, run.high_ms - low,
+        run.bytes_kept or len(names),
     )  # fmt: skip
     info = pack((*numbers, silent - score) if silent > score else numbers)
     if type(names) is NameSet:
@@ -110,8 +113,12 @@ def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: 
 
 
 def run_values(run: GroupRun) -> dict[str, bytes]:
-    """Return the changed names of a run with their last values as JSON."""
-    return {name: orjson.dumps(value) for name, value in run.changed.items()}
+    """Return the changed names of a run with their values as they are stored, or the field of its events."""
+    if run.events_kept is not None:
+        if run.packed_kept is None:
+            run.packed_kept = packed_events((event for event, _ in run.events_kept), run.first_offset)
+        return {str(run.first_offset): run.packed_kept}
+    return {name: stored_value(value) for name, value in run.changed.items()}
 
 
 def run_names(run: GroupRun) -> NameSet:

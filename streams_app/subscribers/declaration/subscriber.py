@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Generic, Literal, get_args, get_origin, get_type_hints
 
@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 
 from streams_app.errors import ConfigurationError
 from streams_app.events.declaration import Event, M, T, description_faults
-from streams_app.events.payloads import payload_faults
+from streams_app.events.payloads import payload_faults, with_events
 from streams_app.fold import FOLD_NAME
 from streams_app.formatting import duration_text, milliseconds
 from streams_app.subscribers.declaration.received import Received
@@ -48,11 +48,14 @@ class Records(Generic[T]):
 
     Attributes:
         fold: Name of the fold; the source is its output topic.
-        payload: Type of the value of a record; :attr:`Received.fold` describes the fold itself.
+        payload: Type of the value of a record; :attr:`Received.fold` describes the fold itself. ``list[T]``: the events of a
+            record of a fold with ``keep = "events"``.
+        value_type: Type of the whole value: the payload, or an object with the list.
     """
 
     fold: str
     payload: type[T]
+    value_type: type[Any] = field(init=False)
 
     def __post_init__(self) -> None:
         """Check the declaration.
@@ -60,15 +63,25 @@ class Records(Generic[T]):
         Raises:
             ConfigurationError: With all faults.
         """
-        faults = payload_faults("the payload", self.payload)
+        item = get_args(self.payload)[0] if self.is_list else self.payload
+        faults = payload_faults("the payload", item)
+        if not faults:
+            object.__setattr__(self, "value_type", with_events(item) if self.is_list else item)
         if not isinstance(self.fold, str) or not FOLD_NAME.fullmatch(self.fold):
             faults.append("the name of a fold has a-z, 0-9, _ and -, at most 63")
         if faults:
             raise ConfigurationError([f"records of {self.fold!r}: {fault}" for fault in faults])
 
+    @property
+    def is_list(self) -> bool:
+        """Whether the function receives the list of the events of a record."""
+        return get_origin(self.payload) is list and len(get_args(self.payload)) == 1
+
 
 def records_of(fold: str, payload: type[T]) -> Records[T]:
     """Subscribe to the records of a fold: ``@subscriber(records_of("account-metrics", AccountChanged), …)``.
+
+    With ``keep = "events"``, ``records_of("chats", list[Message])`` passes the list of the events of a record, in their order.
 
     Raises:
         ConfigurationError: The name or the type is not valid.

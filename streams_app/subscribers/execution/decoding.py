@@ -160,7 +160,11 @@ def function_of(subscriber: Subscriber[Any, Any, Any], limits: Limits) -> Callab
 
 def _decoder(subscriber: Subscriber[Any, Any, Any], limits: Limits) -> Decoder[Any, Any]:
     source = subscriber.source
-    return decoder_of(source, limits) if isinstance(source, Event) else Decoder(source.payload, limits, is_folded=True)
+    return (
+        decoder_of(source, limits)
+        if isinstance(source, Event)
+        else Decoder(source.value_type, limits, is_folded=True, is_list=source.is_list)
+    )
 
 
 def _left_for_later(read: Decoder[Any, Any]) -> Callable[..., Any]:

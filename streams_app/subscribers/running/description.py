@@ -23,7 +23,7 @@ def asyncapi_of(app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subsc
         subscriptions: Its subscribers.
     """
     records = {
-        one.subscriber.source.fold: FoldRecords(one.subscriber.source.fold, one.topic, one.subscriber.source.payload)
+        one.subscriber.source.fold: FoldRecords(one.subscriber.source.fold, one.topic, one.subscriber.source.value_type)
         for one in subscriptions
         if isinstance(one.subscriber.source, Records)
     }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.integration.site import Site
+from tests.helpers import read_topic
+from tests.integration.site import LIMIT_SECONDS, Site
 
 
 def item(group: str, number: int, **rest: Any) -> tuple[bytes, bytes]:
@@ -34,3 +35,56 @@ async def test_each_order_is_one_record_from_its_first_event_to_the_one_that_clo
     assert {4} == {value["fold"]["events"] for value in found.values()}
     runs = [range(start + group, start + group + 20, 5) for start in range(0, 200, 20) for group in range(5)]
     assert {tuple(sorted(f"n{at}" for at in run)) for run in runs} == {tuple(value["metrics"]) for value in found.values()}
+
+
+async def test_events_are_in_one_record_in_order_whatever_kills_the_worker(site: Site) -> None:
+    await site.topics("events", "kept", "events.dead", partitions=1)
+    kept = site.fold("kept", "events", quiet_period="1h").replace('changed = "metrics"\n', "")
+    config = site.config(kept + 'keep = "events"\nfields = ["n"]\nmax_bytes = 400\n')
+    items = [item(f"a{number % 5}", number, n=number) for number in range(600)]
+    items[7:7] = [item("a0", 0, n="x" * 400)]
+    with site.worker(config) as worker:
+        await worker.wait_ready()
+        await site.send("events", items[:300])
+        worker.kill()
+    with site.worker(config):
+        await site.send("events", items[300:])
+        records = await site.records("kept", 400)
+        dead = await read_topic(
+            site.bootstrap, site.names.topic("events.dead"), until=lambda found: len(found) > 0, timeout_seconds=LIMIT_SECONDS
+        )
+    found = {dict(record.headers)["fold-id"]: json.loads(record.value or b"") for record in records}
+    by_group: dict[str, list[tuple[int, list[int]]]] = {}
+    for value in found.values():
+        numbers = [event["n"] for event in value["events"]]
+        by_group.setdefault(value["account_id"], []).append((numbers[0], numbers))
+        assert value["fold"]["events"] == len(numbers)
+
+    assert {"max_bytes"} == {value["fold"]["reason"] for value in found.values()}
+    assert [b"too-large"] == [dict(record.headers)["reason"] for record in dead]
+    for group, parts in by_group.items():
+        numbers = [number for _, part in sorted(parts) for number in part]
+        assert list(range(int(group[1]), int(group[1]) + 5 * len(numbers), 5)) == numbers
+
+
+async def test_sums_count_each_event_once_whatever_kills_the_worker(site: Site) -> None:
+    await site.topics("events", "sums", "events.dead", partitions=1)
+    config = site.config(
+        site.fold("sums", "events", quiet_period="2s") + '[folds.sums.keep]\nlikes = "sum"\nseen = "max"\nposts = "count"\n'
+    )
+    events = [
+        (b"a", json.dumps({"account_id": "a", "metrics": {"likes": 2**60, "seen": number, "posts": 1}}).encode())
+        for number in range(400)
+    ]
+    with site.worker(config) as worker:
+        await worker.wait_ready()
+        await site.send("events", events[:200])
+        worker.kill()
+    with site.worker(config):
+        await site.send("events", events[200:])
+        records = await site.records("sums", 400)
+    values = {dict(record.headers)["fold-id"]: json.loads(record.value or b"") for record in records}.values()
+
+    assert 400 * 2**60 == sum(value["metrics"]["likes"] for value in values)
+    assert 400 == sum(value["metrics"]["posts"] for value in values)
+    assert 399 == max(value["metrics"]["seen"] for value in values)

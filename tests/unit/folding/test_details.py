@@ -13,6 +13,7 @@ from streams_app.fold import Fold
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.detailed_chunks import GROUP_WORK, RUN_WORK, DetailedChunkCutter
 from streams_app.folding.core.event import DetailedEvent, event_of
+from streams_app.folding.core.kept_chunks import KeptChunkCutter
 from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.run_splitting import split_runs
 from streams_app.folding.core.shard_clock import RangeTime
@@ -80,22 +81,24 @@ histories = st.lists(
 )
 bounds_of_a_fold = st.builds(
     Bounds, quiet_ms=st.just(10), hold_ms=st.sampled_from([20, 1_000]), max_events=st.sampled_from([0, 2]),
-    sessions=st.booleans(), reads_details=st.just(True),
+    max_bytes=st.sampled_from([0, 12, 40]), sessions=st.booleans(), reads_details=st.just(True),
 )  # fmt: skip
 
 
-def events_of(history: list[Any]) -> list[DetailedEvent]:
+def events_of(history: list[Any], bounds: Bounds) -> list[DetailedEvent]:
     at_ms, events = 1_000, []
     for offset, (later, group, name, closes) in enumerate(history):
         at_ms += later
-        events.append(DetailedEvent(offset, at_ms, group, {name: offset}, closes))
+        json = b"x" * (1 + offset % 11) if bounds.max_bytes else b""
+        events.append(DetailedEvent(offset, at_ms, group, {} if json else {name: offset}, closes, json))
     return events
 
 
 @given(histories, bounds_of_a_fold)
 def test_runs_end_with_closing_events_and_leave_nothing_out(history: list[Any], bounds: Bounds) -> None:
-    events = events_of(history)
-    chunk = DetailedChunkCutter(events, -1, len(events) - 1, bounds, keeps_values=True).next(TIME, 0)
+    events = events_of(history, bounds)
+    cutter_of = KeptChunkCutter if bounds.max_bytes else DetailedChunkCutter
+    chunk = cutter_of(events, -1, len(events) - 1, bounds, keeps_values=True).next(TIME, 0)
     for group, runs in chunk.groups.items():
         own = [event for event in events if event.group == group]
         for run in runs:
@@ -103,12 +106,13 @@ def test_runs_end_with_closing_events_and_leave_nothing_out(history: list[Any], 
             assert (taken[0].offset, taken[-1].offset) == (run.first_offset, run.last_offset)
             assert [False] * (len(taken) - 1) + [run.closes] == [event.closes for event in taken]
             assert {name: value for event in taken for name, value in event.names.items()} == run.names
+            assert ([(event, event.timestamp_ms) for event in taken] if bounds.max_bytes else None) == run.events_kept
         assert own == []
 
 
 @given(histories, bounds_of_a_fold)
 def test_split_runs_close_where_the_model_closes(history: list[Any], bounds: Bounds) -> None:
-    own = [event for event in events_of(history) if event.group == b"sa"]
+    own = [event for event in events_of(history, bounds) if event.group == b"sa"]
     if not own:
         return
     model = MemoryShard(bounds)

@@ -22,6 +22,27 @@ def test_shape_survives_the_way_through_redis(shape: RecordShape) -> None:
     assert shape == RecordShape.from_text(shape.to_text())
 
 
+@pytest.mark.parametrize(
+    "keep", [{"keep": "events"}, {"keep": "events", "fields": ("a", "b.c")}, {"keep": {"v": "sum", "u": "max"}, "changed": "m"}]
+)
+def test_declared_shape_of_events_and_aggregates_survives_the_way_through_redis(keep: dict[str, Any]) -> None:
+    declared = Fold(**{"name": "f", "source": "s", "group_key": "g", "quiet_period": "1s"} | keep)
+    shape = RecordShape.of(declared)
+
+    assert shape == RecordShape.from_text(shape.to_text())
+    assert keep["keep"] == shape.declared_keep()
+
+
+def test_other_fields_or_aggregates_are_another_definition() -> None:
+    common: dict[str, Any] = {"name": "f", "source": "s", "group_key": "g", "quiet_period": "1s"}
+    events = [Fold(**common, keep="events", fields=fields) for fields in ((), ("a",), ("a", "b"))]
+    keeps: tuple[Any, ...] = ("names", "last", {"u": "sum"}, {"u": "max"}, {"v": "sum"})
+    sums = [Fold(**common, changed="m", keep=keep) for keep in keeps]
+
+    assert 8 == len({RecordShape.of(one).to_text() for one in (*events, *sums)})
+    assert RecordShape.of(sums[2]) == RecordShape.of(Fold(**common, changed="m", keep={"u": "sum"}))
+
+
 @pytest.mark.parametrize("group_key", ["key", "@key", len, "account_id"])
 def test_a_text_that_does_not_say_where_groups_come_from_is_no_declared_fold(group_key: Any) -> None:
     declared = RecordShape.of(declaration("f", group_key, "m", "names"))

@@ -10,7 +10,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from streams_app.folding.core.closing import REASONS
+from streams_app.folding.core.kept_events import packed_events
 from streams_app.folding.core.record import MAX_RECORD_BYTES, RecordShape, Sealed, render
+from tests.records import kept
 from tests.reference import RECORD_SCHEMA, with_reasons
 
 SCHEMA = json.loads((files("streams_app") / "folded-record.schema.json").read_text("utf-8"))
@@ -40,6 +42,15 @@ def test_schema_lists_the_reasons_of_the_code() -> None:
 @pytest.mark.parametrize("reason", REASONS)
 def test_a_record_is_valid(keep: str, reason: str) -> None:
     (record,) = render(sealed(reason=reason), RecordShape("account-metrics", ("account_id",), "metrics", keep), "events", 3)
+
+    VALIDATOR.validate(json.loads(record.value))
+
+
+@pytest.mark.parametrize(
+    ("keep", "names"), [("events", {"0": packed_events(kept((0, b"{}")), 0)}), ('{"likes":"sum"}', {"likes": b"1"})]
+)
+def test_a_record_of_events_or_aggregates_is_valid(keep: str, names: dict[str, bytes]) -> None:
+    (record,) = render(sealed(names=names), RecordShape("f", ("account_id",), "metrics", keep), "events", 3)
 
     VALIDATOR.validate(json.loads(record.value))
 

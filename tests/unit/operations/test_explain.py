@@ -21,7 +21,8 @@ from streams_app.settings import Settings
 NOW = 1_700_000_000_000
 META = {b"fence": b"41", b"owner": b"host pid 7"}
 ROW = {
-    "group": "a", "key": "a", "events": 3, "names": 2, "first_offset": 20, "last_offset": 41, "last_event_ms": NOW - 60_000,
+    "group": "a", "key": "a", "events": 3, "names": 2, "bytes": 0,
+    "first_offset": 20, "last_offset": 41, "last_event_ms": NOW - 60_000,
     "quiet_in_ms": 840_000, "hold_in_ms": 20_000_000,
 }  # fmt: skip
 

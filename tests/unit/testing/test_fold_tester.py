@@ -282,3 +282,23 @@ def test_closing_event_is_in_the_record_that_it_closes_at_once() -> None:
 
     assert ("closed", ["x", "y"], 2) == (record.value["fold"]["reason"], record.value["m"], record.value["fold"]["events"])
     assert [["z"]] == [one.value["m"] for one in kit.flush()]
+
+
+def test_kept_events_are_in_the_record_in_order_and_a_group_closes_before_it_is_too_large() -> None:
+    kit = FoldTester(Fold(name="f", source="s", group_key="id", keep="events", fields=("n",), max_bytes=100, quiet_period="1m"))
+    emitted = [record for n in range(15) for record in kit.send({"id": "a", "n": n, "more": "x"})]
+    emitted += kit.flush()
+
+    assert [["max_bytes", 12], ["flush", 3]] == [[one.value["fold"]["reason"], one.value["fold"]["events"]] for one in emitted]
+    assert [{"n": n} for n in range(15)] == [event for one in emitted for event in one.value["events"]]
+
+
+def test_aggregated_values_are_in_the_record_by_name() -> None:
+    kit = FoldTester(fold(keep={"likes": "sum", "seen": "max", "posts": "count"}))
+    kit.send(event("a") | {"m": {"likes": 2**62, "seen": "2026-01-02", "posts": None, "price": 1}})
+    kit.send(event("a") | {"m": {"likes": 2**62, "seen": "2026-01-01", "posts": 5, "price": 2}})
+    kit.send(event("a") | {"m": {"likes": "many"}})
+    (record,) = kit.flush()
+
+    assert {"likes": 2**63, "seen": "2026-01-02", "posts": 2, "price": 2} == record.value["m"]
+    assert ["no-value"] == [letter.reason for letter in kit.dead_letters]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -27,16 +28,18 @@ bounds_of_a_fold = st.builds(
     hold_ms=st.sampled_from([3, 9, 10**8]),
     max_events=st.sampled_from([0, 0, 2, 3]),
     max_changed=st.sampled_from([2, 10_000]),
+    max_bytes=st.sampled_from([0, 0, 12, 30]),
     sessions=st.just(True),
     reads_details=st.just(True),
 )
 
 
-def placed(history: list[Any]) -> list[DetailedEvent]:
+def placed(history: list[Any], bounds: Bounds) -> list[DetailedEvent]:
     at_ms, events = 1_000, []
     for offset, (later, group, names, closes) in enumerate(history):
         at_ms += later
-        events.append(DetailedEvent(offset, at_ms, group, names, closes))
+        json = b"x" * (1 + (offset + later) % 11) if bounds.max_bytes else b""
+        events.append(DetailedEvent(offset, at_ms, group, {} if json else names, closes, json))
     return events
 
 
@@ -59,11 +62,11 @@ def folded(events: list[DetailedEvent], bounds: Bounds) -> tuple[int, int]:
 
 @given(histories, bounds_of_a_fold, st.sampled_from([1, 2, 5, 30]))
 def test_curve_agrees_with_folding(history: list[Any], bounds: Bounds, quiet_ms: int) -> None:
-    events = placed(history)
-    columns = Columns(now_ms=NOW_MS, max_changed=bounds.max_changed, capacity=1_000, reads_details=True)
+    events, keeps_events = placed(history, bounds), bounds.max_bytes > 0
+    columns = Columns(now_ms=NOW_MS, max_changed=bounds.max_changed, capacity=1_000, reads_details=True, keeps_events=keeps_events)
     columns.add(0, events)
     (point,) = curve_of("f", columns, bounds, [quiet_ms]).points
-    own = Bounds(quiet_ms, bounds.hold_ms, bounds.max_events, bounds.max_changed, sessions=True, reads_details=True)
+    own = replace(bounds, quiet_ms=quiet_ms)
 
     assert folded(events, own) == (point.records, point.latency_max_ms)
 

@@ -22,6 +22,9 @@
 -- hold_ms       max hold
 -- max_events    0 = no bound
 -- max_changed   names in one group
+-- max_bytes     size of the events of one group, where events are kept; 0 = they are not. Then the "names" of a group, in its numbers, are
+--               this size, and each run has one field, its events: no field is written twice with different contents
+-- aggregates    whether values of one name are combined, see shared/aggregates.lua; otherwise a later one replaces an earlier one
 -- outbox_limit  records; at or above it nothing is folded
 -- most_work     us: once it has done so much the script takes no further group
 -- partitions    partition count of the source, for the version of the record
@@ -43,6 +46,7 @@
 -- include shard.lua
 -- include group.lua
 -- include closing.lua
+-- include aggregates.lua
 local SESSION, OPENS, GOES_ON, RUN, CLOSES, NAME, BYTES = 5, 10, 7, 3, 25, 0.5, 0.013
 
 if state.fence and state.token == arg.token and state.fence == arg.to then return {'already', '', state.clock} end
@@ -53,7 +57,9 @@ if (state.cursor or '') ~= arg.cursor then return {'already', state.cursor, stat
 if call('ZCARD', outbox) >= arg.outbox_limit then return {'full'} end
 
 local groups = arg.groups
-local max_events, max_changed = arg.max_events, arg.max_changed
+local max_events, aggregates, keeps_events = arg.max_events, arg.aggregates, arg.max_bytes > 0
+local most, too_much = arg.max_changed, 'max_changed'
+if keeps_events then most, too_much = arg.max_bytes, 'max_bytes' end
 local work, session_number = 0, 0
 local sent_sessions, sealed, elsewhere, detail = {}, {}, {}, {}
 local sealed_entries, opening, plans = {}, {}, {}
@@ -64,8 +70,10 @@ local sealed_entries, opening, plans = {}, {}, {}
 local function join(plan, run)
   local names = plan.names
   for n = 5, #run, 2 do
-    if names[run[n]] == nil then plan.count = plan.count + 1 end
-    names[run[n]] = run[n + 1]
+    local name, value = run[n], run[n + 1]
+    local former = names[name]
+    if former == nil then plan.count = plan.count + 1 end
+    names[name] = former and aggregates and combined(former, value) or value
   end
 end
 
@@ -113,11 +121,11 @@ local function add(plan, run, reason)
     close(plan, closed_by(g, g.score))
     g = nil
   end
-  if (g and g.names or 0) + r.names > max_changed then
-    local names = g and names_with(plan, run) or r.names
-    if names > max_changed and r.events > 1 then return false end
-    if g and names > max_changed then
-      close(plan, 'max_changed', r.opened)
+  if (g and g.names or 0) + r.names > most then
+    local names = keeps_events and (g and g.names or 0) + r.names or g and names_with(plan, run) or r.names
+    if names > most and r.events > 1 then return false end
+    if g and names > most then
+      close(plan, too_much, r.opened)
       g = nil
     elseif g then
       g.names = names - r.names
@@ -132,6 +140,7 @@ local function add(plan, run, reason)
     g = r
     plan.open = g
   end
+  if aggregates then names_of(plan) end -- before the run is one of those that it joins
   plan.runs[#plan.runs + 1] = run
   if plan.names then join(plan, run) end
   work = work + RUN + NAME * #run / 2
@@ -250,7 +259,12 @@ for p = 1, #plans do
   local g, runs = plan.open, plan.runs
   if plan.is_dropped then call('UNLINK', plan.key) end
   if g then
-    if #runs > 0 then
+    if #runs > 0 and aggregates then
+      -- All in one command, as max_changed is low: a script that dies before it adds nothing, and one that dies after it, everything.
+      local fields = {INFO, packed_of(g)}
+      for name, value in pairs(plan.names) do fields[#fields + 1], fields[#fields + 2] = name, value end
+      write_fields(plan.key, fields, 1)
+    elseif #runs > 0 then
       runs[#runs][4] = packed_of(g) -- its numbers stand where those of the last run stood
       for r = 1, #runs - 1 do write_fields(plan.key, runs[r], 5) end
       write_fields(plan.key, runs[#runs], 3)

@@ -89,6 +89,27 @@ def test_a_folded_record_whose_payload_has_a_hook_has_its_version_in_the_call() 
     assert [("a1", 42)] == got
 
 
+class Shown(BaseModel):
+    order_id: str
+
+
+@pytest.mark.parametrize("item", [Paid, Shown])
+def test_function_receives_the_list_of_kept_events(item: Any) -> None:
+    @subscriber(records_of("f", list[item]), idempotent="yes", description="Answers.")
+    async def answer(event: Received[list[Any]]) -> None:
+        """Does nothing."""
+
+    fold = {"id": "i", "name": "f", "reason": "quiet", "events": 2, "first_event_ms": 1, "last_event_ms": 2, "version": 42}
+    value = msgspec.json.encode({"chat": "c", "events": [{"order_id": "o1"}, {"order_id": "o2", "more": 1}], "fold": fold})
+    made = decode_of(answer, LIMITS, None)(P, record(value), 1)
+    assert made is not None
+
+    assert [item(order_id="o1"), item(order_id="o2")] == made.event.data
+    with pytest.raises(BadEventError) as caught:
+        decode_of(answer, LIMITS, None)(P, record(msgspec.json.encode({"events": [{}], "fold": fold})), 1)
+    assert "events" in caught.value.detail
+
+
 def test_what_cannot_be_decoded_in_the_call_is_a_letter_at_once_and_no_sign_of_an_outage() -> None:
     event = Event("account.shown", Hooked, description="Shown.", keyed_by="account_id")
 

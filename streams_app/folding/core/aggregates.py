@@ -1,0 +1,210 @@
+"""Aggregates by name: ``keep = {likes = "sum", price = "last", seen = "max", posts = "count"}`` (pure).
+
+An aggregated value is stored as a msgpack array, whose first item tells what it is. ``lua/shared/aggregates.lua`` combines two of
+them in Redis as :func:`combined` does; a test compares the two.
+
+* A sum is exact. Lua has doubles only, so the sum is stored in *limbs* of 24 bits: ``["+", is_float, index, limb, index, limb …]``,
+  of which those that are zero are left out. It means the sum of ``limb * 2 ** (24 * index)``, times :data:`SCALE`. Limbs are added
+  without a carry, which stays exact for 2^29 additions. :data:`SCALE` is the power of two at which all doubles are integers.
+* A maximum or minimum is ``[">" or "<", rank, high, low, JSON]``. Numbers have rank 0; ``high`` is the nearest double, and ``low``
+  what it lacks. Text has rank 1, and ``high`` is its UTF-8. So ranks, highs and lows are compared in this order.
+* A last value is its JSON, as with ``keep = "last"``. JSON begins with an ASCII character, and a msgpack array does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+import msgpack
+import orjson
+
+from streams_app.errors import BadEventError
+from streams_app.fold import Aggregate
+
+OTHERS: Final = "*"
+"""In ``keep``: the names that are not listed. Without it, they keep their last value."""
+
+LIMB_BITS: Final = 24
+SCALE_BITS: Final = 45 * LIMB_BITS
+"""Bits after the binary point: 1080, and doubles have at most 1074."""
+
+UNIT_INDEX: Final = SCALE_BITS // LIMB_BITS
+"""Index of the limb of the lowest integers."""
+
+SCALE: Final = Fraction(1, 2**SCALE_BITS)
+
+SUM, MAX, MIN = "+", ">", "<"
+NUMBER, TEXT = 0, 1
+
+_LIMB: Final = 2**LIMB_BITS
+_ARRAYS: Final = 0x80
+"""First bytes from here on are no JSON."""
+
+_pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
+
+
+class Values(list[Any]):
+    """The values of one name in a run, in order.
+
+    Attributes:
+        kind: How they are aggregated.
+    """
+
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: Aggregate, value: Any) -> None:
+        super().__init__((value,))
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Aggregates:
+    """What a fold keeps of each name.
+
+    Attributes:
+        by_name: Name → its aggregate.
+        others: Aggregate of all other names.
+    """
+
+    by_name: Mapping[str, Aggregate]
+    others: Aggregate
+
+    @classmethod
+    def of(cls, keep: Mapping[str, Aggregate]) -> Aggregates:
+        """Return what a fold declares as ``keep``."""
+        return cls({name: kind for name, kind in keep.items() if name != OTHERS}, keep.get(OTHERS, "last"))
+
+    def check(self, names: Mapping[str, Any]) -> None:
+        """Check the values of an event.
+
+        Raises:
+            BadEventError: ``no-value``: an aggregate cannot take a value.
+        """
+        for name, value in names.items():
+            if type(value) is not int and type(value) is not float:
+                _check(self.by_name.get(name, self.others), name, value)
+
+    def begun(self, names: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the names of the first event of a run."""
+        found: dict[str, Any] = {}
+        self.join(found, names)
+        return found
+
+    def join(self, names: dict[str, Any], more: Mapping[str, Any]) -> None:
+        """Add the names of a further event to those of a run: aggregated values are collected, last values are replaced."""
+        get, others = self.by_name.get, self.others
+        for name, value in more.items():
+            kind = get(name, others)
+            if kind == "last":
+                names[name] = value
+            elif name in names:
+                names[name].append(value)
+            else:
+                names[name] = Values(kind, value)
+
+
+def _check(kind: Aggregate, name: str, value: Any) -> None:
+    if kind == "sum":
+        raise BadEventError("no-value", f"{name!r} is {_kind_of(value)}, and its sum needs a number")
+    if kind in ("max", "min") and type(value) is not str:
+        raise BadEventError("no-value", f"{name!r} is {_kind_of(value)}, and its {kind}imum needs a number or text")
+
+
+def _kind_of(value: Any) -> str:
+    return "missing or null" if value is None else f"a JSON {type(value).__name__}"
+
+
+def stored_value(value: Any) -> bytes:
+    """Return the value of a name in a run as it is stored."""
+    return _STORED[value.kind](value) if type(value) is Values else orjson.dumps(value)
+
+
+def combined(stored: bytes, value: bytes) -> bytes:
+    """Combine two stored values of one name, the earlier one first."""
+    if value[0] < _ARRAYS:
+        return value
+    former, later = _unpacked(stored), _unpacked(value)
+    if later[0] == SUM:
+        limbs = _limbs_of(former)
+        for index, limb in _limbs_of(later).items():
+            limbs[index] = limbs.get(index, 0) + limb
+        return _packed_limbs(limbs, is_float=bool(former[1] or later[1]))
+    before, after = former[1:4], later[1:4]
+    return value if after == before or (after > before) == (later[0] == MAX) else stored
+
+
+def json_of(stored: bytes) -> bytes:
+    """Return a stored value as JSON: an integer of any size, the double that is nearest to a sum of floats, or the value itself."""
+    if stored[0] < _ARRAYS:
+        return stored
+    parts = _unpacked(stored)
+    if parts[0] != SUM:
+        json: bytes = parts[4]
+        return json
+    total = sum(limb << (LIMB_BITS * index) for index, limb in _limbs_of(parts).items())
+    if not parts[1]:
+        return str(total >> SCALE_BITS).encode()
+    try:
+        return orjson.dumps(float(total * SCALE))
+    except OverflowError:
+        return str(total >> SCALE_BITS).encode()  # beyond the doubles
+
+
+def _unpacked(stored: bytes) -> list[Any]:
+    kind, *rest = msgpack.unpackb(stored, raw=True)
+    return [kind.decode(), *rest]
+
+
+def _limbs_of(parts: list[Any]) -> dict[int, int]:
+    return dict(zip(parts[2::2], map(int, parts[3::2]), strict=True))
+
+
+def _packed_limbs(limbs: Mapping[int, int], *, is_float: bool) -> bytes:
+    return _pack([SUM, int(is_float), *(part for item in limbs.items() for part in item)])
+
+
+def _sum(values: list[Any]) -> bytes:
+    integers = sum(value for value in values if type(value) is int)
+    floats = [value for value in values if type(value) is float]
+    if not floats and -_LIMB < integers < _LIMB:
+        return _pack([SUM, 0, UNIT_INDEX, integers])
+    total = integers << SCALE_BITS
+    for numerator, denominator in map(float.as_integer_ratio, floats):
+        total += numerator * (2**SCALE_BITS // denominator)
+    sign, rest, index, limbs = (-1 if total < 0 else 1), abs(total), 0, dict[int, int]()
+    while rest:
+        rest, limb = divmod(rest, _LIMB)
+        if limb:
+            limbs[index] = sign * limb
+        index += 1
+    return _packed_limbs(limbs, is_float=bool(floats))
+
+
+def _count(values: list[Any]) -> bytes:
+    return _sum([len(values)])
+
+
+def _max(values: list[Any]) -> bytes:
+    return _extreme(MAX, max(reversed(values), key=_place))
+
+
+def _min(values: list[Any]) -> bytes:
+    return _extreme(MIN, min(reversed(values), key=_place))
+
+
+def _place(value: Any) -> tuple[int, Any]:
+    """Return a sort key. Python compares integers with floats exactly, and text in the order of its UTF-8."""
+    return TEXT if type(value) is str else NUMBER, value
+
+
+def _extreme(kind: str, value: Any) -> bytes:
+    rank, high = _place(value)
+    if type(value) is int:
+        high = float(value)
+    return _pack([kind, rank, high, value - int(high) if type(value) is int else 0, orjson.dumps(value)])
+
+
+_STORED: Final = {"sum": _sum, "count": _count, "max": _max, "min": _min}

@@ -1,0 +1,145 @@
+"""Cuts chunks from events that are kept themselves, and splits their runs (pure).
+
+:mod:`streams_app.folding.core.detailed_chunks` and :mod:`streams_app.folding.core.run_splitting` do the same event by event; here,
+most of the events are in few groups, which reach a bound in nearly every chunk.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Final, NamedTuple, cast
+
+from streams_app.folding.core.chunks import MOST_EVENTS, MOST_NEAR_EVENTS, PAUSE_MS, Chunk, ChunkCutter, GroupRun
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import DetailedEvent
+from streams_app.folding.core.kept_events import SEPARATOR_BYTES
+from streams_app.folding.core.model import OpenGroup
+from streams_app.folding.core.shard_clock import RangeTime
+
+MOST_KEPT: Final = 400_000
+"""Maximum size of the events of one group in a chunk, in bytes, because one script writes all of them."""
+
+MOST_RUNS: Final = 300
+"""Maximum number of runs of one group in a chunk, each of which may close it."""
+
+
+class KeptChunkCutter(ChunkCutter):
+    """Cuts the events of one fetched range into chunks. An event that closes its group ends a run."""
+
+    def next(self, time: RangeTime, start_ms: int, *, is_whole: bool = False) -> Chunk:
+        """Return the next chunk; see :meth:`.ChunkCutter.next`."""
+        chunk = Chunk(self.above, self.end, time, start_ms, start_ms, 0, {})
+        clock, now, bounds, groups = start_ms, time.cap_ms, self._bounds, chunk.groups
+        gap = bounds.quiet_ms if bounds.sessions else 2**62
+        pause = min(PAUSE_MS, gap)
+        most_events, most_kept, most_runs = MOST_EVENTS, MOST_KEPT, MOST_RUNS
+        if bounds.may_close_often:
+            most_events = MOST_NEAR_EVENTS
+        if is_whole:
+            most_events = most_kept = most_runs = 2**62
+        totals: dict[bytes, list[int]] = {}
+        count = 0
+        for event in cast("Iterator[DetailedEvent]", self._events):
+            offset, timestamp_ms, member, _, closes, json = event
+            clock = clock if clock >= timestamp_ms else timestamp_ms if timestamp_ms < now else max(now, clock)
+            stamp = timestamp_ms if timestamp_ms >= 0 else clock
+            count += 1
+            size = len(json) + SEPARATOR_BYTES
+            runs = groups.get(member)
+            if runs is None:
+                groups[member] = [self._run(event, stamp, clock, size)]
+                totals[member] = [1, size]
+                continue
+            run, total = runs[-1], totals[member]
+            total[0] += 1
+            total[1] += size
+            since = clock - run.last_score
+            if run.closes or since > gap:
+                runs.append(self._run(event, stamp, clock, size))
+            else:
+                if since > pause:
+                    chunk.pauses.append(since)
+                    chunk.paused.append(member)
+                run.last_offset, run.last_score, run.closes = offset, clock, closes
+                run.events += 1
+                run.bytes_kept += size
+                if stamp < run.low_ms:
+                    run.low_ms = stamp
+                elif stamp > run.high_ms:
+                    run.high_ms = stamp
+                cast("list[tuple[DetailedEvent, int]]", run.events_kept).append((event, clock))
+            if total[0] >= most_events or total[1] >= most_kept or len(runs) >= most_runs:
+                chunk.to = offset
+                break
+        self.above, chunk.clock_ms, chunk.events = chunk.to, clock, count
+        return chunk
+
+    @staticmethod
+    def _run(event: DetailedEvent, stamp: int, clock: int, size: int) -> GroupRun:
+        offset = event.offset
+        return GroupRun(offset, offset, 1, stamp, stamp, clock, clock, {}, event.closes, [(event, clock)], size)
+
+
+def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, bounds: Bounds) -> list[GroupRun]:
+    """Return the runs of a group without a bound inside.
+
+    An event that closes its group by its size is a run of its own, see :func:`.split_runs`.
+
+    Args:
+        runs: Its runs in a chunk: silence closes the group at most between them.
+        open_group: The open group before these events. It may already contain some of them, because a script failed before it
+            moved the cursor: these become a run of their own.
+        bounds: Bounds of the fold.
+    """
+    found: list[GroupRun] = []
+    behind = -1 if open_group is None else open_group.last_offset
+    state = (
+        None if open_group is None else _Open(open_group.opened_ms, open_group.score_ms, open_group.events, open_group.bytes_kept)
+    )
+    for run in runs:
+        pairs = cast("list[tuple[DetailedEvent, int]]", run.events_kept)
+        begin = sum(event.offset <= behind for event, _ in pairs) if run.first_offset <= behind else 0
+        if begin:
+            found.append(_part_of(run, pairs[:begin]))
+            found[-1].closes = False
+        scores = [score for _, score in pairs]
+        totals = [0, *accumulate(len(event.json) + SEPARATOR_BYTES for event, _ in pairs)]
+        while begin < len(pairs):
+            if state is not None and bounds.closes_before(state.opened_ms, state.score_ms, scores[begin]):
+                state = None
+            is_alone = state is not None and state.kept + totals[begin + 1] - totals[begin] > bounds.max_bytes
+            if state is None or is_alone:
+                state = _Open(scores[begin], scores[begin], 0, 0)
+            end = min(
+                bisect_right(totals, totals[begin] + bounds.max_bytes - state.kept) - 1,
+                bisect_left(scores, state.opened_ms + bounds.hold_ms),
+                begin + bounds.max_events - state.events if bounds.max_events else len(pairs),
+            )
+            cuts = (begin, begin + 1, end) if is_alone and end > begin + 1 else (begin, end)
+            found += [_part_of(run, pairs[low:high]) for low, high in pairwise(cuts)]
+            state = _Open(state.opened_ms, scores[end - 1], state.events + end - begin, state.kept + totals[end] - totals[begin])
+            if bounds.reached_by(state.events, closes=found[-1].closes) is not None:
+                state = None
+            begin = end
+    return found
+
+
+class _Open(NamedTuple):
+    """An open group; scores in ms."""
+
+    opened_ms: int
+    score_ms: int
+    events: int
+    kept: int
+
+
+def _part_of(run: GroupRun, pairs: list[tuple[DetailedEvent, int]]) -> GroupRun:
+    """Return a part of a run."""
+    (first, first_score), (last, last_score) = pairs[0], pairs[-1]
+    stamps = [event.timestamp_ms if event.timestamp_ms >= 0 else score for event, score in pairs]
+    size = sum(len(event.json) for event, _ in pairs) + SEPARATOR_BYTES * len(pairs)
+    return GroupRun(
+        first.offset, last.offset, len(pairs), min(stamps), max(stamps), first_score, last_score, {}, last.closes, list(pairs), size
+    )

@@ -1,0 +1,120 @@
+"""Values that are aggregated by name are exact, however they are cut into runs."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app.errors import BadEventError
+from streams_app.folding.core.aggregates import Aggregates, combined, json_of, stored_value
+
+integers = st.integers(-(2**63), 2**64 - 1)
+floats = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def stored(kind: Any, values: list[Any]) -> bytes:
+    """What a run of these values stores."""
+    aggregates, names = Aggregates.of({"x": kind}), dict[str, Any]()
+    for value in values:
+        aggregates.check({"x": value})
+        aggregates.join(names, {"x": value})
+    return stored_value(names["x"])
+
+
+def in_two_parts(kind: Any, values: list[Any], cut: int) -> Any:
+    """What a record has whose group was written by two runs."""
+    parts = [stored(kind, part) for part in (values[:cut], values[cut:]) if part]
+    return json_of(reduce(combined, parts))
+
+
+@given(st.lists(integers, min_size=1, max_size=20), st.integers(0, 20))
+def test_sum_of_integers_is_exact_beyond_64_bits(values: list[int], cut: int) -> None:
+    assert str(sum(values)).encode() == in_two_parts("sum", values, cut)
+
+
+def nearest(exact: Fraction) -> bytes:
+    try:
+        return orjson.dumps(float(exact))
+    except OverflowError:
+        return str(exact.numerator // exact.denominator).encode()
+
+
+@given(st.lists(st.one_of(integers, floats), min_size=1, max_size=20), floats, st.integers(0, 21))
+def test_sum_with_floats_is_the_double_nearest_to_the_exact_one(values: list[Any], last: float, cut: int) -> None:
+    values = [*values, last]
+    exact = sum((Fraction(value) for value in values), Fraction(0))
+
+    assert nearest(exact) == in_two_parts("sum", values, cut)
+
+
+def test_sum_does_not_depend_on_the_order_as_a_plain_sum_of_floats_does() -> None:
+    values = [1e308, 1e308, 1.0, -1e308, -1e308, 0.1]
+
+    assert b"1.1" == in_two_parts("sum", values, 3) == in_two_parts("sum", values[::-1], 2)
+
+
+def test_sum_of_the_largest_doubles_is_an_integer_rather_than_infinity() -> None:
+    assert str(2 * int(1.7e308)).encode() == in_two_parts("sum", [1.7e308, 1.7e308], 1)
+
+
+ordered = st.lists(st.one_of(integers, floats, st.text(max_size=3)), min_size=1, max_size=12)
+
+
+def place(value: Any) -> tuple[int, Any]:
+    return (1, value.encode()) if isinstance(value, str) else (0, Fraction(value))
+
+
+@given(ordered, st.integers(0, 12))
+def test_maximum_and_minimum_compare_numbers_exactly_and_take_text_as_larger(values: list[Any], cut: int) -> None:
+    values = [value for value in values if not isinstance(value, str) or value.isprintable()] or [1]
+    largest, smallest = max(map(place, values)), min(map(place, values))
+
+    assert largest == place(orjson.loads(in_two_parts("max", values, cut)))
+    assert smallest == place(orjson.loads(in_two_parts("min", values, cut)))
+
+
+def test_maximum_tells_neighbouring_integers_apart_that_have_the_same_double() -> None:
+    assert b"9007199254740993" == in_two_parts("max", [9007199254740993, 9007199254740992], 1)
+    assert b"9007199254740992" == in_two_parts("min", [9007199254740993, 9007199254740992], 1)
+
+
+def test_of_equal_values_the_later_one_is_kept() -> None:
+    assert b"1.0" == in_two_parts("max", [1, 1.0], 1)
+    assert b"1" == in_two_parts("min", [1.0, 1], 1)
+
+
+def test_count_counts_events_whatever_their_values() -> None:
+    assert b"3" == in_two_parts("count", [None, "x", {"y": [1]}], 2)
+
+
+def test_names_that_are_not_listed_keep_their_last_value_unless_others_says_otherwise() -> None:
+    assert {"a": 1} == Aggregates.of({"x": "sum"}).begun({"a": 1})
+    assert b"1" == json_of(stored_value(Aggregates.of({"*": "sum"}).begun({"a": 1})["a"]))
+
+
+def test_last_value_replaces_the_one_before() -> None:
+    assert b"[2]" == combined(b"[1]", b"[2]")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "fault"),
+    [
+        ("sum", "5", "'x' is a JSON str, and its sum needs a number"),
+        ("sum", None, "'x' is missing or null, and its sum needs a number"),
+        ("sum", True, "'x' is a JSON bool, and its sum needs a number"),
+        ("max", [1], "'x' is a JSON list, and its maximum needs a number or text"),
+        ("min", None, "'x' is missing or null, and its minimum needs a number or text"),
+        ("min", False, "'x' is a JSON bool, and its minimum needs a number or text"),
+    ],
+)
+def test_value_that_an_aggregate_cannot_take_is_named(kind: Any, value: Any, fault: str) -> None:
+    with pytest.raises(BadEventError) as caught:
+        stored(kind, [value])
+
+    assert ("no-value", fault) == (caught.value.reason, caught.value.detail)
