@@ -54,7 +54,11 @@ def traced(
             attributes["messaging.kafka.message.key"] = event.key
 
         def failure_of(raised: BaseException | None) -> BaseException | None:
-            return TimeoutError(f"not ended within {duration_text(subscriber.timeout_ms)}") if _is_late(event, raised) else raised
+            if not _is_late(event, raised):
+                return raised
+            late = TimeoutError(f"not ended within {duration_text(subscriber.timeout_ms)}")
+            late.__cause__ = raised  # its traceback shows what the function was waiting for
+            return late
 
         return tracing.processing(event.topic, event.headers, attributes, failure_of)
 

@@ -119,13 +119,13 @@ def test_attributes_that_utf8_cannot_encode_are_escaped(spans: Spans) -> None:
 
 WITHOUT_SDK = """
 import asyncio, logging
-from streams_app.tracing.spans import Tracing
+from streams_app.tracing.spans import Tracing, with_trace_headers
 logging.basicConfig(format="%(message)s")
 tracing = Tracing()
 tracing.warn_if_unrecorded()
 header = ("traceparent", b"00-0000000000000000000000000000000a-000000000000000b-01")
 with tracing.publishing("orders", [header], {}) as added:
-    assert [header] == added, added
+    assert [header] == with_trace_headers([header], added), added  # before 1.40 of the API, `added` is empty
 with tracing.publishing("orders", [], {}) as added:
     assert [] == added, added
 with tracing.processing("orders", [header], {}, lambda error: error):

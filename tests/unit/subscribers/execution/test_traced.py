@@ -144,11 +144,15 @@ async def test_a_call_that_fails_records_its_error_and_the_outcome_is_the_same(k
 
 
 async def test_an_overdue_call_on_the_loop_has_timed_out(spans: Spans) -> None:
-    (call,) = await ran("async", lambda event: asyncio.Event().wait(), [event_of()], timeout="100ms")
+    async def wait_for_the_carrier(event: Received[Paid]) -> None:
+        await asyncio.Event().wait()
+
+    (call,) = await ran("async", wait_for_the_carrier, [event_of()], timeout="100ms")
     (span,) = await finished(spans)
 
     assert AttemptOutcome.TIMEOUT is call.outcome
     assert (StatusCode.ERROR, "TimeoutError('not ended within 100ms')") == (span.status.status_code, span.status.description)
+    assert "in wait_for_the_carrier" in str((span.events[0].attributes or {})["exception.stacktrace"])
 
 
 async def test_an_overdue_call_in_a_thread_has_timed_out_once_it_returns(spans: Spans) -> None:
