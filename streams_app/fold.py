@@ -96,7 +96,7 @@ class Fold(BaseModel):
     """``dead-letter`` or ``ignore``: handling of events with an empty value."""
     format: Format = "json"
     """``json``; ``debezium`` for change events of Debezium, whose row is the event; ``cloudevents`` for CloudEvents in structured
-    mode, whose ``data`` is the event."""
+    mode, whose ``data`` is the event; ``avro``, ``protobuf`` or ``json-schema`` for values framed by a schema registry."""
     decode: Callable[[bytes], Any] | None = None
     """Python only: a function from the bytes of the value to the event, usually a dict; none: JSON."""
     source_filter: Callable[[Any], Any] | None = None
@@ -293,6 +293,11 @@ class Fold(BaseModel):
     def keeps_values(self) -> bool:
         """Whether more is kept than the changed names."""
         return self.keep != "names"
+
+    @property
+    def may_read_otherwise(self) -> bool:
+        """Whether the next worker may read the same bytes otherwise: by functions, or a schema that was registered since."""
+        return self.is_by_functions or self.format != "json"
 
     @property
     def reads_details(self) -> bool:

@@ -19,7 +19,10 @@ import orjson
 from streams_app.codec import decode_object
 from streams_app.errors import BadEventError
 
-Format = Literal["json", "debezium", "cloudevents"]
+Format = Literal["json", "debezium", "cloudevents", "avro", "protobuf", "json-schema"]
+
+REGISTERED: Final[tuple[Format, ...]] = ("avro", "protobuf", "json-schema")
+"""Formats whose values are framed by a schema registry. An envelope may be framed, too."""
 
 COLUMNS: Final = "@columns"
 """Path of the changed columns of a change event, with their new values."""
@@ -168,5 +171,9 @@ def _is_unavailable(value: Any) -> bool:
 
 ViewOf = Callable[[bytes | None, dict[str, Any]], dict[str, Any] | None]
 
-VIEWS: Final[Mapping[Format, ViewOf]] = {"debezium": row_event, "cloudevents": lambda _, value: cloud_event(value)}
+VIEWS: Final[Mapping[Format, ViewOf]] = {
+    "debezium": row_event,
+    "cloudevents": lambda _, value: cloud_event(value),
+    **dict.fromkeys(REGISTERED, lambda _, value: value),
+}
 """Format → function from the key and value of a record to the event; None for a record that is skipped."""

@@ -21,6 +21,7 @@ Reason = Literal[
     "user-error",
     "unknown-fold",
     "wrong-format",
+    "unknown-schema",
     "not-a-record",
     "not-storable",
     "source-failed",
@@ -59,6 +60,7 @@ _OF_FOLDS: Final[dict[Reason, str]] = {
     "record-too-large": "was folded into a record that is too large for Kafka; the dead letter has no value but a header `fold-id`",
     "user-error": "made a function of the fold raise, or return a value that JSON cannot represent",
     "unknown-fold": "was replayed for a fold that was renamed or removed since",
+    "unknown-schema": "is framed by a schema id that the schema registry does not have",
     "wrong-format": "is not in the declared `format`, such as a change event of Debezium without a row; the detail says why",
 }
 
@@ -88,5 +90,5 @@ REASONS: Final[dict[Reason, str]] = _OF_FOLDS | _OF_READ_STORES | _OF_SUBSCRIBER
 
 OF_FOLDS: Final[tuple[Reason, ...]] = tuple(_OF_FOLDS)
 OF_READ_STORES: Final[tuple[Reason, ...]] = tuple(_OF_READ_STORES)
-OF_SUBSCRIBERS: Final[tuple[Reason, ...]] = ("too-large", "wrong-format", *_OF_SUBSCRIBERS)
+OF_SUBSCRIBERS: Final[tuple[Reason, ...]] = ("too-large", "unknown-schema", "wrong-format", *_OF_SUBSCRIBERS)
 OF_VIEWS: Final[tuple[Reason, ...]] = ("not-json", "not-an-object", "too-large", *_OF_VIEWS)

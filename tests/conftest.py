@@ -30,6 +30,8 @@ from streams_app.errors import ConfigurationError
 from tests.helpers import wait_until_sync
 from tests.servers import prometheus
 from tests.servers.apache_kafka import ApacheKafka
+from tests.servers.apicurio import Apicurio
+from tests.servers.apicurio import is_fetched as is_registry_fetched
 from tests.servers.cache import ServerUnavailableError
 from tests.servers.opensearch import OpenSearch, is_fetched
 from tests.servers.postgresql import PostgreSQL
@@ -189,7 +191,7 @@ def _unavailable(error: Exception) -> NoReturn:
 
 @contextmanager
 def _started(
-    server: type[Broker] | type[Valkey] | type[ApacheKafka] | type[Redis7] | type[PostgreSQL] | type[OpenSearch],
+    server: type[Broker] | type[Valkey] | type[ApacheKafka] | type[Redis7] | type[PostgreSQL] | type[OpenSearch] | type[Apicurio],
 ) -> Iterator[object]:
     try:
         running = server.start()
@@ -243,6 +245,15 @@ async def postgresql_url(postgresql: PostgreSQL) -> AsyncIterator[str]:
     yield postgresql.url.replace("/postgres", f"/{name}")
     await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
     await connection.close()
+
+
+@pytest.fixture(scope="session")
+def apicurio() -> Iterator[object]:
+    """A schema registry for the whole session; fetching it is left to CI, or to whoever asks."""
+    if not is_registry_fetched() and os.environ.get("CI") != "true":
+        pytest.skip("Apicurio Registry is not there: `python -m tests.servers` fetches it with Maven")
+    with _started(Apicurio) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -109,8 +109,8 @@ def reached(module: str) -> set[str]:
 
 
 FLOORS = [
-    "settings", "tracing", "redis_access", "health", "delivery", "kafka/patches", "kafka", "events", "folding", "folding/core",
-    "folding/reading",
+    "settings", "tracing", "redis_access", "health", "schemas", "delivery", "kafka/patches", "kafka", "events", "folding",
+    "folding/core", "folding/reading",
     "folding/store", "folding/shard", "folding/agents", "read_store/core", "read_store/sqlite", "read_store/postgresql",
     "read_store/opensearch", "read_store", "read_store/sync", "subscribers", "subscribers/declaration", "subscribers/state",
     "subscribers/execution", "subscribers/guarantees", "subscribers/running", "live", "live/core", "live/store",

@@ -18,6 +18,7 @@ from streams_app.checking.logs import log_findings
 from streams_app.checking.read_store import read_store_findings
 from streams_app.checking.redis import redis_findings
 from streams_app.checking.rights import rights_findings
+from streams_app.checking.schema_registry import schema_registry_findings
 from streams_app.checking.subscribers import subscriber_findings
 from streams_app.checking.tracing import tracing_finding
 from streams_app.checking.transactions import transaction_findings
@@ -32,6 +33,8 @@ async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, 
     yield http_finding(settings.http)
     if (tracing := tracing_finding(settings)) is not None:
         yield tracing
+    async for finding in schema_registry_findings(settings):
+        yield finding
     away = False
     for looks in (kafka_findings(settings), redis_findings(settings, clock)):
         async with aclosing(looks) as found:

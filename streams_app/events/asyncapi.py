@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from streams_app.events.declaration import Event
 from streams_app.events.folded import FoldInfo
+from streams_app.events.headers import CONTENT_TYPES
 from streams_app.events.payloads import schema_of
 
 CORRELATION: Final = {
@@ -104,7 +105,7 @@ def document(
 
 def _is_published(event: Event[Any, Any]) -> bool:
     """Return whether this project can publish an event."""
-    return event.decode is None and event.format == "json"
+    return event.decode is None and event.format not in ("debezium", "cloudevents")
 
 
 def _channel(topic: str, keys: Iterable[str]) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def _operation(action: str, topic: str, message: str) -> dict[str, Any]:
 
 def _message(event: Event[Any, Any], schemas: dict[str, Any]) -> dict[str, Any]:
     payload = _kept(event.key, event.payload, schemas)
-    if event.format != "json":
+    if event.format in ("debezium", "cloudevents"):
         return _message_in_format(event, payload)
     beside = {"before": {"anyOf": [payload, {"type": "null"}]}}
     if event.metadata is not None:
@@ -131,7 +132,7 @@ def _message(event: Event[Any, Any], schemas: dict[str, Any]) -> dict[str, Any]:
         "payload": {"type": "object", "allOf": [payload], "properties": beside},
         "correlationId": {"$ref": "#/components/correlationIds/correlation"},
         # What is decoded by a function of the user's is in a format that only the function knows.
-        "contentType": "application/json" if event.decode is None else "application/octet-stream",
+        "contentType": "application/octet-stream" if event.decode else CONTENT_TYPES.get(event.format, "application/json"),
         # The binding below tells it to people alone.
         "x-keyed-by": event.keyed_by,
     } | ({"bindings": key} if key else {})

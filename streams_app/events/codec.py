@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any, Final, Generic, TypeAlias
+from uuid import UUID
 
 import msgspec
 from pydantic import BaseModel, ValidationError
@@ -171,6 +174,16 @@ def encode(event: Event[T, M], data: T, before: T | None, metadata: M | None) ->
         raise BadEventError("not-valid", f"keyed_by: {error.detail}") from error
     except Exception as error:  # hooks of the user's types run here, and may raise anything
         raise BadEventError("not-valid", f"{event.key} cannot be written as JSON: {text_of(error)}") from error
+
+
+def native_of(data: Any) -> Any:
+    """Return a payload as a dict by the JSON names of its fields; times, decimals, UUIDs and bytes stay as they are."""
+    if isinstance(data, BaseModel):
+        return data.model_dump(by_alias=True)
+    return msgspec.to_builtins(data, builtin_types=_NATIVE)
+
+
+_NATIVE: Final = (bytes, bytearray, datetime, date, time, Decimal, UUID)
 
 
 def size_faults(key: bytes | None, value: bytes | None, limits: Limits) -> None:

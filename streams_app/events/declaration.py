@@ -6,7 +6,7 @@ Declarations are frozen and validated at construction; every fault is reported a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, get_args, overload
 
@@ -45,7 +45,8 @@ class Event(Generic[T, M]):
         decode: Function from the bytes of the value to the payload, or to a mapping of its fields, for Avro, Protobuf and the like.
             Only others publish such an event: this project writes JSON.
         format: ``json``; ``debezium``: change events, whose row is the payload; ``cloudevents``: CloudEvents in structured mode,
-            whose ``data`` is the payload. Only others publish an event in another format than ``json``.
+            whose ``data`` is the payload; only others publish these two. ``avro``, ``protobuf`` and ``json-schema``: values framed
+            by a schema registry.
     """
 
     key: str
@@ -109,6 +110,11 @@ class Event(Generic[T, M]):
 
     def __repr__(self) -> str:
         return f"<Event {self.key}>"
+
+
+def formats_of(events: Iterable[Event[Any, Any]]) -> list[Format]:
+    """Return the formats of events, each once."""
+    return list(dict.fromkeys(event.format for event in events))
 
 
 def description_faults(description: Any) -> list[str]:

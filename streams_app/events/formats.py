@@ -13,7 +13,9 @@ import msgspec
 
 from streams_app.errors import BadEventError
 from streams_app.events.headers import PREFIX, TRACE_PARENT, Headers
-from streams_app.formats import DELETE, Format, bytes_of, is_beside_changes, without_row
+from streams_app.formats import DELETE, REGISTERED, Format, bytes_of, is_beside_changes, without_row
+from streams_app.schemas.cache import SchemaCache
+from streams_app.schemas.framing import is_framed
 
 Unwrap = Callable[[Headers, bytes], tuple[Headers, bytes] | None]
 """Headers and value of a record → headers and value of the event; None for a record that is skipped."""
@@ -67,7 +69,28 @@ def of_cloud_event(headers: Headers, value: bytes) -> tuple[Headers, bytes]:
     return [*kept, *_attributes(parts, {name for name, _ in kept})], found
 
 
-UNWRAP: Final[Mapping[Format, Unwrap]] = {"debezium": of_change, "cloudevents": of_cloud_event}
+_ENVELOPES: Final[Mapping[Format, Unwrap]] = {"debezium": of_change, "cloudevents": of_cloud_event}
+
+
+def unwrap_of(declared: Format, schemas: SchemaCache | None) -> Unwrap | None:
+    """Return the function that unwraps the events of a format; None if they are plain JSON.
+
+    Args:
+        declared: The format.
+        schemas: Decodes framed values; None: there is no frame.
+
+    Raises (the function): NotFetchedError: The schema of a framed value has to be fetched first.
+    """
+    envelope = _ENVELOPES.get(declared)
+    if schemas is None or declared == "json":
+        return envelope
+
+    def unwrap(headers: Headers, value: bytes) -> tuple[Headers, bytes] | None:
+        if declared in REGISTERED or is_framed(value):
+            value = schemas.json(value, declared)
+        return (headers, value) if envelope is None else envelope(headers, value)
+
+    return unwrap
 
 
 def _attributes(parts: Mapping[str, msgspec.Raw], given: set[str]) -> list[tuple[str, bytes]]:

@@ -15,6 +15,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from streams_app.errors import BadEventError
+from streams_app.formats import Format
 
 Headers = Sequence[tuple[str, bytes]]
 
@@ -27,6 +28,9 @@ TIME: Final = "ce_time"
 CORRELATION_ID: Final = "ce_correlationid"
 CAUSATION_ID: Final = "ce_causationid"
 TRACE_PARENT: Final = "traceparent"
+
+CONTENT_TYPES: Final[Mapping[Format, str]] = {"avro": "application/vnd.apache.avro", "protobuf": "application/x-protobuf"}
+"""Media types of values that are not JSON."""
 
 ATTRIBUTES: Final = frozenset(
     {ID, TYPE, SOURCE, TIME, CORRELATION_ID, CAUSATION_ID}
@@ -169,7 +173,9 @@ def require_id(event_id: str, most_bytes: int) -> None:
         raise BadEventError("not-valid", f"event_id = {event_id[:40]!r} must have 1 to {most_bytes} bytes")
 
 
-def headers_for(event_key: str, event_id: str, source: str, time_ms: int, envelope: Envelope) -> list[tuple[str, bytes]]:
+def headers_for(
+    event_key: str, event_id: str, source: str, time_ms: int, envelope: Envelope, content_type: str = "application/json"
+) -> list[tuple[str, bytes]]:
     """Return the headers of an event to publish.
 
     Args:
@@ -178,10 +184,11 @@ def headers_for(event_key: str, event_id: str, source: str, time_ms: int, envelo
         source: The publisher.
         time_ms: Time of publication.
         envelope: Further headers; the context is within the limits of :func:`context_faults`.
+        content_type: Media type of the value.
     """
     time = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     texts = {
-        "content-type": "application/json",
+        "content-type": content_type,
         "ce_specversion": "1.0",
         ID: event_id,
         TYPE: event_key,

@@ -13,20 +13,23 @@ from uuid import uuid4
 from prometheus_client import CollectorRegistry
 
 from streams_app.clock import Clock, SystemClock
-from streams_app.errors import BadEventError, ConfigurationError, NotPublishedError
-from streams_app.events.codec import decoder_of, encode, size_faults
-from streams_app.events.declaration import Event, M, T
+from streams_app.errors import BadEventError, ConfigurationError, NotPublishedError, text_of
+from streams_app.events.codec import decoder_of, encode, native_of, size_faults
+from streams_app.events.declaration import Event, M, T, formats_of
 from streams_app.events.figures import PublishingFigures
-from streams_app.events.headers import Envelope, Headers, context_faults, headers_for, require_id
+from streams_app.events.headers import CONTENT_TYPES, Envelope, Headers, context_faults, headers_for, require_id
 from streams_app.events.own_loop import OwnLoop, waited_for
 from streams_app.events.parent import UNAWAITED, Parent
+from streams_app.formats import REGISTERED
 from streams_app.health.metrics import Metrics
+from streams_app.schemas.framing import framed
 from streams_app.settings import Settings
 from streams_app.settings.base import suggestion
 from streams_app.tracing import tracing_of
 
 if TYPE_CHECKING:
     from streams_app.delivery.producer import Producer
+    from streams_app.schemas.registry import SchemaRegistry
 
     class ClosingProducer(Producer, Protocol):
         """A producer that can be closed."""
@@ -54,6 +57,8 @@ class _Ready(NamedTuple):
     key: bytes | None
     value: bytes
     headers: Headers
+    native: Any = None
+    """Its payload for a schema, see :func:`.native_of`; None: it is published as plain JSON."""
 
 
 class Events:
@@ -83,7 +88,8 @@ class Events:
             send_seconds: Deadline of an acknowledgement.
 
         Raises:
-            ConfigurationError: Tracing is on, and ``opentelemetry-api`` is not installed.
+            ConfigurationError: Tracing is on, and ``opentelemetry-api`` is not installed; or a format of an event needs a schema
+                registry, which the settings do not name, or a package that is not installed.
         """
         self._settings = settings
         self._events = {event.key: event for event in catalogue.events}
@@ -95,6 +101,7 @@ class Events:
         self._send_seconds = send_seconds
         self._tracing = tracing_of(settings)
         self._decoders = {event.key: decoder_of(event, settings.limits) for event in catalogue.events}
+        self._schemas = self._new_schemas()
         self._producer: ClosingProducer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._own: OwnLoop | None = None
@@ -255,6 +262,15 @@ class Events:
         producer = AckedProducer(self._settings.kafka, client_id=client_id, send_seconds=self._send_seconds, linger_ms=0)
         return CoalescingProducer(producer, self._send_seconds)
 
+    def _new_schemas(self) -> SchemaRegistry | None:
+        """Return the registry by whose schemas events are framed; None: what others frame is published as plain JSON."""
+        formats = formats_of(self._events.values())
+        if not set(formats) & set(REGISTERED):
+            return None
+        from streams_app.schemas.registry import registry_of  # aiohttp takes a while to import
+
+        return registry_of(self._settings, formats, self._clock)
+
     def _waited_for(self, publish: Callable[[], Coroutine[Any, Any, str]]) -> str:
         if self._loop is not None and self._own is None:
             return waited_for(publish(), self._loop)
@@ -284,6 +300,8 @@ class Events:
             raise ConfigurationError([f"{event!r} is no Event: what is published is a declared event, and then its payload"])
         if faults := self._faults(event, metadata, context, event_id):
             raise ConfigurationError([f"{event.key}: {fault}" for fault in faults])
+        if event.format in ("avro", "protobuf") and not (before is None and metadata is None):
+            raise ConfigurationError([f"{event.key}: format = {event.format!r} has no place for before and metadata"])
         try:
             require_id(event_id, self._settings.limits.key_bytes)
             key, value = encode(event, data, before, metadata)
@@ -293,7 +311,10 @@ class Events:
             self._figures.add(event.key, "refused")
             raise
         envelope = Envelope(event_id, context=context) if parent is None else parent.envelope(context)
-        return _Ready(event_id, key, value, headers_for(event.key, event_id, self._settings.app_id, self._clock.now_ms(), envelope))
+        content_type = "application/json" if self._schemas is None else CONTENT_TYPES.get(event.format, "application/json")
+        headers = headers_for(event.key, event_id, self._settings.app_id, self._clock.now_ms(), envelope, content_type)
+        native = native_of(data) if event.format in REGISTERED and self._schemas is not None else None
+        return _Ready(event_id, key, value, headers, native)
 
     def _faults(self, event: Event[Any, Any], metadata: Any, context: Mapping[str, str], event_id: Any) -> list[str]:
         if self._events.get(event.key) is not event:
@@ -301,8 +322,8 @@ class Events:
             return [f"the catalogue has no such event{near or '; its `events` have to name it'}"]
         if event.decode is not None:
             return ["what has decode= is published by others: this project writes JSON"]
-        if event.format != "json":
-            return [f"what has format = {event.format!r} is published by others: this project writes plain JSON"]
+        if event.format in ("debezium", "cloudevents"):
+            return [f"what has format = {event.format!r} is published by others: this project writes no such envelope"]
         faults = context_faults(context)
         if not isinstance(event_id, str):
             faults.append(f"event_id = {event_id!r} is not a string")
@@ -311,6 +332,8 @@ class Events:
         return faults
 
     async def _send(self, event: Event[Any, Any], ready: Sequence[_Ready]) -> None:
+        if event.format in REGISTERED and self._schemas is not None:
+            ready = await self._framed(event, ready, self._schemas)
         if self._tracing is None or not ready:
             await self._produce(event, ready)
             return
@@ -318,6 +341,29 @@ class Events:
 
         with self._tracing.publishing(event.topic, ready[0].headers, _attributes(event, ready)) as added:
             await self._produce(event, [one._replace(headers=with_trace_headers(one.headers, added)) for one in ready])
+
+    async def _framed(self, event: Event[Any, Any], ready: Sequence[_Ready], schemas: SchemaRegistry) -> list[_Ready]:
+        """Encode events by the latest schema of the subject ``<topic>-value``.
+
+        Raises:
+            BadEventError: ``not-valid``: an event does not fit the schema. ``too-large``. None was sent.
+            RegistryUnavailableError: The registry does not answer. None was sent.
+            ConfigurationError: The subject does not exist, or its schema has another type. None was sent.
+        """
+        latest = await schemas.latest(f"{event.topic}-value", event.format)
+        found = []
+        for one in ready:
+            try:
+                # The payload of JSON has `before` and `metadata` beside it.
+                body = one.value if event.format == "json-schema" else latest.schema.encode(one.native)
+            except Exception as error:  # whatever a library raises for an event that does not fit
+                self._figures.add(event.key, "refused")
+                text = f"{event.key} does not fit schema {latest.id}, the latest of {event.topic}-value: {text_of(error)}"
+                raise BadEventError("not-valid", text) from error
+            value = framed(latest.id, body)
+            size_faults(one.key, value, self._settings.limits)
+            found.append(one._replace(value=value))
+        return found
 
     async def _produce(self, event: Event[Any, Any], ready: Sequence[_Ready]) -> None:
         from streams_app.delivery.producer import TOO_LARGE, Outgoing  # with aiokafka, see above

@@ -359,11 +359,12 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_waiting_for", "gauge", ("subscriber", "what"),
-        "1 while a subscriber waits: for redis, redis-memory, broker, dead-letters (their topic does not acknowledge them), window "
-        "(too many unfinished events), note (it is full) or operator (nothing but a command mends it). One with yes goes on "
-        "without redis.",
-        "redis-memory: raise maxmemory; redis, broker: see up; dead-letters: the remarks of /health/ready name the topic; window: "
-        "1 for long is back-pressure; note: see note_bytes; operator: the remarks of /health/ready name the command.",
+        "1 while a subscriber waits: for redis, redis-memory, schema-registry, broker, dead-letters (their topic does not "
+        "acknowledge them), window (too many unfinished events), note (it is full) or operator (nothing but a command mends it). "
+        "One with yes goes on without redis.",
+        "redis-memory: raise maxmemory; redis, broker: see up; schema-registry: the log says why; dead-letters: the remarks of "
+        "/health/ready name the topic; window: 1 for long is back-pressure; note: see note_bytes; operator: the remarks of "
+        "/health/ready name the command.",
     ),
     Description(
         "streams_app_script_seconds", "histogram", ("script",), "Duration of one Redis script, reply included.",
@@ -390,9 +391,9 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_not_ready", "gauge", ("cause",),
-        "1 while /health/ready says that the worker is not ready, by cause: start, claim, kafka, redis, redis-memory, topic "
-        "(missing, or not acknowledging), subscriber, clock-skew, stuck, lifespan, loop (it hangs), poll (a hub's failed), "
-        "end (about to end) or other.",
+        "1 while /health/ready says that the worker is not ready, by cause: start, claim, kafka, redis, redis-memory, "
+        "schema-registry, topic (missing, or not acknowledging), subscriber, clock-skew, stuck, lifespan, loop (it hangs), poll (a "
+        "hub's failed), end (about to end) or other.",
         "/health/ready says more, and what to do for each is in operations.md, Health.",
     ),
     Description(

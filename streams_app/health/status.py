@@ -9,8 +9,8 @@ LIVE_MS: Final = 30_000
 """Time without a heartbeat after which the main loop counts as hanging."""
 
 CAUSES: Final = (
-    "start", "claim", "kafka", "redis", "redis-memory", "topic", "subscriber", "clock-skew", "stuck", "lifespan", "loop", "poll",
-    "end", "other",
+    "start", "claim", "kafka", "redis", "redis-memory", "schema-registry", "topic", "subscriber", "clock-skew", "stuck", "lifespan",
+    "loop", "poll", "end", "other",
 )  # fmt: skip
 """Causes of a worker that is not ready: label of the metric ``streams_app_not_ready``."""
 

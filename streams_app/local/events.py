@@ -84,6 +84,9 @@ class LocalEvents(Events):
     def _new_producer(self) -> MemoryProducer:
         return MemoryProducer(self._broker)
 
+    def _new_schemas(self) -> None:
+        """Use no registry: values are plain JSON."""
+
 
 class _Inside(Events):
     """Publishes events from within subscribers."""
@@ -94,6 +97,9 @@ class _Inside(Events):
 
     def _new_producer(self) -> MemoryProducer:
         return MemoryProducer(self._broker)
+
+    def _new_schemas(self) -> None:
+        """Use no registry: values are plain JSON."""
 
 
 class _Worker:

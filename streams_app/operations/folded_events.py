@@ -16,6 +16,7 @@ from streams_app.folding.reading.reader import DecodedRange, EventReader
 from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.journal.reading.entries import Entry, Gap
 from streams_app.journal.reading.reader import JournalReader
+from streams_app.schemas.registry import registry_of
 from streams_app.settings import JournalSettings, Settings
 
 _FOLD_ID: Final = re.compile(
@@ -130,13 +131,16 @@ async def raw_events(
 
     Raises:
         ConfigurationError: The journal has another source or key than the fold.
-        TryAgainError: Redis does not answer.
+        TryAgainError: Redis does not answer, or a schema registry.
     """
     fold = check_fold(settings, journal, where)
-    reader = reader_of(fold, settings.limits)
+    registry = registry_of(settings, [fold.format])
+    reader = reader_of(fold, settings.limits, registry)
     folds = [one.name for one in settings.folds if one.source == fold.source]
     async with JournalReader(settings, journal.name) as journal_reader:
         async for found in journal_reader.between(where.partition, keys, where.first, where.last):
+            if registry is not None and isinstance(found, Entry):
+                await registry.prepare((found.value,))
             yield _taken(settings.app_id, folds, fold, reader, found, keys[0]) if isinstance(found, Entry) else found
 
 

@@ -21,6 +21,7 @@ from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.replay_routing import REPLAY_HEADER, replay_target
 from streams_app.operations.dead_letter import ListedDeadLetter
 from streams_app.reasons import FOLLOWED, INTERRUPTED, Reason
+from streams_app.schemas.cache import NotFetchedError, SchemaCache
 from streams_app.settings import Limits, Settings
 from streams_app.subscribers.declaration.original_position import OriginalPosition, parse_replay, replay_headers, replay_topic
 from streams_app.subscribers.declaration.subscription import Subscription
@@ -71,10 +72,10 @@ class _Event(NamedTuple):
 class FoldDestination(Destination):
     """The source of a fold."""
 
-    def __init__(self, app_id: str, fold: Fold, limits: Limits) -> None:
+    def __init__(self, app_id: str, fold: Fold, limits: Limits, schemas: SchemaCache | None = None) -> None:
         self.dead_letters, self.topic, self.address = fold.dead_letters, fold.source, replay_target(app_id, fold.name)
         self._fold = fold
-        self._reader = reader_of(fold, limits)
+        self._reader = reader_of(fold, limits, schemas)
 
     def observe(self, dead_letter: ListedDeadLetter) -> None:
         """Ignore it: no dead letter of a fold concerns another one."""
@@ -97,8 +98,11 @@ class FoldDestination(Destination):
 
     def refusals(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
         """Return the reasons for which the present declaration would reject the event again."""
-        read = self._reader.read([_Event(dead_letter.offset, dead_letter.timestamp_ms, dead_letter.key, dead_letter.value)])
-        return [one.reason for one in read.refused]
+        record = _Event(dead_letter.offset, dead_letter.timestamp_ms, dead_letter.key, dead_letter.value)
+        try:
+            return [one.reason for one in self._reader.read([record]).refused]
+        except NotFetchedError:
+            return []  # only workers ask the schema registry
 
     def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
         """Return the record to produce for a dead letter without an obstacle."""
@@ -106,6 +110,11 @@ class FoldDestination(Destination):
         return Outgoing(
             self.topic, dead_letter.key, dead_letter.value, headers, partition=dead_letter.position and dead_letter.position[0]
         )
+
+
+def empty_cache(settings: Settings) -> SchemaCache | None:
+    """Return schemas of which none is known; None if the settings name no schema registry."""
+    return None if settings.schema_registry.url is None else SchemaCache(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +144,7 @@ class SubscriberDestination(Destination):
         self._override = override
         self._late: set[str] = set()
         self._sources: defaultdict[str, set[str]] = defaultdict(set)
-        self._decode = decode_of(subscription.subscriber, settings.limits, None, self.topic)
+        self._decode = decode_of(subscription.subscriber, settings.limits, None, self.topic, schemas=empty_cache(settings))
 
     def observe(self, dead_letter: ListedDeadLetter) -> None:
         """Collect the events that finished late, and the sources that have events with a given id."""
@@ -176,6 +185,8 @@ class SubscriberDestination(Destination):
             self._decoded(dead_letter)
         except BadEventError as error:
             return [error.reason]
+        except NotFetchedError:
+            return []  # only workers ask the schema registry
         return []
 
     def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
@@ -198,7 +209,7 @@ class SubscriberDestination(Destination):
     def _read(self, dead_letter: ListedDeadLetter) -> bool:
         try:
             return self._decoded(dead_letter)
-        except BadEventError:
+        except (BadEventError, NotFetchedError):
             return True
 
     def _decoded(self, dead_letter: ListedDeadLetter) -> bool:

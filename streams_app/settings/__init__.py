@@ -5,6 +5,7 @@ from streams_app.settings.journals import JournalSettings
 from streams_app.settings.live import LiveServer, LiveView
 from streams_app.settings.read_stores import ReadStoreSettings
 from streams_app.settings.redis import RedisSettings
+from streams_app.settings.schema_registry import SchemaRegistrySettings
 from streams_app.settings.sections import (
     HttpSettings,
     KafkaSettings,
@@ -25,6 +26,7 @@ __all__ = [
     "LiveView",
     "ReadStoreSettings",
     "RedisSettings",
+    "SchemaRegistrySettings",
     "Settings",
     "SubscriberSettings",
     "TracingSettings",

@@ -17,6 +17,7 @@ from streams_app.settings.journals import JournalSettings
 from streams_app.settings.live import LiveServer, LiveView
 from streams_app.settings.read_stores import ReadStoreSettings
 from streams_app.settings.redis import RedisSettings
+from streams_app.settings.schema_registry import SchemaRegistrySettings
 from streams_app.settings.sections import (
     NOTHING_DECLARED,
     HttpSettings,
@@ -141,6 +142,7 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "worker": WorkerSettings,
     "limits": Limits,
     "tracing": TracingSettings,
+    "schema_registry": SchemaRegistrySettings,
     "events": EventsSettings,
     "live_server": LiveServer,
 }

@@ -22,6 +22,7 @@ from streams_app.settings.journals import JournalSettings, faults_of_journals
 from streams_app.settings.live import LiveServer, LiveView, faults_of_views
 from streams_app.settings.read_stores import ReadStoreSettings, faults_of
 from streams_app.settings.redis import LAST_PORT, RedisSettings
+from streams_app.settings.schema_registry import SchemaRegistrySettings
 from streams_app.settings.subscribers import EventsSettings, SubscriberSettings
 
 SERVER: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
@@ -220,6 +221,7 @@ class Settings(Section):
     worker: WorkerSettings = WorkerSettings()
     limits: Limits = Limits()
     tracing: TracingSettings = TracingSettings()
+    schema_registry: SchemaRegistrySettings = SchemaRegistrySettings()
     folds: tuple[Fold, ...] = ()
     read_stores: tuple[ReadStoreSettings, ...] = ()
     events: EventsSettings = EventsSettings()
@@ -259,6 +261,12 @@ class Settings(Section):
             faults.append("two folds have the same name")
         if len(set(outputs)) != len(outputs):
             faults.append("two folds have the same output topic")
+        if self.schema_registry.url is None:
+            faults += [
+                f'fold {fold.name!r}: format = "{fold.format}" needs schema_registry.url'
+                for fold in self.folds
+                if fold.format in ("avro", "protobuf")
+            ]
         if clash := set(outputs) & set(self.sources):
             faults.append(f"{sorted(clash)} is both an output and a source")
         letters = {fold.dead_letters for fold in self.folds} | {store.dead_letters for store in self.read_stores}

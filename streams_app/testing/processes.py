@@ -55,6 +55,9 @@ class VirtualEvents(Events):
     def _new_producer(self) -> MemoryProducer:
         return self._producer_of_ours
 
+    def _new_schemas(self) -> None:
+        """Use no registry: values are plain JSON."""
+
     def _faults(self, event: Event[Any, Any], metadata: Any, context: Mapping[str, str], event_id: Any) -> list[str]:
         if not self._knows_all:
             self._events.setdefault(event.key, event)

@@ -20,6 +20,7 @@ from streams_app.journal.core.entry import Row, too_large
 from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet, Segment, ShardStatus
 from streams_app.journal.store.keys import JournalKeys, journal_keys
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_unreachable
+from streams_app.schemas.registry import registry_of
 from streams_app.settings import JournalSettings, Settings
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.read_counts import ReadCounts, ignore_progress
@@ -108,6 +109,7 @@ class _JournalColumns:
         self._columns = columns
         self._tally = tally
         self._from_ms, self._to_ms = range_ms
+        self._registry = registry_of(settings, [fold.format])
 
     async def read(self, on_progress: Callable[[ReadCounts], None]) -> None:
         first = await self._shards.status(self._keys(0))
@@ -122,10 +124,13 @@ class _JournalColumns:
                 shards[number] = status
         self._tally.total = sum(one.entries for status in shards.values() for one in status.segments)
         for number, status in shards.items():
-            reader = reader_of(self._fold, self._settings.limits)
+            reader = reader_of(self._fold, self._settings.limits, self._registry)
             for segment in status.segments:
                 if segment.form != "gap" and (self._from_ms is None or segment.newest_ms >= self._from_ms):
-                    self._add(number, reader, await self._rows(number, segment, status))
+                    rows = await self._rows(number, segment, status)
+                    if self._registry is not None:
+                        await self._registry.prepare(part for row in rows for part in (row.key, row.value))
+                    self._add(number, reader, rows)
                 self._tally.done += segment.entries
                 on_progress(self._tally)
 
@@ -171,7 +176,7 @@ class _JournalColumns:
             if too_large(row) is None
         ]
         reading = DecodedRange()
-        decoded = decode_all(kept, self._settings.limits) if reader.needs_decoded else None
+        decoded = decode_all(kept, self._settings.limits) if reader.needs_decoded and not reader.reads_frames else None
         mine, values = RoutedRange(self._settings.app_id, self._folds, kept, decoded).records_for(self._fold.name, reading)
         events: list[Event] = list(reader.events(mine, values, reading))
         self._columns.add(partition, events)

@@ -15,6 +15,8 @@ from streams_app.folding.reading.reader import DecodedRange, decode_all
 from streams_app.folding.reading.replay_routing import RoutedRange
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.schemas.cache import SchemaCache
+from streams_app.schemas.registry import registry_of
 from streams_app.settings import Settings
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.read_counts import ReadCounts, ignore_progress
@@ -59,10 +61,13 @@ async def read_topic(
     async with log_reader(settings.kafka, fold.source, range(counts[fold.source])) as consumer:
         ranges = await _ranges(consumer, from_ms)
         tally.total = sum(end - begin for begin, end in ranges.values() if begin < end)
-        parts = {tp: _PartitionRead(settings, fold, columns, tally, from_ms, to_ms) for tp in ranges}
+        registry = registry_of(settings, [fold.format])
+        parts = {tp: _PartitionRead(settings, fold, columns, tally, from_ms, to_ms, registry) for tp in ranges}
         batches = 0
         async for batch in read_ranges(consumer, ranges):
             batches += 1
+            if registry is not None:
+                await registry.prepare(part for record in batch.records for part in (record.key, record.value))
             _, end = ranges[batch.tp]
             if parts[batch.tp].take(batch):
                 consumer.pause(TopicPartition(*batch.tp))
@@ -90,13 +95,20 @@ class _PartitionRead:
     """Reads one partition into columns."""
 
     def __init__(
-        self, settings: Settings, fold: Fold, columns: Columns, tally: ReadCounts, from_ms: int | None, to_ms: int | None
+        self,
+        settings: Settings,
+        fold: Fold,
+        columns: Columns,
+        tally: ReadCounts,
+        from_ms: int | None,
+        to_ms: int | None,
+        schemas: SchemaCache | None,
     ) -> None:
         self._app_id = settings.app_id
         self._limits = settings.limits
         self._folds = [one.name for one in settings.folds if one.source == fold.source]
         self._fold = fold
-        self._reader = reader_of(fold, settings.limits)
+        self._reader = reader_of(fold, settings.limits, schemas)
         self._columns = columns
         self._tally = tally
         self._from_ms = from_ms
@@ -119,7 +131,7 @@ class _PartitionRead:
         return is_over
 
     def _add(self, tp: TP, records: list[Any]) -> None:
-        decoded = decode_all(records, self._limits) if self._reader.needs_decoded else None
+        decoded = decode_all(records, self._limits) if self._reader.needs_decoded and not self._reader.reads_frames else None
         reading = DecodedRange()
         mine, values = RoutedRange(self._app_id, self._folds, records, decoded).records_for(self._fold.name, reading)
         self._columns.add(tp.partition, self._reader.events(mine, values, reading))

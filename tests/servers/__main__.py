@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from tests.servers import apache_kafka, opensearch, prometheus, redis7
+from tests.servers import apache_kafka, apicurio, opensearch, prometheus, redis7
 from tests.servers.cache import ServerUnavailableError
 
 
 def main() -> int:
     """Fetches them all; one that cannot be had does not keep the others from being fetched."""
     failures = 0
-    for name, fetch in ((server.NAME, server.fetch) for server in (apache_kafka, opensearch, prometheus, redis7)):
+    for name, fetch in ((server.NAME, server.fetch) for server in (apache_kafka, apicurio, opensearch, prometheus, redis7)):
         try:
             print(f"{name}: {fetch(print)}", flush=True)
         except ServerUnavailableError as error:

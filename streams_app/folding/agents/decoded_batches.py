@@ -13,6 +13,7 @@ from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.reader import DecodedRange, EventReader, decode_all
 from streams_app.folding.reading.replay_routing import RoutedRange
+from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import Limits
 
 _OFFSET = attrgetter("offset")
@@ -35,15 +36,27 @@ class ReadRange(NamedTuple):
 class DecodedBatchCache:
     """The decoded ranges that some fold of a partition has yet to read."""
 
-    def __init__(self, app_id: str, readers: Mapping[str, EventReader], limits: Limits) -> None:
+    def __init__(
+        self, app_id: str, readers: Mapping[str, EventReader], limits: Limits, schemas: PatientRegistry | None = None
+    ) -> None:
         """Initialize an empty cache; ``readers`` are those of all folds of the source, by the names of the folds."""
+        self._schemas = schemas
         self._app_id = app_id
         self._readers = readers
         self._limits = limits
         self._routed: WeakKeyDictionary[Batch, RoutedRange] = WeakKeyDictionary()
 
+    async def prepare(self, batch: Batch, fold: str) -> None:
+        """Fetch the schemas by which the keys and values of a range are framed; waits until the registry answers.
+
+        Afterwards the range can be read until the caller waits again.
+        """
+        if self._schemas is not None and self._readers[fold].reads_frames:
+            parts = (part for record in batch.records for part in (record.key, record.value))
+            await self._schemas.prepare(parts, (batch.tp, fold))
+
     def read(self, batch: Batch, fold: str) -> ReadRange:
-        """Read a range for a fold."""
+        """Read a range for a fold; see :meth:`prepare`."""
         reader, reading = self._readers[fold], DecodedRange()
         records, decoded = self._of(batch).records_for(fold, reading)
         events = reader.events(records, decoded, reading)
@@ -61,7 +74,7 @@ class DecodedBatchCache:
     def _of(self, batch: Batch) -> RoutedRange:
         routed = self._routed.get(batch)
         if routed is None:
-            is_decoded = any(reader.needs_decoded for reader in self._readers.values())
+            is_decoded = any(reader.needs_decoded and not reader.reads_frames for reader in self._readers.values())
             decoded = decode_all(batch.records, self._limits) if is_decoded else None
             routed = self._routed[batch] = RoutedRange(self._app_id, list(self._readers), batch.records, decoded)
         return routed

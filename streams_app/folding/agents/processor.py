@@ -44,6 +44,7 @@ from streams_app.folding.store.replies import CAUSES, FoldOutcome
 from streams_app.health.progress import Progress
 from streams_app.health.status import Status
 from streams_app.redis_access.client import REDIS_ERRORS, trouble_text
+from streams_app.schemas.waiting import ABOUT as SCHEMA_REGISTRY
 
 logger = logging.getLogger(__name__)
 
@@ -154,6 +155,7 @@ class FoldProcessor:
         shard, end = self.shard, batch.end - 1
         clock = self._context.clock
         view = ReaderView(batch.stable_offset, batch.fetched_at_ms)
+        await self._decoded_batches.prepare(batch, shard.fold.name)
         events, reading, reread = self._decoded_batches.read(batch, shard.fold.name)
         if self.emitter.tracing is not None:
             events = self.emitter.tracing.collected(events, batch.records)
@@ -319,7 +321,7 @@ class BatchQueue:
 
 
 BOTH: Final = ("start", "redis", "producer", "kafka-away", "redis-away")
-FOLDING: Final = (*BOTH, "claim", "redis-memory")
+FOLDING: Final = (*BOTH, "claim", "redis-memory", SCHEMA_REGISTRY)
 EMISSION: Final = (*BOTH, "clock-skew")
 
 

@@ -17,18 +17,27 @@ from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.shard_store import ShardStore
+from streams_app.schemas.registry import registry_of
+from streams_app.schemas.waiting import PatientRegistry, report_to
 
 
 class FoldProcessors:
     """Makes a processor for each fold of a source, and one for each retired fold."""
 
     def __init__(self, context: FoldContext) -> None:
-        """Make the readers of all folds once, for all partitions."""
+        """Make the readers of all folds once, for all partitions.
+
+        Raises:
+            ConfigurationError: A format needs a package that is not installed.
+        """
         self._context = context
         self._folds: dict[str, list[Fold]] = {}
         for fold in context.settings.folds:
             self._folds.setdefault(fold.source, []).append(fold)
-        self._readers = {fold.name: reader_of(fold, context.settings.limits) for fold in context.settings.folds}
+        settings = context.settings
+        registry = registry_of(settings, [fold.format for fold in settings.folds], context.clock)
+        self._schemas = None if registry is None else PatientRegistry(registry, context.clock, report_to(context.status))
+        self._readers = {fold.name: reader_of(fold, settings.limits, registry) for fold in settings.folds}
 
     @property
     def topics(self) -> Collection[str]:
@@ -41,7 +50,7 @@ class FoldProcessors:
         gone = sorted(set(committed) - {fold.name for fold in folds})
         _check_size(tp, folds, gone)
         readers = {fold.name: self._readers[fold.name] for fold in folds}
-        decoded_batches = DecodedBatchCache(context.settings.app_id, readers, context.settings.limits)
+        decoded_batches = DecodedBatchCache(context.settings.app_id, readers, context.settings.limits, self._schemas)
         made: dict[str, Processor] = {}
         for fold in folds:
             shard = Shard(fold, tp, self._store(tp, fold.name))

@@ -21,6 +21,7 @@ from streams_app.folding.core.event import Event
 from streams_app.folding.reading.fast import FastKeptReader, FastReader, is_usual, is_usual_kept
 from streams_app.folding.reading.formats import FormatReader
 from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
+from streams_app.schemas.cache import SchemaCache
 from streams_app.settings import Limits
 
 T = TypeVar("T")
@@ -31,14 +32,20 @@ DETAIL_CHARACTERS: Final = 500
 _TEXT: Final = frozenset({str})
 
 
-def reader_of(fold: Fold, limits: Limits) -> EventReader:
-    """Return the reader that a fold needs: the fast one wherever neither a function nor a format is involved."""
+def reader_of(fold: Fold, limits: Limits, schemas: SchemaCache | None = None) -> EventReader:
+    """Return the reader that a fold needs: the fast one wherever neither a function nor a format is involved.
+
+    Args:
+        fold: The fold.
+        limits: Limits of the settings.
+        schemas: Decodes framed values; None: what a frame would contain comes as plain JSON, as in a file or a test.
+    """
     if is_usual(fold):
         return FastReader(fold, limits)
     if is_usual_kept(fold):
         return FastKeptReader(fold, limits)
     reader = PythonReader(fold, limits) if fold.is_by_functions else EventReader(fold, limits)
-    return reader if fold.format == "json" else FormatReader(fold, limits, reader)
+    return reader if fold.format == "json" else FormatReader(fold, limits, reader, schemas)
 
 
 class PythonReader(EventReader):

@@ -8,63 +8,102 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from streams_app.codec import at_path
+import orjson
+
+from streams_app.codec import at_path, canonical_bytes, decode_object, member_of
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
-from streams_app.formats import VIEWS, key_columns
+from streams_app.formats import REGISTERED, VIEWS, key_columns
+from streams_app.schemas.cache import SchemaCache
+from streams_app.schemas.framing import is_framed
 from streams_app.settings import Limits
 
 
 class FormatReader(EventReader):
     """Unwraps the events of a format, and lets another reader read them."""
 
-    def __init__(self, fold: Fold, limits: Limits, reader: EventReader) -> None:
+    def __init__(self, fold: Fold, limits: Limits, reader: EventReader, schemas: SchemaCache | None = None) -> None:
         super().__init__(fold, limits)
+        self.reads_frames = schemas is not None
+        self._schemas = schemas
         self._reader = reader
         self._view_of = VIEWS[fold.format]
         self._is_of_rows = fold.format == "debezium"
-        self._fields = () if callable(fold.group_key) or fold.group_key == RECORD_KEY else fold.group_fields
+        self._is_registered = fold.format in REGISTERED
+        self._has_fields = not callable(fold.group_key) and fold.group_key != RECORD_KEY
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
         """Iterate over the events of a range; see :meth:`EventReader.events`.
 
-        Heartbeats, transaction metadata and tombstones of Debezium are skipped without a dead letter.
+        Heartbeats, transaction metadata and tombstones of Debezium are skipped without a dead letter. The schemas of all framed
+        keys and values have been fetched.
         """
         if decoded is None:
-            decoded = decode_all(records, self._limits)
+            # Framed values are decoded below.
+            decoded = [None] * len(records) if self._is_registered and self._schemas else decode_all(records, self._limits)
         kept: list[RawRecord] = []
         views: list[Any] = []
         for record, value in zip(records, decoded, strict=True):
-            view = self._view(record, value)
+            key = self._key_json(record.key)
+            view = self._view(record, key, value)
             if view is not None or not self._is_of_rows:
                 kept.append(record)
                 views.append(view)
-        if not self._is_of_rows:
-            yield from self._reader.events(kept, views, reading)
-            return
-        keyed = {record.offset: self._is_keyed(record, view) for record, view in zip(kept, views, strict=True)}
+        keyed = {record.offset: record.key for record in kept}
+        by_offset = {record.offset: view for record, view in zip(kept, views, strict=True)}
         for event in self._reader.events(kept, views, DecodedRange(refused=reading.refused)):
-            if not keyed[event[0]]:
+            if not self._is_keyed(keyed[event[0]], by_offset[event[0]], event[2]):
                 reading.misrouted += 1
                 reading.misrouted_example = event[0]
             yield event
 
-    def _view(self, record: RawRecord, value: Any) -> Any:
-        """Return the event within a decoded value, an error to report, or None for an empty value or a skipped record."""
-        if value is None:
+    def _view(self, record: RawRecord, key: bytes | None, value: Any) -> Any:
+        """Return the event within a record, an error to report, or None for an empty value or a skipped record."""
+        if not record.value:
             return None
-        if self._is_of_rows and isinstance(value, BeyondDoubleError):
-            return BadEventError(value.reason, value.detail)  # its numbers would have to be compared
         try:
-            return self._view_of(record.key, value if type(value) is dict else self._rest_of(value))
+            if self._schemas is not None and (self._is_registered or is_framed(record.value)):
+                value = self._unframed(record.value, self._schemas)
+            if self._is_of_rows and isinstance(value, BeyondDoubleError):
+                return BadEventError(value.reason, value.detail)  # its numbers would have to be compared
+            return self._view_of(key, value if type(value) is dict else self._rest_of(value))
         except BadEventError as error:
             return error
 
-    def _is_keyed(self, record: RawRecord, view: Any) -> bool:
-        """Return whether all events of a group have the same record key: each of its columns is a group field."""
-        if self._fields == ():
+    def _unframed(self, value: bytes, schemas: SchemaCache) -> dict[str, Any] | BadEventError:
+        if len(value) > self._limits.value_bytes:
+            raise BadEventError("too-large", f"the value has {len(value)} bytes, the limit is {self._limits.value_bytes}")
+        try:
+            return decode_object(schemas.json(value, self._fold.format))
+        except BeyondDoubleError as error:
+            return error
+
+    def _key_json(self, key: bytes | None) -> bytes | None:
+        """Return a framed record key as JSON; other keys as they are."""
+        if self._schemas is None or key is None or not is_framed(key):
+            return key
+        try:
+            return self._schemas.json(key, "debezium")  # any type of schema
+        except BadEventError:
+            return key
+
+    def _is_keyed(self, key: bytes | None, view: Any, member: bytes) -> bool:
+        """Return whether all events of a group have one record key: its value is the group, or its columns are group fields."""
+        if key == canonical_bytes(member) or (self._is_of_rows and not self._has_fields):
             return True
-        columns = key_columns(record.key)
-        return bool(columns) and all(name in self._fields and at_path(view, [name]) == value for name, value in columns.items())
+        json = self._key_json(key)
+        if json is not key and not (json or b"").startswith(b"{"):
+            return _member_of(json) == member
+        fields = self._fold.group_fields
+        columns = key_columns(json) if self._has_fields else {}
+        return bool(columns) and all(name in fields and at_path(view, [name]) == value for name, value in columns.items())
+
+
+def _member_of(json: bytes | None) -> bytes | None:
+    """Return the group that a scalar in JSON names; None if it names none."""
+    try:
+        return member_of((orjson.loads(json or b""),))
+    except (orjson.JSONDecodeError, BadEventError):
+        return None

@@ -87,9 +87,11 @@ class EventReader:
 
     Attributes:
         needs_decoded: Whether :meth:`read` needs the decoded values, which the folds of a source share.
+        reads_frames: Whether values may be framed by a schema registry, whose schemas have to be fetched before.
     """
 
     needs_decoded = True
+    reads_frames = False
 
     def __init__(self, fold: Fold, limits: Limits) -> None:
         self._fold = fold

@@ -163,7 +163,7 @@ class Shard:
             chunk: From :meth:`chunks`.
             events: Reads the events of its range again, to split a run if a bound falls inside.
         """
-        digest = digest_of(chunk) if self.fold.is_by_functions else b""
+        digest = digest_of(chunk) if self.fold.may_read_otherwise else b""
         begun = self.in_progress or RangeInProgress(chunk.to, b"", chunk.time, digest)
         # Otherwise events of groups up to the cursor, which are left out, might be in no record.
         self.definition.functions_disagree |= begun.digest != digest

@@ -9,6 +9,7 @@ from typing import Any
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
 from streams_app.delivery.dead_letters import DeadLetters
+from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import Limits
 from streams_app.subscribers.declaration.subscriber import Subscriber
 from streams_app.subscribers.execution.crash_isolation import CrashIsolation
@@ -35,6 +36,7 @@ class SubscriberContext:
         again: Topic of replayed events; "": there is none.
         crash_isolation: Crash isolation of all subscribers of the process.
         limits: Limits of the settings.
+        schemas: Fetches the schemas of framed events; None: no event is framed.
     """
 
     subscriber: Subscriber[Any, Any, Any]
@@ -47,6 +49,7 @@ class SubscriberContext:
     again: str = ""
     crash_isolation: CrashIsolation = field(default_factory=CrashIsolation)
     limits: Limits = field(default_factory=Limits)
+    schemas: PatientRegistry | None = None
 
     def dead_letter_writer(self, tp: TP, on_acknowledged: Callable[[Sequence[InFlightEvent]], None]) -> DeadLetterWriter:
         """Make the writer of the dead letters of one partition.

@@ -12,9 +12,10 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError, NotDecodedError
 from streams_app.events.codec import Decoder, decoder_of, event_id, names, runs_users_code
 from streams_app.events.declaration import Event
-from streams_app.events.formats import UNWRAP
+from streams_app.events.formats import unwrap_of
 from streams_app.events.headers import identity_of
 from streams_app.events.parent import Publisher
+from streams_app.schemas.cache import SchemaCache
 from streams_app.settings import Limits
 from streams_app.subscribers.declaration.original_position import is_replay_for, parse_replay
 from streams_app.subscribers.declaration.received import Received
@@ -56,6 +57,7 @@ def decode_of(
     again: str = "",
     *,
     is_late: bool = False,
+    schemas: SchemaCache | None = None,
 ) -> Decode:
     """Return the function that decodes the records of a subscriber.
 
@@ -65,13 +67,15 @@ def decode_of(
         publisher: Publishes the events of the function.
         again: The topic of replayed events, which stand for the original ones.
         is_late: Whether decoding by code of users is left to :func:`function_of`, away from the event loop of the worker.
+        schemas: Decodes framed values, and raises :class:`.NotFetchedError` for a schema that has to be fetched first; None: what a
+            frame would contain comes as plain JSON, as in a test.
     """
     source, name = subscriber.source, subscriber.name
     is_repeatable = subscriber.idempotent == "yes"
     ignores_tombstones = subscriber.tombstones == "ignore"
     event = source if isinstance(source, Event) else None
     read = _decoder(subscriber, limits)
-    unwrap = None if event is None else UNWRAP.get(event.format)
+    unwrap = None if event is None else unwrap_of(event.format, schemas)
     is_of_rows = event is not None and event.format == "debezium"
     ignores_tombstones = ignores_tombstones or is_of_rows  # Debezium sends one after each delete
     parts = _left_for_later(read) if is_late and runs_users_code(read) else read.parts

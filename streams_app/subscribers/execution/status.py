@@ -12,6 +12,7 @@ from streams_app.subscribers.declaration.subscriber import Idempotent
 WAITS: Final[Mapping[str, str]] = {
     "redis": "Redis does not answer, or refuses what it is asked",
     "redis-memory": "Redis is full",
+    "schema-registry": "the schema registry does not answer",
     "broker": "the broker does not answer",
     "dead-letters": "its dead-letter topic does not acknowledge dead letters, see /health/ready",
     "note": "the metadata of its commit has no room for further begins until some events have ended",

@@ -26,6 +26,7 @@ from streams_app.errors import TryAgainError
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.kafka.member import GroupMember
+from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.subscriber import Idempotent, Subscriber
 from streams_app.subscribers.execution.async_executor import AsyncExecutor, UserLoop
@@ -94,8 +95,9 @@ class SubscriberProcessors(Processors):
         return self._topics
 
     def is_paused(self, topic: str) -> bool:
-        """Whether the reader is paused until events are finished, which takes as long as the function takes."""
-        return self._context.dispatcher.is_full()
+        """Whether the reader is paused until events are finished, which takes as long as the function, or the registry, takes."""
+        schemas = self._context.schemas
+        return self._context.dispatcher.is_full() or (schemas is not None and schemas.is_away)
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, SubscriberProcessor]:
         """Make the processor of a partition, by the name of the subscriber."""
@@ -133,6 +135,7 @@ def serving(
     crash_isolation: CrashIsolation,
     again: str = "",
     metrics: Metrics | None = None,
+    schemas: PatientRegistry | None = None,
 ) -> Serving:
     """Assemble what runs one subscriber, whatever its consumer, its store and its slots are.
 
@@ -151,6 +154,7 @@ def serving(
         crash_isolation: Crash isolation of all subscribers of the process.
         again: Topic of replayed events; "": there is none.
         metrics: Metrics of the worker; None: they are not exported.
+        schemas: Fetches the schemas of framed events; None: no event is framed.
     """
     # Event ids are stored by the hour, and delays by the wall clock, so the clock has to be trustworthy.
     trusted = clock if isinstance(clock, TrustedClock) else TrustedClock(clock)
@@ -188,6 +192,7 @@ def serving(
         again,
         crash_isolation,
         settings.limits,
+        schemas,
     )
     topics = [topic, again] if again else [topic]
     config = OwnershipConfig(
@@ -239,6 +244,7 @@ class SubscriberAgent:
         crash_isolation: CrashIsolation,
         loop_monitor: LoopMonitor | None = None,
         again: str = "",
+        schemas: PatientRegistry | None = None,
     ) -> None:
         """Assemble the subscriber; called on the event loop of the worker. Connections are made by :meth:`run`.
 
@@ -258,6 +264,7 @@ class SubscriberAgent:
             crash_isolation: Crash isolation of all subscribers of the process.
             loop_monitor: Monitors the event loop of ``async`` functions; None: nothing does.
             again: Topic of replayed events; "": there is none.
+            schemas: Fetches the schemas of framed events; None: no event is framed.
         """
 
         def make_executor(on_ended: OnEnded) -> Executor:
@@ -283,7 +290,7 @@ class SubscriberAgent:
         self._dispatcher, subscriber_metrics, self.ownership = serving(
             settings, subscriber, self._member, topic=topic, dead_letters=dead_letters, decode=decode, scripts=ScriptSet(redis),
             producer=producer, clock=clock, executor=make_executor, on_fatal=self._member.fail, crash_isolation=crash_isolation,
-            again=again, metrics=metrics,
+            again=again, metrics=metrics, schemas=schemas,
         )  # fmt: skip
         self.subscriber_metrics = subscriber_metrics
         about = f"subscriber:{subscriber.name}"

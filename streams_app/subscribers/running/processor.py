@@ -18,6 +18,8 @@ from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processor
 from streams_app.delivery.tasks import run
 from streams_app.errors import BadEventError
 from streams_app.events.codec import header_faults
+from streams_app.schemas.cache import NotFetchedError
+from streams_app.schemas.waiting import PatientRegistry
 from streams_app.subscribers.declaration.received import Retry
 from streams_app.subscribers.execution.context import SubscriberContext
 from streams_app.subscribers.execution.decoding import DecodedRecord
@@ -68,6 +70,8 @@ class SubscriberProcessor(Processor):
         self._key_queue: KeyQueue[InFlightEvent] | None = KeyQueue() if context.subscriber.ordered else None
         self._inherited: dict[int, AttemptEntry] = {}
         self._interrupted: Collection[int] = ()
+        self._unknown_schemas: list[InFlightEvent] = []
+        self._needs_schemas = asyncio.Event()
         self._waiter = AttemptsWaiter(self._partition.running)
         self._tasks: list[asyncio.Task[None]] = []
         self._bytes = 0
@@ -101,6 +105,8 @@ class SubscriberProcessor(Processor):
         taken = await guarantee.take_over(claim, restored)
         self._inherited, self._interrupted = taken.entries, taken.interrupted
         tasks = {**taken.tasks, "dead letters": partition.dead_letters.forever()}
+        if self._context.schemas is not None:
+            tasks["schemas"] = self._fetch_schemas(self._context.schemas)
         self._tasks = [run(claim, task, f"{about} {partition.tp}") for about, task in tasks.items()]
         self._context.dispatcher.join(self)
         return taken.begin
@@ -223,6 +229,7 @@ class SubscriberProcessor(Processor):
         waits = {
             "window": self.in_flight > 0,
             "dead-letters": partition.dead_letters.is_waiting(),
+            "schema-registry": self._context.schemas is not None and self._context.schemas.is_away,
             self._guarantee.waits_for(): True,
         }
         return PartitionStatus(
@@ -261,6 +268,10 @@ class SubscriberProcessor(Processor):
             except BadEventError as error:
                 self._partition.dead_letters.put(event, dead_lettering(event, error.reason, error.detail))
                 continue
+            except NotFetchedError:
+                self._unknown_schemas.append(event)
+                self._needs_schemas.set()
+                continue
             if made is None:
                 skipped.append(event)
                 continue
@@ -271,6 +282,16 @@ class SubscriberProcessor(Processor):
                 self._context.subscriber_metrics.finished(event, "skipped")
             self._finish(skipped)
         return self._guarantee.before_start(decoded) if decoded else []
+
+    async def _fetch_schemas(self, schemas: PatientRegistry) -> None:
+        """Fetch the schemas of events that could not be decoded, and return the events to the front of the queue."""
+        while True:
+            await self._needs_schemas.wait()
+            self._needs_schemas.clear()
+            await schemas.prepare([event.record.value for event in self._unknown_schemas], self._partition.tp)
+            events, self._unknown_schemas = self._unknown_schemas, []
+            self._queue.put_front(events)
+            self._context.dispatcher.kick()
 
     def _failed(self, event: InFlightEvent, call: Attempt, *, counts: bool) -> None:
         now_ms = self._context.clock.now_ms()

@@ -13,10 +13,13 @@ from streams_app.clock import Clock
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.producer import Producer
 from streams_app.errors import ConfigurationError
+from streams_app.events.declaration import formats_of
 from streams_app.events.publishing import Events
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.kafka.admin import require
+from streams_app.schemas.registry import registry_of
+from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.catalogue import Catalogue
 from streams_app.subscribers.declaration.loading import catalogue_of
@@ -71,7 +74,8 @@ class Subscribers:
             only: Names of the subscribers to run; None: all that are enabled.
 
         Raises:
-            ConfigurationError: The catalogue cannot be imported, or contradicts the settings.
+            ConfigurationError: The catalogue cannot be imported, or contradicts the settings; or a format of an event needs a
+                package that is not installed.
         """
         self._catalogue: Catalogue = catalogue_of(settings)
         self._settings = settings
@@ -88,6 +92,8 @@ class Subscribers:
         self._declared = subscriptions_of(self._catalogue, settings)
         enabled = [one for one in self._declared if one.subscriber.is_enabled]
         self._subscriptions = [one for one in enabled if only is None or one.subscriber.name in only]
+        registry = registry_of(settings, formats_of(self._catalogue.events), clock)
+        self._schemas = None if registry is None else PatientRegistry(registry, clock)
 
     async def require_topics(self) -> None:
         """Refuse to start if a topic is missing, or if nobody knows which events must not begin again.
@@ -148,12 +154,13 @@ class Subscribers:
 
     def _agent(self, one: Subscription, users: UserLoop, watch: LoopMonitor) -> SubscriberAgent:
         again = replay_topic(self._settings.app_id)
-        decode = decode_of(one.subscriber, self._settings.limits, self._events, again, is_late=True)
+        schemas = None if self._schemas is None else self._schemas.registry
+        decode = decode_of(one.subscriber, self._settings.limits, self._events, again, is_late=True, schemas=schemas)
         return SubscriberAgent(
             self._settings, one.subscriber, topic=one.topic, dead_letters=one.dead_letters, decode=decode, redis=self._redis,
             producer=self._producer, clock=self._clock, users=users, again=again,
             metrics=self._metrics, status=self._status, on_fatal=self._on_fatal, crash_isolation=self._trials,
-            loop_monitor=watch,
+            loop_monitor=watch, schemas=self._schemas,
         )  # fmt: skip
 
 

@@ -1,0 +1,41 @@
+"""Avro by fastavro, which is an optional package."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import orjson
+
+from streams_app.schemas.schema import SchemaDefinition
+
+
+class AvroSchema:
+    """Decodes and encodes the values of one schema."""
+
+    def __init__(self, definition: SchemaDefinition) -> None:
+        """Parse the schema after those that it refers to."""
+        named: dict[str, Any] = {}
+        for text in definition.references.values():
+            fastavro.parse_schema(orjson.loads(text), named_schemas=named)
+        self._parsed = fastavro.parse_schema(orjson.loads(definition.text), named_schemas=named)
+
+    def decode(self, body: bytes) -> Any:
+        """Return the value of a body, with times, decimals and UUIDs as Python has them."""
+        stream = BytesIO(body)
+        value = fastavro.schemaless_reader(stream, self._parsed, None)
+        if (rest := len(body) - stream.tell()) > 0:
+            raise ValueError(f"{rest} bytes follow the value")
+        return value
+
+    def encode(self, event: Any) -> bytes:
+        """Return the body of an event; a field that the schema does not have is an error, one without a default must be given."""
+        stream = BytesIO()
+        fastavro.schemaless_writer(stream, self._parsed, event, strict_allow_default=True)
+        return stream.getvalue()
+
+
+def schema_of(definition: SchemaDefinition) -> AvroSchema:
+    """Parse a schema."""
+    return AvroSchema(definition)

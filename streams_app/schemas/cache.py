@@ -1,0 +1,100 @@
+"""The schemas that were fetched, and decoding by them (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from streams_app.errors import BadEventError, InternalError, text_of
+from streams_app.formats import Format
+from streams_app.reasons import Reason
+from streams_app.schemas.framing import unframed
+from streams_app.schemas.schema import TYPES, Schema, json_of
+
+
+class NotFetchedError(InternalError):
+    """A value by a schema that has to be fetched first.
+
+    Attributes:
+        schema_id: Id of the schema.
+    """
+
+    def __init__(self, schema_id: int) -> None:
+        super().__init__(f"schema {schema_id} is not fetched")
+        self.schema_id = schema_id
+
+
+class SchemaEntry(NamedTuple):
+    """What the registry has of one id.
+
+    Attributes:
+        type: Its type; empty if it cannot be used.
+        schema: What decodes by it; None if it cannot be used.
+        reason: Why events by it are dead letters.
+        detail: The same in words.
+    """
+
+    type: str
+    schema: Schema | None
+    reason: Reason = "wrong-format"
+    detail: str = ""
+
+
+class SchemaCache:
+    """The schemas that were used last, up to a number; decoding never waits."""
+
+    def __init__(self, most: int) -> None:
+        """Create an empty cache of at most ``most`` schemas; those that are wanted together may exceed it."""
+        self._most = most
+        self._entries: dict[int, SchemaEntry] = {}
+
+    def missing(self, ids: Iterable[int]) -> list[int]:
+        """Return the ids whose schemas have to be fetched, and count the others as used."""
+        missing = []
+        for number in ids:
+            entry = self._entries.pop(number, None)
+            if entry is None:
+                missing.append(number)
+            else:
+                self._entries[number] = entry
+        return missing
+
+    def keep(self, number: int, entry: SchemaEntry, wanted: Collection[int] = ()) -> None:
+        """Add a schema; the least recently used one that is not ``wanted`` makes room."""
+        self._entries[number] = entry
+        if len(self._entries) > self._most:
+            oldest = next((one for one in self._entries if one != number and one not in wanted), None)
+            if oldest is not None:
+                del self._entries[oldest]
+
+    def forget(self, number: int) -> None:
+        """Remove a schema."""
+        self._entries.pop(number, None)
+
+    def json(self, value: bytes, declared: Format) -> bytes:
+        """Return a framed value as JSON; the body itself for JSON, which is not validated.
+
+        Args:
+            value: The framed value.
+            declared: Format of the event. Those with an envelope accept any type of schema.
+
+        Raises:
+            NotFetchedError: Its schema was not fetched yet.
+            BadEventError: ``unknown-schema``: the registry has no such schema. ``wrong-format``: the value has no frame, or does
+                not fit its schema, or its schema is of another type or cannot be used.
+        """
+        number, body = unframed(value)
+        if declared == "json-schema":
+            return body
+        if (entry := self._entries.get(number)) is None:
+            raise NotFetchedError(number)
+        if entry.schema is None:
+            raise BadEventError(entry.reason, entry.detail)
+        if declared in TYPES and TYPES[declared] != entry.type:
+            raise BadEventError("wrong-format", f"schema {number} is of type {entry.type}, and the format is {declared}")
+        if entry.type == "JSON":
+            return body
+        try:
+            return json_of(entry.schema.decode(body))
+        except Exception as error:  # whatever a library raises for bytes that do not fit
+            raise BadEventError("wrong-format", f"the body cannot be decoded by schema {number}: {text_of(error)}") from error

@@ -1,0 +1,90 @@
+"""The frame of a value: which schema it was written by (pure).
+
+Source: Confluent's documentation, "Formats, Serializers, and Deserializers", section "Wire format".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from streams_app.errors import BadEventError
+
+MAGIC: Final = b"\0"
+HEAD_BYTES: Final = 5
+"""The magic byte and the id."""
+
+MOST_ID: Final = 2**31 - 1
+"""Largest id: registries number schemas by a signed integer."""
+
+MOST_INDEXES: Final = 32
+"""Maximum depth of a Protobuf message within others."""
+
+
+def is_framed(value: bytes | None) -> bool:
+    """Return whether a value looks framed; JSON never begins with a zero byte."""
+    return value is not None and len(value) >= HEAD_BYTES and value[:1] == MAGIC
+
+
+def schema_id(value: bytes) -> int:
+    """Return the id of the schema of a framed value."""
+    return int.from_bytes(value[1:HEAD_BYTES], "big")
+
+
+def unframed(value: bytes) -> tuple[int, bytes]:
+    """Return the id of the schema of a value, and its body.
+
+    Raises:
+        BadEventError: ``wrong-format``: the value has no frame. ``unknown-schema``: no schema can have its id.
+    """
+    if not is_framed(value):
+        raise BadEventError("wrong-format", "the value does not begin with a zero byte and the four bytes of a schema id")
+    if (number := schema_id(value)) > MOST_ID:
+        raise BadEventError("unknown-schema", f"no schema can have the id {number}")
+    return number, value[HEAD_BYTES:]
+
+
+def framed(number: int, body: bytes) -> bytes:
+    """Return a body with the frame of a schema."""
+    return MAGIC + number.to_bytes(4, "big") + body
+
+
+def schema_ids(values: Iterable[bytes | None]) -> set[int]:
+    """Return the ids of the schemas of all framed values, without those that no schema can have."""
+    return {number for value in values if value is not None and is_framed(value) and (number := schema_id(value)) <= MOST_ID}
+
+
+def message_indexes(body: bytes) -> tuple[Sequence[int], bytes]:
+    """Return the path of indexes to the message of a Protobuf body, and the message.
+
+    Raises:
+        ValueError: The body ends within the indexes, or they are not possible.
+    """
+    count, at = _zigzag(body, 0)
+    if count == 0:
+        return (0,), body[at:]
+    if not 0 < count <= MOST_INDEXES:
+        raise ValueError(f"{count} message indexes")
+    indexes = []
+    for _ in range(count):
+        index, at = _zigzag(body, at)
+        indexes.append(index)
+    return indexes, body[at:]
+
+
+FIRST_MESSAGE: Final = b"\0"
+"""The indexes of the first message of a schema."""
+
+
+def _zigzag(body: bytes, at: int) -> tuple[int, int]:
+    """Return a variable-length integer in zigzag encoding, and the position after it."""
+    number = shift = 0
+    while True:
+        if at >= len(body) or shift > 28:  # noqa: PLR2004  # five bytes of seven bits
+            raise ValueError("broken message indexes")
+        byte = body[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004  # the last byte has no continuation bit
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7

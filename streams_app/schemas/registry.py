@@ -1,0 +1,240 @@
+"""Fetches schemas from a registry with the REST interface of Confluent; each is fetched once and cached.
+
+A registry that does not answer raises :class:`RegistryUnavailableError`: whoever needs the schema waits. A registry that answers
+that it has no such schema makes dead letters; it is asked again after half a minute, because a schema may be registered later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import Collection, Iterable
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+
+from streams_app.clock import Clock, SystemClock
+from streams_app.errors import ConfigurationError, TryAgainError, text_of
+from streams_app.formats import Format
+from streams_app.schemas.cache import SchemaCache, SchemaEntry
+from streams_app.schemas.framing import schema_ids
+from streams_app.schemas.schema import TYPES, Schema, SchemaDefinition, parsed, require_package
+from streams_app.settings import SchemaRegistrySettings, Settings
+
+ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
+ASKED_ANEW_MS: Final = 30_000
+"""Time after which the registry is asked again for a schema that it did not have, or that could not be used."""
+LATEST_MS: Final = 60_000
+"""Time for which the latest schema of a subject is used for publishing without asking again."""
+MOST_REFERENCES: Final = 200
+MOST_BYTES: Final = 5_000_000
+NOT_FOUND: Final = (40401, 40402, 40403)
+"""Error codes for a subject, a version or a schema that does not exist."""
+
+
+class RegistryUnavailableError(TryAgainError):
+    """The registry does not answer, or denies access."""
+
+
+class UnknownSchemaError(Exception):
+    """The registry has no such schema, subject or version."""
+
+
+class Latest(NamedTuple):
+    """The latest schema of a subject.
+
+    Attributes:
+        id: Its id.
+        type: Its type.
+        schema: What encodes by it.
+        asked_ms: When the registry was asked, by the monotonic clock.
+    """
+
+    id: int
+    type: str
+    schema: Schema
+    asked_ms: int
+
+
+class SchemaRegistry(SchemaCache):
+    """The schemas of one registry, for one event loop."""
+
+    def __init__(self, settings: SchemaRegistrySettings, clock: Clock | None = None) -> None:
+        """Create an empty cache, without connecting; ``settings`` have a URL."""
+        super().__init__(settings.cache_size)
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._lock = asyncio.Lock()
+        self._unusable: dict[int, int] = {}
+        self._latest: dict[str, Latest] = {}
+
+    async def prepare(self, values: Iterable[bytes | None]) -> None:
+        """Fetch the schemas of all framed values that are not known yet; they can be decoded until the caller waits again.
+
+        Raises:
+            RegistryUnavailableError: The registry does not answer.
+            ConfigurationError: A package that is needed to decode is not installed.
+        """
+        if ids := schema_ids(values):
+            await self.fetch(ids)
+
+    async def fetch(self, ids: Collection[int]) -> None:
+        """Fetch schemas by their ids; see :meth:`prepare`."""
+        now_ms = self._clock.monotonic_ms()
+        for number in ids:
+            if now_ms - self._unusable.get(number, now_ms) > ASKED_ANEW_MS:
+                self.forget(number)
+        while self.missing(ids):
+            async with self._lock:
+                for number in self.missing(ids):
+                    entry = await self._fetched(number)
+                    self._unusable.pop(number, None)
+                    if entry.schema is None:
+                        self._unusable[number] = self._clock.monotonic_ms()
+                    self.keep(number, entry, wanted=ids)
+
+    async def latest(self, subject: str, declared: Format) -> Latest:
+        """Return the latest schema of a subject, by which events are published.
+
+        Raises:
+            RegistryUnavailableError: The registry does not answer, and has not answered before.
+            ConfigurationError: It has no such subject, or its schema is of another type or cannot be used.
+        """
+        found = self._latest.get(subject)
+        now_ms = self._clock.monotonic_ms()
+        if found is not None and now_ms - found.asked_ms < LATEST_MS:
+            return found
+        try:
+            async with self._session() as session:
+                answer = await self._get(session, f"subjects/{quote(subject, safe='')}/versions/latest")
+                definition = await self._definition(session, answer)
+        except UnknownSchemaError as error:
+            raise ConfigurationError([f"the schema registry has no subject {subject!r}: register its schema first"]) from error
+        except RegistryUnavailableError:
+            if found is None:
+                raise
+            self._latest[subject] = found = found._replace(asked_ms=now_ms)
+            return found
+        if definition.type != TYPES[declared]:
+            raise ConfigurationError([f"the schema of {subject!r} is of type {definition.type}, and the format is {declared}"])
+        schema = await self._parsed(f"the schema of {subject!r}", definition)
+        if isinstance(schema, str):
+            raise ConfigurationError([schema])
+        self._latest[subject] = latest = Latest(int(answer["id"]), definition.type, schema, now_ms)
+        return latest
+
+    async def ping(self) -> None:
+        """Ask the registry for its subjects.
+
+        Raises:
+            RegistryUnavailableError: It does not answer, or denies access.
+        """
+        try:
+            async with self._session() as session:
+                await self._get(session, "subjects")
+        except UnknownSchemaError as error:
+            raise RegistryUnavailableError(f"{self._settings.redacted_url} is no schema registry: {error}") from error
+
+    async def _fetched(self, number: int) -> SchemaEntry:
+        try:
+            async with self._session() as session:
+                definition = await self._definition(session, await self._get(session, f"schemas/ids/{number}"))
+        except UnknownSchemaError as error:
+            return SchemaEntry("", None, "unknown-schema", f"the registry has no schema {number}: {error}")
+        schema = await self._parsed(f"schema {number}", definition)
+        return SchemaEntry("", None, detail=schema) if isinstance(schema, str) else SchemaEntry(definition.type, schema)
+
+    @staticmethod
+    async def _parsed(what: str, definition: SchemaDefinition) -> Schema | str:
+        """Parse a schema in a thread; return what is wrong with it if it is not valid."""
+        try:
+            return await asyncio.to_thread(parsed, definition)
+        except ConfigurationError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever a library raises for a schema that is not valid
+            return f"{what} cannot be used: {text_of(error)}"
+
+    async def _definition(self, session: aiohttp.ClientSession, answer: Any) -> SchemaDefinition:
+        """Return the schema in an answer with all that it refers to."""
+        references: dict[str, str] = {}
+        await self._add_references(session, answer, references, set())
+        return SchemaDefinition(str(answer.get("schemaType") or "AVRO"), str(answer["schema"]), references)
+
+    async def _add_references(self, session: aiohttp.ClientSession, answer: Any, found: dict[str, str], seen: set[str]) -> None:
+        for reference in answer.get("references") or ():
+            name = str(reference["name"])
+            if name in seen:
+                continue
+            seen.add(name)
+            if len(seen) > MOST_REFERENCES:
+                raise UnknownSchemaError(f"it refers to more than {MOST_REFERENCES} schemas")
+            path = f"subjects/{quote(str(reference['subject']), safe='')}/versions/{int(reference['version'])}"
+            inner = await self._get(session, path)
+            await self._add_references(session, inner, found, seen)
+            found[name] = str(inner["schema"])
+
+    def _session(self) -> aiohttp.ClientSession:
+        """Return a session for one fetch; fetches are rare, so connections are not kept."""
+        settings = self._settings
+        headers = {"Accept": ACCEPT}
+        if settings.username is not None:
+            credentials = base64.b64encode(f"{settings.username}:{settings.password}".encode()).decode()
+            headers["Authorization"] = f"Basic {credentials}"
+        context: ssl.SSLContext | bool = True
+        if settings.ssl_cafile is not None:
+            try:
+                context = ssl.create_default_context(cafile=str(settings.ssl_cafile))
+            except OSError as error:
+                raise ConfigurationError([f"schema_registry.ssl_cafile: cannot read {settings.ssl_cafile}: {error}"]) from error
+        return aiohttp.ClientSession(
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=settings.timeout.total_seconds()),
+            connector=aiohttp.TCPConnector(ssl=context),
+        )
+
+    async def _get(self, session: aiohttp.ClientSession, path: str) -> Any:
+        """Return the JSON of an answer.
+
+        Raises:
+            UnknownSchemaError: The registry has no such schema.
+            RegistryUnavailableError: Anything else than an answer came.
+        """
+        url = f"{(self._settings.url or '').rstrip('/')}/{path}"
+        try:
+            async with session.get(url) as response:
+                status, content = response.status, await response.content.read(MOST_BYTES)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise RegistryUnavailableError(f"{self._settings.redacted_url}: {text_of(error)}") from error
+        try:
+            answer = orjson.loads(content)
+        except orjson.JSONDecodeError:
+            answer = None
+        if status == HTTPStatus.OK and isinstance(answer, dict | list):
+            return answer
+        code, message = (answer.get("error_code"), str(answer.get("message"))[:200]) if isinstance(answer, dict) else (None, "")
+        if status == HTTPStatus.NOT_FOUND and code in NOT_FOUND:
+            raise UnknownSchemaError(message)
+        raise RegistryUnavailableError(f"{self._settings.redacted_url} answers {status} {message}".strip())
+
+
+def registry_of(settings: Settings, formats: Collection[Format], clock: Clock | None = None) -> SchemaRegistry | None:
+    """Return the registry of an application; None if the settings name none.
+
+    Args:
+        settings: Settings of the application.
+        formats: Formats of its events.
+        clock: Clock of the worker.
+
+    Raises:
+        ConfigurationError: A format needs a registry and the settings name none; or a package of a format is not installed.
+    """
+    needed = [format_ for format_ in formats if format_ in TYPES]
+    if needed and settings.schema_registry.url is None:
+        raise ConfigurationError([f'schema_registry.url: format = "{needed[0]}" needs a schema registry'])
+    for format_ in needed:
+        require_package(TYPES[format_])
+    return None if settings.schema_registry.url is None else SchemaRegistry(settings.schema_registry, clock)

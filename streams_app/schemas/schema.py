@@ -1,0 +1,106 @@
+"""A schema of a registry, and the JSON that values have by it (pure)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from decimal import Decimal
+from importlib import import_module
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+import orjson
+
+from streams_app.errors import ConfigurationError
+from streams_app.formats import Format
+
+
+class SchemaDefinition(NamedTuple):
+    """The text of a schema, as the registry has it.
+
+    Attributes:
+        type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+        text: The schema.
+        references: Name → text of the schemas that it refers to, each after those that it refers to itself.
+    """
+
+    type: str
+    text: str
+    references: Mapping[str, str] = {}
+
+
+class Schema(Protocol):
+    """Decodes and encodes the bodies of one schema; both raise any exception for a body or an event that does not fit."""
+
+    def decode(self, body: bytes) -> Any:
+        """Return the value of a body."""
+
+    def encode(self, event: Any) -> bytes:
+        """Return the body of an event: a dict as :func:`.publishable` returns it."""
+
+
+class _Module(Protocol):
+    @staticmethod
+    def schema_of(definition: SchemaDefinition) -> Schema: ...
+
+
+TYPES: Final[Mapping[Format, str]] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
+"""Format → name of its type of schema in a registry."""
+
+_PACKAGES: Final = {"AVRO": ("fastavro", "avro"), "PROTOBUF": ("grpc_tools", "protobuf"), "JSON": ("orjson", "")}
+"""Type of schema → package that decodes it, and extra that installs it."""
+
+
+class JsonSchema:
+    """JSON whose schema is not looked at: producers have validated it."""
+
+    def decode(self, body: bytes) -> Any:
+        """Return the JSON value."""
+        return orjson.loads(body)
+
+    def encode(self, event: Any) -> bytes:
+        """Return the JSON."""
+        return json_of(event)
+
+
+def parsed(definition: SchemaDefinition) -> Schema:
+    """Parse a schema; may take some milliseconds.
+
+    Raises:
+        ConfigurationError: The package of its type is not installed.
+        Exception: The schema is not valid; which exception is the business of the package.
+    """
+    if definition.type == "JSON":
+        return JsonSchema()
+    if definition.type not in _PACKAGES:
+        raise ValueError(f"schemas of type {definition.type} are not supported")
+    require_package(definition.type)
+    name = "avro" if definition.type == "AVRO" else "protobuf"
+    return cast("_Module", import_module(f"streams_app.schemas.{name}")).schema_of(definition)
+
+
+def require_package(schema_type: str) -> None:
+    """Raise a :class:`ConfigurationError` if the package that decodes a type of schema is not installed."""
+    package, extra = _PACKAGES[schema_type]
+    try:
+        import_module(package)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in (package, "google", "grpc"):
+            raise
+        raise ConfigurationError([f"schemas of type {schema_type} need {package}; pip install 'streams_app[{extra}]'"]) from error
+
+
+def json_of(value: Any) -> bytes:
+    """Return the JSON of a decoded value: times in ISO 8601, decimals as text, bytes in Base64.
+
+    Raises:
+        orjson.JSONEncodeError: JSON cannot represent it.
+    """
+    return orjson.dumps(value, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"a value of type {type(value).__name__}")

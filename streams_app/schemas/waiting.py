@@ -1,0 +1,78 @@
+"""Waits for a schema registry that does not answer, with a log line at the begin and the end of the outage."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable
+from typing import Final
+
+from streams_app.clock import Clock
+from streams_app.errors import ConfigurationError
+from streams_app.health.outage_reporter import OutageReporter
+from streams_app.health.status import Status
+from streams_app.schemas.registry import RegistryUnavailableError, SchemaRegistry
+
+ABOUT: Final = "schema-registry"
+"""Subject of the reason in the status of a worker, and cause of its metric."""
+
+
+class PatientRegistry:
+    """The schemas of a registry, for those who wait until it answers.
+
+    Attributes:
+        registry: The registry.
+    """
+
+    def __init__(self, registry: SchemaRegistry, clock: Clock, report: Callable[[str | None], None] = lambda _: None) -> None:
+        """Create it without an outage.
+
+        Args:
+            registry: The registry.
+            clock: Clock of the worker.
+            report: Called with the fault in words, or None once the registry answers again.
+        """
+        self.registry = registry
+        self._report = report
+        self._outage = OutageReporter("schema registry", clock=clock)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether somebody waits for the registry."""
+        return self._outage.fault is not None
+
+    async def prepare(self, values: Iterable[bytes | None], who: Hashable) -> None:
+        """Fetch the schemas of framed values, however long that takes; see :meth:`.SchemaRegistry.prepare`.
+
+        Args:
+            values: Keys and values of records; others than framed ones are left out.
+            who: Distinguishes those who wait.
+        """
+        wanted = list(values)
+        try:
+            while True:
+                try:
+                    await self.registry.prepare(wanted)
+                except (RegistryUnavailableError, ConfigurationError) as error:
+                    wait_ms = self._outage.failed(error, who)
+                    self._report(f"the schema registry does not answer: {error}")
+                    await asyncio.sleep(wait_ms / 1000)
+                else:
+                    break
+        except BaseException:
+            self._outage.forget(who)
+            raise
+        self._outage.succeeded(who)
+        if self._outage.fault is None:
+            self._report(None)
+
+
+def report_to(status: Status) -> Callable[[str | None], None]:
+    """Return what reports a fault as the reason why a worker is not ready."""
+
+    def report(fault: str | None) -> None:
+        if fault is None:
+            status.clear(ABOUT)
+        else:
+            status.set_not_ready(ABOUT, fault)
+
+    return report

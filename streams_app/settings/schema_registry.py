@@ -1,0 +1,61 @@
+"""``[schema_registry]``: where the schemas of framed events are."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from streams_app.formatting import Duration
+from streams_app.settings.base import Section, redacted, secret
+
+
+class SchemaRegistrySettings(Section):
+    """``[schema_registry]``: a registry with the REST interface of Confluent, such as Karapace and Apicurio have, too."""
+
+    url: str | None = Field(None, repr=False)
+    """``https://HOST:PORT``, with the path of the interface if it has one (Apicurio: ``/apis/ccompat/v7``); needed for the formats
+    ``avro`` and ``protobuf``, and for publishing ``json-schema``."""
+    username: str | None = None
+    """User for HTTP basic authentication; none: no authentication."""
+    password_file: Path | None = None
+    """File with the password; needed with ``username``."""
+    ssl_cafile: Path | None = None
+    """Trusted certificate authority of an ``https`` URL; none: those of the system."""
+    timeout: Duration = timedelta(seconds=10)
+    """How long a request may take before it is retried; 100ms to 10m."""
+    cache_size: Annotated[int, Field(ge=10, le=100_000)] = 1_000
+    """Number of schemas that are kept in memory."""
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("is not http://HOST:PORT or https://HOST:PORT, with a path or without")
+        if "@" in parts.netloc:
+            raise ValueError("takes no user and password: set username and password_file")
+        return url
+
+    @model_validator(mode="after")
+    def _check(self) -> SchemaRegistrySettings:
+        if (self.username is None) != (self.password_file is None):
+            raise ValueError("username and password_file go together")
+        if not timedelta(milliseconds=100) <= self.timeout <= timedelta(minutes=10):
+            raise ValueError("timeout must be between 100ms and 10m")
+        return self
+
+    @property
+    def password(self) -> str | None:
+        """Password, read from ``password_file`` at each use."""
+        return secret("schema_registry.password_file", self.password_file)
+
+    @property
+    def redacted_url(self) -> str:
+        """Address for logs."""
+        return redacted(self.url or "")

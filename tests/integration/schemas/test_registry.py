@@ -1,0 +1,201 @@
+"""A schema registry itself, and servers that answer what no registry should."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from streams_app.errors import BadEventError, ConfigurationError
+from streams_app.schemas.framing import framed
+from streams_app.schemas.registry import ASKED_ANEW_MS, RegistryUnavailableError, SchemaRegistry, registry_of
+from streams_app.schemas.schema import SchemaDefinition, parsed
+from streams_app.settings import SchemaRegistrySettings, Settings
+from tests.manual_clock import ManualClock
+from tests.servers.apicurio import Apicurio
+
+MONEY = {"type": "record", "name": "Money", "namespace": "shop", "fields": [{"name": "cents", "type": "long"}]}
+ORDER = {
+    "type": "record", "name": "Order", "namespace": "shop",
+    "fields": [{"name": "id", "type": "string"}, {"name": "price", "type": "shop.Money"}],
+}  # fmt: skip
+MONEY_PROTO = 'syntax = "proto3"; package shop; message Money { int64 cents = 1; }'
+ORDER_PROTO = 'syntax = "proto3"; import "shop/money.proto"; message Order { string id = 1; shop.Money price = 2; }'
+EVENT = {"id": "o1", "price": {"cents": 5}}
+
+
+def name() -> str:
+    return f"t-{secrets.token_hex(6)}"
+
+
+def registry(url: str, clock: ManualClock | None = None, **settings: Any) -> SchemaRegistry:
+    return SchemaRegistry(SchemaRegistrySettings(url=url, **settings), clock or ManualClock())
+
+
+async def test_avro_with_references_is_fetched_and_decoded(apicurio: Apicurio) -> None:
+    money = name()
+    apicurio.register(money, json.dumps(MONEY))
+    reference = {"name": "shop.Money", "subject": money, "version": 1}
+    number = apicurio.register(f"{name()}/of a topic", json.dumps(ORDER), references=[reference])
+    value = framed(number, parsed(SchemaDefinition("AVRO", json.dumps(ORDER), {"shop.Money": json.dumps(MONEY)})).encode(EVENT))
+    schemas = registry(apicurio.url)
+    await schemas.prepare([None, b"{}", value])
+
+    assert EVENT == json.loads(schemas.json(value, "avro"))
+
+
+async def test_protobuf_with_references_is_fetched_and_decoded(apicurio: Apicurio) -> None:
+    money = name()
+    apicurio.register(money, MONEY_PROTO, schemaType="PROTOBUF")
+    reference = {"name": "shop/money.proto", "subject": money, "version": 1}
+    number = apicurio.register(name(), ORDER_PROTO, schemaType="PROTOBUF", references=[reference])
+    value = framed(number, parsed(SchemaDefinition("PROTOBUF", ORDER_PROTO, {"shop/money.proto": MONEY_PROTO})).encode(EVENT))
+    schemas = registry(apicurio.url)
+    await schemas.prepare([value])
+
+    assert EVENT == json.loads(schemas.json(value, "protobuf"))
+
+
+async def test_schema_that_the_registry_does_not_have_is_asked_for_again_after_a_while(apicurio: Apicurio) -> None:
+    clock = ManualClock()
+    schemas = registry(apicurio.url, clock)
+    value = framed(2_000_000_000, b"")
+    await schemas.prepare([value])
+    with pytest.raises(BadEventError, match="unknown-schema: the registry has no schema 2000000000") as caught:
+        schemas.json(value, "avro")
+    before = schemas.missing([2_000_000_000])
+    clock.advance_ms(ASKED_ANEW_MS + 1)
+    await schemas.prepare([value])
+
+    assert ("unknown-schema", []) == (caught.value.reason, before)
+
+
+async def test_latest_schema_of_a_subject_is_asked_for_once_a_minute(apicurio: Apicurio) -> None:
+    subject, clock = f"{name()}-value", ManualClock()
+    apicurio.register(subject, json.dumps(MONEY))
+    schemas = registry(apicurio.url, clock)
+    first = await schemas.latest(subject, "avro")
+    wider = {**MONEY, "fields": [*MONEY["fields"], {"name": "currency", "type": "string", "default": "EUR"}]}
+    apicurio.register(subject, json.dumps(wider))
+    second = await schemas.latest(subject, "avro")
+    clock.advance_ms(60_001)
+    third = await schemas.latest(subject, "avro")
+
+    assert first == second
+    assert third.id > first.id
+    with pytest.raises(ConfigurationError, match="is of type AVRO, and the format is protobuf"):
+        await registry(apicurio.url).latest(subject, "protobuf")
+
+
+async def test_subject_that_does_not_exist_is_a_configuration_error(apicurio: Apicurio) -> None:
+    with pytest.raises(ConfigurationError, match="has no subject 'nobody-value': register its schema first"):
+        await registry(apicurio.url).latest("nobody-value", "avro")
+
+
+async def test_ping_names_a_server_that_is_no_registry(apicurio: Apicurio) -> None:
+    await registry(apicurio.url).ping()
+
+    with pytest.raises(RegistryUnavailableError, match="answers 404"):
+        await registry(f"http://127.0.0.1:{apicurio.port}/wrong").ping()
+
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def answering(answer: Answer) -> AsyncIterator[str]:
+    """A server that gives one answer to everything."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/base/"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "said"),
+    [
+        pytest.param(
+            500, '{"error_code":50001,"message":"store is away"}', "answers 500 store is away", id="error of the registry"
+        ),
+        pytest.param(429, "", "answers 429", id="too many requests"),
+        pytest.param(401, '{"error_code":401,"message":"Unauthorized"}', "answers 401 Unauthorized", id="no access"),
+        pytest.param(404, "<html>", "answers 404", id="page of another server"),
+        pytest.param(404, '{"error_code":404,"message":"HTTP 404"}', "answers 404", id="wrong path"),
+        pytest.param(200, "<html>", "answers 200", id="no JSON"),
+        pytest.param(200, "3", "answers 200", id="no object"),
+    ],
+)
+async def test_any_other_answer_than_a_schema_is_an_outage(status: int, text: str, said: str) -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, text=text)
+
+    async with answering(answer) as url:
+        schemas = registry(url)
+        with pytest.raises(RegistryUnavailableError, match=said):
+            await schemas.prepare([framed(1, b"")])
+
+        assert [1] == schemas.missing([1])
+
+
+async def test_registry_that_does_not_answer_in_time_or_at_all_is_an_outage() -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(60)
+        return web.Response()
+
+    async with answering(answer) as url:
+        with pytest.raises(RegistryUnavailableError, match="TimeoutError"):
+            await registry(url, timeout="100ms").prepare([framed(1, b"")])
+    with pytest.raises(RegistryUnavailableError):
+        await registry(url).prepare([framed(1, b"")])
+
+
+async def test_schema_that_cannot_be_parsed_makes_dead_letters_and_no_outage() -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"schema": "nonsense"})
+
+    async with answering(answer) as url:
+        schemas = registry(url)
+        await schemas.prepare([framed(1, b"")])
+        with pytest.raises(BadEventError, match="wrong-format: schema 1 cannot be used"):
+            schemas.json(framed(1, b""), "avro")
+
+
+async def test_user_and_password_are_sent_and_in_no_message(tmp_path: Path) -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        credentials = base64.b64decode(request.headers["Authorization"].removeprefix("Basic ")).decode()
+        asked.append((request.path, credentials))
+        return web.json_response({"schema": '"string"'}) if credentials == "app:canary" else web.Response(status=401)
+
+    path = tmp_path / "password"
+    path.write_text("canary\n")
+    async with answering(answer) as url:
+        await registry(url, username="app", password_file=path).prepare([framed(7, b"")])
+        path.write_text("canary2")
+        with pytest.raises(RegistryUnavailableError) as caught:
+            await registry(url, username="app", password_file=path).prepare([framed(7, b"")])
+
+    assert [("/base/schemas/ids/7", "app:canary"), ("/base/schemas/ids/7", "app:canary2")] == asked
+    assert "canary" not in str(caught.value)
+
+
+def test_registry_is_needed_by_formats_with_schemas_alone() -> None:
+    settings = Settings.model_validate({"app_id": "a", "events": {"catalogue": "a:b"}})
+
+    assert None is registry_of(settings, ["json", "debezium"])
+    with pytest.raises(ConfigurationError, match=r'schema_registry\.url: format = "avro" needs a schema registry'):
+        registry_of(settings, ["json", "avro"])
