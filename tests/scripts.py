@@ -194,11 +194,11 @@ async def marks_of(store: ShardStore) -> dict[str, str]:
     return {name.decode(): value.decode("utf-8", "surrogateescape") for name, value in found.items()}
 
 
-def edited(store: ShardStore, edit: Callable[[str], str]) -> ShardStore:
-    """The same shard with another text of the script that folds."""
+def edited(store: ShardStore, edit: Callable[[str], str], name: str = "fold") -> ShardStore:
+    """The same shard with another text of one script."""
     scripts = FoldScripts(store.redis)
-    text = edit(with_included(script_text("fold")))
-    scripts.by_name["fold"] = Script("fold", store.redis.register_script(text), lambda _: nullcontext())
+    text = edit(with_included(script_text(name)))
+    scripts.by_name[name] = Script(name, store.redis.register_script(text), lambda _: nullcontext())
     return ShardStore(scripts, store.keys)
 
 

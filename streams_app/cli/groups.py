@@ -1,4 +1,4 @@
-"""``streams-app groups``: what is open, why, and emit it now; in Redis, whichever worker holds it."""
+"""``streams-app groups``: what is open, why, emit it now or drop it; in Redis, whichever worker holds it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group(name="groups")
 def command() -> None:
-    """Show open groups, explain one, emit them now."""
+    """Show open groups, explain one, emit or drop them now."""
 
 
 @command.command(name="list")
@@ -123,6 +123,46 @@ def flush_now(settings: Settings, fold: str | None, everything: bool, timeout: f
     flushed = asyncio.run(flush(settings, chosen, group, timeout + settings.worker.tick_ms / 1000))
     click.echo(f"flushed {counted(flushed.groups, 'group')} in {counted(flushed.partitions, 'partition')}")
     audit(SystemClock(), "flush", fold=chosen.name, group="--all" if group is None else repr(group), groups=flushed.groups)
+
+
+@command.command(name="drop")
+@with_settings
+@click.option("--fold", metavar="NAME", help="Name of the fold; optional if there is only one.")
+@click.option("--reason", metavar="TEXT", help="Why, for the log of the worker; required with --yes.")
+@click.option("--yes", is_flag=True, help="Drop it; without this option nothing is dropped.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 3_600),
+    default=30.0,
+    show_default=True,
+    help="Seconds to wait for a worker, on top of worker.tick.",
+)
+@click.argument("group")
+def drop_now(settings: Settings, fold: str | None, reason: str | None, yes: bool, timeout: float, group: str) -> None:
+    """Drop GROUP, open now, without a record.
+
+    Its events stay in the source topic, and no record will contain them. The next event of the group opens it again. The owner of
+    the partition does it in its next pass and logs it. Without a running worker, the request stays.
+
+    Without --yes, the command only shows what it would drop.
+    """
+    from streams_app.formatting import counted, escaped
+    from streams_app.operations.audit import audit, user_text
+    from streams_app.operations.drop import describe_drop, drop
+
+    chosen, why = one_fold(settings, fold), (reason or "").strip()
+    if not yes:
+        click.echo(asyncio.run(describe_drop(settings, chosen, group)))
+        click.echo("nothing was dropped: --yes --reason TEXT drops it")
+        return
+    if not why:
+        raise click.UsageError("say why it is dropped, for the log of the worker: --reason TEXT")
+    done = asyncio.run(drop(settings, chosen, group, user_text(), why, timeout + settings.worker.tick_ms / 1000))
+    if done.groups:
+        click.echo(f"dropped {counted(done.groups, 'group')} with {counted(done.events, 'event')}, without a record")
+        audit(SystemClock(), "drop", fold=chosen.name, group=repr(group), groups=done.groups, reason=repr(why))
+    if done.late:
+        raise ConfigurationError([f"{escaped(group)} was emitted before the worker of its partition took the request"])
 
 
 def one_fold(settings: Settings, name: str | None) -> Fold:

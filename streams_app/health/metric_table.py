@@ -62,6 +62,10 @@ METRICS: Final = (
         "Each costs about 450 bytes of Redis; shorten the quiet period or the hold.",
     ),
     Description(
+        "streams_app_groups_dropped_total", "counter", ("fold",), "Open groups dropped on request, without a record.",
+        "Above 0: somebody ran `streams-app groups drop`; the log of the worker has who, which group and why.",
+    ),
+    Description(
         "streams_app_outbox_records", "gauge", ("fold",), "Records sealed and not yet acknowledged by the broker.",
         "Stays above 0: the broker does not acknowledge; check it and the output topic.",
     ),

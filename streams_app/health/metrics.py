@@ -36,6 +36,7 @@ class Metrics:
     events_folded: Counter
     records_emitted: Counter
     open_groups: Gauge
+    groups_dropped: Counter
     outbox_records: Gauge
     lag_events: Gauge
     oldest_overdue_seconds: Gauge

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from types import SimpleNamespace
 
+from streams_app.codec import canonical_bytes
 from streams_app.delivery.clocks import ReaderView, TrustedClock
 from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.producer import TOO_LARGE, Outgoing, Producer
@@ -22,6 +23,7 @@ from streams_app.folding.agents.record_tracing import RecordTracing
 from streams_app.folding.agents.window_statistics import WindowStatistics
 from streams_app.folding.core.record import Renderer, Sealed
 from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.replies import SealedGroups
 from streams_app.health.metrics import Metrics, observe_all
 from streams_app.reasons import RECORD_TOO_LARGE
 from streams_app.redis_access.client import REDIS_ERRORS
@@ -142,7 +144,7 @@ class Emitter:
             sealed = await self.shard.seal(now_ms, folded_until_ms=self._folded_until_ms(now_ms), is_redis_full=self.is_redis_full)
             if sealed is None:
                 return
-            self._audit(sealed.sealed)
+            self._audit(sealed)
             done.sealed += len(sealed.sealed)
             done.more = sealed.more
             if not sealed.sealed:
@@ -180,13 +182,25 @@ class Emitter:
         folded_until_ms = self.shard.clock.folded_until_ms
         return None if folded_until_ms is None else min(folded_until_ms, now_ms)
 
-    def _audit(self, sealed: Sequence[Sealed]) -> None:
-        flushed = list(map(_REASON, sealed)).count("flush")
+    def _audit(self, done: SealedGroups) -> None:
+        flushed = list(map(_REASON, done.sealed)).count("flush")
         if flushed:
             logger.info(
                 "groups flushed on request fold=%s source=%s count=%d",
                 self.shard.fold.name, self.shard.tp, flushed,
             )  # fmt: skip
+        self._audit_dropped(done)
+
+    def _audit_dropped(self, done: SealedGroups) -> None:
+        name = self.shard.fold.name
+        for group in done.dropped:
+            logger.warning(
+                "group dropped on request fold=%s source=%s group=%r first_offset=%d last_offset=%d events=%d by=%s reason=%r",
+                name, self.shard.tp, canonical_bytes(group.member).decode("utf-8", "backslashreplace"), group.first_offset,
+                group.last_offset, group.events, group.request.by, group.request.reason,
+            )  # fmt: skip
+        if done.dropped:
+            self.metrics.groups_dropped.labels(fold=name).inc(len(done.dropped))
 
     async def drain(self) -> None:
         """Seal and send every open group, due or not; return when no group is open and the outbox is empty.
@@ -198,6 +212,8 @@ class Emitter:
         """
         while True:
             sealed = await self.shard.seal(self.clock.now_ms(), folded_until_ms=None, everything=True)
+            if sealed is not None:
+                self._audit_dropped(sealed)
             sent = await self._send_pending()
             if sent.failed is not None:
                 raise ConnectionError(f"cannot produce: {sent.failed!r}") from sent.failed

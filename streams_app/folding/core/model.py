@@ -96,6 +96,11 @@ class MemoryShard:
                 sealed.append(self._close(group, *closed))
         return sealed
 
+    def drop(self, group: bytes, first_offset: int) -> OpenGroup | None:
+        """Drop a group without a record; None if its open fold does not begin at this offset."""
+        stored = self.open.get(group)
+        return self.open.pop(group) if stored is not None and stored.first_offset == first_offset else None
+
     def next_due_ms(self) -> int | None:
         """Return the earliest time at which silence or hold makes a group due; None if no group is open."""
         bounds = self.bounds

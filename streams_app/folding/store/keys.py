@@ -12,17 +12,20 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
 ``group:<group>``                       hash    sidecar: name → last value or ""; ``\xff`` → packed numbers (see ``codec.py``)
 ``outbox``                              zset    packed sealed record → its first offset
 ``flush``                               set     groups an operator wants emitted, or ``*``
+``drop``                                hash    group → request to drop it, see ``drop_request.py``
+``dropped``                             hash    group → first offset of its dropped fold, number of events
 ======================================  ======  ==============================================================
 
 Beside them ``{app/}:probe``, a string, which ``streams-app check`` writes and removes again, and ``{app/owner}:v1:replay``, a
 string: who puts dead letters of this fold or subscriber back, and since when. It is there while a replay runs, and expires 30 s
 after one that was killed.
 
-Owner of all of them: the worker whose token is in ``meta``; ``flush`` is written by ``streams-app groups flush``. Lifetime:
-``meta`` as long as the fold is deployed (removed by ``streams-app reset``); ``due``, ``first`` and ``group:`` until the group is
-sealed; ``outbox`` until the broker has acknowledged; ``flush`` until the owner has done it. The hash tag comes first and holds
-validated parts only, so that a brace in a group key cannot move a key to another slot of a Redis Cluster. ``v2`` is the state
-version: a worker of another version does not touch these keys.
+Owner of all of them: the worker whose token is in ``meta``; ``flush`` and ``drop`` are written by ``streams-app groups``.
+Lifetime: ``meta`` as long as the fold is deployed (removed by ``streams-app reset``); ``due``, ``first`` and ``group:`` until the
+group is sealed; ``outbox`` until the broker has acknowledged; ``flush`` and ``drop`` until the owner has done it; ``dropped`` for
+an hour, so that the command learns what became of its request. The hash tag comes first and holds validated parts only, so that a
+brace in a group key cannot move a key to another slot of a Redis Cluster. ``v2`` is the state version: a worker of another version
+does not touch these keys.
 
 A timer is never later than the moment from which the silence of its group is counted: an event of an open group moves the numbers
 in its sidecar and leaves the timer alone; when it goes off, it is set anew (``seal.lua``). That is one write a quiet period instead
@@ -56,6 +59,8 @@ class ShardKeys:
     outbox: str
     group_prefix: str
     flush: str
+    drop: str
+    dropped: str
 
 
 def shard_tag(app_id: str, fold: str, topic: str, partition: int) -> str:
@@ -73,7 +78,10 @@ def shard_keys(app_id: str, fold: str, topic: str, partition: int) -> ShardKeys:
         partition: Source partition.
     """
     base = f"{shard_tag(app_id, fold, topic, partition)}:{STATE_VERSION}"
-    return ShardKeys(f"{base}:meta", f"{base}:due", f"{base}:first", f"{base}:outbox", f"{base}:group:", f"{base}:flush")
+    return ShardKeys(
+        f"{base}:meta", f"{base}:due", f"{base}:first", f"{base}:outbox", f"{base}:group:", f"{base}:flush", f"{base}:drop",
+        f"{base}:dropped",
+    )  # fmt: skip
 
 
 def probe_key(app_id: str) -> str:

@@ -12,6 +12,7 @@ from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
+from streams_app.folding.store.drop_request import DroppedGroup
 
 CAUSES: Final = {
     "no-state": "Redis has lost its state",
@@ -110,6 +111,7 @@ class SealedGroups:
     oldest_score_ms: int | None
     oldest_opened_ms: int | None
     sealed: list[Sealed]
+    dropped: list[DroppedGroup] = field(default_factory=list)
 
     def next_due_ms(self, quiet_ms: int, hold_ms: int) -> int | None:
         """Return when the first open group is due, by what was folded until then; None if no group is open."""

@@ -19,6 +19,7 @@ from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
 from streams_app.folding.store.arguments import PackedGroups
 from streams_app.folding.store.codec import unpack_open_group
+from streams_app.folding.store.drop_request import dropped_groups
 from streams_app.folding.store.keys import ShardKeys
 from streams_app.folding.store.replies import ClaimReply, FoldOutcome, FoldReply, RangeInProgress, SealedGroups
 from streams_app.folding.store.scripts import FoldScripts
@@ -149,6 +150,7 @@ class ShardStore:
             oldest_score_ms=_number(reply[5]),
             oldest_opened_ms=_number(reply[6]),
             sealed=Sealed.unpack_all(reply[7]),
+            dropped=dropped_groups(reply[8]),
         )
 
     async def finish(self, token: str, ranges: Sequence[tuple[int, int, int]]) -> int:

@@ -130,6 +130,40 @@ async def test_a_flush_without_a_worker_stays_requested(stage: TwoFolds) -> None
     assert ["flush"] == [value["fold"]["reason"] for value in outcome.values.values()]
 
 
+async def test_drop_forgets_one_group_and_no_other(stage: TwoFolds) -> None:
+    with stage.worker() as worker:
+        await worker.wait_ready()
+        await produce(stage.bootstrap, stage.source, [both("a", "x"), both("a", "y"), both("b", "x")])
+        await wait_until(lambda: metric(worker, OPEN) == 4, LIMIT_SECONDS, "two groups are open in both folds")
+        words = ("groups", "drop", "a", "--fold", "account-metrics")
+        dry, unexplained = await stage.run(*words), await stage.run(*words, "--yes")
+        before = await open_groups(stage)
+        code, out, err = await stage.run(*words, "--yes", "--reason", "a loop in the importer")
+        gone = await stage.run(*words)
+        await produce(stage.bootstrap, stage.source, [both("a", "z")])
+        await wait_until(lambda: metric(worker, OPEN) == 4, LIMIT_SECONDS, "the group is open again")
+        await stage.run("groups", "flush", "--all", "--fold", "account-metrics")
+        rest = await stage.folded(stage.output, 2)
+        left = await open_groups(stage)
+        dropped = metric(worker, "streams_app_groups_dropped_total")
+        log = worker.log()
+
+    assert (0, 4) == (dry[0], len(before))
+    assert "would drop a of fold account-metrics: 2 events of " in dry[1]
+    assert "2 changed names: x, y\nnothing was dropped: --yes --reason TEXT drops it\n" in dry[1]
+    assert (1, True) == (unexplained[0], "--reason TEXT" in unexplained[2])
+    assert (0, "dropped 1 group with 2 events, without a record\n") == (code, out)
+    assert "audit drop fold=account-metrics group='a' groups=1 reason='a loop in the importer' by=" in err
+    assert (1, True) == (gone[0], "a is not open" in gone[2])
+    assert {b"a": 1, b"b": 1} == {group: rest.values[name]["fold"]["events"] for name, group in rest.groups.items()}
+    assert {"other": 2} == {name: sum(row["fold"] == name for row in left) for name in {row["fold"] for row in left}}
+    assert 1 == dropped
+    assert "group dropped on request fold=account-metrics" in log
+    assert "group='a'" in log
+    assert "events=2 by=" in log
+    assert "reason='a loop in the importer'" in log
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -106,6 +106,35 @@ async def test_a_group_in_the_outbox_is_explained(place: Place, redis_client: Re
     assert "1 record of the group, not acknowledged yet by the broker" in " ".join(ran.out.split())
 
 
+async def test_drop_without_a_worker_stays_requested_for_the_next_owner(place: Place, redis_client: Redis) -> None:
+    store = await open_in(place, redis_client, 0, [FoldEvent(0, 5_000, b"sanna", {"likes": 1})])
+    words = ("groups", "drop", "anna", "--yes", "--reason", "a loop", "--timeout", "0.1", "--config", place.config())
+    ran = await asyncio.to_thread(run, *words)
+    done = await store.seal("me", 0, 5_000, BOUNDS, quiet=False, limit=10, partitions=4)
+
+    assert 75 == ran.code
+    assert "no worker did it within" in ran.err
+    assert "unless the group has been emitted by then" in ran.err
+    assert "audit" not in ran.err
+    assert [(b"sanna", "a loop")] == [(group.member, group.request.reason) for group in done.dropped]
+
+
+async def test_drop_of_a_group_that_was_emitted_meanwhile_says_so(place: Place, redis_client: Redis) -> None:
+    store = await open_in(place, redis_client, 0, [FoldEvent(0, 5_000, b"sanna", {"likes": 1})])
+    words = ("groups", "drop", "anna", "--yes", "--reason", "a loop", "--config", place.config())
+    ran = asyncio.create_task(asyncio.to_thread(run, *words))
+    while not await redis_client.exists(store.keys.drop):
+        await asyncio.sleep(0.02)
+    # The group left before its owner saw the request, which then names a fold that is not open any more.
+    await redis_client.delete(store.keys.first, store.keys.due, store.keys.group_prefix + "sanna")
+    await store.seal("me", 0, 5_000, BOUNDS, quiet=False, limit=10, partitions=4)
+
+    assert (1, True) == (
+        (await ran).code,
+        "anna was emitted before the worker of its partition took the request" in (await ran).err,
+    )
+
+
 @pytest.mark.long
 async def test_a_redis_that_does_not_answer_is_given_up(place: Place) -> None:
     with Valkey.start() as silent:

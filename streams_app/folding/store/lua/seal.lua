@@ -3,6 +3,7 @@
 -- The scores in "due" are timers: a group that goes on leaves its timer alone, which is set anew here if it goes off too early.
 -- While a range is under way time stands still: its events get their scores by the clock that was stored when it began. A group that
 -- holds events above the fence stays, unless the range has passed it: what is left of the range will not touch it again.
+-- First of all, groups that an operator wants to drop leave without a record.
 --
 -- KEYS           of the shard, see shared/shard.lua
 -- token          text
@@ -16,7 +17,8 @@
 -- partitions     partition count of the source, for the version of the record
 --
 -- Returns {"ok", clock, "1" if more is due, open groups, outbox records, oldest score, oldest opened, sealed records one after the
---         other} or {"refused", "no-state" | "token" | "fence"}.
+--         other, {group, first offset, last offset, events, request} of each dropped group in a row} or
+--         {"refused", "no-state" | "token" | "fence"}.
 -- Cost    O(limit log n + names sealed), about 10 us a group or timer; some 10 ms where it ends at 1 MB of kept values.
 -- include shard.lua
 -- include group.lua
@@ -24,6 +26,7 @@
 -- Bytes of records that one script packs and returns, about.
 local MOST_BYTES = 1000000
 local IN_PAGE = 200
+local DROPPED_SECONDS = 3600
 
 local refused = refusal()
 if refused then return refused end
@@ -123,6 +126,24 @@ local function each_of(page_at, visit)
   until #page < most
 end
 
+-- A request to drop a group names the first offset of the fold that the operator has seen: a later fold of the group stays.
+local requests = call('HRANDFIELD', drop, limit, 'WITHVALUES')
+local drops, answers, done = {}, {}, {}
+for i = 1, #requests, 2 do
+  local group, request = requests[i], requests[i + 1]
+  local g = group_of(call('HGET', prefix .. group, INFO))
+  local is_seen = g and g.first == tonumber(request:match('^%d+'))
+  if not is_seen or everything or not is_held(group, g) then done[#done + 1] = group end
+  if is_seen and done[#done] == group then
+    local numbers = {string.format('%.0f', g.first), string.format('%.0f', g.last), string.format('%.0f', g.events)}
+    for _, value in ipairs({group, numbers[1], numbers[2], numbers[3], request}) do drops[#drops + 1] = value end
+    answers[#answers + 1], answers[#answers + 2] = group, numbers[1] .. ' ' .. numbers[3]
+    gone[#gone + 1], gone_keys[#gone_keys + 1] = group, prefix .. group
+    answered[#answered + 1] = group
+    seen[group], taken = true, taken + 1
+  end
+end
+
 local wanted = call('SRANDMEMBER', flush, limit)
 local is_flush = everything
 for i = 1, #wanted do
@@ -148,11 +169,15 @@ end
 
 -- ---- write
 
+-- The answer comes first: a script that dies after it is repeated, and no longer knows why the group is gone.
+in_pages('HSET', dropped, answers)
+if #answers > 0 then call('EXPIRE', dropped, DROPPED_SECONDS) end
 in_pages('ZADD', outbox, sent)
 unlink(gone_keys)
 in_pages('ZREM', due, gone)
 in_pages('ZADD', due, later)
 in_pages('ZREM', first, gone)
+in_pages('HDEL', drop, done)
 if is_flush and not more and not stays then
   call('DEL', flush)
 elseif #wanted > 0 then
@@ -175,4 +200,4 @@ local head = call('ZRANGE', first, 0, 0)
 local g = head[1] and group_of(call('HGET', prefix .. head[1], INFO))
 if g then opened = string.format('%.0f', g.opened) end
 return {'ok', string.format('%.0f', clock), more and '1' or '0', call('ZCARD', first),
-        call('ZCARD', outbox), oldest, opened, table.concat(sealed)}
+        call('ZCARD', outbox), oldest, opened, table.concat(sealed), drops}

@@ -1,6 +1,6 @@
 -- What every script of a shard begins with: its keys, and the range that is under way.
 -- include fenced.lua
-local due, first, outbox, prefix, flush = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local due, first, outbox, prefix, flush, drop, dropped = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local PAGE = 4000 -- values in one call: Lua passes at most some 8 000
 read_marks('clock', 'epoch', 'to', 'cursor')
 

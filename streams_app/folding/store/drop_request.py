@@ -1,0 +1,65 @@
+"""Requests to drop an open group, as ``streams-app groups drop`` stores them for the owner of a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import orjson
+
+
+@dataclass(frozen=True, slots=True)
+class DropRequest:
+    """A request to drop the open fold of a group.
+
+    Attributes:
+        first_offset: First offset of that fold. If the group has been emitted in the meantime, a later fold of it stays.
+        by: The user who asked.
+        reason: Why, in the user's words.
+    """
+
+    first_offset: int
+    by: str
+    reason: str
+
+    def to_text(self) -> str:
+        """Return the stored text, which begins with the offset, so that the script need not parse the rest."""
+        return f"{self.first_offset} {orjson.dumps([self.by, self.reason]).decode()}"
+
+    @classmethod
+    def from_text(cls, text: str) -> DropRequest:
+        """Parse the text of :meth:`to_text`. Any text is accepted: it may have been written by hand."""
+        first_offset, _, rest = text.partition(" ")
+        try:
+            by, reason = orjson.loads(rest)
+        except (ValueError, TypeError):
+            by, reason = "unknown", rest
+        return cls(int(first_offset) if first_offset.isdecimal() else -1, str(by), str(reason))
+
+
+class DroppedGroup(NamedTuple):
+    """A group that the owner has dropped.
+
+    Attributes:
+        member: Member of the group in Redis.
+        first_offset: Offset of its first event.
+        last_offset: Offset of its last event.
+        events: Number of its events.
+        request: The request.
+    """
+
+    member: bytes
+    first_offset: int
+    last_offset: int
+    events: int
+    request: DropRequest
+
+
+def dropped_groups(values: Sequence[bytes]) -> list[DroppedGroup]:
+    """Return the dropped groups of a reply: member, first offset, last offset, events and request of each, in a row."""
+    rows = zip(*(values[at::5] for at in range(5)), strict=True)
+    return [
+        DroppedGroup(member, int(first), int(last), int(events), DropRequest.from_text(request.decode("utf-8", "replace")))
+        for member, first, last, events, request in rows
+    ]

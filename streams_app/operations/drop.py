@@ -1,0 +1,137 @@
+"""Request that an open group is dropped, without a record. The owner of the shard does it with its next seal.
+
+As in :mod:`streams_app.operations.flush`, the command only writes a request into Redis. The request names the first offset of the
+open fold: if that fold has been emitted before the owner takes the request, a later fold of the group stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+from redis.asyncio import Redis
+
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.fold import Fold
+from streams_app.folding.store.drop_request import DropRequest
+from streams_app.formatting import counted, escaped, shown_group, time_text
+from streams_app.operations.explain_group import find
+from streams_app.operations.flush import POLL_SECONDS
+from streams_app.operations.group_facts import FoundGroup
+from streams_app.operations.groups import redis_of, stored_shards
+from streams_app.settings import Settings
+
+MAX_NAMES: Final = 20
+"""Maximum number of names that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A request to drop that was carried out.
+
+    Attributes:
+        groups: Number of groups that were dropped, one in each partition.
+        events: Number of their events.
+        late: Number of groups that had left before the owner took the request.
+    """
+
+    groups: int
+    events: int
+    late: int
+
+
+async def describe_drop(settings: Settings, fold: Fold, group: str) -> str:
+    """Describe what a drop would remove: events, offsets and names of the group. Nothing is changed.
+
+    Args:
+        settings: Settings of the application.
+        fold: The fold of the group.
+        group: Group key as typed.
+
+    Raises:
+        ConfigurationError: The group is not open.
+        TryAgainError: Redis does not answer.
+    """
+    async with redis_of(settings) as redis:
+        return "\n".join([_described(each, fold) for each in await _found(redis, settings, fold, group)])
+
+
+def _described(found: FoundGroup, fold: Fold) -> str:
+    row = found.row or {}
+    text = (
+        f"would drop {shown_group(found.member)} of fold {fold.name}: {counted(row['events'], 'event')} of {found.shard}, offsets "
+        f"{row['first_offset']} to {row['last_offset']}, the last at {time_text(row['last_event_ms'])}"
+    )
+    if fold.keeps_events or not found.names:
+        return text
+    more = len(found.names) - MAX_NAMES
+    names = ", ".join(map(escaped, found.names[:MAX_NAMES]))
+    return f"{text}; {counted(len(found.names), 'changed name')}: {names}{f' and {more} more' if more > 0 else ''}"
+
+
+async def drop(settings: Settings, fold: Fold, group: str, by: str, reason: str, timeout_seconds: float) -> Dropped:
+    """Request that a group is dropped, and wait until a worker has done so.
+
+    Args:
+        settings: Settings of the application.
+        fold: The fold of the group.
+        group: Group key as typed.
+        by: Who requests it, for the log of the worker.
+        reason: Why, for the log of the worker.
+        timeout_seconds: Maximum time to wait.
+
+    Raises:
+        ConfigurationError: The group is not open.
+        TryAgainError: Redis does not answer, or no worker took the request in time. In the latter case the request stays.
+    """
+    async with redis_of(settings) as redis:
+        requested = [(each, await _request(redis, each, by, reason)) for each in await _found(redis, settings, fold, group)]
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while await _is_pending(redis, requested):  # noqa: ASYNC110  # another process does it
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError as error:
+            raise TryAgainError(
+                f"requested, but no worker did it within {timeout_seconds:g} s: the next one that holds the partition will, "
+                "unless the group has been emitted by then"
+            ) from error
+        events = [number for each, _ in requested if (number := await _dropped_events(redis, each)) is not None]
+        return Dropped(len(events), sum(events), len(requested) - len(events))
+
+
+async def _found(redis: Redis, settings: Settings, fold: Fold, group: str) -> list[FoundGroup]:
+    shards = await stored_shards(redis, settings, fold.name)
+    found = [each for each in await find(redis, shards, group) if each.row is not None]
+    if not found:
+        raise ConfigurationError([f"{escaped(group)} is not open in fold {fold.name}; see `streams-app groups explain`"])
+    return found
+
+
+def _first_offset(found: FoundGroup) -> int:
+    return int((found.row or {})["first_offset"])
+
+
+async def _request(redis: Redis, found: FoundGroup, by: str, reason: str) -> bytes:
+    """Write the request of one group; return its text."""
+    text = DropRequest(_first_offset(found), by, reason).to_text().encode()
+    keys, member = found.shard.keys, found.member
+    async with redis.pipeline(transaction=True) as pipe:
+        pipe.hdel(keys.dropped, member)  # the answer to an earlier request
+        pipe.hset(keys.drop, member, text)
+        await pipe.execute()
+    return text
+
+
+async def _is_pending(redis: Redis, requested: list[tuple[FoundGroup, bytes]]) -> bool:
+    for each, text in requested:
+        if await redis.hget(each.shard.keys.drop, each.member) == text:
+            return True
+    return False
+
+
+async def _dropped_events(redis: Redis, found: FoundGroup) -> int | None:
+    """Return the number of events of the dropped group; None if it left otherwise."""
+    answer: Any = await redis.hget(found.shard.keys.dropped, found.member)
+    first_offset, events = map(int, answer.split()) if answer else (-1, 0)
+    return events if first_offset == _first_offset(found) else None
