@@ -53,12 +53,15 @@ bench-journal: install ## what a journal takes of Redis, and how fast it is, bes
 bench-live: install ## what live views cost and how late they are, beside goals, plain sorted sets and being pushed each change
 	@$(BIN)/python -m benchmarks.live $(ARGS)
 
-# Without ARGS subscribers, read stores, live views, journals and the drill of the alerts follow. With them it is the folds alone:
-# options differ.
+# Without ARGS Redis behind Sentinel, Redis Cluster, subscribers, read stores, live views, journals and the drill of the alerts follow.
+# With them it is the folds alone: options differ.
 # make chaos ARGS="--runs 2 --faults broker-cut-off --cases 0"; faults under load, then 10 000 cases of each class of bad input
+# make chaos ARGS="--topology sentinel --runs 2 --faults primary-killed --cases 0", or --topology cluster
 chaos: install ## what breaks under load, and whether anything was lost
 	@$(BIN)/python -m tests.chaos $(ARGS)
 ifeq ($(strip $(ARGS)),)
+	@$(BIN)/python -m tests.chaos --topology sentinel --runs 4 --seconds 75 --cases 0
+	@$(BIN)/python -m tests.chaos --topology cluster --runs 4 --seconds 60 --cases 0
 	@$(BIN)/python -m tests.chaos.subscribers
 	@$(BIN)/python -m tests.chaos.stores
 	@$(BIN)/python -m tests.chaos.live

@@ -40,7 +40,8 @@ ANSWER_SECONDS: Final = 5.0
 RIGHTS: Final = "resetchannels -@all +@read +@write +@scripting +@connection -@dangerous +info +time"
 """Rights of a Redis user that suffice for workers and commands, on keys that begin with ``{APP_ID/``."""
 
-CLUSTER_RIGHTS: Final = "+cluster|slots +command"
+CLUSTER_RIGHTS: Final = "+cluster|slots"
+"""Rights needed in a Redis Cluster, beside :data:`RIGHTS`."""
 _SCRIPT_LACKS_A_RIGHT: Final = ("ACL failure in script", "The user executing the script can't")
 
 WANTS_PASSWORD: Final = ("NOAUTH", "HELLO must be called", "Authentication required")

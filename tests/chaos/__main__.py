@@ -19,12 +19,13 @@ from pathlib import Path
 
 import click
 
-from tests.chaos.faults import FAULTS, LOSING, available, schedule
+from tests.chaos.faults import LOSING, OF_TOPOLOGY, available, schedule
 from tests.chaos.health import Health, faults_of, told_seconds
 from tests.chaos.judge import Judge, folder_of
 from tests.chaos.load import Load
 from tests.chaos.report import UNDISTURBED, Report, summary
 from tests.chaos.stage import Stage
+from tests.chaos.topologies import ClusterStage, SentinelStage
 from tests.helpers import wait_until
 from tests.servers.cache import ROOT
 
@@ -33,14 +34,16 @@ WORKERS = 3
 WAITING_SHARE = 0.5
 BAD_INPUT = ("tests/integration/folding/test_bad_input.py", "tests/integration/folding/test_untrusted_bytes.py")
 REDIS = ("valkey", "redis7")
+STAGES: dict[str, type[Stage]] = {"single": Stage, "sentinel": SentinelStage, "cluster": ClusterStage}
 
 
 class Run:
     """One run, from the first server to the judgement."""
 
-    def __init__(self, seed: int, folder: Path, redis: str, *, is_apache: bool) -> None:
-        self.report = Report(seed, redis)
-        self.stage = Stage(folder, is_apache, is_redis7=redis == "redis7")
+    def __init__(self, seed: int, folder: Path, redis: str, *, is_apache: bool, topology: str = "single") -> None:
+        self.report = Report(seed, redis if topology == "single" else f"{redis} {topology}")
+        self.stage = STAGES[topology](folder, is_apache, is_redis7=redis == "redis7")
+        self._faults = OF_TOPOLOGY[topology]
         self.judge = Judge(self.stage)
         self.load: Load | None = None
         self.health: Health | None = None
@@ -51,7 +54,9 @@ class Run:
     async def perform(self, names: list[str], *, seconds: float, rate: float, least: int) -> Report:
         """Breaks things for a while, heals, drains and judges."""
         # Half of the runs keep Redis's data, so that exactly-once folding is judged, too.
-        chosen = [name for name in names if name not in LOSING] if self.report.seed % 2 else names
+        # A failover by Sentinel never keeps all of it.
+        keeps = self.report.seed % 2 and not isinstance(self.stage, SentinelStage)
+        chosen = [name for name in names if name not in LOSING] if keeps else names
         try:
             await self.stage.start(WORKERS)
             self.judge.start()
@@ -97,7 +102,7 @@ class Run:
             self.report.faults.append(name)
             self.stage.mark_healed()
             started = loop.time()
-            variant = await FAULTS[name](self.stage, self._chance)
+            variant = await self._faults[name](self.stage, self._chance)
             self.report.variants.append(f"{name} ({variant})" if variant else name)
             if name == "sigkill":
                 self.report.claim_seconds.append(round(loop.time() - started, 1))
@@ -173,7 +178,12 @@ def bad_input(kafka: str, redis: str, cases: int) -> int:
 @click.option(
     "--redis", type=click.Choice(["both", *REDIS]), default="both", show_default=True, help="Both: two runs each, in turn."
 )
-@click.option("--faults", default=None, help=f"Only these, with commas: {', '.join(FAULTS)}")
+@click.option("--topology", type=click.Choice(list(STAGES)), default="single", show_default=True, help="How Redis is deployed.")
+@click.option(
+    "--faults",
+    default=None,
+    help="Only these, with commas. " + " ".join(f"With {name}: {', '.join(faults)}." for name, faults in OF_TOPOLOGY.items()),
+)
 @click.option("--cases", default=10_000, show_default=True, help="Of each class of bad input, after the runs; 0: none.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the reports there.")
 @click.option("--share", is_flag=True, help="The share of it that CI runs: two runs, no bad input.")
@@ -185,6 +195,7 @@ def main(
     events: int,
     kafka: str,
     redis: str,
+    topology: str,
     faults: str | None,
     cases: int,
     json_file: Path | None,
@@ -194,13 +205,13 @@ def main(
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # servers are away on purpose
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # as above: its complaints about dropped connections
     is_apache = kafka == "apache"
-    names = available(faults.split(",") if faults else None, is_apache=is_apache)
+    names = available(faults.split(",") if faults else None, is_apache=is_apache, topology=topology)
     if share:
         runs, cases = 2, 0
     base = Path(tempfile.mkdtemp(prefix="chaos-"))
     reports = []
     for number in range(seed, seed + runs):
-        run = Run(number, folder_of(base, number), redis_of(number, redis), is_apache=is_apache)
+        run = Run(number, folder_of(base, number), redis_of(number, redis), is_apache=is_apache, topology=topology)
         report = asyncio.run(run.perform(names, seconds=seconds, rate=rate, least=events))
         reports.append(report)
         click.echo(report.line())

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from tests.chaos import faults_around as around
 from tests.chaos import faults_leaderless as of_leaders
 from tests.chaos import faults_redis as of_redis
+from tests.chaos import topologies
 from tests.chaos.killing import POINTS
 from tests.chaos.stage import SESSION_SECONDS, KilledAt, Stage
 from tests.chaos.traces import TRACE_SECONDS, a_member, claimed_again, claims, must
@@ -83,12 +84,14 @@ async def rebalance_storm(stage: Stage, chance: random.Random) -> None:
     stage.mark_healed()
 
 
-FAULTS: dict[str, Fault] = {
+OF_WORKERS: dict[str, Fault] = {
     "sigkill": sigkill,
     "sigkill-at": sigkill_at_a_point,
     "sigstop": sigstop,
     "sigterm": sigterm,
     "rebalance-storm": rebalance_storm,
+}
+FAULTS: dict[str, Fault] = OF_WORKERS | {
     "flushall": of_redis.flushall,
     "redis-restart": of_redis.restart,
     "redis-tail-cut": of_redis.tail_cut,
@@ -106,7 +109,30 @@ FAULTS: dict[str, Fault] = {
     "leaderless": of_leaders.leaderless,
     "read-store-locked": around.read_store_locked,
 }
-LOSING: frozenset[str] = frozenset({"flushall", "redis-restart", "redis-tail-cut", "redis-roll-back", "redis-failover"})
+OF_TOPOLOGY: dict[str, dict[str, Fault]] = {
+    "single": FAULTS,
+    "sentinel": OF_WORKERS
+    | {
+        "primary-killed": topologies.primary_killed,
+        "sentinel-failover": topologies.sentinel_failover,
+        "primary-frozen": topologies.primary_frozen,
+        "no-quorum": topologies.no_quorum,
+    },
+    "cluster": OF_WORKERS
+    | {
+        "slots-moved": topologies.slots_moved,
+        "node-handed-over": topologies.node_handed_over,
+        "node-killed": topologies.node_killed,
+    },
+}
+"""How Redis is deployed → the faults of a run."""
+
+LOSING: frozenset[str] = frozenset(
+    {
+        "flushall", "redis-restart", "redis-tail-cut", "redis-roll-back", "redis-failover",
+        "primary-killed", "sentinel-failover", "primary-frozen", "no-quorum", "node-killed",
+    }
+)  # fmt: skip
 """Faults after which an event may be in two overlapping records."""
 
 ONLY_APACHE: frozenset[str] = frozenset({"broker-restart", "broker-cut-off", "output-topic-away", "leaderless"})
@@ -124,9 +150,10 @@ def schedule(chance: random.Random, names: Sequence[str], seconds: float, turn: 
     return plan
 
 
-def available(wanted: list[str] | None, *, is_apache: bool) -> list[str]:
+def available(wanted: list[str] | None, *, is_apache: bool, topology: str = "single") -> list[str]:
     """The faults that a run may draw from."""
-    unknown = set(wanted or []) - set(FAULTS)
+    faults = OF_TOPOLOGY[topology]
+    unknown = set(wanted or []) - set(faults)
     if unknown:
-        raise ValueError(f"unknown faults {sorted(unknown)}; there are: {', '.join(FAULTS)}")
-    return [name for name in wanted or FAULTS if is_apache or name not in ONLY_APACHE]
+        raise ValueError(f"unknown faults {sorted(unknown)}; there are: {', '.join(faults)}")
+    return [name for name in wanted or faults if is_apache or name not in ONLY_APACHE]

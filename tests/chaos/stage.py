@@ -141,10 +141,11 @@ class Stage:
         await create_topics(self.bootstrap, ["events", "folded", "dead", EXCUSED, f"{EXCUSED}.dead"], PARTITIONS)
         if self.dated:
             await create_topics(self.bootstrap, self.dated, PARTITIONS, OF_ANY_DATE)
-        self.config = self._config("streams.toml", self.broker_port, self.redis_name.port)
+        redis_url, cut_redis_url = self.redis_urls()
+        self.config = self._config("streams.toml", self.broker_port, redis_url)
         # The embedded broker names its own address to clients: behind a proxy they would not stay.
         broker_port = self.broker_proxy.port if self.is_apache else self.broker_port
-        self.cut_config = self._config("cut.toml", broker_port, self.redis_proxy.port)
+        self.cut_config = self._config("cut.toml", broker_port, cut_redis_url)
         await self._command("read-store", "init")
         if self.more_settings:
             await self._command("topics", "create")
@@ -186,6 +187,15 @@ class Stage:
     def start_redis(self) -> None:
         """Also again, on what it has kept."""
         self.redis = self._new_redis(self.redis_port, self.redis_folder)
+
+    def redis_urls(self) -> tuple[str, str]:
+        """For the settings of the workers; the second one is for the worker that can be cut off."""
+        return f"redis://127.0.0.1:{self.redis_name.port}/0", f"redis://127.0.0.1:{self.redis_proxy.port}/0"
+
+    def stop_redis(self) -> None:
+        """Ends whatever Redis there was."""
+        for server in (self.redis, *self.former_redis):
+            server.stop()
 
     def _new_redis(self, port: int, folder: Path) -> Redis7 | Valkey:
         kind = Redis7 if self.is_redis7 else Valkey
@@ -274,8 +284,7 @@ class Stage:
         await self.broker_proxy.stop()
         await self.redis_proxy.stop()
         await self.redis_name.stop()
-        for server in (self.redis, *self.former_redis):
-            server.stop()
+        self.stop_redis()
         self.broker.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -288,10 +297,10 @@ class Stage:
                     self.exits[worker.exit_code] += 1
                     self.replace(number, WorkerProcess(self.cut_config if number == 0 else self.config, self.folder))
 
-    def _config(self, name: str, broker_port: int, redis_port: int) -> Path:
+    def _config(self, name: str, broker_port: int, redis_url: str) -> Path:
         path = self.folder / name
         text = CONFIG.format(
-            app_id=APP_ID, bootstrap=f"127.0.0.1:{broker_port}", session=SESSION_SECONDS, redis=f"redis://127.0.0.1:{redis_port}/0",
+            app_id=APP_ID, bootstrap=f"127.0.0.1:{broker_port}", session=SESSION_SECONDS, redis=redis_url,
             fold=FOLD, excused=EXCUSED, folder=self.folder,
         )  # fmt: skip
         path.write_text(text + self.more_settings, "utf-8")

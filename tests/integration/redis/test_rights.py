@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
 
 from streams_app.embedded import Valkey
-from streams_app.redis_access.client import RIGHTS
+from streams_app.redis_access.client import CLUSTER_RIGHTS, RIGHTS
 from tests.conftest import REDIS_CHOICE
 from tests.integration.hubs import running_hub
 from tests.integration.site import LIMIT_SECONDS, Site
 from tests.integration.whole_app import PAGE, TAB, WholeApp
 from tests.servers.cache import ROOT
 from tests.servers.redis7 import Redis7
+from tests.servers.redis_cluster import ReplicatedCluster
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -45,7 +47,10 @@ def app_of(site: Site, server: redis.Redis) -> WholeApp:
 
 
 def test_documented_rights_are_those_that_are_tested() -> None:
-    assert f"~{{APP_ID/* {RIGHTS}" in (ROOT / "docs" / "operations.md").read_text("utf-8")
+    text = (ROOT / "docs" / "operations.md").read_text("utf-8")
+
+    assert f"~{{APP_ID/* {RIGHTS}" in text
+    assert f"`{CLUSTER_RIGHTS}`" in text
 
 
 @pytest.mark.apache  # of the embedded broker a worker that has ended is a member for minutes, and no fold is reset then
@@ -111,3 +116,42 @@ async def test_wrong_password_ends_worker_and_commands_with_1(site: Site, server
     assert [1, 1] == codes
     assert dict.fromkeys(ran, 1) == {words: one.code for words, one in ran.items()}
     assert [] == [words for words, one in ran.items() if "password is refused" not in one.text]
+
+
+@pytest.mark.parametrize("missing", ["", "cluster|slots", pytest.param("scripting", marks=pytest.mark.long)])
+async def test_cluster_runs_with_the_documented_rights_and_a_missing_one_ends_with_1(
+    site: Site, tmp_path: Path, missing: str
+) -> None:
+    with ReplicatedCluster.start(Redis7 if REDIS_CHOICE == "redis" else Valkey, tmp_path / "cluster") as cluster:
+        app = WholeApp(site, cluster.url.replace("://", f"://service:{PASSWORD}@"))
+        rules = f"~{{APP_ID/* {RIGHTS} {CLUSTER_RIGHTS}"
+        for port in cluster.servers:
+            with redis.Redis(port=port) as client:
+                grant(client, app.settings.app_id, rules)
+        await app.prepare()
+        if missing:
+            fewer = f"{rules} -@{missing}" if missing == "scripting" else rules.replace(f" +{missing}", "")
+            for port in cluster.servers:
+                with redis.Redis(port=port) as client:
+                    grant(client, app.settings.app_id, fewer)
+            with app.worker() as worker:
+                code = await worker.wait_exit(LIMIT_SECONDS)
+            checked = await app.run("check")
+        else:
+            with app.worker() as worker:
+                await worker.wait_ready()
+                await app.send(10)
+                await app.until_all_arrived()
+                checked = await app.run("check")
+                code = await worker.terminate()
+        log = worker.log()
+
+    if missing:
+        assert (1, 1) == (code, checked.code), log + checked.text
+        for text in (log, checked.text):
+            assert "user 'service' lacks a right (NOPERM)" in text
+            assert f"~{{APP_ID/* {RIGHTS} {CLUSTER_RIGHTS}" in text
+            assert PASSWORD not in text
+    else:
+        assert 0 == code
+        assert "NOPERM" not in log + checked.text

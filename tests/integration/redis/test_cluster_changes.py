@@ -1,0 +1,82 @@
+"""A Redis Cluster changes under a running application: slots move, and replicas take over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streams_app.embedded import Valkey
+from tests.conftest import REDIS_CHOICE
+from tests.integration.hubs import running_hub
+from tests.integration.site import Site, riddles
+from tests.integration.whole_app import PAGE, PROMISES, TAB, WholeApp
+from tests.servers.redis7 import Redis7
+from tests.servers.redis_cluster import ReplicatedCluster
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ReplicatedCluster]:
+    with ReplicatedCluster.start(Redis7 if REDIS_CHOICE == "redis" else Valkey, tmp_path / "cluster") as running:
+        yield running
+
+
+def move_all_of_one(cluster: ReplicatedCluster) -> int:
+    """Moves each slot with keys from one node to the next one; returns how many keys that were."""
+    source, target, *_ = sorted(cluster.primaries(), key=lambda node: -len(cluster.busy_slots(node)))
+    return sum(cluster.move_slot(slot, source, target) for slot in cluster.busy_slots(source))
+
+
+def hand_over_all(cluster: ReplicatedCluster) -> int:
+    """Each primary is replaced by its replica, one after the other; returns how many there were."""
+    primaries = cluster.primaries()
+    for former in primaries:
+        cluster.ask(cluster.replica_of(former).port, "FAILOVER")
+        cluster.wait_promoted(former)
+    return len(primaries)
+
+
+def kill_one(cluster: ReplicatedCluster) -> int:
+    """Kills the primary with most keys, and starts it again once its replica has taken over."""
+    former = max(cluster.primaries(), key=lambda node: len(cluster.busy_slots(node)))
+    cluster.kill(former)
+    cluster.wait_promoted(former)
+    cluster.start_node(former.port)
+    return 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [move_all_of_one, pytest.param(hand_over_all, marks=pytest.mark.long), pytest.param(kill_one, marks=pytest.mark.long)],
+)
+async def test_everything_goes_on_by_itself_while_a_cluster_changes(site: Site, cluster: ReplicatedCluster, change: object) -> None:
+    assert callable(change)
+    app = WholeApp(site, cluster.url)
+    await app.prepare()
+    async with running_hub(app.settings.app_id, cluster.url, app.settings.live) as hub:
+        page = await hub.events(f"/live/{PAGE}/events?view=seen&view=here&tab={TAB}")
+        with app.worker() as worker:
+            await worker.wait_ready()
+            await app.send(20)
+            await app.until_all_arrived()
+            changing = asyncio.create_task(asyncio.to_thread(change, cluster))
+            while not changing.done():
+                await app.send(5)
+                await asyncio.sleep(0.2)  # events arrive while it changes
+            changed = await changing
+            await app.send(20)
+            await app.until_all_arrived()
+            await worker.wait_ready()
+            await page.until("seen", count=app.sent, state="ok")
+            await page.until("here", count=1, state="ok")
+            code = await worker.terminate()
+            log = worker.log()
+
+    assert changed > 0
+    assert {1} == set(app.calls()[PROMISES[-1]].values())
+    assert 0 == code
+    assert [] == riddles(log)
