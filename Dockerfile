@@ -3,7 +3,7 @@ FROM python:3.13-slim
 WORKDIR /app
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY streams_app ./streams_app
-RUN pip install --no-cache-dir --constraint constraints.txt '.[opensearch,postgresql]' \
+RUN pip install --no-cache-dir --constraint constraints.txt '.[avro,opensearch,postgresql,protobuf]' \
     && useradd --system --uid 10001 --create-home --home-dir /data streams
 USER streams
 WORKDIR /data

@@ -18,7 +18,7 @@ class SchemaRegistrySettings(Section):
 
     url: str | None = Field(None, repr=False)
     """``https://HOST:PORT``, with the path of the interface if it has one (Apicurio: ``/apis/ccompat/v7``); needed for the formats
-    ``avro`` and ``protobuf``, and for publishing ``json-schema``."""
+    ``avro``, ``protobuf`` and ``json-schema``."""
     username: str | None = None
     """User for HTTP basic authentication; none: no authentication."""
     password_file: Path | None = None

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
+from streams_app.formats import REGISTERED
 from streams_app.formatting import Duration, milliseconds
 from streams_app.settings.base import Section, secret, suggestion
 from streams_app.settings.journals import JournalSettings, faults_of_journals
@@ -265,7 +266,7 @@ class Settings(Section):
             faults += [
                 f'fold {fold.name!r}: format = "{fold.format}" needs schema_registry.url'
                 for fold in self.folds
-                if fold.format in ("avro", "protobuf")
+                if fold.format in REGISTERED
             ]
         if clash := set(outputs) & set(self.sources):
             faults.append(f"{sorted(clash)} is both an output and a source")

@@ -117,7 +117,7 @@ def test_test_kit_takes_the_decoded_event_as_json() -> None:
     assert ["x"] == record.value["m"]
 
 
-@pytest.mark.parametrize("format_", ["avro", "protobuf"])
+@pytest.mark.parametrize("format_", ["avro", "protobuf", "json-schema"])
 def test_settings_without_a_registry_are_refused(tmp_path: Path, format_: str) -> None:
     path = tmp_path / "streams.toml"
     path.write_text(
