@@ -57,6 +57,12 @@ catalogue = Catalogue(events=(changed,), subscribers=(write,))
 """
 
 
+WAITING = {
+    'streams_app_not_ready{cause="schema-registry"} 1.0',
+    'streams_app_waiting_for{subscriber="write",what="schema-registry"} 1.0',
+}
+
+
 class Changed(msgspec.Struct, frozen=True):
     account_id: str
     metrics: dict[str, int]
@@ -114,7 +120,8 @@ async def test_fold_and_subscriber_wait_for_a_registry_that_is_away_and_lose_not
 
         async def is_waiting() -> bool:
             _, body = await worker.get("/health/ready")
-            return "the schema registry does not answer" in body
+            _, metrics = await worker.get("/metrics")
+            return "the schema registry does not answer" in body and WAITING <= set(metrics.splitlines())
 
         await wait_until(is_waiting, LIMIT_SECONDS, "the worker waits for the registry")
         assert not ledger.exists()
