@@ -41,20 +41,19 @@ class FormatReader(EventReader):
         keys and values have been fetched.
         """
         if decoded is None:
-            # Framed values are decoded below.
-            decoded = [None] * len(records) if self._is_registered and self._schemas else decode_all(records, self._limits)
+            decoded = [None if self._is_framed(one.value) else decode_all([one], self._limits)[0] for one in records]
         kept: list[RawRecord] = []
         views: list[Any] = []
+        found: dict[int, tuple[bytes | None, bytes | None, Any]] = {}
         for record, value in zip(records, decoded, strict=True):
             key = self._key_json(record.key)
             view = self._view(record, key, value)
             if view is not None or not self._is_of_rows:
                 kept.append(record)
                 views.append(view)
-        keyed = {record.offset: record.key for record in kept}
-        by_offset = {record.offset: view for record, view in zip(kept, views, strict=True)}
+                found[record.offset] = record.key, key, view
         for event in self._reader.events(kept, views, DecodedRange(refused=reading.refused)):
-            if not self._is_keyed(keyed[event[0]], by_offset[event[0]], event[2]):
+            if not self._is_keyed(*found[event[0]], event[2]):
                 reading.misrouted += 1
                 reading.misrouted_example = event[0]
             yield event
@@ -64,13 +63,17 @@ class FormatReader(EventReader):
         if not record.value:
             return None
         try:
-            if self._schemas is not None and (self._is_registered or is_framed(record.value)):
+            if self._schemas is not None and self._is_framed(record.value):
                 value = self._unframed(record.value, self._schemas)
             if self._is_of_rows and isinstance(value, BeyondDoubleError):
                 return BadEventError(value.reason, value.detail)  # its numbers would have to be compared
             return self._view_of(key, value if type(value) is dict else self._rest_of(value))
         except BadEventError as error:
             return error
+
+    def _is_framed(self, value: bytes | None) -> bool:
+        """Return whether a value is decoded by a schema; the values of some formats must be."""
+        return self._schemas is not None and (self._is_registered or is_framed(value))
 
     def _unframed(self, value: bytes, schemas: SchemaCache) -> dict[str, Any] | BadEventError:
         if len(value) > self._limits.value_bytes:
@@ -89,11 +92,10 @@ class FormatReader(EventReader):
         except BadEventError:
             return key
 
-    def _is_keyed(self, key: bytes | None, view: Any, member: bytes) -> bool:
+    def _is_keyed(self, key: bytes | None, json: bytes | None, view: Any, member: bytes) -> bool:
         """Return whether all events of a group have one record key: its value is the group, or its columns are group fields."""
         if key == canonical_bytes(member) or (self._is_of_rows and not self._has_fields):
             return True
-        json = self._key_json(key)
         if json is not key and not (json or b"").startswith(b"{"):
             return _member_of(json) == member
         fields = self._fold.group_fields
