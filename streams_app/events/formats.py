@@ -93,6 +93,16 @@ def unwrap_of(declared: Format, schemas: SchemaCache | None) -> Unwrap | None:
     return unwrap
 
 
+def attributes_of(declared: Format, headers: Headers, value: bytes | None) -> Headers:
+    """Return the attributes of an event as headers, also of a CloudEvent in structured mode; of an invalid one, its headers."""
+    if declared != "cloudevents" or not value:
+        return headers
+    try:
+        return of_cloud_event(headers, value)[0]
+    except BadEventError:
+        return headers
+
+
 def _attributes(parts: Mapping[str, msgspec.Raw], given: set[str]) -> list[tuple[str, bytes]]:
     """Return attributes as headers; the position in a trace has a header without prefix, unless the record has it already."""
     found = []

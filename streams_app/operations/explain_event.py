@@ -18,7 +18,8 @@ from streams_app.delivery.offset_metadata import offsets_of
 from streams_app.errors import BadEventError, ConfigurationError, StreamsAppError
 from streams_app.events.codec import event_id
 from streams_app.events.declaration import Event
-from streams_app.events.headers import TYPE, header, source_of
+from streams_app.events.formats import attributes_of
+from streams_app.events.headers import TYPE, Headers, header, source_of
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_ends import high_watermarks
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
@@ -190,13 +191,13 @@ class EventLog:
         return read_ranges(self._consumer, ranges)
 
     def _is_wanted(self, tp: TP, record: Any, wanted: str, source: str | None) -> bool:
-        if source is not None and source_of(record.headers) != os.fsencode(source):
+        if source is not None and source_of(self._attributes(record)) != os.fsencode(source):
             return False
         return self._id(tp, record) == wanted and (tp.topic != self._replay_topic or self._is_ours(tp, record.headers, ""))
 
     def _id(self, tp: TP, record: Any) -> str:
         """Return the id of an event; for a replayed one, the id of the original event."""
-        headers, position = record.headers, (tp.topic, tp.partition, record.offset)
+        headers, position = self._attributes(record), (tp.topic, tp.partition, record.offset)
         if tp.topic == self._replay_topic and (was := parse_replay(headers)) is not None:
             origin, headers = was
             position = (origin.tp.topic, origin.tp.partition, origin.offset)
@@ -211,11 +212,16 @@ class EventLog:
         note = None if mark is None else decoded(mark.metadata, mark.offset, end)
         if record is None:
             return EventFacts(tp, offset, begin, end, self._high[tp], mark, note)
-        event_type = "" if tp.topic == self._replay_topic else header(record.headers, TYPE) or ""
+        event_type = "" if tp.topic == self._replay_topic else header(self._attributes(record), TYPE) or ""
         is_ours = self._is_ours(tp, record.headers, event_type)
         return EventFacts(
             tp, offset, begin, end, self._high[tp], mark, note, self._id(tp, record), event_type, record.timestamp, is_ours
         )
+
+    def _attributes(self, record: Any) -> Headers:
+        """Return the attributes of an event as headers."""
+        source = self._one.subscriber.source
+        return attributes_of(source.format, record.headers, record.value) if isinstance(source, Event) else record.headers
 
     def _is_ours(self, tp: TP, headers: Any, event_type: str) -> bool:
         if tp.topic == self._replay_topic:

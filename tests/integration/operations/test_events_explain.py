@@ -81,6 +81,9 @@ class Shop:
             headers = [("ce_id", f"id-{order}".encode())]
             await produce(self._site.bootstrap, self.topic, [(b"k", b'{"order_id": "%s"}' % order.encode())], headers=headers)
 
+    async def produce(self, value: bytes) -> None:
+        await produce(self._site.bootstrap, self.topic, [(b"k", value)])
+
     async def until_called(self, *orders: str) -> None:
         await wait_until(lambda: set(self._ledger.read_text().split()) >= set(orders), LIMIT_SECONDS, f"{orders} were called")
 
@@ -118,6 +121,16 @@ async def test_an_event_that_waits_for_its_next_attempt_is_explained(shop: Shop)
     assert ["mark", "note", "redis", "letter", "lag"] == re.findall(r"^  (\w+)  +\S", told, re.MULTILINE)
     assert "1 attempt made; the next one is due in" in told
     assert "subscribers start subscribers=ship" in worker.log()
+
+
+async def test_a_cloud_event_in_structured_mode_is_found_by_the_id_in_its_value(shop: Shop) -> None:
+    module = shop.config.parent / "explained_events.py"
+    module.write_text(CATALOGUE.replace('keyed_by="order_id", ', 'keyed_by=None, format="cloudevents", '))
+    await shop.send("other")
+    value = b'{"specversion": "1.0", "id": "e1", "source": "/shop", "type": "order.paid", "data": {"order_id": "o1"}}'
+    await shop.produce(value)
+
+    assert shop.verdict("e1").startswith("Event e1 (TOPIC:0:1) of subscriber ship has not begun")
 
 
 async def test_what_no_worker_has_begun_is_told_as_such_and_redis_need_not_answer(shop: Shop) -> None:

@@ -58,6 +58,13 @@ def test_an_event_without_a_key_that_is_folded_is_told() -> None:
     ]
 
 
+@pytest.mark.parametrize("format_", ["debezium", "cloudevents"])
+def test_the_key_of_an_event_that_others_publish_is_not_judged_by_its_declaration(format_: Any) -> None:
+    event = Event("order.paid", OrderPaid, description="It was paid.", keyed_by=None, topic="orders", format=format_)
+
+    assert [] == list(key_findings([event], [fold()]))
+
+
 @pytest.mark.parametrize(
     ("fields", "found"),
     [

@@ -14,6 +14,7 @@ from streams_app import Event, Received, subscriber
 from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError, ConfigurationError
 from streams_app.events.asyncapi import document
+from streams_app.events.formats import attributes_of
 from streams_app.settings import Limits
 from streams_app.subscribers.execution.decoding import decode_of
 from streams_app.testing import SubscriberTester
@@ -128,6 +129,15 @@ def test_attributes_of_a_cloud_event_in_structured_mode_are_those_of_the_event()
     assert (Paid("o1", datetime(2026, 1, 1, tzinfo=UTC)), "e1", "/shop") == (event.data, event.id, event.source)
     assert {"tenant": "t1", "sampled": "true"} == event.context
     assert ("traceparent", b"00-1-2-01") in event.headers
+
+
+def test_attributes_of_any_event_are_headers() -> None:
+    raw, headers = json.dumps(CLOUD).encode(), [("ce_id", b"of a header")]
+    found = dict(attributes_of("cloudevents", headers, raw))
+
+    assert (b"e1", b"order.paid") == (found["ce_id"], found["ce_type"])
+    assert headers == attributes_of("json", headers, raw) == attributes_of("cloudevents", headers, b"{")
+    assert headers == attributes_of("cloudevents", headers, None)
 
 
 def test_cloud_event_of_another_type_is_skipped_and_before_in_data_is_the_payload_before() -> None:
