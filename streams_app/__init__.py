@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from streams_app.events.declaration import Event
 from streams_app.events.publishing import Events
-from streams_app.fold import Fold
+from streams_app.fold import Fold, QuietPeriod
 from streams_app.settings import (
     EventsSettings,
     JournalSettings,
@@ -45,6 +45,7 @@ __all__ = [
     "KafkaSettings",
     "LiveServer",
     "LiveView",
+    "QuietPeriod",
     "ReadStoreSettings",
     "Received",
     "RedisSettings",

@@ -11,10 +11,21 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    model_validator,
+)
 
 from streams_app.formats import BESIDE, COLUMNS, Format
-from streams_app.formatting import Duration, milliseconds
+from streams_app.formatting import Duration, duration_text, milliseconds, parse_duration
 
 TOPIC_NAME: Final = re.compile(r"^[a-zA-Z0-9._-]{1,249}$")
 FOLD_NAME: Final = re.compile(r"^[a-z0-9][a-z0-9_-]{0,62}$")
@@ -39,6 +50,42 @@ def _checked_keep(keep: Any) -> Any:
     if isinstance(keep, Mapping) and all(isinstance(name, str) and kind in get_args(Aggregate) for name, kind in keep.items()):
         return dict(keep)
     raise ValueError('must be "names", "last", "events", or a table of names with sum, last, max, min or count: {likes = "sum"}')
+
+
+class QuietPeriod(BaseModel):
+    """A quiet period that each event decides: the last event of a group says how long the group must be quiet."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    field: str | Callable[[Any], Any]
+    """Field or dotted path of the events with a duration as text, ``90s``, or a number of seconds. In Python, also a function from
+    the event to such a value, a timedelta, or None."""
+    default: Duration
+    """For events in which it is missing or null."""
+    at_most: Duration
+    """An event with a longer one is rejected."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, field: str | Callable[[Any], Any], default: str | timedelta, at_most: str | timedelta) -> None: ...
+
+    def __str__(self) -> str:
+        name = self.field if isinstance(self.field, str) else "a function"
+        default, at_most = (duration_text(milliseconds(one)) for one in (self.default, self.at_most))
+        return f"by {name}, {default} by default, {at_most} at most"
+
+
+def _checked_quiet_period(value: Any) -> Any:
+    """Return a duration, or what each event decides."""
+    if isinstance(value, QuietPeriod):
+        return value
+    if not isinstance(value, Mapping):
+        return parse_duration(value)
+    try:
+        return QuietPeriod(**value)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, one['loc'][:1]))}: {one['msg'].removeprefix('Value error, ')}" for one in error.errors()]
+        raise ValueError("; ".join(dict.fromkeys(faults))) from error
 
 
 Scalar = StrictBool | StrictStr | StrictInt | StrictFloat
@@ -75,8 +122,9 @@ class Fold(BaseModel):
     max_bytes: int = Field(500_000, ge=100, le=700_000)
     """Maximum size of the events of one fold of a group with ``keep = "events"``: bytes of JSON, plus one per event. An event that
     would exceed it begins another fold; a larger one is rejected."""
-    quiet_period: Duration
-    """X: a group is due if it has had no event for longer than this."""
+    quiet_period: Annotated[timedelta | QuietPeriod, BeforeValidator(_checked_quiet_period)]
+    """X: a group is due if it has had no event for longer than this. A table ``{field = "wait", default = "15m", at_most = "1h"}``
+    takes it from the last event of the group."""
     max_hold: Duration = timedelta(hours=6)
     """M: a group that has been open for this long is due, even if it is never quiet."""
     max_events: int = Field(0, ge=0, le=2**40)
@@ -86,6 +134,8 @@ class Fold(BaseModel):
     close_when: dict[str, tuple[Scalar, ...]] | Callable[[Any], Any] | None = None
     """Field or dotted path → list of values, for example ``{status = ["done", "cancelled"]}``: an event that has one of the values
     closes its group at once, itself included. In Python, also a function from the event to a boolean."""
+    leading: bool = False
+    """Whether the first event of a quiet group makes a record at once, with the reason ``leading``; those after it are folded."""
     backlog: Literal["merge", "sessions"] = "merge"
     """Behaviour while the worker catches up. ``merge``: quiet groups stay open; ``sessions``: groups close exactly at gaps of
     record time."""
@@ -115,7 +165,7 @@ class Fold(BaseModel):
             name: str,
             source: str,
             group_key: str | Sequence[str] | Callable[[Any], Any],
-            quiet_period: str | timedelta,
+            quiet_period: str | timedelta | QuietPeriod | Mapping[str, Any],
             changed: str | Callable[[Any], Any] = ...,
             output: str = ...,
             dead_letters: str = ...,
@@ -126,6 +176,7 @@ class Fold(BaseModel):
             max_events: int = ...,
             max_changed: int = ...,
             close_when: Mapping[str, Sequence[str | int | float | bool]] | Callable[[Any], Any] | None = ...,
+            leading: bool = ...,
             backlog: Literal["merge", "sessions"] = ...,
             start: Literal["earliest", "latest"] = ...,
             tombstones: Literal["dead-letter", "ignore"] = ...,
@@ -229,9 +280,15 @@ class Fold(BaseModel):
         faults = []
         if self.quiet_period_ms < 1:
             faults.append("quiet_period must be at least 1ms")
-        if self.max_hold < self.quiet_period and "max_hold" in self.model_fields_set:
+        if self.default_quiet_period_ms < 1:
+            faults.append("quiet_period.default must be at least 1ms")
+        elif self.default_quiet_period_ms > self.quiet_period_ms:
+            faults.append("quiet_period.default must not be longer than at_most")
+        if isinstance(self.quiet_period, QuietPeriod) and isinstance(self.quiet_period.field, str):
+            faults += [] if all(self.quiet_period.field.split(".")) else ["quiet_period.field holds an empty path"]
+        if self.max_hold_ms < self.quiet_period_ms and "max_hold" in self.model_fields_set:
             faults.append("max_hold must not be shorter than quiet_period")
-        elif self.max_hold < self.quiet_period:
+        elif self.max_hold_ms < self.quiet_period_ms:
             faults.append("quiet_period is longer than max_hold, which is 6h by default: set max_hold, too")
         return faults
 
@@ -272,7 +329,8 @@ class Fold(BaseModel):
     @property
     def is_by_functions(self) -> bool:
         """Whether functions of the user decide how events are read."""
-        return any(map(callable, (self.group_key, self.changed, self.decode, self.source_filter, self.close_when)))
+        own = isinstance(self.quiet_period, QuietPeriod) and callable(self.quiet_period.field)
+        return own or any(map(callable, (self.group_key, self.changed, self.decode, self.source_filter, self.close_when)))
 
     @property
     def keeps_events(self) -> bool:
@@ -302,12 +360,18 @@ class Fold(BaseModel):
     @property
     def reads_details(self) -> bool:
         """Whether events say more than their group and what changed, such as that they close their group."""
-        return self.close_when is not None or self.keeps_events or self.aggregates is not None
+        is_by_event = isinstance(self.quiet_period, QuietPeriod) or self.close_when is not None or self.leading
+        return is_by_event or self.keeps_events or self.aggregates is not None
 
     @property
     def quiet_period_ms(self) -> int:
-        """The quiet period X in milliseconds."""
-        return milliseconds(self.quiet_period)
+        """The quiet period X in milliseconds; the longest one if each event decides it."""
+        return milliseconds(self.quiet_period.at_most if isinstance(self.quiet_period, QuietPeriod) else self.quiet_period)
+
+    @property
+    def default_quiet_period_ms(self) -> int:
+        """The quiet period in milliseconds of events that do not decide it."""
+        return milliseconds(self.quiet_period.default if isinstance(self.quiet_period, QuietPeriod) else self.quiet_period)
 
     @property
     def max_hold_ms(self) -> int:

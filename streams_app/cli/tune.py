@@ -16,7 +16,7 @@ from streams_app.cli.groups import one_fold
 from streams_app.cli.options import DurationsType, DurationType, MomentType, ShareType, with_settings
 from streams_app.clock import Clock, SystemClock
 from streams_app.errors import ConfigurationError
-from streams_app.fold import Fold
+from streams_app.fold import Fold, QuietPeriod
 from streams_app.process import search_cycles_rarely
 from streams_app.settings import Settings
 
@@ -128,6 +128,7 @@ def command(
     from streams_app.tuning.recommending import recommend
 
     of, clock = one_fold(settings, fold), SystemClock()
+    _check_fold(of)
     _check_file_options(of, file, {"time": time, "key": key})
     _check_live_options(urls, is_live=live)
     _check_journal_option(settings, of, journal, file)
@@ -217,6 +218,14 @@ def _check_journal_option(settings: Settings, fold: Fold, journal: str | None, f
 def _is_given(name: str) -> bool:
     """Whether somebody wrote this option."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _check_fold(of: Fold) -> None:
+    """Refuse a fold whose records do not follow from one quiet period."""
+    if isinstance(of.quiet_period, QuietPeriod):
+        raise click.UsageError(f"{of.name}: its events decide the quiet period ({of.quiet_period}), so there is none to choose")
+    if of.leading:
+        raise click.UsageError(f"{of.name}: records are not computed with leading = true; tune a copy of the fold without it")
 
 
 def _check_file_options(fold: Fold, file: Path | None, of_file: dict[str, str | None]) -> None:

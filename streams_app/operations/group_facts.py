@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from streams_app.fold import Fold
+from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.closing import CONTENT_BOUNDS, Bounds
 from streams_app.formatting import counted, escaped, json_line, shown, shown_group, shown_key, span, time_text
 from streams_app.tuning.live import live_metrics_in
@@ -194,7 +194,7 @@ def _due(found: FoundGroup, fold: Fold, now_ms: int) -> str:
         return "now; if it is not emitted, see /health/ready of the worker"
     ahead_ms = _ahead_ms(found, now_ms)
     parts = [
-        f"in {span(quiet + ahead_ms)} ({time_text(clock_ms + quiet)}), once quiet for {span(fold.quiet_period_ms)}",
+        f"in {span(quiet + ahead_ms)} ({time_text(clock_ms + quiet)}), once quiet for {_quiet_text(fold)}",
         f"at the latest in {span(hold + ahead_ms)} ({time_text(clock_ms + hold)}), once open for {span(fold.max_hold_ms)}",
         f"at present, {'the quiet period' if quiet < hold else 'max_hold'} ends first",
     ]
@@ -209,6 +209,13 @@ def _due(found: FoundGroup, fold: Fold, now_ms: int) -> str:
     if fold.close_when is not None:
         parts.append(f"an event {_closing_event(fold)} would close it at once")
     return "; ".join(parts)
+
+
+def _quiet_text(fold: Fold) -> str:
+    """How long a group must be quiet."""
+    if isinstance(fold.quiet_period, QuietPeriod):
+        return "as long as its last event says"
+    return span(fold.quiet_period_ms)
 
 
 def _closing_event(fold: Fold) -> str:

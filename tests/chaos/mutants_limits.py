@@ -136,6 +136,24 @@ LIMITS: Final = (
         (Change(FOLD, "then most, too_much = arg.max_bytes", "then most, too_much = math.huge"),),
     ),
     Mutant(
+        "the event of an early record is folded, too",
+        "It is in two records.",
+        ("",),
+        (Change(FOLD, "r.events, r.names = 0, 0", ""),),
+    ),
+    Mutant(
+        "an open group without events makes a record",
+        "Each early record is followed by an empty one.",
+        ("",),
+        (Change("seal.lua", "elseif g.events == 0 then", "elseif false then"),),
+    ),
+    Mutant(
+        "the quiet period of an event is not used while a range is folded",
+        "Sessions are longer than their events say.",
+        ("history",),
+        (Change("shared/closing.lua", "score > g.score - g.shorter + quiet_ms", "score > g.score + quiet_ms"),),
+    ),
+    Mutant(
         "groups of a former definition are not emitted first",
         "What is open is told by a definition it was not folded by.",
         ("settings rebalance crash",),

@@ -22,6 +22,10 @@ HISTORY_STEPS_MS = (0, 100, 200, 700)
 """Whose sums are often X or M to the millisecond."""
 
 
+QUIET_SECONDS = (1.0, 0.4, None, 0.7)
+"""What events say of the quiet period after them."""
+
+
 def append_some(world: World, count: int) -> None:
     """Events, some of them not to be folded, and offsets without any."""
     rng, log = world.rng, world.log
@@ -40,6 +44,7 @@ def _event(world: World, offset: int) -> Record:
     rng = world.rng
     event: dict[str, Any] = {"a": rng.choice("pqrs"), "b": rng.choice("pqrs")}
     event["m"] = {name: rng.randint(0, 3) for name in rng.sample("uvw", rng.randint(0, 2))}
+    event["q"] = QUIET_SECONDS[offset % len(QUIET_SECONDS)]
     value: bytes | None = json.dumps(event).encode()
     luck = rng.random()
     if luck < 0.03:

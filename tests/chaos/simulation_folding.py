@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 from streams_app.delivery.processor import Processors
-from streams_app.fold import MOST_AGGREGATED, Fold
+from streams_app.fold import MOST_AGGREGATED, Fold, QuietPeriod
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.core import chunks
@@ -39,7 +39,8 @@ SENT = (1, 3, 300)
 RUNS = (2, 1_000)
 """Of a group in one chunk."""
 
-FEW_BYTES = 100
+QUIET_PERIODS = (*[timedelta(seconds=1)] * 3, QuietPeriod(field="q", default="600ms", at_most="1s"))
+FEW_BYTES = 150
 """Size that two events exceed, as ``max_bytes``."""
 
 DONE = (b"ok", b"done", b"more")
@@ -71,7 +72,13 @@ class Folding:
         self.folds = {fold.name: fold for fold in self._new_folds()}
         self.shards = {name: shard_keys(world.app_id, name, fold.source, 0) for name, fold in self.folds.items()}
         self.keys = {name: list(_keys(keys)) for name, keys in self.shards.items()}
-        self.ledger = Ledger(world.log, self.folds, world.tell, keeps_either="settings" in world.mix.faults)
+        self.ledger = Ledger(
+            world.log,
+            self.folds,
+            world.tell,
+            keeps_either="settings" in world.mix.faults,
+            clocks_differ="clocks" in world.mix.faults,
+        )
         self._fold_of = {keys.meta: name for name, keys in self.shards.items()}
 
     def _new_folds(self) -> Iterator[Fold]:
@@ -82,15 +89,17 @@ class Folding:
             keep: Any = rng.choice(["names", "last"])
             if "settings" not in mix.faults:
                 keep = details.choice([keep, keep, keep, "events", AGGREGATES])
+            quiet_period: Any = timedelta(seconds=1) if "settings" in mix.faults else details.choice(QUIET_PERIODS)
             keeps_events = keep == "events"
             yield Fold(
                 name=name, source=self._world.log.tp.topic, group_key=name, changed="" if keeps_events else "m", keep=keep,
                 max_bytes=details.choice([500_000, FEW_BYTES]) if keeps_events else 500_000,
-                quiet_period=timedelta(seconds=1), max_hold=timedelta(seconds=rng.choice([3.0, 3.0, 1.5])),
+                quiet_period=quiet_period, max_hold=timedelta(seconds=rng.choice([3.0, 3.0, 1.5])),
                 max_events=rng.choice([0, 0, 3]), max_changed=min(rng.choice([10_000, 10_000, 2]), MOST_AGGREGATED),
                 backlog=rng.choice(["merge", "sessions"]), start=start,
                 tombstones=rng.choice(["dead-letter", "ignore"]),
                 close_when=details.choice([None, None, None, {"m.u": (2,)}]),
+                leading="settings" not in mix.faults and details.choice([False, False, False, True]),
             )  # fmt: skip
 
     @contextmanager

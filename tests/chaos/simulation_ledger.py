@@ -10,7 +10,7 @@ from typing import Any
 from streams_app.delivery.clocks import FRESH_MS
 from streams_app.delivery.group_consumer import Committed
 from streams_app.delivery.producer import Outgoing
-from streams_app.fold import Fold
+from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.record import Sealed
 from tests.chaos.simulation_kafka import PARTITIONS, Log, Record
 from tests.chaos.simulation_limits import Arrival, Emitted
@@ -38,8 +38,20 @@ class Ledger:
         highest: Fold → highest mark ever committed.
     """
 
-    def __init__(self, log: Log, folds: dict[str, Fold], tell: Callable[[str, str], None], *, keeps_either: bool = False) -> None:
-        """``keeps_either``: workers differ in whether they keep values, and a record may be of any of them."""
+    def __init__(
+        self, log: Log, folds: dict[str, Fold], tell: Callable[[str, str], None], *, keeps_either: bool = False,
+        clocks_differ: bool = False,
+    ) -> None:  # fmt: skip
+        """Create an empty ledger.
+
+        Args:
+            log: Log of the source.
+            folds: Folds by name.
+            tell: Receives the kind and the text of a violation.
+            keeps_either: Workers differ in whether they keep values, and a record may be of any of them.
+            clocks_differ: Scores may be limited by a wall clock that is behind.
+        """
+        self._clocks_differ = clocks_differ
         self._log = log
         self._keeps_either = keeps_either
         self._folds = folds
@@ -269,7 +281,7 @@ class Ledger:
                 self._tell("limit", fault)
 
     def _arrivals(self, fold: Fold) -> Iterator[Arrival]:
-        score, is_exact = 0, True
+        score, is_exact = 0, not self._clocks_differ
         for offset in range(self._obliged_from.get(fold.name, 0), self._log.end):
             entry = self._log.entries[offset]
             group = self.group(fold, entry)
@@ -279,7 +291,11 @@ class Ledger:
             changed = (self.event(entry) or {})["m"]
             closes = fold.close_when is not None and changed.get("u") == CLOSING
             size = len(entry.value or b"") + 1 if fold.keeps_events else 0
-            yield Arrival(offset, group, score, is_exact, self._log.readable_ms[offset], frozenset(changed), closes, size)
+            quiet_ms, wanted = fold.quiet_period_ms, (self.event(entry) or {}).get("q")
+            if isinstance(fold.quiet_period, QuietPeriod):
+                quiet_ms = fold.default_quiet_period_ms if wanted is None else round(wanted * 1000)
+            readable_ms = self._log.readable_ms[offset]
+            yield Arrival(offset, group, score, is_exact, readable_ms, frozenset(changed), closes, size, quiet_ms)
 
     def check_end(self) -> None:
         """After healing and draining everything has come out."""

@@ -37,6 +37,7 @@ class Arrival:
         names: What it changes.
         closes: Whether it closes its group.
         size: What it adds to the bytes that the fold keeps.
+        quiet_ms: How long its group has to be quiet after it.
     """
 
     offset: int
@@ -47,6 +48,7 @@ class Arrival:
     names: frozenset[str]
     closes: bool = False
     size: int = 0
+    quiet_ms: int = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +80,32 @@ def faults(fold: Fold, records: Sequence[Emitted], arrivals: Sequence[Arrival], 
         if event.group in newest_of:
             following_of[newest_of[event.group].offset] = event
         newest_of[event.group] = event
+    before_of = {following.offset: offset for offset, following in following_of.items()}
+    reasons = {record.events[-1].offset: record.reason for record in records}
+    early = {event.offset: reasons.get(before_of.get(event.offset, -1), "none") for event in arrivals}
     for record in records:
         last = record.events[-1]
         following = following_of.get(last.offset)
-        found = [*_bounds(fold, record, following)]
+        found = [*_bounds(fold, record, following), *_early(fold, record, early.get(record.events[0].offset))]
         if (until := following or arrivals[-1]).is_exact:
             found += [*_within(fold, record), *_end(fold, record, following, until.score, is_calm=is_calm)]
         for fault in found:
             yield f"{fold.name} {record.events[0].offset}-{last.offset} {record.reason}: {fault}"
 
 
+def _early(fold: Fold, record: Emitted, reason_before: str | None) -> Iterator[str]:
+    """Whether a record of several events follows the early record of its group."""
+    if record.reason == "leading" and (not fold.leading or len(record.events) > 1):
+        yield f"{len(record.events)} events in an early record"
+    if fold.leading and record.reason not in ("leading", "closed") and reason_before != "leading":
+        yield f"no early record before it, but one with the reason {reason_before}"
+
+
 def _within(fold: Fold, record: Emitted) -> Iterator[str]:
     if fold.backlog != "sessions":
         return
     for event, following in pairwise(record.events):
-        if following.score - event.score > fold.quiet_period_ms:
+        if following.score - event.score > event.quiet_ms:
             yield f"{following.score - event.score} ms between {event.offset} and {following.offset}"
     if (held_ms := record.events[-1].score - record.events[0].score) >= fold.max_hold_ms:
         yield f"open for {held_ms} ms"
@@ -121,7 +134,7 @@ def _end(fold: Fold, record: Emitted, following: Arrival | None, score: int, *, 
         return
     first, last = record.events[0], record.events[-1]
     is_quiet, is_exact = record.reason == "quiet", fold.backlog == "sessions"
-    quiet_ms, hold_ms = last.score + fold.quiet_period_ms, first.score + fold.max_hold_ms
+    quiet_ms, hold_ms = last.score + last.quiet_ms, first.score + fold.max_hold_ms
     # Events that were late by M when they came: an owner before has perhaps left the wall clock to one that reads them as a
     # backlog. What had come before there was any owner ends by record time alone.
     is_late = not is_calm and not is_quiet and EPOCH_MS < last.readable_ms >= hold_ms
@@ -140,7 +153,7 @@ def _end(fold: Fold, record: Emitted, following: Arrival | None, score: int, *, 
 
 def _counted_from_arrival(fold: Fold, record: Emitted, *, by_record_time: bool) -> Iterator[str]:
     """Silence and hold by the wall clock begin when events come, whatever their own clock says."""
-    quiet_ms = record.events[-1].readable_ms + fold.quiet_period_ms
+    quiet_ms = record.events[-1].readable_ms + record.events[-1].quiet_ms
     hold_ms = record.events[0].readable_ms + fold.max_hold_ms
     early_ms = (quiet_ms if record.reason == "quiet" else hold_ms) - record.taken_ms
     if early_ms > EARLY_MS and not by_record_time:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from streams_app.fold import Fold
+from streams_app.fold import Fold, QuietPeriod
 from streams_app.formatting import milliseconds, parse_duration
 
 REQUIRED: dict[str, Any] = {"name": "f", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m"}
@@ -50,6 +50,7 @@ def test_defaults_are_the_documented_ones() -> None:
         "max_events": 0,
         "max_changed": 10_000,
         "close_when": None,
+        "leading": False,
         "backlog": "merge",
         "start": "earliest",
         "tombstones": "dead-letter",
@@ -303,3 +304,28 @@ def test_aggregates_have_a_lower_default_bound_on_names() -> None:
     declared = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="1s", keep={"likes": "sum"})
 
     assert (1_500, {"likes": "sum"}) == (declared.max_changed, declared.aggregates)
+
+
+@pytest.mark.parametrize(
+    ("quiet_period", "fault"),
+    [
+        ({"field": "wait"}, "quiet_period: Value error, default: Field required; at_most: Field required"),
+        ({"field": "wait", "default": "1m", "at_most": "1h", "least": "1s"}, "least: Extra inputs are not permitted"),
+        ({"field": "wait", "default": "soon", "at_most": "1h"}, "default: 'soon' is not a duration"),
+        ({"field": "wait", "default": "2h", "at_most": "1h"}, "quiet_period.default must not be longer than at_most"),
+        ({"field": "a..b", "default": "1m", "at_most": "1h"}, "quiet_period.field holds an empty path"),
+        ({"field": "wait", "default": "0ms", "at_most": "1h"}, "quiet_period.default must be at least 1ms"),
+        ({"field": "wait", "default": "1m", "at_most": "7h"}, "quiet_period is longer than max_hold"),
+        (["wait"], "quiet_period: "),
+    ],
+)
+def test_quiet_period_by_event_needs_a_field_and_two_durations(quiet_period: Any, fault: str) -> None:
+    assert fault in faults(quiet_period=quiet_period)
+
+
+def test_quiet_period_by_event_has_a_default_and_a_limit() -> None:
+    rule = QuietPeriod(field="wait", default="1m", at_most="1h")
+    declared = Fold(name="f", source="s", group_key="g", changed="m", quiet_period=rule)
+
+    assert (3_600_000, 60_000) == (declared.quiet_period_ms, declared.default_quiet_period_ms)
+    assert "by wait, 1m by default, 1h at most" == str(rule)

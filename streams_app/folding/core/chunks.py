@@ -51,6 +51,8 @@ class GroupRun(msgspec.Struct, gc=False):
         closes: Whether its last event closes the group.
         events_kept: Its events with their scores, if the fold keeps events.
         bytes_kept: Their size, see :func:`streams_app.folding.core.kept_events.size_of_event`.
+        shorter_ms: By how much the quiet period after its last event is shorter than the longest one.
+        is_early: Whether it is a single event that may make a record at once, see ``leading``.
         packed_kept: The events as they are stored, once they were packed.
     """
 
@@ -65,6 +67,8 @@ class GroupRun(msgspec.Struct, gc=False):
     closes: bool = False
     events_kept: list[tuple[ScoredEvent, int]] | None = None
     bytes_kept: int = 0
+    shorter_ms: int = 0
+    is_early: bool = False
     packed_kept: bytes | None = None
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from streams_app.fold import Fold
+from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.aggregates import Aggregates
 
 FEW_NAMES: Final = 1_000
@@ -40,8 +40,11 @@ CONTENT_BOUNDS: Final = {
 CLOSED: Final = "closed"
 """Reason of a group that an event has closed, see ``close_when``."""
 
-REASONS: Final = ("quiet", "max_hold", *CONTENT_BOUNDS, CLOSED, "flush")
-"""Why groups close, as records tell it."""
+LEADING: Final = "leading"
+"""Reason of a record with the first event of a quiet group, see :attr:`streams_app.fold.Fold.leading`; the group stays open."""
+
+REASONS: Final = ("quiet", "max_hold", *CONTENT_BOUNDS, CLOSED, LEADING, "flush")
+"""Why groups close, or make a record, as records tell it."""
 
 REASONS_BEFORE_AN_EVENT: Final = {name for name, bound in CONTENT_BOUNDS.items() if bound.is_before}
 
@@ -51,11 +54,13 @@ class Bounds:
     """What closes the groups of a fold; times in ms.
 
     Attributes:
-        quiet_ms: Quiet period.
+        quiet_ms: Quiet period; the longest one if each event decides it.
         hold_ms: Maximum hold.
         max_events: Maximum number of events of one group; 0: no bound.
         max_changed: Maximum number of changed names of one group.
         max_bytes: Maximum size of the events of one group, if the fold keeps events; 0: it does not.
+        is_quiet_by_event: Whether each event decides the quiet period after it.
+        leading: Whether the first event of a quiet group makes a record at once.
         aggregates: How the values of names are aggregated; None: they are not.
         sessions: Whether the backlog policy is ``sessions``: a gap in the scores that is longer than the quiet period closes a
             group while it is folded. With ``merge``, silence closes groups only once the worker has caught up.
@@ -67,6 +72,8 @@ class Bounds:
     max_events: int = 0
     max_changed: int = 10_000
     max_bytes: int = 0
+    is_quiet_by_event: bool = False
+    leading: bool = False
     aggregates: Aggregates | None = None
     sessions: bool = False
     reads_details: bool = False
@@ -78,13 +85,15 @@ class Bounds:
         contents["max_bytes"] *= fold.keeps_events
         return cls(
             fold.quiet_period_ms, fold.max_hold_ms, sessions=fold.backlog == "sessions", reads_details=fold.reads_details,
+            is_quiet_by_event=isinstance(fold.quiet_period, QuietPeriod), leading=fold.leading,
             aggregates=None if fold.aggregates is None else Aggregates.of(fold.aggregates), **contents,
         )  # fmt: skip
 
     def arguments(self) -> dict[str, Any]:
         """Return the bounds as arguments of ``fold.lua``."""
-        contents = {name: getattr(self, name) for name in CONTENT_BOUNDS} | {"aggregates": self.aggregates is not None}
-        return {"quiet_ms": self.session_gap_ms, "hold_ms": self.hold_ms, **contents}
+        contents = {name: getattr(self, name) for name in CONTENT_BOUNDS}
+        rules = {"aggregates": self.aggregates is not None, "leading": self.leading}
+        return {"quiet_ms": self.session_gap_ms, "hold_ms": self.hold_ms, **contents, **rules}
 
     @property
     def session_gap_ms(self) -> int | None:
@@ -137,7 +146,7 @@ class Bounds:
 
         Args:
             opened_ms: Score of the group's first event.
-            score_ms: Score of its last one.
+            score_ms: Score of its last one, minus what its quiet period is shorter than the longest one.
             next_ms: Score of the event.
         """
         return next_ms >= opened_ms + self.hold_ms or (self.sessions and next_ms > score_ms + self.quiet_ms)
@@ -147,7 +156,7 @@ class Bounds:
 
         Args:
             opened_ms: Score of the group's first event.
-            silent_from_ms: Time from which its silence counts.
+            silent_from_ms: Time from which its silence counts, minus what its quiet period is shorter than the longest one.
             quiet: Whether silence closes groups now.
         """
         hold_due_ms, quiet_due_ms = opened_ms + self.hold_ms, silent_from_ms + self.quiet_ms

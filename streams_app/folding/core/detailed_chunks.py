@@ -48,7 +48,11 @@ class DetailedChunkCutter(ChunkCutter):
         runs = chunk.groups.setdefault(event.group, [])
         run = runs[-1] if runs else None
         work = len(event.names) + GROUP_WORK / (MOST_NEAR_EVENTS if bounds.may_close_often else MOST_EVENTS)
-        if run is None or run.closes or (bounds.sessions and clock - run.last_score > bounds.quiet_ms):
+        if run is None or run.closes or (bounds.sessions and clock - run.last_score > bounds.quiet_ms - run.shorter_ms):
+            runs.append(run_of(event, stamp, clock, bounds.aggregates))
+            runs[-1].is_early = bounds.leading
+            return work + RUN_WORK
+        if run.is_early:
             runs.append(run_of(event, stamp, clock, bounds.aggregates))
             return work + RUN_WORK
         if (since := clock - run.last_score) > PAUSE_MS:
@@ -68,12 +72,14 @@ def run_of(event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggrega
         aggregates: How the values of its names are aggregated; None: the last ones are kept, or none.
     """
     names = dict(event.changed) if aggregates is None else aggregates.begun(event.changed)
-    return GroupRun(event.offset, event.offset, 1, stamp_ms, stamp_ms, score_ms, score_ms, names, event.closes)
+    return GroupRun(
+        event.offset, event.offset, 1, stamp_ms, stamp_ms, score_ms, score_ms, names, event.closes, shorter_ms=event.shorter_ms
+    )
 
 
 def extend(run: GroupRun, event: ScoredEvent, stamp_ms: int, score_ms: int, aggregates: Aggregates | None) -> None:
     """Add a further event to a run; for the arguments see :func:`run_of`."""
-    run.last_offset, run.last_score, run.closes = event.offset, score_ms, event.closes
+    run.last_offset, run.last_score, run.closes, run.shorter_ms = event.offset, score_ms, event.closes, event.shorter_ms
     run.events += 1
     run.low_ms, run.high_ms = min(run.low_ms, stamp_ms), max(run.high_ms, stamp_ms)
     names = cast("dict[str, Any]", run.names)

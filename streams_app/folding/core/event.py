@@ -41,6 +41,11 @@ class FoldEvent(NamedTuple):
         """Return what is kept of the event: nothing, see :class:`DetailedEvent`."""
         return b""
 
+    @property
+    def shorter_ms(self) -> int:
+        """Return 0: the quiet period does not depend on the event."""
+        return 0
+
 
 class DetailedEvent(NamedTuple):
     """An event of a fold whose events say more than what changed; see :attr:`streams_app.fold.Fold.reads_details`.
@@ -52,6 +57,7 @@ class DetailedEvent(NamedTuple):
         names: As in :class:`FoldEvent`; empty if events are kept.
         closes: Whether the event closes its group, itself included (``close_when``).
         json: What is kept of the event (``keep = "events"``); empty for other folds.
+        shorter_ms: By how much its quiet period is shorter than the longest one; 0 unless each event decides it.
     """
 
     offset: int
@@ -60,6 +66,7 @@ class DetailedEvent(NamedTuple):
     names: dict[str, Any]
     closes: bool = False
     json: bytes = b""
+    shorter_ms: int = 0
 
     @property
     def changed(self) -> Mapping[str, Any]:

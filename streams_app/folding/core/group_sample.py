@@ -20,7 +20,7 @@ from zlib import crc32
 import msgspec
 
 from streams_app.folding.core.chunks import PAUSE_MS, Chunk, GroupRun
-from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.closing import LEADING, Bounds
 from streams_app.folding.core.record import Sealed
 
 MOST_GROUPS: Final = 1_024
@@ -196,6 +196,8 @@ class GroupSample:
             if group is None:
                 continue  # it had to make room
             found.waits.add_record(record, now_ms, self.bounds_ms, self.weight)
+            if record.reason == LEADING:
+                continue  # its group stays open
             if record.last_offset <= group.closed_offset:
                 continue  # made again, as Redis has lost the first one, or its acknowledgement came late
             if group.closed_ms is not None and record.first_offset > group.closed_offset:

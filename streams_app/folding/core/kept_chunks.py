@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, cast
 
 from streams_app.folding.core.chunks import MOST_EVENTS, MOST_NEAR_EVENTS, PAUSE_MS, Chunk, ChunkCutter, GroupRun
 from streams_app.folding.core.closing import Bounds
-from streams_app.folding.core.event import DetailedEvent
+from streams_app.folding.core.event import DetailedEvent, ScoredEvent
 from streams_app.folding.core.kept_events import SEPARATOR_BYTES
 from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.core.shard_clock import RangeTime
@@ -42,27 +42,28 @@ class KeptChunkCutter(ChunkCutter):
         totals: dict[bytes, list[int]] = {}
         count = 0
         for event in cast("Iterator[DetailedEvent]", self._events):
-            offset, timestamp_ms, member, _, closes, json = event
+            offset, timestamp_ms, member, _, closes, json, shorter = event
             clock = clock if clock >= timestamp_ms else timestamp_ms if timestamp_ms < now else max(now, clock)
             stamp = timestamp_ms if timestamp_ms >= 0 else clock
             count += 1
             size = len(json) + SEPARATOR_BYTES
             runs = groups.get(member)
             if runs is None:
-                groups[member] = [self._run(event, stamp, clock, size)]
+                groups[member] = [self._run(event, stamp, clock, size, is_early=bounds.leading)]
                 totals[member] = [1, size]
                 continue
             run, total = runs[-1], totals[member]
             total[0] += 1
             total[1] += size
             since = clock - run.last_score
-            if run.closes or since > gap:
-                runs.append(self._run(event, stamp, clock, size))
+            begins = run.closes or since > gap - run.shorter_ms
+            if begins or run.is_early:
+                runs.append(self._run(event, stamp, clock, size, is_early=bounds.leading and begins))
             else:
                 if since > pause:
                     chunk.pauses.append(since)
                     chunk.paused.append(member)
-                run.last_offset, run.last_score, run.closes = offset, clock, closes
+                run.last_offset, run.last_score, run.closes, run.shorter_ms = offset, clock, closes, shorter
                 run.events += 1
                 run.bytes_kept += size
                 if stamp < run.low_ms:
@@ -77,9 +78,10 @@ class KeptChunkCutter(ChunkCutter):
         return chunk
 
     @staticmethod
-    def _run(event: DetailedEvent, stamp: int, clock: int, size: int) -> GroupRun:
-        offset = event.offset
-        return GroupRun(offset, offset, 1, stamp, stamp, clock, clock, {}, event.closes, [(event, clock)], size)
+    def _run(event: DetailedEvent, stamp: int, clock: int, size: int, *, is_early: bool = False) -> GroupRun:
+        offset, closes = event.offset, event.closes
+        kept: list[tuple[ScoredEvent, int]] = [(event, clock)]
+        return GroupRun(offset, offset, 1, stamp, stamp, clock, clock, {}, closes, kept, size, event.shorter_ms, is_early)
 
 
 def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, bounds: Bounds) -> list[GroupRun]:
@@ -95,21 +97,29 @@ def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, boun
     """
     found: list[GroupRun] = []
     behind = -1 if open_group is None else open_group.last_offset
-    state = (
-        None if open_group is None else _Open(open_group.opened_ms, open_group.score_ms, open_group.events, open_group.bytes_kept)
-    )
+    state = None
+    if open_group is not None:
+        silent_ms = open_group.score_ms - open_group.shorter_ms
+        state = _Open(open_group.opened_ms, silent_ms, open_group.events, open_group.bytes_kept)
     for run in runs:
         pairs = cast("list[tuple[DetailedEvent, int]]", run.events_kept)
         begin = sum(event.offset <= behind for event, _ in pairs) if run.first_offset <= behind else 0
         if begin:
-            found.append(_part_of(run, pairs[:begin]))
+            found.append(_part_of(pairs[:begin]))
             found[-1].closes = False
         scores = [score for _, score in pairs]
         totals = [0, *accumulate(len(event.json) + SEPARATOR_BYTES for event, _ in pairs)]
         while begin < len(pairs):
-            if state is not None and bounds.closes_before(state.opened_ms, state.score_ms, scores[begin]):
+            if state is not None and bounds.closes_before(state.opened_ms, state.silent_ms, scores[begin]):
                 state = None
+            if state is not None and not state.events:
+                state = state._replace(opened_ms=scores[begin])
             is_alone = state is not None and state.kept + totals[begin + 1] - totals[begin] > bounds.max_bytes
+            if (state is None or is_alone) and bounds.leading and not pairs[begin][0].closes:
+                found.append(_part_of(pairs[begin : begin + 1]))
+                state = _Open(scores[begin], _silent_ms(pairs[begin]), 0, 0)
+                begin += 1
+                continue
             if state is None or is_alone:
                 state = _Open(scores[begin], scores[begin], 0, 0)
             end = min(
@@ -118,8 +128,9 @@ def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, boun
                 begin + bounds.max_events - state.events if bounds.max_events else len(pairs),
             )
             cuts = (begin, begin + 1, end) if is_alone and end > begin + 1 else (begin, end)
-            found += [_part_of(run, pairs[low:high]) for low, high in pairwise(cuts)]
-            state = _Open(state.opened_ms, scores[end - 1], state.events + end - begin, state.kept + totals[end] - totals[begin])
+            found += [_part_of(pairs[low:high]) for low, high in pairwise(cuts)]
+            events, kept = state.events + end - begin, state.kept + totals[end] - totals[begin]
+            state = _Open(state.opened_ms, _silent_ms(pairs[end - 1]), events, kept)
             if bounds.reached_by(state.events, closes=found[-1].closes) is not None:
                 state = None
             begin = end
@@ -127,19 +138,27 @@ def split_kept_runs(runs: Sequence[GroupRun], open_group: OpenGroup | None, boun
 
 
 class _Open(NamedTuple):
-    """An open group; scores in ms."""
+    """An open group: score of its first event, time from which its silence counts, number of its events and their size."""
 
     opened_ms: int
-    score_ms: int
+    silent_ms: int
     events: int
     kept: int
 
 
-def _part_of(run: GroupRun, pairs: list[tuple[DetailedEvent, int]]) -> GroupRun:
-    """Return a part of a run."""
+def _silent_ms(pair: tuple[DetailedEvent, int]) -> int:
+    """Return from when the silence after an event counts, if its quiet period were the longest one."""
+    event, score = pair
+    return score - event.shorter_ms
+
+
+def _part_of(pairs: list[tuple[DetailedEvent, int]]) -> GroupRun:
+    """Return a run of some events."""
     (first, first_score), (last, last_score) = pairs[0], pairs[-1]
     stamps = [event.timestamp_ms if event.timestamp_ms >= 0 else score for event, score in pairs]
     size = sum(len(event.json) for event, _ in pairs) + SEPARATOR_BYTES * len(pairs)
+    kept: list[tuple[ScoredEvent, int]] = [*pairs]
     return GroupRun(
-        first.offset, last.offset, len(pairs), min(stamps), max(stamps), first_score, last_score, {}, last.closes, list(pairs), size
-    )
+        first.offset, last.offset, len(pairs), min(stamps), max(stamps), first_score, last_score, {}, last.closes, kept, size,
+        last.shorter_ms,
+    )  # fmt: skip

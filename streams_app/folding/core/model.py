@@ -5,10 +5,10 @@ It serves the test kit and tuning, and the scripts are compared with it on a rea
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streams_app.folding.core.aggregates import Aggregates, Values, combined, stored_value
-from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.closing import LEADING, Bounds
 from streams_app.folding.core.event import ScoredEvent
 from streams_app.folding.core.kept_events import packed_events, size_of_event
 from streams_app.folding.core.record import Sealed
@@ -16,7 +16,10 @@ from streams_app.folding.core.record import Sealed
 
 @dataclass(slots=True)
 class OpenGroup:
-    """A group that is not sealed yet; offsets of the source, times in ms."""
+    """A group that is not sealed yet; offsets of the source, times in ms.
+
+    A group without events has only been opened by the event of an early record (``leading``).
+    """
 
     first_offset: int
     opened_ms: int
@@ -28,6 +31,12 @@ class OpenGroup:
     high_ms: int = -1
     names: dict[str, bytes] = field(default_factory=dict)
     bytes_kept: int = 0
+    shorter_ms: int = 0
+
+    @property
+    def quiet_from_ms(self) -> int:
+        """Return from when its silence counts, if its quiet period were the longest one."""
+        return self.silent_from_ms - self.shorter_ms
 
 
 @dataclass(slots=True)
@@ -57,24 +66,31 @@ class MemoryShard:
         """
         bounds, group, sealed = self.bounds, event.group, []
         stored = self.open.get(group)
-        if stored is not None and bounds.closes_before(stored.opened_ms, stored.score_ms, score_ms):
-            sealed.append(self._close(group, *bounds.closed_by(stored.opened_ms, stored.score_ms, quiet=bounds.sessions)))
+        last_ms = stored.score_ms - stored.shorter_ms if stored else 0
+        if stored is not None and bounds.closes_before(stored.opened_ms, last_ms, score_ms):
+            sealed += self._close(group, *bounds.closed_by(stored.opened_ms, last_ms, quiet=bounds.sessions))
         elif stored is not None:
             names = len(stored.names) + sum(name not in stored.names for name in event.changed)
             kept = stored.bytes_kept + size_of_event(event.json)
             if (reason := bounds.exceeded_by(names, kept)) is not None:
-                sealed.append(self._close(group, reason, score_ms))
+                sealed += self._close(group, reason, score_ms)
         stored = self.open.get(group)
-        if stored is None:
+        is_early = stored is None and bounds.leading and not event.closes
+        if stored is None or not stored.events:
+            silent_from_ms = max(silent_from_ms, stored.silent_from_ms if stored else 0)
             stored = self.open[group] = OpenGroup(event.offset, score_ms, event.offset, score_ms, score_ms)
         stamp_ms = event.timestamp_ms if event.timestamp_ms >= 0 else score_ms
         stored.last_offset, stored.score_ms = event.offset, score_ms
         stored.silent_from_ms = max(stored.silent_from_ms, score_ms, silent_from_ms)
         stored.events += 1
+        stored.shorter_ms = event.shorter_ms
         stored.low_ms, stored.high_ms = min(stored.low_ms, stamp_ms), max(stored.high_ms, stamp_ms)
         _add(stored, event, bounds.aggregates)
-        if (reason := bounds.reached_by(stored.events, closes=event.closes)) is not None:
-            sealed.append(self._close(group, reason, score_ms))
+        if is_early:
+            sealed += self._close(group, LEADING, score_ms)
+            self.open[group] = replace(stored, events=0, names={}, bytes_kept=0)
+        elif (reason := bounds.reached_by(stored.events, closes=event.closes)) is not None:
+            sealed += self._close(group, reason, score_ms)
         return sealed
 
     def seal(self, clock_ms: int, *, quiet: bool = True, everything: bool = False, late_ms: int = 0) -> list[Sealed]:
@@ -90,10 +106,10 @@ class MemoryShard:
         for group, stored in sorted(self.open.items(), key=lambda item: item[1].first_offset):
             is_held_too_long = clock_ms >= stored.opened_ms + self.bounds.hold_ms + late_ms
             if everything:
-                sealed.append(self._close(group, "flush", clock_ms))
-            elif is_held_too_long or (quiet and clock_ms > stored.silent_from_ms + self.bounds.quiet_ms):
-                closed = self.bounds.closed_by(stored.opened_ms + late_ms, stored.silent_from_ms, quiet=quiet)
-                sealed.append(self._close(group, *closed))
+                sealed += self._close(group, "flush", clock_ms)
+            elif is_held_too_long or (quiet and clock_ms > stored.quiet_from_ms + self.bounds.quiet_ms):
+                closed = self.bounds.closed_by(stored.opened_ms + late_ms, stored.quiet_from_ms, quiet=quiet)
+                sealed += self._close(group, *closed)
         return sealed
 
     def drop(self, group: bytes, first_offset: int) -> OpenGroup | None:
@@ -105,16 +121,16 @@ class MemoryShard:
         """Return the earliest time at which silence or hold makes a group due; None if no group is open."""
         bounds = self.bounds
         times = (
-            min(stored.opened_ms + bounds.hold_ms, stored.silent_from_ms + bounds.quiet_ms + 1) for stored in self.open.values()
+            min(stored.opened_ms + bounds.hold_ms, stored.quiet_from_ms + bounds.quiet_ms + 1) for stored in self.open.values()
         )
         return min(times, default=None)
 
-    def _close(self, group: bytes, reason: str, due_ms: int) -> Sealed:
+    def _close(self, group: bytes, reason: str, due_ms: int) -> list[Sealed]:
         stored = self.open.pop(group)
-        return Sealed(
-            group, stored.first_offset, stored.last_offset, stored.events, stored.low_ms, stored.high_ms, reason, due_ms,
-            self.partitions, stored.names,
-        )  # fmt: skip
+        if not stored.events:
+            return []  # nothing has happened since its early record
+        numbers = group, stored.first_offset, stored.last_offset, stored.events, stored.low_ms, stored.high_ms
+        return [Sealed(*numbers, reason, due_ms, self.partitions, stored.names)]
 
 
 def _add(stored: OpenGroup, event: ScoredEvent, aggregates: Aggregates | None) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from streams_app.folding.core.chunks import Chunk, GroupRun
-from streams_app.folding.core.closing import REASONS_BEFORE_AN_EVENT, Bounds
+from streams_app.folding.core.closing import LEADING, REASONS_BEFORE_AN_EVENT, Bounds
 from streams_app.folding.core.detailed_chunks import extend, run_of
 from streams_app.folding.core.event import Event, ScoredEvent, event_of
 from streams_app.folding.core.model import MemoryShard, OpenGroup
@@ -46,7 +47,8 @@ def split_runs(events: Sequence[tuple[ScoredEvent, int]], open_group: OpenGroup 
             failed before it moved the cursor: these become a run of their own, which the next script skips.
         bounds: Bounds of the fold.
     """
-    model, runs = MemoryShard(bounds), list[GroupRun]()
+    # Values do not matter here, and those of the open group are unknown.
+    model, runs = MemoryShard(replace(bounds, aggregates=None)), list[GroupRun]()
     behind = -1 if open_group is None else open_group.last_offset
     is_alone = False
     if open_group is not None:
@@ -62,7 +64,7 @@ def split_runs(events: Sequence[tuple[ScoredEvent, int]], open_group: OpenGroup 
             # If the group closed before the event, its last offset is a different one.
             is_in_it = group is not None and group.last_offset == event.offset
             goes_on = is_in_it and not is_alone and bool(runs) and runs[-1].last_offset > behind
-            is_alone = any(entry.reason in REASONS_BEFORE_AN_EVENT for entry in closed)
+            is_alone = any(entry.reason in REASONS_BEFORE_AN_EVENT or entry.reason == LEADING for entry in closed)
         stamp = event.timestamp_ms if event.timestamp_ms >= 0 else score
         if goes_on:
             extend(runs[-1], event, stamp, score, bounds.aggregates)

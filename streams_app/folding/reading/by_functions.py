@@ -16,7 +16,7 @@ import orjson
 from streams_app.codec import at_path, member_of
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError
-from streams_app.fold import Fold
+from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.fast import FastKeptReader, FastReader, is_usual, is_usual_kept
 from streams_app.folding.reading.formats import FormatReader
@@ -56,6 +56,8 @@ class PythonReader(EventReader):
         if callable(fold.close_when):
             function = _truth_of(fold.close_when)
             self._closes = lambda event: _called("close_when", function, event)
+        if isinstance(fold.quiet_period, QuietPeriod) and (rule := self._shorter_ms) is not None:
+            self._shorter_ms = lambda event: _called("quiet_period", rule, event)
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
         """Reads a range; see :meth:`EventReader.events`.

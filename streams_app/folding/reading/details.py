@@ -9,9 +9,10 @@ import orjson
 
 from streams_app.codec import at_path
 from streams_app.errors import BadEventError
-from streams_app.fold import Fold
+from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.kept_events import size_of_event
 from streams_app.formats import COLUMNS
+from streams_app.formatting import duration_text, milliseconds, parse_duration
 
 SHALLOW: Final = 200
 """Number of brackets that need no check of the nesting: orjson writes values that are nested up to 254 levels deep."""
@@ -53,6 +54,34 @@ def _json(event: Any, fold: Fold) -> bytes:
         return orjson.dumps(event)
     except orjson.JSONEncodeError as error:
         raise BadEventError("user-error" if fold.is_by_functions else "no-value", f"the event cannot be kept: {error}") from error
+
+
+def quiet_rule(fold: Fold) -> Callable[[Any], int] | None:
+    """Return a function from an event to what its quiet period is shorter than the longest one, in ms; None if no event decides it.
+
+    Raises (the function): BadEventError: ``no-value``: the event has something else than a duration, or a longer one.
+    """
+    rule = fold.quiet_period
+    if not isinstance(rule, QuietPeriod):
+        return None
+    most_ms, default_ms = fold.quiet_period_ms, fold.default_quiet_period_ms
+    own = rule.field if callable(rule.field) else None
+    path, label = ([], "quiet_period") if callable(rule.field) else (rule.field.split("."), repr(rule.field))
+
+    def shorter_ms(event: Any) -> int:
+        wanted = at_path(event, path) if own is None else own(event)
+        if wanted is None:
+            return most_ms - default_ms
+        try:
+            is_number = type(wanted) is int or type(wanted) is float
+            quiet_ms = round(wanted * 1000) if is_number else milliseconds(parse_duration(wanted))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BadEventError("no-value", f"{label} is no duration: {error}") from error
+        if not 1 <= quiet_ms <= most_ms:
+            raise BadEventError("no-value", f"{label} is {wanted!r}, and must be from 1ms to {duration_text(most_ms)}")
+        return most_ms - quiet_ms
+
+    return shorter_ms
 
 
 def closing_rule(fold: Fold) -> Callable[[Any], bool] | None:

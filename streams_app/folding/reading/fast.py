@@ -16,7 +16,7 @@ import msgspec
 
 from streams_app.codec import TEXT_MARK, member_of
 from streams_app.errors import BadEventError
-from streams_app.fold import RECORD_KEY, Fold
+from streams_app.fold import RECORD_KEY, Fold, QuietPeriod
 from streams_app.folding.core.event import DetailedEvent, Event
 from streams_app.folding.core.kept_events import SEPARATOR_BYTES
 from streams_app.folding.core.names import Cache, mask_of
@@ -77,7 +77,8 @@ def _is_unusual(value: bytes) -> bool:
 
 def is_usual_kept(fold: Fold) -> bool:
     """Return whether :class:`FastKeptReader` can read for a fold."""
-    if fold.is_by_functions or not fold.keeps_events or fold.fields or fold.close_when is not None or fold.format != "json":
+    is_by_event = fold.fields or fold.close_when is not None or isinstance(fold.quiet_period, QuietPeriod)
+    if fold.is_by_functions or not fold.keeps_events or is_by_event or fold.format != "json":
         return False
     return isinstance(fold.group_key, str) and is_plain_field(fold.group_key)
 
@@ -116,7 +117,9 @@ class FastKeptReader(EventReader):
             if record.key != member[1:]:
                 reading.misrouted += 1
                 reading.misrouted_example = offset
-            yield new_event(DetailedEvent, (offset, -1 if stamp is None else stamp, member, names, False, value.strip(JSON_SPACES)))
+            yield new_event(
+                DetailedEvent, (offset, -1 if stamp is None else stamp, member, names, False, value.strip(JSON_SPACES), 0)
+            )
 
     def _read_slowly(self, record: RawRecord, reading: DecodedRange) -> Iterator[Event]:
         """Read one event with the exact reader."""

@@ -17,7 +17,7 @@ from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
 from streams_app.folding.core.aggregates import Aggregates
 from streams_app.folding.core.event import DetailedEvent, Event, ScoredEvent, event_of
-from streams_app.folding.reading.details import closing_rule, kept_event
+from streams_app.folding.reading.details import closing_rule, kept_event, quiet_rule
 from streams_app.settings import Limits
 
 KNOWN_NAMES_MAX: Final = 50_000
@@ -107,6 +107,8 @@ class EventReader:
         self._aggregates = None if fold.aggregates is None else Aggregates.of(fold.aggregates)
         self._kept_event = kept_event(fold) if fold.keeps_events else None
         self._closes = closing_rule(fold)
+        self._shorter_ms = quiet_rule(fold)
+        self._reads_details = fold.reads_details
         self._known_names: set[str] = set()
 
     def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> DecodedRange:
@@ -141,16 +143,19 @@ class EventReader:
             yield read
 
     def _read_event(self, record: RawRecord, value: Any, member: bytes) -> Event:
-        stamp = -1 if record.timestamp is None else record.timestamp
-        if self._kept_event is not None:
+        stamp, json = -1 if record.timestamp is None else record.timestamp, b""
+        names: dict[str, Any] = {}
+        if self._kept_event is None:
+            names = self._names(value)
+        else:
             json = self._kept_event(record.value, value)
-            return DetailedEvent(record.offset, stamp, member, {}, self._closes is not None and self._closes(value), json)
-        names = self._names(value)
+        if not self._reads_details:
+            return record.offset, stamp, member, names
         if self._aggregates is not None:
             self._aggregates.check(names)
-        elif self._closes is None:
-            return record.offset, stamp, member, names
-        return DetailedEvent(record.offset, stamp, member, names, self._closes is not None and self._closes(value))
+        closes = self._closes is not None and self._closes(value)
+        shorter_ms = 0 if self._shorter_ms is None else self._shorter_ms(value)
+        return DetailedEvent(record.offset, stamp, member, names, closes, json, shorter_ms)
 
     def _rest_of(self, fault: BadEventError | None) -> dict[str, Any]:
         """Return the readable part of an event with a fault: numbers that no fold reads may have any size, as in the fast one."""

@@ -52,6 +52,8 @@ class GroupPacker:
         self.epoch = epoch
         self.partitions = partitions
         self.keeps_values = keeps_values
+        # What each event decides, and the size of kept events, is not part of a session.
+        self._may_send_sessions = bounds.sessions and not (bounds.max_bytes or bounds.leading or bounds.is_quiet_by_event)
 
     def groups(
         self, chunk: Chunk, members: Iterable[bytes], clock_ms: int, silent_from_ms: int, apart: Mapping[bytes, list[GroupRun]]
@@ -74,8 +76,7 @@ class GroupPacker:
             runs, count = apart.get(member), 0
             if runs is None:
                 runs = chunk.groups[member]
-                # The size of kept events is not part of a session.
-                count = self._session_count(runs, clock_ms) if self.bounds.sessions and not self.bounds.max_bytes else 0
+                count = self._session_count(runs, clock_ms) if self._may_send_sessions else 0
             sessions: Any = False
             if count:
                 new = [pack_session(member, run, self.bounds, self.partitions, keeps_values=keeps_values) for run in runs[:count]]
@@ -100,7 +101,7 @@ class GroupPacker:
     def _is_plain(self, run: GroupRun) -> bool:
         """Return whether no bound closes a group that opens with this run."""
         lasted_ms, names = run.last_score - run.first_score, size_of(run.names)
-        return not run.closes and self.bounds.keeps_open(lasted_ms, run.events, names, run.bytes_kept)
+        return not run.closes and not self.bounds.leading and self.bounds.keeps_open(lasted_ms, run.events, names, run.bytes_kept)
 
     def _session_count(self, runs: Sequence[GroupRun], clock_ms: int) -> int:
         """Return how many runs are sessions by the clock of the chunk; 0 if a bound other than silence may close one."""

@@ -23,7 +23,7 @@ from streams_app.folding.core.record import Sealed
 INFO_FIELD: Final = b"\xff"
 """The field with the numbers. It cannot be a name, because it is not UTF-8."""
 
-NUMBERS: Final = ("epoch", "first_offset", "offsets", "opened", "scores", "events", "low", "stamps", "names", "silence")
+NUMBERS: Final = ("epoch", "first_offset", "offsets", "opened", "scores", "events", "low", "stamps", "names", "silence", "shorter")
 """What is packed into :data:`INFO_FIELD`, in this order; offsets and times as differences, as small numbers take less room.
 
 =================  =======================================================================================================
@@ -36,7 +36,8 @@ events             how many
 low                lowest record timestamp minus ``opened``
 stamps             highest record timestamp minus the lowest
 names              an upper bound of how many changed names there are; if events are kept, their size in bytes
-silence            from when silence is counted minus the score of the last event; not packed where it is 0
+silence            from when silence is counted minus the score of the last event; not packed where it and the next one are 0
+shorter            by how much the quiet period after the last event is shorter than the longest one; not packed where it is 0
 =================  =======================================================================================================
 """
 
@@ -56,6 +57,12 @@ class StoredGroup(NamedTuple):
     high_ms: int
     names: int
     silent_from_ms: int
+    shorter_ms: int = 0
+
+    @property
+    def quiet_from_ms(self) -> int:
+        """Return from when its silence counts, if its quiet period were the longest one."""
+        return self.silent_from_ms - self.shorter_ms
 
     def pack(self) -> bytes:
         """Pack the numbers as Redis stores them."""
@@ -64,15 +71,20 @@ class StoredGroup(NamedTuple):
             self.epoch, self.first_offset, self.last_offset - self.first_offset, opened, self.score_ms - opened, self.events,
             self.low_ms - opened, self.high_ms - self.low_ms, self.names,
         )  # fmt: skip
-        silence = self.silent_from_ms - self.score_ms
-        return pack((*numbers, silence) if silence > 0 else numbers)
+        return pack((*numbers, *_silence(self.silent_from_ms - self.score_ms, self.shorter_ms)))
 
     @classmethod
     def unpack(cls, packed: bytes) -> StoredGroup:
         """Unpack the numbers of a group, as Redis stores them."""
-        epoch, first, offsets, opened, scores, events, low, stamps, names, *silence = msgpack.unpackb(packed, raw=True)
+        epoch, first, offsets, opened, scores, events, low, stamps, names, *rest = msgpack.unpackb(packed, raw=True)
         score, lowest = opened + scores, opened + low
-        return cls(epoch, first, first + offsets, opened, score, events, lowest, lowest + stamps, names, score + sum(silence))
+        silence, shorter = (*rest, 0, 0)[:2]
+        return cls(epoch, first, first + offsets, opened, score, events, lowest, lowest + stamps, names, score + silence, shorter)
+
+
+def _silence(silence: int, shorter: int) -> tuple[int, ...]:
+    """Return the last numbers of a group as they are packed."""
+    return (max(0, silence), shorter) if shorter else (silence,) if silence > 0 else ()
 
 
 def unpack_open_group(content: Sequence[bytes]) -> OpenGroup | None:
@@ -106,10 +118,11 @@ def pack_run(run: GroupRun, epoch: bytes, silent_from_ms: int, *, keeps_values: 
         epoch, first, run.last_offset - first, opened, score - opened, run.events, low - opened, run.high_ms - low,
         run.bytes_kept or len(names),
     )  # fmt: skip
-    info = pack((*numbers, silent - score) if silent > score else numbers)
+    shorter = run.shorter_ms
+    info = pack((*numbers, *_silence(silent - score, shorter)) if shorter or silent > score else numbers)
     if type(names) is NameSet:
-        return [first, silent, INFO_FIELD, info, *names.fields]
-    return [first, silent, INFO_FIELD, info, *(part for item in names.items() for part in item)]
+        return [first, silent - shorter, INFO_FIELD, info, *names.fields]
+    return [first, silent - shorter, INFO_FIELD, info, *(part for item in names.items() for part in item)]
 
 
 def run_values(run: GroupRun) -> dict[str, bytes]:

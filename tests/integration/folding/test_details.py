@@ -29,6 +29,8 @@ bounds_of_details = st.builds(
     max_events=st.sampled_from([0, 0, 1, 3]),
     max_changed=st.sampled_from([2, 4, 10_000]),
     max_bytes=st.just(0),
+    leading=st.sampled_from([False, False, True]),
+    is_quiet_by_event=st.booleans(),
     sessions=st.booleans(),
     reads_details=st.just(True),
 )
@@ -98,7 +100,8 @@ async def test_scripts_agree_with_the_model(redis: Redis, steps: Any, bounds: Bo
         for gap, later, group, names, closes in events:
             at, stamp = at + gap, stamp + later
             kept, json = contents_of(bounds, names, at)
-            batch.append(DetailedEvent(at, stamp, group, kept, closes, json))
+            shorter_ms = at * 7 % bounds.quiet_ms if bounds.is_quiet_by_event else 0
+            batch.append(DetailedEvent(at, stamp, group, kept, closes, json, shorter_ms))
             expected += map(told, model.fold(batch[-1], stamp))
         cutter_of = KeptChunkCutter if bounds.max_bytes else DetailedChunkCutter
         cutter = cutter_of(batch, fence, at, bounds, keeps_values=True)

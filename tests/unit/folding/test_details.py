@@ -81,7 +81,8 @@ histories = st.lists(
 )
 bounds_of_a_fold = st.builds(
     Bounds, quiet_ms=st.just(10), hold_ms=st.sampled_from([20, 1_000]), max_events=st.sampled_from([0, 2]),
-    max_bytes=st.sampled_from([0, 12, 40]), sessions=st.booleans(), reads_details=st.just(True),
+    max_bytes=st.sampled_from([0, 12, 40]), leading=st.booleans(), is_quiet_by_event=st.booleans(), sessions=st.booleans(),
+    reads_details=st.just(True),
 )  # fmt: skip
 
 
@@ -90,7 +91,17 @@ def events_of(history: list[Any], bounds: Bounds) -> list[DetailedEvent]:
     for offset, (later, group, name, closes) in enumerate(history):
         at_ms += later
         json = b"x" * (1 + offset % 11) if bounds.max_bytes else b""
-        events.append(DetailedEvent(offset, at_ms, group, {} if json else {name: offset}, closes, json))
+        events.append(
+            DetailedEvent(
+                offset,
+                at_ms,
+                group,
+                {} if json else {name: offset},
+                closes,
+                json,
+                offset % 5 * 2 if bounds.is_quiet_by_event else 0,
+            )
+        )
     return events
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app import Fold
+from streams_app import Fold, QuietPeriod
 from streams_app.testing import FoldTester
 
 
@@ -302,3 +302,57 @@ def test_aggregated_values_are_in_the_record_by_name() -> None:
 
     assert {"likes": 2**63, "seen": "2026-01-02", "posts": 2, "price": 2} == record.value["m"]
     assert ["no-value"] == [letter.reason for letter in kit.dead_letters]
+
+
+def test_last_event_decides_how_long_its_group_must_be_quiet() -> None:
+    kit = FoldTester(fold(quiet_period=QuietPeriod(field="wait", default="10m", at_most="1h")))
+    kit.send(event("a", "x") | {"wait": "40m"})
+    kit.send(event("b", "x"))
+    kit.send(event("c", "x") | {"wait": "1h"})
+    kit.send(event("c", "y") | {"wait": 60})
+
+    assert [b"c"] == [record.key for record in kit.advance("2m")]
+    assert [b"b"] == [record.key for record in kit.advance("10m")]
+    assert [] == kit.advance("20m")
+    assert [b"a"] == [record.key for record in kit.advance("20m")]
+
+
+@pytest.mark.parametrize("wait", ["soon", "2h", 0, -1, True, [60], 3_601, "0ms", 1e300])
+def test_event_with_no_or_too_long_a_duration_is_rejected(wait: Any) -> None:
+    kit = FoldTester(fold(quiet_period=QuietPeriod(field="wait", default="10m", at_most="1h")))
+    kit.send(event("a", "x") | {"wait": wait})
+
+    assert ["no-value"] == [letter.reason for letter in kit.dead_letters]
+
+
+def test_function_decides_the_quiet_period_and_what_it_raises_is_a_dead_letter() -> None:
+    rule = QuietPeriod(field=lambda found: timedelta(minutes=found["wait"]), default="10m", at_most="1h")
+    kit = FoldTester(fold(quiet_period=rule))
+    kit.send(event("a", "x") | {"wait": 1})
+    kit.send(event("b", "x"))
+
+    assert [b"a"] == [record.key for record in kit.advance("2m")]
+    assert ["user-error"] == [letter.reason for letter in kit.dead_letters]
+
+
+def test_first_event_of_a_quiet_group_makes_a_record_at_once_and_the_others_are_folded() -> None:
+    kit = FoldTester(fold(leading=True))
+    first = kit.send(event("a", "x"))
+    rest = [*kit.send(event("a", "y")), *kit.send(event("a", "z")), *kit.advance("30m")]
+    (again,) = kit.send(event("a", "x"))
+    nothing_follows = kit.advance("30m")
+    done = kit.send(event("a", "last")) + kit.send(event("b", "x"))
+
+    assert [("leading", ["x"])] == [(record.value["fold"]["reason"], record.value["m"]) for record in first]
+    assert [("quiet", ["y", "z"], 2)] == [
+        (one.value["fold"]["reason"], one.value["m"], one.value["fold"]["events"]) for one in rest
+    ]
+    assert ("leading", []) == (again.value["fold"]["reason"], nothing_follows)
+    assert ["leading", "leading"] == [record.value["fold"]["reason"] for record in done]
+
+
+def test_first_event_that_closes_its_group_makes_one_record() -> None:
+    kit = FoldTester(fold(leading=True, close_when={"status": ["done"]}))
+    found = [*kit.send(event("a", "x") | {"status": "done"}), *kit.advance("1h")]
+
+    assert ["closed"] == [record.value["fold"]["reason"] for record in found]

@@ -25,6 +25,7 @@
 -- max_bytes     size of the events of one group, where events are kept; 0 = they are not. Then the "names" of a group, in its numbers, are
 --               this size, and each run has one field, its events: no field is written twice with different contents
 -- aggregates    whether values of one name are combined, see shared/aggregates.lua; otherwise a later one replaces an earlier one
+-- leading       whether the first event of a group that is not open makes a record at once: the group stays open, and has no events
 -- outbox_limit  records; at or above it nothing is folded
 -- most_work     us: once it has done so much the script takes no further group
 -- partitions    partition count of the source, for the version of the record
@@ -57,7 +58,7 @@ if (state.cursor or '') ~= arg.cursor then return {'already', state.cursor, stat
 if call('ZCARD', outbox) >= arg.outbox_limit then return {'full'} end
 
 local groups = arg.groups
-local max_events, aggregates, keeps_events = arg.max_events, arg.aggregates, arg.max_bytes > 0
+local max_events, aggregates, leading, keeps_events = arg.max_events, arg.aggregates, arg.leading, arg.max_bytes > 0
 local most, too_much = arg.max_changed, 'max_changed'
 if keeps_events then most, too_much = arg.max_bytes, 'max_bytes' end
 local work, session_number = 0, 0
@@ -93,11 +94,15 @@ local function names_of(plan)
   return names
 end
 
-local function close(plan, reason, due_ms)
-  local record = record_of(plan.group, plan.open, reason, due_ms, names_of(plan))
+local function seal(plan, reason, due_ms, names)
+  local record = record_of(plan.group, plan.open, reason, due_ms, names)
   sealed[#sealed + 1] = record
   sealed_entries[#sealed_entries + 1], sealed_entries[#sealed_entries + 2] = plan.open.first, record
   work = work + CLOSES + BYTES * #record
+end
+
+local function close(plan, reason, due_ms)
+  if plan.open.events > 0 then seal(plan, reason, due_ms, names_of(plan)) end
   plan.is_dropped = plan.is_dropped or plan.is_stored
   plan.open, plan.is_stored, plan.runs, plan.names = nil, false, {}, nil
 end
@@ -131,14 +136,25 @@ local function add(plan, run, reason)
       g.names = names - r.names
     end
   end
-  local opened, events = g and g.opened or r.opened, (g and g.events or 0) + r.events
+  if not g and leading and not reason then
+    if r.events > 1 then return false end
+    local names = {}
+    for n = 5, #run, 2 do names[run[n]] = run[n + 1] end
+    plan.open, plan.opens = r, true
+    seal(plan, 'leading', r.score, names)
+    r.events, r.names = 0, 0
+    return true
+  end
+  local is_first = not g or g.events == 0
+  local opened, events = is_first and r.opened or g.opened, (g and g.events or 0) + r.events
   if r.events > 1 and (r.score - opened >= hold_ms or max_events > 0 and events > max_events) then return false end
-  if g then
-    g.last, g.score, g.events, g.names = r.last, r.score, events, g.names + r.names
-    g.low, g.high, g.silent = math.min(g.low, r.low), math.max(g.high, r.high), math.max(g.silent, r.silent)
-  else
+  if is_first then
+    if g then r.silent = math.max(g.silent, r.silent) end
     g = r
-    plan.open = g
+    plan.open, plan.opens = g, true
+  else
+    g.last, g.score, g.events, g.names, g.shorter = r.last, r.score, events, g.names + r.names, r.shorter
+    g.low, g.high, g.silent = math.min(g.low, r.low), math.max(g.high, r.high), math.max(g.silent, r.silent)
   end
   if aggregates then names_of(plan) end -- before the run is one of those that it joins
   plan.runs[#plan.runs + 1] = run
@@ -166,7 +182,7 @@ local function add_session(plan, first_offset, first_score, last_score, record)
     run[#run + 1], run[#run + 2], count = name, value, count + 1
   end
   run[4] = packed_of({first = entry[2], last = entry[3], opened = first_score, score = last_score, events = entry[4],
-                      low = entry[5], high = entry[6], names = count, silent = last_score})
+                      low = entry[5], high = entry[6], names = count, silent = last_score, shorter = 0})
   elsewhere[#elsewhere + 1] = session_number
   if entry[3] <= plan.open.last then return true end -- folded by a script that died before its marks
   if not add(plan, run) then return false end
@@ -178,7 +194,8 @@ local function plan_for(group, opened_at)
   local key = prefix .. group
   local g = opened_at and open_group(key, opened_at) or nil
   -- What is stored and not open is a leftover of an older state.
-  return {group = group, key = key, opened_at = opened_at, runs = {}, open = g, is_stored = g ~= nil, is_dropped = g == nil}
+  return {group = group, key = key, opened_at = opened_at, runs = {}, open = g, is_stored = g ~= nil, is_dropped = g == nil,
+          timer = g and g.silent - g.shorter}
 end
 
 -- What the range does to one group; false where a bound falls inside a run.
@@ -268,8 +285,15 @@ for p = 1, #plans do
       runs[#runs][4] = packed_of(g) -- its numbers stand where those of the last run stood
       for r = 1, #runs - 1 do write_fields(plan.key, runs[r], 5) end
       write_fields(plan.key, runs[#runs], 3)
+    elseif plan.opens then
+      call('HSET', plan.key, INFO, packed_of(g)) -- without events
     end
-    if not plan.is_stored then opens(plan.group, g.first, g.silent) end
+    local timer = g.silent - g.shorter
+    if plan.opens or not plan.is_stored then
+      opens(plan.group, g.first, timer)
+    elseif timer < plan.timer then -- a timer is never late
+      to_due[#to_due + 1], to_due[#to_due + 2] = timer, plan.group
+    end
   elseif plan.opened_at then
     gone[#gone + 1] = plan.group
   end

@@ -87,9 +87,9 @@ local function take(group, why, is_timer)
   local key, g, names = prefix .. group, nil, nil
   -- One call costs less than two: where the group before has left, this one is likely to leave, too, and is read whole.
   if is_leaving then g, names = read_all(key) else g = group_of(call('HGET', key, INFO)) end
-  is_leaving = not (g and is_timer and g.silent + quiet_ms >= due_clock)
+  is_leaving = not (g and is_timer and g.silent - g.shorter + quiet_ms >= due_clock)
   if not is_leaving then
-    later[#later + 1], later[#later + 2] = g.silent, group
+    later[#later + 1], later[#later + 2] = g.silent - g.shorter, group
     bytes = bytes + 20 * #(names or {})
     return true
   end
@@ -99,6 +99,9 @@ local function take(group, why, is_timer)
     answered[#answered + 1] = group
   elseif not everything and is_held(group, g) then
     stays = true
+  elseif g.events == 0 then -- nothing has come since its early record
+    gone[#gone + 1], gone_keys[#gone_keys + 1] = group, key
+    answered[#answered + 1] = group
   else
     if not names then g, names = read_all(key) end
     local reason, due_ms = closed_by(g, g.silent)
@@ -191,7 +194,7 @@ local oldest, opened = '', ''
 for _ = 1, math.max(1, limit - taken - #later / 2) do
   local timer = call('ZRANGE', due, 0, 0, 'WITHSCORES')
   local g = timer[1] and group_of(call('HGET', prefix .. timer[1], INFO))
-  local silent = g and g.silent or timer[2]
+  local silent = g and g.silent - g.shorter or timer[2]
   oldest = silent and string.format('%.0f', silent) or ''
   if oldest == '' or tonumber(oldest) <= tonumber(timer[2]) then break end
   call('ZADD', due, oldest, timer[1])
