@@ -29,7 +29,7 @@ CLOSING = (
     + """
 local found = {}
 for i = 1, #arg.cases, 4 do
-  local g = {opened = arg.cases[i], score = arg.cases[i + 1]}
+  local g = {opened = arg.cases[i], score = arg.cases[i + 1], shorter = arg.shorter}
   local reason, due = closed_by(g, arg.cases[i + 2])
   found[#found + 1] = {closes_before(g, arg.cases[i + 3]) and 1 or 0, reason, text(due)}
 end
@@ -42,7 +42,7 @@ NUMBERS = (
     + """
 local g = numbers_of(arg.packed)
 return {g.epoch, text(g.first), text(g.last), text(g.opened), text(g.score), text(g.events), text(g.low), text(g.high),
-        text(g.names), text(g.silent), packed_of(g)}
+        text(g.names), text(g.silent), text(g.shorter), packed_of(g)}
 """
 )
 RECORD = PRELUDE + script_text("shared/group") + "return record_of(arg.group, numbers_of(arg.packed), 'quiet', arg.due, arg.names)"
@@ -82,10 +82,13 @@ def cases(draw: st.DrawFn) -> tuple[Bounds, int, int, int, int]:
 async def test_a_group_is_over_for_redis_when_it_is_for_the_model(redis: Redis, case: tuple[Bounds, int, int, int, int]) -> None:
     bounds, opened, score, silent, at = case
     quiet = {"quiet_ms": bounds.quiet_ms} if bounds.sessions else {}
-    [[closes_before, reason, due]] = await ask(redis, CLOSING, hold_ms=bounds.hold_ms, cases=[opened, score, silent, at], **quiet)
-    expected = bounds.closed_by(opened, silent, quiet=bounds.sessions)
+    shorter = (score - opened) % (bounds.quiet_ms + 1)
+    [[closes_before, reason, due]] = await ask(
+        redis, CLOSING, hold_ms=bounds.hold_ms, cases=[opened, score, silent, at], shorter=shorter, **quiet
+    )
+    expected = bounds.closed_by(opened, silent - shorter, quiet=bounds.sessions)
 
-    assert (bounds.closes_before(opened, score, at), expected) == (bool(closes_before), (reason.decode(), int(due)))
+    assert (bounds.closes_before(opened, score - shorter, at), expected) == (bool(closes_before), (reason.decode(), int(due)))
 
 
 @pytest.mark.parametrize(
@@ -101,17 +104,18 @@ async def test_a_group_is_over_for_redis_when_it_is_for_the_model(redis: Redis, 
 async def test_the_bounds_are_where_they_are_said_to_be(redis: Redis, at: int, sessions: bool, expected: bool) -> None:
     bounds = Bounds(10, 40, sessions=sessions)
     quiet = {"quiet_ms": 10} if sessions else {}
-    [[closes_before, *_]] = await ask(redis, CLOSING, hold_ms=40, cases=[1_000, 1_000, 1_000, at], **quiet)
+    [[closes_before, *_]] = await ask(redis, CLOSING, hold_ms=40, cases=[1_000, 1_000, 1_000, at], shorter=0, **quiet)
 
     assert (expected, expected) == (bool(closes_before), bounds.closes_before(1_000, 1_000, at))
 
 
 offsets = st.integers(0, 2**52)
 stored = st.builds(
-    lambda first, length, opened, lasted, events, low, span, names, silence: StoredGroup(
-        EPOCH, first, first + length, opened, opened + lasted, events, low, low + span, names, opened + lasted + silence
+    lambda first, length, opened, lasted, events, low, span, names, silence, shorter: StoredGroup(
+        EPOCH, first, first + length, opened, opened + lasted, events, low, low + span, names, opened + lasted + silence, shorter
     ),
     offsets, st.integers(0, 2**51), times, spans, st.integers(1, 2**40), times, spans, st.integers(0, 20_000), spans,
+    st.just(0) | spans,
 )  # fmt: skip
 
 

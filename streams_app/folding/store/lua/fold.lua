@@ -136,8 +136,8 @@ local function add(plan, run, reason)
       g.names = names - r.names
     end
   end
+  if not g and leading and r.events > 1 then return false end
   if not g and leading and not reason then
-    if r.events > 1 then return false end
     local names = {}
     for n = 5, #run, 2 do names[run[n]] = run[n + 1] end
     plan.open, plan.opens = r, true
