@@ -32,7 +32,8 @@ class FormatReader(EventReader):
         self._view_of = VIEWS[fold.format]
         self._is_of_rows = fold.format == "debezium"
         self._is_registered = fold.format in REGISTERED
-        self._has_fields = not callable(fold.group_key) and fold.group_key != RECORD_KEY
+        self._is_by_key = fold.group_key == RECORD_KEY
+        self._has_fields = not callable(fold.group_key) and not self._is_by_key
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
         """Iterate over the events of a range; see :meth:`EventReader.events`.
@@ -67,9 +68,16 @@ class FormatReader(EventReader):
                 value = self._unframed(record.value, self._schemas)
             if self._is_of_rows and isinstance(value, BeyondDoubleError):
                 return BadEventError(value.reason, value.detail)  # its numbers would have to be compared
-            return self._view_of(key, value if type(value) is dict else self._rest_of(value))
+            view = self._view_of(key, value if type(value) is dict else self._rest_of(value))
+            return {**view, RECORD_KEY: self._text_of_key(key)} if self._is_by_key and view is not None else view
         except BadEventError as error:
             return error
+
+    def _text_of_key(self, key: bytes | None) -> str:
+        """Return the record key as text, without the schema that Kafka Connect wrote beside it."""
+        text = canonical_bytes(self._member_of_key(key)).decode()
+        columns = key_columns(key) if text.startswith('{"schema"') else {}
+        return orjson.dumps(columns).decode() if columns else text
 
     def _is_framed(self, value: bytes | None) -> bool:
         """Return whether a value is decoded by a schema; the values of some formats must be."""
@@ -94,7 +102,7 @@ class FormatReader(EventReader):
 
     def _is_keyed(self, key: bytes | None, json: bytes | None, view: Any, member: bytes) -> bool:
         """Return whether all events of a group have one record key: its value is the group, or its columns are group fields."""
-        if key == canonical_bytes(member) or (self._is_of_rows and not self._has_fields):
+        if self._is_by_key or key == canonical_bytes(member) or (self._is_of_rows and not self._has_fields):
             return True
         if json is not key and not (json or b"").startswith(b"{"):
             return _member_of(json) == member

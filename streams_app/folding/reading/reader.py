@@ -14,7 +14,7 @@ import orjson
 from streams_app.codec import TEXT_MARK, at_path, decode_object, member_of
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError, BeyondDoubleError
-from streams_app.fold import Fold
+from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.aggregates import Aggregates
 from streams_app.folding.core.event import DetailedEvent, Event, ScoredEvent, event_of
 from streams_app.folding.reading.details import closing_rule, kept_event, quiet_rule
@@ -96,11 +96,12 @@ class EventReader:
     def __init__(self, fold: Fold, limits: Limits) -> None:
         self._fold = fold
         self._limits = limits
-        fields = fold.group_fields
+        fields = (RECORD_KEY,) if fold.group_key == RECORD_KEY else fold.group_fields
         self._paths = [path.split(".") for path in fields]
         self._labels = tuple(map(repr, fields))
         self._simple = self._paths[0][0] if len(self._paths) == 1 and len(self._paths[0]) == 1 else None
-        self._by_key = fold.group_key == "@key"
+        # The events of other formats have the record key as a field of this name.
+        self._by_key = fold.group_key == RECORD_KEY and fold.format == "json"
         self._changed = fold.changed_field
         self._changed_path = fold.changed_path.split(".")
         self._keeps_values = fold.keeps_values

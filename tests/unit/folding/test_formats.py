@@ -157,6 +157,22 @@ def test_event_is_misrouted_unless_its_group_determines_the_columns_of_its_key(g
     assert (1, misrouted) == (len(reading.events), reading.misrouted)
 
 
+@pytest.mark.parametrize(
+    "key", [b'{"id":1}', {"schema": {"type": "struct"}, "payload": {"id": 1}}], ids=["bare", "with its schema"]
+)
+def test_record_key_as_group_has_no_schema(key: Any) -> None:
+    reading = read(change("u", row(), row(cents=1)), fold(group_key="@key"), key=key)
+
+    assert ([b's{"id":1}'], 0) == ([event.group for event in reading.events], reading.misrouted)
+
+
+@pytest.mark.parametrize(("key", "detail"), [(b"", "the record has no key"), (b"\xff", "the record key is not UTF-8")])
+def test_event_without_a_usable_record_key_as_group_is_a_dead_letter(key: bytes, detail: str) -> None:
+    (refused,) = read(change("u", row(), row(cents=1)), fold(group_key="@key"), key=key).refused
+
+    assert ("no-group", detail) == (refused.reason, refused.detail)
+
+
 def test_fields_of_the_envelope_are_read_with_an_at_sign() -> None:
     declared = fold(group_key=("@source.table", "id"), close_when={"@op": ["d"]})
     events = [read(value, declared).events[0] for value in (change("u", row(), row(cents=1)), change("d", row()))]

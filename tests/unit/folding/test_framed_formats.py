@@ -91,6 +91,14 @@ def test_framed_record_key_is_compared_with_the_group(key: bytes | None, misrout
     assert (1, misrouted) == (len(reading.events), reading.misrouted)
 
 
+def test_framed_record_key_as_group_is_its_json() -> None:
+    record = read(VALUE, avro(3, {"id": 1}), group_key="@key")
+    text = read(VALUE, b"a", group_key="@key")
+
+    assert ([b's{"id":1}'], [b"sa"]) == ([event.group for event in record.events], [event.group for event in text.events])
+    assert (0, 0) == (record.misrouted, text.misrouted)
+
+
 def test_json_schema_needs_no_schema_to_be_read() -> None:
     reading = read(framed(77, b'{"id":"a","m":["x"]}'), format="json-schema")
     broken = read(framed(77, b"{"), format="json-schema")
