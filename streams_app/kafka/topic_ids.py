@@ -19,7 +19,6 @@ from aiokafka.protocol.types import (
     Int16,
     Int32,
     Schema,
-    TaggedFields,
 )
 
 from streams_app.delivery.fingerprints import Incarnation
@@ -43,18 +42,43 @@ class _Uuid:
     repr = staticmethod(repr)
 
 
+class _Tags:
+    """Tagged fields (KIP-482), none of which is sent, and all of which are skipped; aiokafka 0.15 has no type for them any more."""
+
+    @staticmethod
+    def encode(_: Any) -> bytes:
+        return b"\0"
+
+    @classmethod
+    def decode(cls, data: Any) -> dict[int, bytes]:
+        return {cls._number(data): data.read(cls._number(data)) for _ in range(cls._number(data))}
+
+    @staticmethod
+    def _number(data: Any) -> int:
+        """Read an unsigned number of seven bits a byte, the lowest first."""
+        found, shift = 0, 0
+        while True:
+            (byte,) = data.read(1)
+            found |= (byte & 0x7F) << shift
+            if byte < 0x80:  # noqa: PLR2004  # the last byte has no high bit
+                return found
+            shift += 7
+
+    repr = staticmethod(repr)
+
+
 _PARTITION: Final = Schema(
     ("error_code", Int16), ("partition", Int32), ("leader", Int32), ("leader_epoch", Int32), ("replicas", CompactArray(Int32)),
-    ("isr", CompactArray(Int32)), ("offline_replicas", CompactArray(Int32)), ("tags", TaggedFields),
+    ("isr", CompactArray(Int32)), ("offline_replicas", CompactArray(Int32)), ("tags", _Tags),
 )  # fmt: skip
 _TOPIC: Final = Schema(
     ("error_code", Int16), ("topic", CompactString("utf-8")), ("topic_id", _Uuid), ("is_internal", Boolean),
-    ("partitions", CompactArray(_PARTITION)), ("authorized_operations", Int32), ("tags", TaggedFields),
+    ("partitions", CompactArray(_PARTITION)), ("authorized_operations", Int32), ("tags", _Tags),
 )  # fmt: skip
 _BROKER: Final = Schema(
-    ("node_id", Int32), ("host", CompactString("utf-8")), ("port", Int32), ("rack", CompactString("utf-8")), ("tags", TaggedFields),
+    ("node_id", Int32), ("host", CompactString("utf-8")), ("port", Int32), ("rack", CompactString("utf-8")), ("tags", _Tags),
 )  # fmt: skip
-_WANTED: Final = Schema(("topic_id", _Uuid), ("name", CompactString("utf-8")), ("tags", TaggedFields))
+_WANTED: Final = Schema(("topic_id", _Uuid), ("name", CompactString("utf-8")), ("tags", _Tags))
 
 
 class _MetadataResponse(Response):
@@ -62,7 +86,7 @@ class _MetadataResponse(Response):
     API_VERSION = 10
     SCHEMA = Schema(
         ("throttle_time_ms", Int32), ("brokers", CompactArray(_BROKER)), ("cluster_id", CompactString("utf-8")),
-        ("controller_id", Int32), ("topics", CompactArray(_TOPIC)), ("authorized_operations", Int32), ("tags", TaggedFields),
+        ("controller_id", Int32), ("topics", CompactArray(_TOPIC)), ("authorized_operations", Int32), ("tags", _Tags),
     )  # fmt: skip
 
 
@@ -73,7 +97,7 @@ class _MetadataRequestStruct(RequestStruct):
     RESPONSE_TYPE = _MetadataResponse
     SCHEMA = Schema(
         ("topics", CompactArray(_WANTED)), ("allow_auto_topic_creation", Boolean), ("with_cluster_operations", Boolean),
-        ("with_topic_operations", Boolean), ("tags", TaggedFields),
+        ("with_topic_operations", Boolean), ("tags", _Tags),
     )  # fmt: skip
 
 

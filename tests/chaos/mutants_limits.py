@@ -43,7 +43,7 @@ LIMITS: Final = (
         "a session ends at exactly X",
         "An event exactly X after the last one still belongs to the group.",
         HISTORY,
-        (Change(CLOSING, "score > g.score + quiet_ms", "score >= g.score + quiet_ms"),),
+        (Change(CLOSING, "score > g.score - g.shorter + quiet_ms", "score >= g.score - g.shorter + quiet_ms"),),
     ),
     Mutant(
         "a run ends at exactly X",
