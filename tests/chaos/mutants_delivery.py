@@ -16,7 +16,7 @@ PRODUCE = "folding.agents.emitter:Emitter._produce"
 SKIP_LOST = "folding.agents.claim:_skip_lost"
 BEGINNING = "folding.agents.claim:initial_mark"
 SHARD = "folding.shard.shard:Shard"
-IS_OPENED = "if plan.opens or not plan.is_stored then\n      opens(plan.group, g.first, timer)"
+IS_OPENED = "if plan.opens or not plan.is_stored then"
 COMMIT_AT_CLAIM = "await self._commits.send({tp: partition.marks.committed or committed}, partition.member)"
 CLAIM_ALL = "bounds = await self._claim_all(partition, was_reset=was_reset)"
 
@@ -80,7 +80,7 @@ SCRIPTS: Final = (
         "first offset moves with the group",
         "The watermark passes the events a group began with.",
         ("lossy",),
-        (Change(FOLD, IS_OPENED, "if true then\n      opens(plan.group, g.last, timer)"),),
+        (Change(FOLD, IS_OPENED, "if true then opens(plan.group, g.last, timer)\nelseif plan.opens then"),),
     ),
 )
 
