@@ -1,13 +1,15 @@
 """Redis behind Sentinel: finds the primary of a service, and connects to it.
 
-Every new connection asks the Sentinels for the primary. A connection that was lost, or whose server has become a replica, is
-closed by :class:`streams_app.redis_access.failover.PrimaryRetry`, and the next one leads to the new primary.
+Every new connection asks the Sentinels for the primary, and a client in use asks every second. A connection that was lost, or whose
+server has become a replica, is closed by :class:`streams_app.redis_access.failover.PrimaryRetry`, and the next one leads to the new
+primary.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +26,9 @@ from streams_app.settings.base import suggestion
 
 SENTINEL_SECONDS: Final = 1.0
 """Timeout of connections to Sentinels and of their replies."""
+
+FOLLOW_SECONDS: Final = 1.0
+"""How often a client in use asks whether the primary is still the same."""
 
 SENTINEL_RIGHTS: Final = "-@all +@connection +sentinel|masters +sentinel|ckquorum"
 """Rights of a user of a Sentinel that suffice for workers and commands."""
@@ -166,11 +171,10 @@ class _PrimaryConnection(SentinelManagedConnection):
     """A connection to the primary that the client knows."""
 
     async def _connect_retry(self) -> None:
-        # A former primary may accept writes for some seconds after a failover, and they are lost: once one connection has learned
-        # of the new primary, the others follow with their next command.
-        primary = self.connection_pool.master_address
-        if self.is_connected and primary not in (None, (self.host, self.port)):
-            await self.disconnect()
+        if self.is_connected:
+            self.connection_pool.follow_primary()
+            if (self.host, self.port) != self.connection_pool.master_address:
+                await self.disconnect()
         await super()._connect_retry()  # type: ignore[no-untyped-call]  # redis-py gives it no types
 
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
@@ -189,9 +193,38 @@ class _PrimaryTlsConnection(_PrimaryConnection, SSLConnection):
 
 
 class _PrimaryPool(SentinelConnectionPool):
-    """Also closes the connections to the Sentinels."""
+    """Asks the Sentinels again while its connections are in use.
+
+    After a failover on request, the former primary accepts writes for some ten seconds, and they are lost.
+    """
+
+    _asking: asyncio.Task[None] | None = None
+    _asked_at = 0.0
+
+    async def get_master_address(self) -> tuple[str, int]:
+        """Return host and port of the primary; a connection to another one is closed before its next command.
+
+        Idle ones are not closed here, as redis-py does: meanwhile another task could take one out of the pool.
+        """
+        self.master_address: tuple[str, int] = await self.sentinel_manager.discover_master(self.service_name)
+        return self.master_address
+
+    def follow_primary(self) -> None:
+        """Ask for the primary in the background, unless that was done just now; commands do not wait for it."""
+        now = asyncio.get_running_loop().time()
+        if now - self._asked_at >= FOLLOW_SECONDS and (self._asking is None or self._asking.done()):
+            self._asked_at = now
+            self._asking = asyncio.create_task(self._follow_once())
+
+    async def _follow_once(self) -> None:
+        with suppress(RedisError, OSError):  # the next connection will find out
+            await self.get_master_address()
 
     async def aclose(self) -> None:
+        """Close the connections to Redis and to the Sentinels."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
         await super().aclose()
         await self.sentinel_manager.aclose()
 

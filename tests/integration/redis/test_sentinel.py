@@ -12,7 +12,7 @@ import redis
 from streams_app.embedded import Valkey
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port
-from streams_app.redis_access.client import RIGHTS, connect_briefly
+from streams_app.redis_access.client import RIGHTS, connect, connect_briefly
 from streams_app.redis_access.sentinel import SENTINEL_RIGHTS, sentinel_state
 from streams_app.settings import RedisSettings
 from tests.conftest import REDIS_CHOICE
@@ -225,6 +225,25 @@ async def test_newest_configuration_counts_where_a_sentinel_that_is_cut_off_name
 
     assert state is not None
     assert f"{LOOPBACK}:{primary.port}" == state.primary
+
+
+async def test_client_leaves_a_former_primary_that_still_accepts_writes(group: SentinelGroup) -> None:
+    client = connect(RedisSettings(url=group.url))
+    former = group.primary
+    try:
+        await client.set("writes", 0)
+        group.promote_one()
+        promoted = await asyncio.to_thread(group.wait_promoted, former)
+
+        async def writes_go_to_promoted() -> bool:
+            await client.incr("writes")
+            with redis.Redis(port=former) as old, redis.Redis(port=promoted) as new:
+                assert old.role()[0] == b"master"  # it was the client that has left
+                return int(new.get("writes") or 0) > 0
+
+        await wait_until(writes_go_to_promoted, LIMIT_SECONDS, "the client writes to the new primary")
+    finally:
+        await client.aclose()
 
 
 @pytest.mark.redis7
