@@ -21,13 +21,14 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as LostConnectionError
 
+from streams_app.clock import Clock, SystemClock
 from streams_app.settings import RedisSettings
 from streams_app.settings.base import suggestion
 
 SENTINEL_SECONDS: Final = 1.0
 """Timeout of connections to Sentinels and of their replies."""
 
-FOLLOW_SECONDS: Final = 1.0
+FOLLOW_MS: Final = 1_000
 """How often a client in use asks whether the primary is still the same."""
 
 SENTINEL_RIGHTS: Final = "-@all +@connection +sentinel|masters +sentinel|ckquorum"
@@ -199,7 +200,8 @@ class _PrimaryPool(SentinelConnectionPool):
     """
 
     _asking: asyncio.Task[None] | None = None
-    _asked_at = 0.0
+    _asked_ms = 0
+    _clock: Clock = SystemClock()
 
     async def get_master_address(self) -> tuple[str, int]:
         """Return host and port of the primary; a connection to another one is closed before its next command.
@@ -211,9 +213,9 @@ class _PrimaryPool(SentinelConnectionPool):
 
     def follow_primary(self) -> None:
         """Ask for the primary in the background, unless that was done just now; commands do not wait for it."""
-        now = asyncio.get_running_loop().time()
-        if now - self._asked_at >= FOLLOW_SECONDS and (self._asking is None or self._asking.done()):
-            self._asked_at = now
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._asked_ms >= FOLLOW_MS and (self._asking is None or self._asking.done()):
+            self._asked_ms = now_ms
             self._asking = asyncio.create_task(self._follow_once())
 
     async def _follow_once(self) -> None:
