@@ -37,8 +37,8 @@ lint: install ## ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-# the tables of docs/reference.md, from the code
-docs: install ## writes the tables of docs/reference.md
+# the tables of docs/reference.md and docs/compared.md, from the code
+docs: install ## writes the tables of docs/
 	@$(BIN)/python -m tests.reference
 
 # make bench ARGS="--loads hot --runs 1"; `make bench QUICK=1 ARGS="--check-ratio 0.5"`: a minute, fails below half of the README's ratio

@@ -1,4 +1,4 @@
-"""Write the tables of docs/reference.md that the code determines, and the reasons in the schema of records. ``make docs``.
+"""Write the tables of docs/ that the code determines, and the reasons in the schema of records. ``make docs``.
 
 The single source is the help of a command, the docstring below the field of a setting, the help and advice of a metric. Each
 table stands between two comments, ``<!-- settings -->`` and ``<!-- /settings -->``; what is around them is written by hand.
@@ -28,6 +28,7 @@ from streams_app.folding.store.replies import CAUSES
 from streams_app.health.metric_table import METRICS
 from streams_app.reasons import REASONS
 from streams_app.settings import Settings
+from tests import compared
 
 ROOT: Final = Path(__file__).parents[1]
 REFERENCE: Final = ROOT / "docs" / "reference.md"
@@ -193,3 +194,4 @@ def with_reasons(text: str) -> str:
 if __name__ == "__main__":
     REFERENCE.write_text(written(REFERENCE.read_text("utf-8")), "utf-8")
     RECORD_SCHEMA.write_text(with_reasons(RECORD_SCHEMA.read_text("utf-8")), "utf-8")
+    compared.PAGE.write_text(compared.written(), "utf-8")

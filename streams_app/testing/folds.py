@@ -194,6 +194,12 @@ class FoldTester:
         """Emit every open group now, as ``streams-app groups flush --all``."""
         return self._emit(self._shard.seal(self.now_ms, everything=True))
 
+    def drop(self, key: bytes) -> int:
+        """Drop the open groups with this key without a record, as ``streams-app groups drop``; return their number of events."""
+        members = [member for member in self._shard.open if canonical_bytes(member) == key]
+        dropped = [self._shard.drop(member, self._shard.open[member].first_offset) for member in members]
+        return sum(group.events for group in dropped if group is not None)
+
     def _look(self) -> list[Record]:
         clock_ms = self._clock.due_ms(self.now_ms)
         quiet = self._clock.quiet_groups_close(clock_ms, self.now_ms)

@@ -42,6 +42,17 @@ def test_an_event_exactly_at_the_quiet_period_still_belongs_to_the_group() -> No
     assert 2 == record.value["fold"]["events"]
 
 
+def test_dropped_group_makes_no_record_and_others_are_unaffected() -> None:
+    kit = FoldTester(fold())
+    for group in ("a", "b", "a"):
+        kit.send(event(group, "x"))
+
+    assert [2, 0] == [kit.drop(b"a"), kit.drop(b"a")]
+    assert [b"b"] == [record.key for record in kit.advance("20m")]
+    kit.send(event("a", "y"))
+    assert ["y"] == kit.advance("20m")[0].value["m"]
+
+
 @pytest.mark.parametrize(
     ("options", "names", "reason"),
     [

@@ -1,0 +1,26 @@
+"""The cases of docs/compared.md: what others do with bursts of events, and what a fold does."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.compared import CASES, PAGE, Case, written
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.project}: {case.name}")
+def test_case_is_as_the_table_says(case: Case) -> None:
+    case.run()
+
+
+def test_page_has_the_table_of_the_cases() -> None:
+    assert written() == PAGE.read_text("utf-8"), "run make docs"
+
+
+def test_forty_cases_of_five_projects_are_each_named_once_with_their_source() -> None:
+    projects = Counter(case.project for case in CASES)
+
+    assert 40 <= len(CASES) == len({(case.project, case.name) for case in CASES})
+    assert {"Inngest", "Windmill", "Trigger.dev", "BullMQ", "Kafka Streams"} == projects.keys()
+    assert all(case.url.startswith("https://") for case in CASES)
