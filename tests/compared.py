@@ -14,6 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from streams_app import Fold
+from streams_app.fold import QuietPeriod
 from streams_app.testing import FoldTester
 
 ROOT: Final = Path(__file__).parents[1]
@@ -237,13 +238,15 @@ def _() -> None:
 
 @case(
     "Inngest", "the first event at once", INNGEST_DEBOUNCE, "not by debounce; rate limiting runs the first event and skips others",
-    "not done", "the record comes once the group is closed",
+    "differs", "`leading = true`: a record of the first event at once, and the events that follow make the next record",
 )  # fmt: skip
 def _() -> None:
-    kit = tester("5m")
-    send(kit, 1, 2)
+    kit = tester("5m", leading=True)
+    send(kit, 1, 2, 3)
 
-    assert [] == kit.records
+    assert ([[1]], ["leading"]) == (numbers(kit), reasons(kit))
+    kit.advance("6m")
+    assert ([[1], [2, 3]], ["leading", "quiet"]) == (numbers(kit), reasons(kit))
 
 
 @case("Inngest", "a full batch", INNGEST_BATCH, "runs when it has `maxSize` events", "same", "`max_events`")
@@ -535,16 +538,17 @@ def _() -> None:
 
 
 @case(
-    "BullMQ", "throttle mode", BULLMQ, "the first job runs, and those that come within `ttl` after it are ignored", "not done",
-    "the record comes once the group is closed, and no event is ignored",
+    "BullMQ", "throttle mode", BULLMQ, "the first job runs, and those that come within `ttl` after it are ignored", "differs",
+    "`leading = true`: the first event makes a record at once, and those after it are folded, not ignored",
 )  # fmt: skip
 def _() -> None:
-    kit = tester("5s", max_hold="5s")
-    send(kit, 1, 2, 3)
+    kit = tester("5s", leading=True)
+    send(kit, 1, 2)
+    kit.advance("9s")
+    send(kit, 3)
+    kit.advance("9s")
 
-    assert [] == kit.records
-    kit.advance("5s")
-    assert [[1, 2, 3]] == numbers(kit)
+    assert ([[1], [2], [3]], ["leading", "quiet", "leading"]) == (numbers(kit), reasons(kit))
 
 
 @case(
@@ -678,14 +682,23 @@ def _() -> None:
 @case(
     "Kafka Streams", "a gap that depends on the event",
     "https://cwiki.apache.org/confluence/display/KAFKA/KIP-362:+Support+dynamic+gap+session+window",
-    "proposed in 2018, under discussion", "not done", "a fold has one `quiet_period`",
+    "proposed in 2018, under discussion", "differs",
+    '`quiet_period = {field = "wait", default = "15m", at_most = "1h"}`: the last event of the group decides',
 )  # fmt: skip
 def _() -> None:
-    kit = tester("5s")
-    kit.send({"key": "a", "n": 1, "wait": "1h"})
-    kit.advance("9s")
+    kit = FoldTester(
+        Fold(
+            name="f", source="s", group_key="key", keep="events",
+            quiet_period=QuietPeriod(field="wait", default="15m", at_most="1h"),
+        )
+    )  # fmt: skip
+    kit.send({"key": "a", "n": 1})
+    kit.send({"key": "b", "n": 2, "wait": "5m"})
 
-    assert [[1]] == numbers(kit)
+    kit.advance("6m")
+    assert [[2]] == numbers(kit)
+    kit.advance("10m")
+    assert [[2], [1]] == numbers(kit)
 
 
 @case(
