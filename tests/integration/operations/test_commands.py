@@ -31,7 +31,7 @@ from tests.servers.cache import ROOT
         (["check"], "Check whether a worker can run"),
         (["topics"], "Create the topics the settings name"),
         (["topics", "create"], "Create the topics that are missing"),
-        (["groups"], "Show open groups, explain one, emit them now"),
+        (["groups"], "Show open groups, explain one, emit or drop them now"),
         (["groups", "list"], "List open groups"),
         (["groups", "explain"], "Explain why GROUP has not been emitted."),
         (["groups", "flush"], "Emit GROUP, or all groups, now"),
