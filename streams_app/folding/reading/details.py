@@ -24,8 +24,7 @@ def kept_event(fold: Fold) -> Callable[[bytes | None, Any], bytes]:
     """Return a function from the value of a record, and the event decoded from it, to the JSON that is kept of the event.
 
     A whole JSON event is kept byte by byte as it was produced, without spaces around it; of another format, the row or the data,
-    and what stands beside it, are kept. Of selected fields, those that are missing
-    are left out.
+    and what stands beside it, are kept. Of selected fields, those that are missing are left out.
 
     Raises (the function): BadEventError: ``too-large``: the event alone exceeds ``max_bytes``. ``no-value``: it is nested too
     deeply. ``user-error``: a function of the user returned an event that JSON cannot represent.
