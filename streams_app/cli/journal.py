@@ -154,12 +154,17 @@ async def _print_folded(
                 click.echo(json_line(found.as_json()) if as_json else line_of(found))
                 continue
             count += not found.refused
-            names |= dict.fromkeys(found.changed)
+            names |= dict.fromkeys(found.changed or ())
             if as_json:
-                click.echo(json_line({**found.entry.as_json(), "changed": list(found.changed), "refused": found.refused or None}))
+                changed = None if found.changed is None else list(found.changed)
+                click.echo(json_line({**found.entry.as_json(), "changed": changed, "refused": found.refused or None}))
                 continue
-            changed = ", ".join(map(shown, found.changed)) or "nothing"
-            why = f"not in the record: {found.refused}" if found.refused else f"changed {changed}"
+            if found.refused:
+                why = f"not in the record: {found.refused}"
+            elif found.changed is None:
+                why = "in the record"
+            else:
+                why = f"changed {', '.join(map(shown, found.changed)) or 'nothing'}"
             click.echo(f"{line_of(found.entry)}\n    {why}")
     listed = f" ({', '.join(map(shown, sorted(names)))})" if names else ""
     click.echo(f"{fold_id}: {counted(count, 'event')}, {counted(len(names), 'changed name')}{listed}", err=True)

@@ -60,7 +60,7 @@ def lines_of(record: Mapping[str, Any], key: str, taken: list[RawEvent]) -> list
     """Format the first raw events of a record (pure)."""
     lines = [f"one record         {record['fold']['id']} of {key}: the journal has {counted(len(taken), 'raw event')} of it"]
     lines += [
-        f"                   {one.entry.partition}-{one.entry.offset}  changed {', '.join(map(shown, one.changed))}"
+        f"                   {one.entry.partition}-{one.entry.offset}  changed {', '.join(map(shown, one.changed or ()))}"
         for one in taken[:MOST_SHOWN]
     ]
     return lines + (["                   ..."] if len(taken) > MOST_SHOWN else [])
@@ -72,7 +72,7 @@ def differences(record: Mapping[str, Any], names: list[str], taken: list[RawEven
     faults = []
     if len(taken) != fold["events"]:
         faults.append(f"{fold['id']}: {counted(fold['events'], 'event')} in the record, {len(taken)} in the journal")
-    changed = {name for one in taken for name in one.changed}
+    changed = {name for one in taken for name in one.changed or ()}
     if changed != set(names):
         found, meant = (", ".join(map(shown, sorted(some))) for some in (changed, names))
         faults.append(f"{fold['id']}: the record says that {meant} changed, the events in the journal {found}")

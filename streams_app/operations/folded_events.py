@@ -52,12 +52,12 @@ class RawEvent:
 
     Attributes:
         entry: The entry of the journal.
-        changed: The names that the event changed.
+        changed: The names that the event changed; None if the record has the event itself.
         refused: Why the fold rejects the event; empty if it does not.
     """
 
     entry: Entry
-    changed: tuple[str, ...]
+    changed: tuple[str, ...] | None
     refused: str = ""
 
 
@@ -159,7 +159,7 @@ def _taken(app_id: str, folds: list[str], fold: Fold, reader: EventReader, entry
         return RawEvent(entry, (), f"a dead letter: {taken.refused[0].reason}")
     if not taken.events:
         return RawEvent(entry, (), "not folded by source_filter or tombstones")
-    return RawEvent(entry, tuple(taken.events[0].changed))
+    return RawEvent(entry, None if fold.keeps_events else tuple(taken.events[0].changed))
 
 
 def _key_fields(fold: Fold) -> tuple[str, ...]:

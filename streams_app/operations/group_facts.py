@@ -171,6 +171,8 @@ def _events(found: FoundGroup) -> str:
     row = found.row
     if row is None:
         return "none since its record"
+    if not row["events"]:
+        return f"none since its early record, of offset {row['first_offset']} of {found.shard}: if none follows, it has no other"
     names = ", ".join(map(shown, found.names[:SHOWN_NAMES])) + (", ..." if len(found.names) > SHOWN_NAMES else "")
     kept = f"{counted(row['bytes'], 'byte')} kept" if row["bytes"] else f"{counted(row['names'], 'changed name')} ({names})"
     return (

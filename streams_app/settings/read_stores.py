@@ -185,4 +185,6 @@ def _fold_faults(store: ReadStoreSettings, folds: Collection[Fold]) -> list[str]
             faults.append(f"{store.section}.folds: there is no fold {name!r}{suggestion(name, list(declared))}")
         elif store.source == "carried" and declared[name].keep != "last":
             faults.append(f'{store.section}.source = "carried" needs keep = "last" in fold {name!r}')
+        elif declared[name].keeps_events:
+            faults.append(f'{store.section}.folds: fold {name!r} has keep = "events", and a read store needs changed names')
     return faults

@@ -260,7 +260,9 @@ def _parts(sealed: Sealed, names: list[str]) -> list[list[str]]:
 def _value(sealed: Sealed, shape: RecordShape, record_id: str, names: list[str], lost: int) -> bytes:
     changed: Any = names
     if shape.keep == EVENTS:
-        changed = [orjson.Fragment(json) for _, json in events_of(sealed.names)]
+        # A script that died may have left events of a range that was not folded then.
+        own = range(sealed.first_offset, sealed.last_offset + 1)
+        changed = [orjson.Fragment(json) for offset, json in events_of(sealed.names) if offset in own]
     elif shape.keep != "names":
         changed = {name: orjson.Fragment(json_of(sealed.names[name] or b"null")) for name in names}
     return orjson.dumps(

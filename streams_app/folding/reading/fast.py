@@ -83,16 +83,37 @@ def is_usual_kept(fold: Fold) -> bool:
     return isinstance(fold.group_key, str) and is_plain_field(fold.group_key)
 
 
-class FastKeptReader(EventReader):
-    """Reads the whole events of a fold that keeps them: only the group key is decoded."""
+class _FastReader(EventReader):
+    """Reads events whose group key is one plain field, without decoding them whole."""
 
     needs_decoded = False
 
     def __init__(self, fold: Fold, limits: Limits) -> None:
         super().__init__(fold, limits)
+        self._members: dict[str, tuple[bytes, bytes]] = {}
+
+    def _new_member(self, group: Any) -> tuple[bytes, bytes]:
+        """Return the member of a group in Redis, and its expected record key."""
+        member = TEXT_MARK + group.encode() if type(group) is str else member_of((group,))
+        if len(member) > self._limits.key_bytes + 1:
+            raise BadEventError("too-large", "said by the slow way")
+        cached = member, member[1:]
+        if type(group) is str and len(self._members) < KNOWN_GROUPS_MAX:
+            self._members[group] = cached
+        return cached
+
+    def _read_slowly(self, record: RawRecord, reading: DecodedRange) -> Iterator[Event]:
+        """Read one event with the exact reader, also each event with a new name."""
+        return super().events([record], decode_all([record], self._limits), reading)
+
+
+class FastKeptReader(_FastReader):
+    """Reads the whole events of a fold that keeps them: only the group key is decoded."""
+
+    def __init__(self, fold: Fold, limits: Limits) -> None:
+        super().__init__(fold, limits)
         event = msgspec.defstruct("Event", [("group", Any, None)], rename={"group": str(fold.group_key)}, gc=False)
         self._decode: Any = msgspec.json.Decoder(event).decode
-        self._members: dict[str, bytes] = {}
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
         """Iterate over the events of a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
@@ -105,39 +126,24 @@ class FastKeptReader(EventReader):
                     yield from self._read_slowly(record, reading)
                     continue
                 group = decode(value).group
-                member = member_of_known(group) if type(group) is str else None
-                if member is None:
-                    member = self._new_member(group)
+                cached = member_of_known(group) if type(group) is str else None
+                member, key = self._new_member(group) if cached is None else cached
                 if not value.isascii():
                     value.decode()
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadEventError):
                 yield from self._read_slowly(record, reading)
                 continue
             stamp, offset = record.timestamp, record.offset
-            if record.key != member[1:]:
+            if record.key != key:
                 reading.misrouted += 1
                 reading.misrouted_example = offset
             yield new_event(
                 DetailedEvent, (offset, -1 if stamp is None else stamp, member, names, False, value.strip(JSON_SPACES), 0)
             )
 
-    def _read_slowly(self, record: RawRecord, reading: DecodedRange) -> Iterator[Event]:
-        """Read one event with the exact reader."""
-        return super().events([record], decode_all([record], self._limits), reading)
 
-    def _new_member(self, group: Any) -> bytes:
-        member = TEXT_MARK + group.encode() if type(group) is str else member_of((group,))
-        if len(member) > self._limits.key_bytes + 1:
-            raise BadEventError("too-large", "read slowly")
-        if type(group) is str and len(self._members) < KNOWN_GROUPS_MAX:
-            self._members[group] = member
-        return member
-
-
-class FastReader(EventReader):
+class FastReader(_FastReader):
     """Reads the events of a usual fold."""
-
-    needs_decoded = False
 
     def __init__(self, fold: Fold, limits: Limits) -> None:
         super().__init__(fold, limits)
@@ -148,7 +154,6 @@ class FastReader(EventReader):
             gc=False,
         )
         self._decode: Any = msgspec.json.Decoder(event).decode
-        self._members: dict[str, tuple[bytes, bytes]] = {}
         self._masks: Cache[tuple[str, ...], int] = Cache()
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
@@ -193,16 +198,6 @@ class FastReader(EventReader):
                 reading.misrouted_example = offset
             yield offset, -1 if stamp is None else stamp, member, masked
 
-    def _new_member(self, group: Any) -> tuple[bytes, bytes]:
-        """Return the member of a group in Redis, and its expected record key."""
-        member = TEXT_MARK + group.encode() if type(group) is str else member_of((group,))
-        if len(member) > self._limits.key_bytes + 1:
-            raise BadEventError("too-large", "said by the slow way")
-        cached = member, member[1:]
-        if type(group) is str and len(self._members) < KNOWN_GROUPS_MAX:
-            self._members[group] = cached
-        return cached
-
     def _without_values(self, names: Any) -> int | dict[str, None]:
         """Return the mask of names that were all seen before; a mapping of them if one has no bit.
 
@@ -213,7 +208,3 @@ class FastReader(EventReader):
             raise BadEventError("no-changed", "said by the slow way")
         mask = mask_of(names)
         return dict.fromkeys(names) if mask is None else self._masks.add(tuple(names), names, mask)
-
-    def _read_slowly(self, record: RawRecord, reading: DecodedRange) -> Iterator[Event]:
-        """Read one event with the exact reader, also each event with a new name."""
-        return super().events([record], decode_all([record], self._limits), reading)

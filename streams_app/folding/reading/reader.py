@@ -144,14 +144,13 @@ class EventReader:
             yield read
 
     def _read_event(self, record: RawRecord, value: Any, member: bytes) -> Event:
-        stamp, json = -1 if record.timestamp is None else record.timestamp, b""
-        names: dict[str, Any] = {}
-        if self._kept_event is None:
-            names = self._names(value)
-        else:
-            json = self._kept_event(record.value, value)
+        stamp = -1 if record.timestamp is None else record.timestamp
         if not self._reads_details:
-            return record.offset, stamp, member, names
+            return record.offset, stamp, member, self._names(value)
+        if self._kept_event is None:
+            names, json = self._names(value), b""
+        else:
+            names, json = {}, self._kept_event(record.value, value)
         if self._aggregates is not None:
             self._aggregates.check(names)
         closes = self._closes is not None and self._closes(value)

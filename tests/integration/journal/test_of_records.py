@@ -16,9 +16,10 @@ EVENTS = 400
 
 
 async def test_each_record_of_a_worker_is_explained_by_its_raw_events(site: Site) -> None:
-    await site.topics("events", "folded", "events.dead", partitions=3)
+    await site.topics("events", "folded", "kept", "events.dead", partitions=3)
     journal = f'[journals.accounts]\nsource = "{site.names.topic("events")}"\nkey = "account_id"\n'
-    config = site.config(site.fold("folded", "events", quiet_period="500ms", max_events=20) + journal)
+    kept = site.fold("kept", "events", quiet_period="500ms", keep="events").replace('changed = "metrics"\n', "")
+    config = site.config(site.fold("folded", "events", quiet_period="500ms", max_events=20) + kept + journal)
     chosen = random.Random(3)
     sent = [event(f"account_{chosen.randrange(8)}", f"n{chosen.randrange(6)}") for _ in range(EVENTS)]
     with site.worker(config) as worker:
@@ -34,6 +35,13 @@ async def test_each_record_of_a_worker_is_explained_by_its_raw_events(site: Site
             assert (0, value["fold"]["events"]) == (ran.code, len(found)), ran.text
             assert value["metrics"] == sorted({name for one in found for name in one["changed"]})
             assert {record.key.decode()} == {json.loads(one["value"])["account_id"] for one in found}
+        for record in (await site.records("kept", EVENTS))[:2]:
+            value = json.loads(record.value)
+            ran = run("journal", "read", "--config", str(config), record.key.decode(), "--fold", value["fold"]["id"], "--json")
+            found = [json.loads(line) for line in ran.out.splitlines()]
+
+            assert value["events"] == [json.loads(one["value"]) for one in found]
+            assert {None} == {one["changed"] for one in found}
         by_key: Counter[str] = Counter(key.decode() for key, _ in sent)
         for key, count in by_key.items():
             status, page = await get(f"{worker.url}/journal/accounts?key={key}&limit=1000")

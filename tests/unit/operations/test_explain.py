@@ -255,3 +255,14 @@ def test_events_that_would_close_the_group_are_named() -> None:
         close_when={"status": ["done", "failed"], "code": [1]}
     )
     assert "an event for which close_when returns true would close it at once" in said(close_when=bool)
+
+
+def test_a_group_without_events_has_had_its_early_record() -> None:
+    assert "none since its early record, of offset 20 of" in said(events=0, names=0, first_offset=20)
+
+
+def test_size_of_kept_events_and_the_room_for_more_are_said() -> None:
+    text = said(events=3, names=0, bytes=400, keep="events", changed="", max_bytes=500)
+
+    assert "400 bytes kept" in text
+    assert "100 more bytes can be added, then it is closed" in text

@@ -162,6 +162,10 @@ def test_url_of_sentinels_names_service_and_database(path: str, service: tuple[s
         (MINIMAL + READ_STORE + READ_STORE.replace("dashboard", "other"),
          "read_stores.other and read_stores.dashboard have the same url and table"),
         (MINIMAL + READ_STORE + "source = 'carried'", "needs keep = \"last\" in fold 'account-metrics'"),
+        (
+            MINIMAL.replace('changed = "metrics"', 'keep = "events"') + READ_STORE,
+            "fold 'account-metrics' has keep = \"events\", and a read store needs changed names",
+        ),
         (MINIMAL + READ_STORE + "table = 'a; b'", "read_stores.dashboard.table: "),
         (MINIMAL + READ_STORE + "shape = 'rows'", "read_stores.dashboard.shape: "),
         (MINIMAL + READ_STORE + "shape = 'groups'", 'read_stores.dashboard: shape = "groups" needs columns'),

@@ -23,6 +23,7 @@
 -- include shard.lua
 -- include group.lua
 -- include closing.lua
+-- include text.lua
 -- Bytes of records that one script packs and returns, about.
 local MOST_BYTES = 1000000
 local IN_PAGE = 200
@@ -51,19 +52,9 @@ local function group_of(packed)
   return g and g.epoch == state.epoch and g or nil
 end
 
--- Whether the bytes of a group come after the cursor. Lua compares text by the locale of the server.
-local function is_beyond_cursor(group)
-  local cursor = state.cursor
-  for i = 1, math.min(#group, #cursor) do
-    local a, b = group:byte(i), cursor:byte(i)
-    if a ~= b then return a > b end
-  end
-  return #group > #cursor
-end
-
 -- Whether what is left of the range under way may add to the group, or a script that died half-way has.
 local function is_held(group, g)
-  return g.last > fence and not (state.to and g.last <= tonumber(state.to) and not is_beyond_cursor(group))
+  return g.last > fence and not (state.to and g.last <= tonumber(state.to) and not is_after(group, state.cursor))
 end
 
 -- The numbers of a group, nil where it is a leftover of an older state, and its names: {name, value, ...}.

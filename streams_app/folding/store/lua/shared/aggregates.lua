@@ -1,20 +1,13 @@
 -- Combines two values of one name, the earlier one first. core/aggregates.py describes the encoding and does the same in Python; a
 -- test compares the two.
+-- include text.lua
 local ARRAYS = 128 -- first bytes from here on are no JSON
-
-local function is_greater_text(a, b) -- Lua compares text by the locale of the server
-  for i = 1, math.min(#a, #b) do
-    local left, right = a:byte(i), b:byte(i)
-    if left ~= right then return left > right end
-  end
-  return #a > #b
-end
 
 -- Whether one maximum or minimum is above another, and whether it is below: its rank, then its high part, then its low part decide.
 local function is_above(a, b)
   if a[2] ~= b[2] then return a[2] > b[2] end
   if a[3] == b[3] then return a[4] > b[4] end
-  if a[2] == 1 then return is_greater_text(a[3], b[3]) end
+  if a[2] == 1 then return is_after(a[3], b[3]) end
   return a[3] > b[3]
 end
 
