@@ -4,6 +4,7 @@
 ``STREAMS_APP_TEST_REDIS``: ``embedded`` (default: Valkey), ``redis`` (Redis 7), or a ``redis://`` URL.
 A server that cannot be had skips its tests with the reason; with ``CI=true`` it fails them.
 ``STREAMS_APP_TEST_SHARE``: ``1/3`` leaves out two thirds of the tests that neither need Apache Kafka or Redis 7 nor are ``long``.
+``STREAMS_APP_TEST_LONG_SHARE``: the same for those that are ``long``.
 ``STREAMS_APP_TEST_EXAMPLES``: ``quick`` or ``thorough``, of each property; ``thorough`` with ``CI=true``.
 """
 
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 
 KAFKA_CHOICE = os.environ.get("STREAMS_APP_TEST_KAFKA") or "embedded"
 REDIS_CHOICE = os.environ.get("STREAMS_APP_TEST_REDIS") or "embedded"
-SHARE, _, SHARES = (os.environ.get("STREAMS_APP_TEST_SHARE") or "1/1").partition("/")
+SHARE = os.environ.get("STREAMS_APP_TEST_SHARE") or "1/1"
+LONG_SHARE = os.environ.get("STREAMS_APP_TEST_LONG_SHARE") or "1/1"
 
 TRANSPORT = frozenset({"kafka", "redis_server", "broker"})
 FIRST_LOOK = "read_store/opensearch/test_read_back.py"
@@ -141,9 +143,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_in_share(item: pytest.Item) -> bool:
-    if any(map(item.get_closest_marker, ("apache", "redis7", "long"))):
+    if item.get_closest_marker("long"):
+        share = LONG_SHARE
+    elif any(map(item.get_closest_marker, ("apache", "redis7"))):
         return True
-    return crc32(item.nodeid.encode()) % int(SHARES) == int(SHARE) % int(SHARES)
+    else:
+        share = SHARE
+    part, _, parts = share.partition("/")
+    return crc32(item.nodeid.encode()) % int(parts) == int(part) % int(parts)
 
 
 def _databases(item: pytest.Item) -> set[str]:
