@@ -58,7 +58,7 @@ class PatientRegistry:
                     await asyncio.sleep(wait_ms / 1000)
                 else:
                     break
-        except BaseException:
+        except BaseException:  # also a cancellation: this caller no longer waits
             self._outage.forget(who)
             raise
         self._outage.succeeded(who)

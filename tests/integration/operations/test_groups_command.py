@@ -16,6 +16,7 @@ from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
+from tests.helpers import wait_until
 from tests.integration.commands import CANARY, FOLD, Place, Ran, run
 from tests.scripts import chunk_of, fold
 
@@ -123,8 +124,7 @@ async def test_drop_of_a_group_that_was_emitted_meanwhile_says_so(place: Place, 
     store = await open_in(place, redis_client, 0, [FoldEvent(0, 5_000, b"sanna", {"likes": 1})])
     words = ("groups", "drop", "anna", "--yes", "--reason", "a loop", "--config", place.config())
     ran = asyncio.create_task(asyncio.to_thread(run, *words))
-    while not await redis_client.exists(store.keys.drop):
-        await asyncio.sleep(0.02)
+    await wait_until(lambda: redis_client.exists(store.keys.drop), 30, "the drop is requested")
     # The group left before its owner saw the request, which then names a fold that is not open any more.
     await redis_client.delete(store.keys.first, store.keys.due, store.keys.group_prefix + "sanna")
     await store.seal("me", 0, 5_000, BOUNDS, quiet=False, limit=10, partitions=4)
