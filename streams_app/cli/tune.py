@@ -113,8 +113,11 @@ def command(
         kcat -C -t my-topic -e | streams-app tune --file - --time ts --windows 10s,1m,15m
 
     The time of a partition is its record timestamps; one that goes back counts as the newest before it. max_hold, max_events,
-    max_changed and close_when are those of the settings. Above ten million events the result is based on a sample of the
-    groups, and its error is shown.
+    max_changed, max_bytes, close_when and leading are those of the settings. Above ten million events the result is based on a
+    sample of the groups, and its error is shown.
+
+    If events decide the quiet period, the candidates are those for its default, up to at_most; events with a period of their own
+    keep it.
 
     If a tenth of the events is rejected, older than an earlier one or in the future, or if times look like dates or day numbers,
     there is no recommendation; the output says why, and the exit code is 1.
@@ -128,7 +131,6 @@ def command(
     from streams_app.tuning.recommending import recommend
 
     of, clock = one_fold(settings, fold), SystemClock()
-    _check_fold(of)
     _check_file_options(of, file, {"time": time, "key": key})
     _check_live_options(urls, is_live=live)
     _check_journal_option(settings, of, journal, file)
@@ -139,7 +141,10 @@ def command(
         curve = curve_of_workers(settings, of, urls, windows, clock.now_ms())
     else:
         curve, doubt_of = _replayed(settings, of, (begin, end), file, windows, clock, time=time, key=key, journal=journal)
-    recommended = recommend(curve, target_ratio=target_ratio, max_latency_ms=max_latency, max_hold_ms=of.max_hold_ms)
+    longest_ms, longest_by = _longest(of)
+    recommended = recommend(
+        curve, target_ratio=target_ratio, max_latency_ms=max_latency, longest_ms=longest_ms, longest_by=longest_by
+    )
     doubt = doubt_of(recommended.quiet_ms or 0)
     if doubt:
         recommended = Recommended(None, f"The events do not allow one: {doubt}.")
@@ -147,9 +152,9 @@ def command(
         advice = None if doubt else {"quiet_ms": recommended.quiet_ms, "why": recommended.why}
         click.echo(json_line({**curve.as_json(), "recommended": advice, "doubt": doubt}))
     else:
-        show(curve, recommended, of.quiet_period_ms)
+        show(curve, recommended, of.default_quiet_period_ms, is_default=isinstance(of.quiet_period, QuietPeriod) and not live)
     if png is not None:  # last: a picture that cannot be written must not hide what took a while to read
-        write_png(png, curve, recommended.quiet_ms, of.quiet_period_ms)
+        write_png(png, curve, recommended.quiet_ms, of.default_quiet_period_ms)
     return 1 if doubt else 0
 
 
@@ -168,12 +173,17 @@ def _replayed(
     """Reads the events of a topic or a file and replays them; the function says why they do not allow a recommendation."""
     from streams_app.cli.tune_view import read_progress, report_unused
     from streams_app.formatting import escaped
-    from streams_app.tuning.columns import Columns
+    from streams_app.tuning.columns import Columns, fold_to_read
     from streams_app.tuning.read_counts import ReadCounts
     from streams_app.tuning.timestamps import timestamp_faults
 
     now_ms = clock.now_ms()
-    columns = Columns(now_ms=now_ms, max_changed=of.max_changed, reads_details=of.reads_details, keeps_events=of.keeps_events)
+    longest_own_ms = of.quiet_period_ms if isinstance(of.quiet_period, QuietPeriod) else None
+    columns = Columns(
+        now_ms=now_ms, max_changed=of.max_changed, reads_details=of.reads_details, keeps_events=of.keeps_events,
+        longest_own_ms=longest_own_ms,
+    )  # fmt: skip
+    reading = fold_to_read(of)
     tally = ReadCounts()
     unit = "lines" if file else "events"
     search_cycles_rarely()
@@ -183,13 +193,13 @@ def _replayed(
         if file is not None:
             if not _is_given("begin"):  # the last day is for a topic, which may be long
                 range_ms = None, range_ms[1]
-            advice = _read_file(settings, of, file, columns, tally, progress, range_ms, time=time, key=key)
+            advice = _read_file(settings, reading, file, columns, tally, progress, range_ms, time=time, key=key)
         elif journal is not None:
             if not _is_given("begin"):  # all that is kept
                 range_ms = None, range_ms[1]
-            advice = _read_journal(settings, of, journal, columns, tally, progress, range_ms)
+            advice = _read_journal(settings, reading, journal, columns, tally, progress, range_ms)
         else:
-            advice = _read_topic(settings, of, columns, tally, progress, *range_ms)
+            advice = _read_topic(settings, reading, columns, tally, progress, *range_ms)
         curve = _curve(settings.app_id, of, columns, windows, progress) if columns.events else None
     report_unused(tally, unit)
     if curve is None:
@@ -220,12 +230,11 @@ def _is_given(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _check_fold(of: Fold) -> None:
-    """Refuse a fold whose records do not follow from one quiet period."""
+def _longest(of: Fold) -> tuple[int, str]:
+    """The longest quiet period, or default of it, that the settings permit, and which of them limits it."""
     if isinstance(of.quiet_period, QuietPeriod):
-        raise click.UsageError(f"{of.name}: its events decide the quiet period ({of.quiet_period}), so there is none to choose")
-    if of.leading:
-        raise click.UsageError(f"{of.name}: records are not computed with leading = true; tune a copy of the fold without it")
+        return of.quiet_period_ms, "quiet_period.at_most"
+    return of.max_hold_ms, "max_hold"
 
 
 def _check_file_options(fold: Fold, file: Path | None, of_file: dict[str, str | None]) -> None:
@@ -245,9 +254,9 @@ def _curve(app_id: str, fold: Fold, columns: Columns, windows: tuple[int, ...] |
     from streams_app.tuning.replay import curve_of
 
     if not windows:
-        found = default_windows(columns.to_ms - columns.from_ms, columns.gaps(), also_ms=fold.quiet_period_ms)
-        # The settings refuse a quiet period that is longer than the hold.
-        windows = tuple(quiet_ms for quiet_ms in found if quiet_ms <= fold.max_hold_ms)
+        found = default_windows(columns.to_ms - columns.from_ms, columns.gaps(), also_ms=fold.default_quiet_period_ms)
+        longest_ms, _ = _longest(fold)
+        windows = tuple(quiet_ms for quiet_ms in found if quiet_ms <= longest_ms)
     prefix = shard_keys(app_id, fold.name, fold.source, 0).group_prefix
     bounds = replace(Bounds.of(fold), sessions=True)
     return curve_of(fold.name, columns, bounds, windows, progress.replaying, prefix_bytes=len(prefix))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.fold import Fold
+from streams_app.fold import Fold, QuietPeriod
 from streams_app.formatting import duration_text, escaped
 from streams_app.operations.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
@@ -49,7 +49,7 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
             [f"no worker that was asked has fold {fold.name!r} ({', '.join(known)}): restart it with these settings"]
         )
     try:
-        metrics = combined(workers, fold.quiet_period_ms)
+        metrics = combined(workers, fold.default_quiet_period_ms)
     except ValueError as error:
         raise ConfigurationError(
             [f"the workers are of two versions, as {error}: ask those of one version, or wait until all are restarted"]
@@ -60,13 +60,10 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
         )
     if windows is not None:
         _check(windows, metrics)
-    curve = live_curve(fold.name, metrics, windows or live_windows(metrics, fold.quiet_period_ms), now_ms)
+    curve = live_curve(fold.name, metrics, windows or live_windows(metrics, fold.default_quiet_period_ms), now_ms)
     if not urls:
         notes.append(f"by the worker at {known[0]} alone; --url, several times if need be, names others")
-    notes.append(
-        "only silence is considered, not max_hold, max_events, max_changed, max_bytes and close_when; latency and memory are not "
-        "known live"
-    )
+    notes += _not_considered(fold)
     doubt = widest_interval(metrics, curve)
     if doubt is not None:
         notes.append(
@@ -75,6 +72,19 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
     for note in notes:
         click.echo(f"note: {escaped(note)}", err=True)
     return curve
+
+
+def _not_considered(fold: Fold) -> list[str]:
+    """What workers do not count, and the curve therefore lacks."""
+    notes = [
+        "only silence is considered, not max_hold, max_events, max_changed, max_bytes, close_when and leading; latency and memory "
+        "are not known live"
+    ]
+    if isinstance(fold.quiet_period, QuietPeriod):
+        notes.append("computed as if X were the quiet period after every event: workers do not count which events decide it")
+    if fold.leading:
+        notes.append("with leading = true, each record of several events is two records: an early one, and one of the rest")
+    return notes
 
 
 def _figures(page: Page, fold: Fold) -> LiveMetrics | None:

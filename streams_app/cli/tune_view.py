@@ -23,14 +23,27 @@ from streams_app.tuning.table import table
 WHY_WIDTH: Final = 100
 
 
-def show(curve: Curve, recommended: Recommended, configured_ms: int, console: Console | None = None) -> None:
-    """Shows a curve on stdout, as wide as the terminal."""
+def show(
+    curve: Curve, recommended: Recommended, configured_ms: int, console: Console | None = None, *, is_default: bool = False
+) -> None:
+    """Shows a curve on stdout, as wide as the terminal.
+
+    Args:
+        curve: The curve.
+        recommended: The recommended candidate.
+        configured_ms: The configured quiet period, or its default.
+        console: Where it is shown; None: stdout.
+        is_default: Whether the candidates are those for the default of a quiet period that events decide.
+    """
     console = console or Console()
     signs = Signs(is_fine=console.encoding.lower().startswith("utf"))
     console.print(Text(_about(curve)))
     console.print()
     console.print(table(curve, recommended.quiet_ms, configured_ms, console.width, signs))
-    console.print(Text(_legend(curve, recommended.quiet_ms, configured_ms, signs), style="dim"))
+    legend = _legend(curve, recommended.quiet_ms, configured_ms, signs)
+    if is_default:
+        legend += "\nX: the default of quiet_period, after events that do not decide it"
+    console.print(Text(legend.strip(), style="dim"))
     drawn = plot(curve, recommended.quiet_ms, configured_ms, console.width, signs)
     if drawn:
         console.print()
@@ -40,9 +53,8 @@ def show(curve: Curve, recommended: Recommended, configured_ms: int, console: Co
     if recommended.quiet_ms is None:
         console.print(Text("no recommendation", style="bold yellow"))
     else:
-        console.print(
-            Text.assemble(("recommended: ", "bold"), (f'quiet_period = "{duration_text(recommended.quiet_ms)}"', "bold green"))
-        )
+        name = "quiet_period.default" if is_default else "quiet_period"
+        console.print(Text.assemble(("recommended: ", "bold"), (f'{name} = "{duration_text(recommended.quiet_ms)}"', "bold green")))
     why = textwrap.fill(recommended.why, min(console.width, WHY_WIDTH), initial_indent="  ", subsequent_indent="  ")
     console.print(Text(why), soft_wrap=True)
 
@@ -59,8 +71,12 @@ def report_unused(tally: ReadCounts, unit: str) -> None:
 
 
 def _about(curve: Curve) -> str:
+    own = ""
+    if curve.own_periods is not None:
+        verb = "decides" if curve.own_periods == 1 else "decide"
+        own = f"; {counted(curve.own_periods, 'event')} {verb} the quiet period"
     return (
-        f"{curve.fold}: {counted(curve.events, 'event')} of {counted(curve.groups, 'group')}\n"
+        f"{curve.fold}: {counted(curve.events, 'event')} of {counted(curve.groups, 'group')}{own}\n"
         f"{time_text(curve.from_ms)} to {time_text(curve.to_ms)} ({span(max(1, curve.to_ms - curve.from_ms))})"
     )
 

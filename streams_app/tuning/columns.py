@@ -1,4 +1,4 @@
-"""The events of a range in memory, 16 bytes each (pure).
+"""The events of a range in memory, 16 bytes each, and 4 to 12 more if events decide what happens to their group (pure).
 
 A group is identified by a 64-bit hash of its partition and member. It is Python's own hash of bytes, whose seed differs in each
 process. The chance that any two of ten million groups have the same hash is 1 in 370 000.
@@ -12,12 +12,14 @@ too few groups would be left for an estimate; then the columns keep the beginnin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from itertools import compress, islice
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.kept_events import size_of_event
 from streams_app.tuning.name_sets import NameSets
@@ -61,11 +63,12 @@ class Columns:
         late: Number of events that are older than an earlier event of their partition, by each of :data:`LATE_STEPS_MS`.
         future: Number of events with a time in the future.
         at_midnight: Number of events at the beginning of a day, which is the time of a date without a time.
+        own_periods: Number of events that decide the quiet period themselves; None: no event of the fold does.
     """
 
     def __init__(
         self, *, now_ms: int, max_changed: int = 10_000, capacity: int = CAPACITY, reads_details: bool = False,
-        keeps_events: bool = False,
+        keeps_events: bool = False, longest_own_ms: int | None = None,
     ) -> None:  # fmt: skip
         """Create empty columns.
 
@@ -75,6 +78,8 @@ class Columns:
             capacity: Maximum number of kept events.
             reads_details: Whether the events are :class:`streams_app.folding.core.event.DetailedEvent`: 4 more bytes each.
             keeps_events: Whether the events themselves are kept.
+            longest_own_ms: The longest quiet period that an event may decide; None: no event decides it. The events are those of
+                the fold that :func:`fold_to_read` returns.
         """
         self.events = self.from_ms = self.to_ms = self.halvings = 0
         self.sets = NameSets(max_changed)
@@ -89,8 +94,13 @@ class Columns:
         # The last four bytes of each score identify it as long as the range is short.
         self._scores: Times = np.empty(capacity, np.uint32)
         self._numbers = np.empty(capacity, np.uint32)
-        self._details = np.zeros(capacity if reads_details else 0, np.uint32)
-        self._reads_details = reads_details
+        self._extras: dict[str, NDArray[Any]] = {}
+        if reads_details:
+            self._extras["details"] = np.empty(capacity, np.uint32)
+        if longest_own_ms is not None:
+            self._extras["own_quiet"] = np.empty(capacity, np.uint32 if longest_own_ms <= MOST_SHORT_MS else np.int64)
+        self._longest_own_ms = longest_own_ms
+        self.own_periods = None if longest_own_ms is None else 0
         self._keeps_events = keeps_events
         self._clocks: dict[int, int] = {}
         self._groups_seen = self._bytes_seen = 0
@@ -113,7 +123,7 @@ class Columns:
         shift = np.uint64(partition * _SPREAD % 2**_BITS)
         while batch := list(islice(rest, self._batch)):
             _, stamps, members, names, *_ = zip(*batch, strict=True)
-            details = np.fromiter(map(_details_of, batch), np.uint32, len(batch)) if self._reads_details else None
+            extras = {name: self._extra_of(name, batch) for name in self._extras}
             hashes = np.fromiter(map(hash, members), np.int64, len(batch)).view(np.uint64) + shift
             times = np.fromiter(stamps, np.int64, len(batch))
             scores = np.minimum(times, self._now_ms)
@@ -124,7 +134,16 @@ class Columns:
             distinct = set(members)
             self._groups_seen += len(distinct)
             self._bytes_seen += sum(map(len, distinct))
-            self._keep(hashes, scores, names, details)
+            self._keep(hashes, scores, names, extras)
+
+    def _extra_of(self, name: str, batch: Sequence[Any]) -> NDArray[Any]:
+        """Return one of the additional columns for some events."""
+        if name == "details":
+            return np.fromiter(map(_details_of, batch), np.uint32, len(batch))
+        shorter = np.fromiter((event.shorter_ms for event in batch), np.int64, len(batch))
+        own = np.where(shorter < 0, 0, (self._longest_own_ms or 0) - shorter)
+        self.own_periods = (self.own_periods or 0) + int(np.count_nonzero(own))
+        return own
 
     def _count(self, partition: int, first_ms: int, last_ms: int, events: int) -> None:
         from_ms = min(self.from_ms, first_ms) if self.events else first_ms
@@ -162,14 +181,14 @@ class Columns:
 
     def _keep(
         self, hashes: NDArray[np.uint64], scores: NDArray[np.int64], names: Sequence[Mapping[str, Any] | int],
-        details: NDArray[np.uint32] | None,
+        extras: dict[str, NDArray[Any]],
     ) -> None:  # fmt: skip
         """Store a batch, or the part of it that belongs to the sample."""
         while True:
             if self.halvings:
                 kept = self._is_sampled(hashes)
                 hashes, scores, names = hashes[kept], scores[kept], list(compress(names, kept.tolist()))
-                details = None if details is None else details[kept]
+                extras = {name: extra[kept] for name, extra in extras.items()}
             if self.is_cut:
                 self._left_out += len(hashes)
                 return
@@ -179,8 +198,8 @@ class Columns:
             self._halve()
         self._hashes[self._used : end] = hashes
         self._scores[self._used : end] = scores.astype(self._scores.dtype)
-        if details is not None:
-            self._details[self._used : end] = details
+        for name, extra in extras.items():
+            self._extras[name][self._used : end] = extra
         self._numbers[self._used : end] = self.sets.numbers(names)
         self._used = end
         if self.sets.is_full:
@@ -213,7 +232,7 @@ class Columns:
         for block in self._blocks():
             kept = self._is_sampled(self._hashes[block])
             end = used + int(np.count_nonzero(kept))
-            for column in (self._hashes, self._scores, self._numbers, *([self._details] if self._reads_details else [])):
+            for column in (self._hashes, self._scores, self._numbers, *self._extras.values()):
                 column[used:end] = column[block][kept]
             used = end
         self._used = used
@@ -267,11 +286,11 @@ class Columns:
         for block in self._blocks():
             after_ms[block] = self._after_ms(order[block])
         self._scores = after_ms
-        if self._reads_details:
-            details = np.empty(self._used, np.uint32)
+        for name, unsorted in self._extras.items():
+            extra = np.empty(self._used, unsorted.dtype)
             for block in self._blocks():
-                details[block] = self._details[order[block]]
-            self._details = details
+                extra[block] = unsorted[order[block]]
+            self._extras[name] = extra
         if not self.sets.may_close:
             order = order[:NUMBERED]
         numbers = np.empty(len(order), np.uint32)
@@ -308,17 +327,34 @@ class Columns:
     @property
     def kept_bytes(self) -> NDArray[np.int64] | None:
         """Size of each sorted event, if events are kept (``keep = "events"``); None if they are not, or none is larger than 0."""
-        return (self._details >> 1).astype(np.int64) if self._keeps_events else None
+        return (self._extras["details"] >> 1).astype(np.int64) if self._keeps_events else None
 
     @property
     def closing(self) -> NDArray[np.bool_] | None:
         """Whether each sorted event closes its group; None if no event of the fold does."""
-        return (self._details & 1).astype(bool) if self._reads_details else None
+        return (self._extras["details"] & 1).astype(bool) if "details" in self._extras else None
+
+    @property
+    def own_quiet_ms(self) -> Times | None:
+        """The quiet period that each sorted event decides, 0 if it takes the default; None if no event of the fold decides it."""
+        return self._extras.get("own_quiet")
 
     @property
     def numbers(self) -> NDArray[np.uint32]:
         """The number in :attr:`sets` of each sorted event; only of the first events if no group can exceed the bound on names."""
         return self._numbers
+
+
+def fold_to_read(fold: Fold) -> Fold:
+    """Return a fold that reads the same events, and from whose events it is known whether they decide their quiet period.
+
+    Its default is longer than all that an event may decide, so ``shorter_ms`` is negative for those that take the default.
+    """
+    rule = fold.quiet_period
+    if not isinstance(rule, QuietPeriod):
+        return fold
+    beyond = rule.at_most + timedelta(milliseconds=1)
+    return fold.model_copy(update={"quiet_period": rule.model_copy(update={"default": beyond})})
 
 
 def _details_of(event: Any) -> int:

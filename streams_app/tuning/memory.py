@@ -51,13 +51,14 @@ def group_bytes(names: NDArray[np.int64], name_bytes: float, key_bytes: float, p
 class SomeRecords:
     """The records of some groups, for an estimate of their size at an instant."""
 
-    def __init__(self, columns: Columns, starts: Positions, closes: Times) -> None:
+    def __init__(self, columns: Columns, starts: Positions, closes: Times, early: NDArray[np.bool_] | None = None) -> None:
         """Select the first groups.
 
         Args:
             columns: Sorted columns.
             starts: Positions at which the records begin.
-            closes: Times at which they close, ms after the first score.
+            closes: Times at which their groups close, ms after the first score.
+            early: Which records are early: they leave a group behind that is open and empty. None: there are none.
         """
         # The groups with the lowest hashes are a random sample.
         events = min(NUMBERED, len(columns.after_ms))
@@ -66,14 +67,15 @@ class SomeRecords:
         self._records = np.repeat(np.arange(count), np.diff(starts[:count], append=events))
         self._after_ms = columns.after_ms[:events].astype(np.int64)
         self._opens, self._closes = self._after_ms[starts[:count]], closes[:count].astype(np.int64)
+        self._is_early = np.zeros(count, bool) if early is None else early[:count]
 
     def mean_bytes(self, instant_ms: int, prefix_bytes: int) -> float:
         """Return the mean size of the records open at an instant after the first score; of all records if few are open."""
         is_open = (self._opens <= instant_ms) & (instant_ms <= self._closes)
         if np.count_nonzero(is_open) < _ENOUGH:
-            is_open[:] = True
+            is_open[:] = self._is_early.all() | ~self._is_early
             instant_ms = int(self._after_ms.max())
-        is_there = is_open[self._records] & (self._after_ms <= instant_ms)
+        is_there = (is_open & ~self._is_early)[self._records] & (self._after_ms <= instant_ms)
         names = self._names_of(self._records[is_there], self._columns.numbers[: len(self._records)][is_there])[is_open]
         sets = self._columns.sets
         mean = float(group_bytes(names, sets.name_bytes, self._columns.key_bytes, prefix_bytes).mean())

@@ -66,6 +66,8 @@ class Curve:
         to_ms: Score of the last event; 0 if there is none.
         points: Points in rising order of the quiet period.
         sample: Sample from which the curve was computed; None: it is exact.
+        own_periods: Number of events that decide the quiet period themselves. The candidates are then those for its default. None:
+            no event of the fold decides it.
     """
 
     fold: str
@@ -75,12 +77,14 @@ class Curve:
     to_ms: int
     points: tuple[Point, ...]
     sample: CurveSample | None = None
+    own_periods: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the curve as ``--json`` prints it, without the recommendation."""
         return {
             "fold": self.fold, "events": self.events, "groups": self.groups, "from_ms": self.from_ms, "to_ms": self.to_ms,
             "curve": [asdict(point) for point in self.points], "sample": None if self.sample is None else asdict(self.sample),
+            "own_periods": self.own_periods,
         }  # fmt: skip
 
 

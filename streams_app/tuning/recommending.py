@@ -27,7 +27,12 @@ _EXACT_FROM: Final = 0.99
 
 
 def recommend(
-    curve: Curve, *, target_ratio: float | None = None, max_latency_ms: int | None = None, max_hold_ms: int | None = None
+    curve: Curve,
+    *,
+    target_ratio: float | None = None,
+    max_latency_ms: int | None = None,
+    longest_ms: int | None = None,
+    longest_by: str = "max_hold",
 ) -> Recommended:
     """Choose one of the candidates of a curve.
 
@@ -38,22 +43,23 @@ def recommend(
             a target: the shortest candidate that reaches the target, unless it exceeds this limit; then the limit counts, and the
             reason states the cost of both. Without either: the knee, the shortest candidate that folds at least half of what can be
             folded, and from which doubling the quiet period would save less than one record for a hundred events.
-        max_hold_ms: Maximum quiet period that the settings permit; longer candidates are chosen only if all are longer.
+        longest_ms: Maximum quiet period that the settings permit; longer candidates are chosen only if all are longer.
+        longest_by: The setting that limits it.
     """
     if not curve.points:
         return Recommended(0, "No candidate was tried.")
     allowed = curve.points
-    if max_hold_ms is not None:
-        allowed = tuple(point for point in curve.points if point.quiet_ms <= max_hold_ms)
+    if longest_ms is not None:
+        allowed = tuple(point for point in curve.points if point.quiet_ms <= longest_ms)
     found = _chosen(replace(curve, points=allowed or curve.points), target_ratio, max_latency_ms)
     if 0 < curve.events < FEW_EVENTS:
         found = replace(found, why=f"{counted(curve.events, 'event')} {_are(curve.events)} too few to rely on. {found.why}")
-    if max_hold_ms is None or len(allowed) == len(curve.points):
+    if longest_ms is None or len(allowed) == len(curve.points):
         return found
-    hold = duration_text(max_hold_ms)
-    about = f"Candidates longer than max_hold, {hold}, are not considered."
+    longest = duration_text(longest_ms)
+    about = f"Candidates longer than {longest_by}, {longest}, are not considered."
     if not allowed:
-        about = f"But max_hold is {hold}, and the quiet period must not be longer."
+        about = f"But {longest_by} is {longest}, and the quiet period must not be longer."
     return Recommended(found.quiet_ms, f"{found.why} {about}")
 
 

@@ -2,6 +2,8 @@
 
 The rules are those of :class:`streams_app.folding.core.model.MemoryShard` with ``sessions``, applied to columns: a gap longer than
 X ends a session, and within a session the other bounds end records. A test compares every number with a replay event by event.
+
+If events decide their quiet period, X is that of the events that do not: the default.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def curve_of(
         fold: Name of the fold.
         columns: The events; this function sorts them.
         bounds: The bounds that close groups; their quiet period is ignored.
-        windows: Candidates, ms.
+        windows: Candidates for the quiet period, or for its default, ms.
         progress: Called with the number of finished steps and of all steps.
         prefix_bytes: Length of the prefix before the member in the Redis key of a group.
     """
@@ -66,7 +68,8 @@ def curve_of(
     if columns.share * columns.part < 1:
         error = None if columns.is_cut else replay.ratio_error
         sample = CurveSample(columns.share * columns.part, len(columns.after_ms), groups, error)
-    return Curve(fold, columns.events, round(groups / columns.share), columns.from_ms, columns.to_ms, tuple(points), sample)
+    numbers = columns.events, round(groups / columns.share), columns.from_ms, columns.to_ms
+    return Curve(fold, *numbers, tuple(points), sample, columns.own_periods)
 
 
 class _Replay:
@@ -81,7 +84,7 @@ class _Replay:
         self.bounds = bounds
         self.ratio_error = 0.0
         self._firsts, self._after_ms = columns.firsts, columns.after_ms
-        self._closing = columns.closing
+        self._closing, self._own_quiet_ms = columns.closing, columns.own_quiet_ms
         self._hold_ms = min(bounds.hold_ms, FOR_EVER_MS)
         self._following = next_starts(columns, bounds)
         columns.forget_numbers()
@@ -95,10 +98,10 @@ class _Replay:
             return Point(quiet_ms, 0, 0.0, None, None, None, None, None, 0, 0)
         limited_ms = min(quiet_ms, FOR_EVER_MS)
         self._sessions = self._longer(limited_ms)
-        starts = self._records()
-        closes = self._closes(starts, limited_ms)
-        latencies = self._latencies(starts, closes)
-        some = SomeRecords(columns, starts, closes)
+        starts, early = self._records()
+        closes = self._closes(starts, early, limited_ms)
+        latencies = self._latencies(starts, early, closes)
+        some = SomeRecords(columns, starts, closes, early)
         open_groups, instant_ms = self._peak(starts, closes)
         self._judge(starts)
         records = min(columns.events, round(len(starts) / columns.share / columns.part))
@@ -132,17 +135,30 @@ class _Replay:
         for begin in range(0, len(found), _BLOCK):
             at = found[begin : begin + _BLOCK]
             after_ms = self._after_ms
-            is_session = self._firsts[at] | (after_ms[at].astype(np.int64) - after_ms[at - 1] > quiet_ms)
+            gaps = after_ms[at].astype(np.int64) - after_ms[at - 1]
+            is_session = self._firsts[at] | (gaps > self._quiet_after(at - 1, quiet_ms))
             end = kept + int(np.count_nonzero(is_session))
             found[kept:end] = at[is_session]
             kept = end
         return found[:kept]
 
+    def _quiet_after(self, positions: Positions, quiet_ms: int) -> NDArray[np.int64] | int:
+        """Return the quiet period after each of these events."""
+        if self._own_quiet_ms is None:
+            return quiet_ms
+        own_ms = self._own_quiet_ms[positions].astype(np.int64)
+        return np.where(own_ms > 0, own_ms, quiet_ms)
+
     def _ends(self, starts: Positions) -> Positions:
         return np.append(starts[1:], np.int32(len(self._after_ms)))
 
-    def _records(self) -> Positions:
-        """Return the positions at which records begin."""
+    def _records(self) -> tuple[Positions, NDArray[np.bool_] | None]:
+        """Return the positions at which records begin, and which of them are early records; None if the fold makes none."""
+        starts = self._split_sessions()
+        return self._with_early(starts) if self.bounds.leading else (starts, None)
+
+    def _split_sessions(self) -> Positions:
+        """Return the positions of events that find their group closed, or too full; without ``leading``, records begin there."""
         starts, following = self._sessions, self._following
         if following is None:
             return starts
@@ -154,33 +170,70 @@ class _Replay:
         found.sort()
         return found
 
-    def _closes(self, starts: Positions, quiet_ms: int) -> Times:
-        """Return the time at which each record closes, in ms after the first score."""
-        found = _room(len(starts), self.columns.to_ms - self.columns.from_ms + min(quiet_ms, self._hold_ms))
+    def _with_early(self, starts: Positions) -> tuple[Positions, NDArray[np.bool_]]:
+        """Split each record after its first event, unless that event closes its group.
+
+        Args:
+            starts: Beginnings of records, each the first event of a quiet group. :func:`next_starts` has seen to it that two
+                events are in one of them only if the second one finds the group open.
+
+        Returns:
+            The beginnings of all records, and which of the records are early.
+        """
+        events = np.int32(len(self._after_ms))
+        is_followed = np.empty(len(starts), bool)
+        is_followed[:-1] = starts[1:] - starts[:-1] > 1
+        is_followed[-1] = events - starts[-1] > 1
+        found = np.empty(len(starts) + int(np.count_nonzero(is_followed)), np.int32)
+        early = np.zeros(len(found), bool)
+        used = 0
         for begin in range(0, len(starts), _BLOCK):
-            block = starts[begin : begin + _BLOCK]
+            firsts, followed = starts[begin : begin + _BLOCK], is_followed[begin : begin + _BLOCK]
+            places = used + np.arange(len(firsts)) + np.cumsum(followed) - followed
+            found[places] = firsts
+            found[places[followed] + 1] = firsts[followed] + 1
+            early[places] = True if self._closing is None else ~self._closing[firsts]
+            used = int(places[-1]) + 1 + int(followed[-1])
+        return found, early
+
+    def _closes(self, starts: Positions, early: NDArray[np.bool_] | None, quiet_ms: int) -> Times:
+        """Return the time at which the group of each record closes, in ms after the first score.
+
+        After an early record, the group stays open until its next event, or until it closes without a record.
+        """
+        longest_ms = max(quiet_ms, 0 if self._own_quiet_ms is None else int(self._own_quiet_ms.max()))
+        found = _room(len(starts), self.columns.to_ms - self.columns.from_ms + min(longest_ms, self._hold_ms))
+        for begin in range(0, len(starts), _BLOCK):
+            block = slice(begin, begin + _BLOCK)
             after = starts[begin + _BLOCK] if begin + _BLOCK < len(starts) else np.int32(len(self._after_ms))
-            found[begin : begin + _BLOCK] = self._closes_of(block, np.append(block[1:], after), quiet_ms)
+            of_block = None if early is None else early[block]
+            found[block] = self._closes_of(starts[block], np.append(starts[block][1:], after), of_block, quiet_ms)
         return found
 
-    def _closes_of(self, starts: Positions, ends: Positions, quiet_ms: int) -> NDArray[np.int64]:
+    def _closes_of(
+        self, starts: Positions, ends: Positions, early: NDArray[np.bool_] | None, quiet_ms: int
+    ) -> NDArray[np.int64]:  # fmt: skip
         after_ms, hold_ms = self._after_ms, self._hold_ms
         opened, last = after_ms[starts].astype(np.int64), after_ms[ends - 1].astype(np.int64)
-        closes = np.minimum(last + quiet_ms, opened + hold_ms)
-        if self.columns.sets.may_close or self.bounds.max_bytes:
+        quiet_due, hold_due = last + self._quiet_after(ends - 1, quiet_ms), opened + hold_ms
+        closes = np.minimum(quiet_due, hold_due)
+        if self.columns.sets.may_close or self.bounds.max_bytes or early is not None:
             # If neither silence nor hold ended a record before the next event of its group, its contents did, at its score.
             after = np.minimum(ends, len(after_ms) - 1)
             following = after_ms[after].astype(np.int64)
             by_names = ~self._firsts[after] & (ends < len(after_ms))
-            by_names &= (following <= last + quiet_ms) & (following < opened + hold_ms)
+            by_names &= (following <= quiet_due) & (following < hold_due)
             closes = np.where(by_names, following, closes)
         if self.bounds.max_events:
-            closes = np.where(ends - starts == self.bounds.max_events, last, closes)
+            is_full = ends - starts == self.bounds.max_events
+            closes = np.where(is_full if early is None else is_full & ~early, last, closes)
         if self._closing is not None:
             closes = np.where(self._closing[ends - 1], last, closes)
         return closes
 
-    def _latencies(self, starts: Positions, closes: Times) -> tuple[int, int, int, int, int]:
+    def _latencies(
+        self, starts: Positions, early: NDArray[np.bool_] | None, closes: Times
+    ) -> tuple[int, int, int, int, int]:  # fmt: skip
         """Return three percentiles (by nearest rank), the mean and the maximum of the times from an event to its record."""
         events = len(self._after_ms)
         waits = _room(events, self._hold_ms)
@@ -190,7 +243,10 @@ class _Replay:
             first = int(np.searchsorted(starts, np.int32(begin), "right")) - 1
             last = int(np.searchsorted(starts, np.int32(end)))
             counts = np.diff(starts[first + 1 : last], prepend=begin, append=end)
-            waits[begin:end] = np.repeat(closes[first:last], counts) - self._after_ms[begin:end]
+            emitted = closes[first:last]
+            if early is not None:
+                emitted = np.where(early[first:last], self._after_ms[starts[first:last]], emitted)
+            waits[begin:end] = np.repeat(emitted, counts) - self._after_ms[begin:end]
         mean_ms, max_ms = round(float(waits.mean(dtype=np.float64))), int(waits.max())
         ranks = [-(-events * percent // 100) - 1 for percent in (50, 95, 99)]
         waits.partition(ranks)

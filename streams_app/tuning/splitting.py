@@ -44,6 +44,9 @@ def blocks(firsts: NDArray[np.bool_]) -> Iterator[slice]:
 def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
     """Return, for each event, the position of the first later event that a record beginning with it cannot include.
 
+    With ``leading``, a record that begins with the first event of a quiet group consists of this event alone. Then the position
+    returned for this event is that after the next record, because silence may follow either of them.
+
     Args:
         columns: Sorted columns.
         bounds: The bounds that close groups; the quiet period is ignored.
@@ -68,7 +71,28 @@ def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
             parts |= _after_closing(closing[block], following)
         following += block.start
         is_any = is_any or parts
-    return found if is_any else None
+    if bounds.leading:
+        _after_early(columns, bounds, found)
+    return found if is_any or bounds.leading else None
+
+
+def _after_early(columns: Columns, bounds: Bounds, following: Positions) -> None:
+    """Replace the next start of each event by that of the record after it, if the event makes an early record of its own.
+
+    No record after it begins with the next event, if that belongs to another group, finds the group closed by the hold or by its
+    own names, or if the first event itself closes the group: then the next event is the first one of a quiet group again.
+    """
+    events, closing, sets = len(following), columns.closing, columns.sets
+    for begin in range(0, events, _BLOCK):
+        own = np.arange(begin, min(begin + _BLOCK, events))
+        after = np.minimum(own + 1, events - 1)
+        is_alone = columns.firsts[after] | (own + 1 == events)
+        is_alone |= columns.after_ms[after].astype(np.int64) - columns.after_ms[own] >= bounds.hold_ms
+        if closing is not None:
+            is_alone |= closing[own]
+        if sets.may_close:
+            is_alone |= sets.counts(columns.numbers[after]) > sets.max_changed
+        following[own] = np.where(is_alone, own + 1, following[after])
 
 
 def _of_groups(after_ms: Times, firsts: NDArray[np.bool_], bounds: Bounds, following: Positions) -> bool:
@@ -131,7 +155,7 @@ def chained(starts: Positions, ends: Positions, following: Positions) -> list[Po
         ends: Ends of these sessions.
         following: Result of :func:`next_starts`.
     """
-    found = []
+    found: list[Positions] = []
     at = following[starts]
     while len(at) > FEW:
         inside = at < ends

@@ -57,6 +57,10 @@ async def test_the_curve_of_a_running_worker_is_that_of_its_topic(site: Site) ->
         two = await live("--url", f"127.0.0.1:{port}", "--url", "127.0.0.1:1", "--windows", "90s", "--json")
         short = await live("--windows", "500ms,1m")
         nothing = await live(fold="empty")
+        by_event = 'quiet_period = {field = "wait", default = "1m", at_most = "1h"}\nleading = true'
+        site.config(site.fold("folded", "events", quiet_period="1m").replace('quiet_period = "1m"', by_event))
+        asked = await live()
+        site.config(site.fold("folded", "events", quiet_period="1m") + site.fold("empty", "none"))
     gone = await live()
 
     assert [records(events, point["quiet_ms"]) for point in told["curve"]] == [point["records"] for point in told["curve"]]
@@ -69,6 +73,11 @@ async def test_the_curve_of_a_running_worker_is_that_of_its_topic(site: Site) ->
     assert max(map(len, table.out.splitlines()[1:])) <= 80
     assert "recommended: quiet_period" in table.out
     assert f"by the worker at http://127.0.0.1:{port} alone" in table.err
+
+    assert 0 == asked.code, asked.err
+    assert table.out.splitlines()[2:10] == asked.out.splitlines()[2:10]
+    assert "computed as if X were the quiet period after every event" in asked.err
+    assert "with leading = true, each record of several events is two records" in asked.err
 
     assert "127.0.0.1:1 does not answer (ClientConnectorError); what it has folded is missing" in two.err
     assert "90s lies between two bounds of the histogram" in two.err

@@ -46,14 +46,24 @@ def curve_in(ran: Ran) -> dict[str, Any]:
     return found
 
 
-async def test_a_worker_with_the_recommended_x_gives_the_records_that_were_predicted(site: Site) -> None:
+BY_EVENT = 'quiet_period = {field = "metrics.n3", default = "%s", at_most = "10s"}'
+
+
+@pytest.mark.parametrize(("quiet", "options"), [('quiet_period = "%s"', {}), (BY_EVENT, {"leading": True})], ids=["usual", "asked"])
+async def test_a_worker_with_the_recommended_x_gives_the_records_that_were_predicted(
+    site: Site, quiet: str, options: dict[str, Any]
+) -> None:
     await site.topics("events", "folded", "events.dead")
     sent = bursts(int(time.time() * 1000) - 2 * HOUR_MS, 200)
     await send_at(site, "events", sent)
-    config = site.config(site.fold("folded", "events", quiet_period="3s", backlog="sessions"))
-    found = curve_in(tune(config, "--windows", "50ms,200ms,500ms,1s,2s,5s", "--json"))
+
+    def config_with(period: str) -> Path:
+        fold = site.fold("folded", "events", quiet_period="1s", backlog="sessions", **options)
+        return site.config(fold.replace('quiet_period = "1s"', quiet % period))
+
+    found = curve_in(tune(config_with("3s"), "--windows", "50ms,200ms,500ms,1s,2s,5s", "--target-ratio", "0.3", "--json"))
     quiet_ms = found["recommended"]["quiet_ms"]
-    config = site.config(site.fold("folded", "events", quiet_period=f"{quiet_ms}ms", backlog="sessions"))
+    config = config_with(f"{quiet_ms}ms")
     with site.worker(config) as worker:
         outcome = await site.outcome("folded", len(sent))
         await worker.terminate()

@@ -23,18 +23,22 @@ from tests.shards import fold_some
 GROUPS = 5_000
 
 
-@pytest.mark.parametrize(("key_bytes", "name_count"), [(10, 1), (10, 3), (40, 8), (20, 60)])
+@pytest.mark.parametrize(
+    ("key_bytes", "name_count", "leading"), [(10, 1, False), (10, 3, False), (40, 8, False), (20, 60, False), (20, 8, True)]
+)
 async def test_the_estimate_of_what_redis_holds_is_within_a_quarter(
-    redis_client: Redis, names: Names, key_bytes: int, name_count: int
+    redis_client: Redis, names: Names, key_bytes: int, name_count: int, leading: bool
 ) -> None:
     changed = {f"changed_{number}": None for number in range(name_count)}
     events = [FoldEvent(at, 1_000 + at, b"s%0*d" % (key_bytes - 1, at), dict(changed)) for at in range(GROUPS)]
     keys = shard_keys(names.app_id, "f", "t", 0)
-    fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(hours=1))
+    fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(hours=1), leading=leading)
     shard = Shard(fold, TP("t", 0), ShardStore(FoldScripts(redis_client), keys))
     await shard.claim(0, 1)
     before = (await redis_client.info("memory"))["used_memory"]
     await fold_some(shard, [event._replace(offset=event.offset + 1) for event in events])
+    while len(shard.outbox):  # early records leave at once
+        await shard.finish(shard.outbox.first(1_000))
     held = (await redis_client.info("memory"))["used_memory"] - before
     columns = Columns(now_ms=10_000)
     columns.add(0, events)

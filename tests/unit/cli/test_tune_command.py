@@ -53,7 +53,7 @@ def test_the_json_has_the_curve_and_what_is_recommended(folder: Path, capsys: py
     found = curve_of(capsys)
 
     assert 0 == code
-    assert ["fold", "events", "groups", "from_ms", "to_ms", "curve", "sample", "recommended", "doubt"] == list(found)
+    assert ["fold", "events", "groups", "from_ms", "to_ms", "curve", "sample", "own_periods", "recommended", "doubt"] == list(found)
     assert ("account-metrics", 80, 2, BEGIN_MS, BEGIN_MS + 247_000) == tuple(found.values())[:5]
     assert [500, 1_000, 52_000, 53_000] == [point["quiet_ms"] for point in found["curve"]]
     assert [80, 10, 10, 2] == [point["records"] for point in found["curve"]]
@@ -302,3 +302,41 @@ def test_a_picture_that_cannot_be_written_does_not_hide_the_curve(folder: Path, 
     assert 1 == code
     assert 80 == json.loads(out)["events"]
     assert "error: --png: cannot write link.png" in err
+
+
+BY_EVENT = """\
+quiet_period = {field = "wait", default = "2s", at_most = "10m"}
+leading = true
+"""
+
+
+def waiting(at_ms: int, wait: Any = None) -> str:
+    return json.dumps({"ts": BEGIN_MS + at_ms, "account_id": "a", "metrics": {"likes": 1}, "wait": wait})
+
+
+def test_events_that_decide_their_quiet_period_keep_it_and_the_others_have_the_candidate(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "streams.toml").write_text(SETTINGS.replace('quiet_period = "15m"\n', BY_EVENT), "utf-8")
+    lines = [waiting(0, "2s"), waiting(5_000), waiting(9_000, 60), waiting(60_000), waiting(61_000)]
+    code = tuned(lines, "--windows", "500ms,1s,4s,11m", "--json")
+    found = curve_of(capsys)
+
+    # Sessions of 1, 1, 2 and 1 events; with 1s of 1, 1 and 3; with 4s of 1 and 4. Those of several events make two records.
+    assert (0, 5, 2) == (code, found["events"], found["own_periods"])
+    assert [5, 4, 3, 3] == [point["records"] for point in found["curve"]]
+    assert "Candidates longer than quiet_period.at_most, 10m, are not considered." in found["recommended"]["why"]
+
+
+def test_default_of_a_quiet_period_is_recommended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "streams.toml").write_text(SETTINGS.replace('quiet_period = "15m"\n', BY_EVENT), "utf-8")
+    times = [burst * 60_000 + number * 1_000 for burst in range(20) for number in range(8)]
+    lines = [waiting(ms, "3s" if ms % 60_000 in (0, 4_000) else None) for ms in times]
+    code = tuned(lines)
+    out, err = capsys.readouterr()
+
+    assert (0, "") == (code, err)
+    assert "160 events of 1 group; 40 events decide the quiet period" in out
+    assert "X: the default of quiet_period, after events that do not decide it" in out
+    assert 'recommended: quiet_period.default = "1s"' in out
+    assert "160 events into 40 records" in out

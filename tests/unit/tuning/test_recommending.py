@@ -147,14 +147,14 @@ def test_a_sample_is_named_with_its_error() -> None:
 
 @pytest.mark.parametrize("asked", [{}, {"target_ratio": 0.99}, {"max_latency_ms": 10**9}])
 def test_no_candidate_is_taken_that_is_longer_than_the_hold(asked: dict[str, Any]) -> None:
-    found = recommend(curve(RISING), max_hold_ms=10_000, **asked)
+    found = recommend(curve(RISING), longest_ms=10_000, **asked)
 
     assert 8_000 == found.quiet_ms
     assert found.why.endswith(" Candidates longer than max_hold, 10s, are not considered.")
 
 
 def test_where_every_candidate_is_longer_than_the_hold_it_says_so() -> None:
-    found = recommend(curve(RISING), max_hold_ms=500)
+    found = recommend(curve(RISING), longest_ms=500)
 
     assert 16_000 == found.quiet_ms
     assert found.why.endswith(" But max_hold is 500ms, and the quiet period must not be longer.")
