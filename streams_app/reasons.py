@@ -91,4 +91,4 @@ REASONS: Final[dict[Reason, str]] = _OF_FOLDS | _OF_READ_STORES | _OF_SUBSCRIBER
 OF_FOLDS: Final[tuple[Reason, ...]] = tuple(_OF_FOLDS)
 OF_READ_STORES: Final[tuple[Reason, ...]] = tuple(_OF_READ_STORES)
 OF_SUBSCRIBERS: Final[tuple[Reason, ...]] = ("too-large", "unknown-schema", "wrong-format", *_OF_SUBSCRIBERS)
-OF_VIEWS: Final[tuple[Reason, ...]] = ("not-json", "not-an-object", "too-large", *_OF_VIEWS)
+OF_VIEWS: Final[tuple[Reason, ...]] = ("not-json", "not-an-object", "too-large", "unknown-schema", "wrong-format", *_OF_VIEWS)

@@ -353,7 +353,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_journal_unkeyed_total", "counter", ("journal", "reason"),
-        "Events filed without a key: not-json, not-an-object, no-key or key-too-large.",
+        "Events filed without a key: not-json, not-an-object, wrong-format, unknown-schema, no-key or key-too-large.",
         "Check the producers, or journals.NAME.key.",
     ),
     Description(

@@ -96,7 +96,7 @@ def check_fold(settings: Settings, journal: JournalSettings, where: RecordRange)
         faults.append(f"the record is of {where.source}, {journal.section} of {journal.source}")
     if not has_key_of(journal, fold):
         keys = "a function" if callable(fold.group_key) else _fields(fold)
-        keys += "" if fold.format == "json" else f" within {fold.format} events"
+        keys += "" if fold.format == journal.format else f" within {fold.format} events"
         faults.append(f"fold {fold.name} is by {keys}, {journal.section} by {', '.join(journal.key_fields)}")
     if faults:
         advice = f'declare a journal with source = "{fold.source}" and the key of the fold'
@@ -106,8 +106,8 @@ def check_fold(settings: Settings, journal: JournalSettings, where: RecordRange)
 
 def has_key_of(journal: JournalSettings, fold: Fold) -> bool:
     """Return whether the events of a group are those of one key of the journal (pure)."""
-    is_of_json = fold.format == "json" or fold.group_key == RECORD_KEY  # a journal reads fields of plain JSON
-    return is_of_json and not callable(fold.group_key) and journal.key_fields == _key_fields(fold)
+    has_format = fold.format == journal.format or fold.group_key == RECORD_KEY
+    return has_format and not callable(fold.group_key) and journal.key_fields == _key_fields(fold)
 
 
 def pointer_to_journal(settings: Settings, fold: Fold, group: str) -> str:

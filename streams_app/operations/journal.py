@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.formatting import counted, escaped, time_text
+from streams_app.formatting import counted, escaped, json_line, time_text
 from streams_app.journal.core.day import begin_of, day_of
 from streams_app.journal.reading.entries import REASONS, Entry, Gap, key_text
 from streams_app.journal.store.journal_store import JournalShardReader, JournalStore, ScriptSet, Segment, ShardStatus
@@ -74,8 +74,11 @@ def line_of(found: Entry | Gap) -> str:
         text = f"(too large to be kept: {found.too_large:,} bytes)"
     elif found.value is None:
         text = "(no value: a tombstone)"
+    elif found.decoded is not None:
+        text = json_line(found.decoded)
     else:
         text = escaped(found.value.decode(errors="backslashreplace"))
+        text += f"  (not decoded: {escaped(found.undecoded)})" if found.undecoded else ""
     return f"{time_text(found.at_ms)}  {found.partition}-{found.offset}  {text}"
 
 

@@ -13,12 +13,14 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streams_app.delivery.batch import TP
 from streams_app.journal.core.block import DamagedBlockError, decode
-from streams_app.journal.core.entry import Row, row_of
+from streams_app.journal.core.entry import UNKEYED, Row, row_of
 from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet, Segment, ShardStatus
 from streams_app.journal.store.keys import journal_keys
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.operations.groups import redis_of
 from streams_app.operations.journal import statuses_of
+from streams_app.schemas.registry import registry_of
+from streams_app.schemas.values import ValueReader
 from streams_app.settings import JournalSettings, Limits, Settings
 
 MOST_NAMED: Final = 20
@@ -56,8 +58,8 @@ async def verify_journal(settings: Settings, journal: JournalSettings, on_progre
     """Decode all blocks of a journal, and compare their events with those that Kafka still has.
 
     Raises:
-        TryAgainError: Redis or Kafka does not answer.
-        ConfigurationError: Kafka denies reading the topic.
+        TryAgainError: Redis, Kafka or the schema registry does not answer.
+        ConfigurationError: Kafka denies reading the topic, or the package of a format is not installed.
     """
     found = JournalComparison()
     async with redis_of(settings) as redis:
@@ -99,6 +101,8 @@ class _ShardComparison:
         self._partition = partition
         self._found = found
         self._log = log
+        self._schemas = None if journal.format == "json" else registry_of(settings, [journal.format])
+        self._values = ValueReader(journal.format, self._schemas)
 
     async def compare(self, segment: Segment, status: ShardStatus) -> None:
         """Compare one segment. If it was compressed meanwhile, compare its new blocks; if it was removed, skip it."""
@@ -151,12 +155,15 @@ class _ShardComparison:
             return
         consumer.resume(TopicPartition(*tp))
         async for batch in read_ranges(consumer, {tp: (begin, end)}):
+            if self._schemas is not None:
+                await self._schemas.prepare(self._values.framed_parts(batch.records))
             for record in batch.records:
-                row, _ = row_of(record, self._journal, self._limits)
+                row, _ = row_of(record, self._journal, self._limits, self._values)
                 kept = hashes.get(row.offset)
                 if kept is None:
                     self._fault(segment, f"offset {row.offset} of the topic is missing")
-                elif kept != _hash_of(row):
+                elif kept != _hash_of(row) and not (self._schemas and kept == _hash_of(row._replace(key=UNKEYED))):
+                    # An event is filed without a key if the registry did not have its schema yet.
                     self._fault(segment, f"offset {row.offset} is another event in the topic")
                 self._found.compared += 1
 

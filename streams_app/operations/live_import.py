@@ -17,6 +17,7 @@ from aiokafka.errors import BrokerResponseError, OutOfOrderSequenceNumber
 from streams_app.clock import Clock
 from streams_app.delivery.producer import Outgoing
 from streams_app.errors import BadEventError, ConfigurationError, TryAgainError, text_of
+from streams_app.formats import REGISTERED
 from streams_app.formatting import counted, escaped, moment_ms, span, time_text
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, require, topic_configs
 from streams_app.kafka.producer import AckedProducer
@@ -114,6 +115,10 @@ class _ImportRecord:
         return self.outgoing.timestamp_ms or 0
 
     @property
+    def key(self) -> bytes | None:
+        return self.outgoing.key
+
+    @property
     def value(self) -> bytes | None:
         return self.outgoing.value
 
@@ -126,11 +131,18 @@ async def plan_import(settings: Settings, name: str, path: Path, clock: Clock) -
     """Check every line, and the topic.
 
     Raises:
-        ConfigurationError: The view or its topic does not exist, or the view has no topic; the topic does not accept such
-            timestamps; or lines are invalid, the first of which are named.
+        ConfigurationError: The view or its topic does not exist, or the view has no topic or one of framed values; the topic does
+            not accept such timestamps; or lines are invalid, the first of which are named.
         TryAgainError: Kafka does not answer.
     """
     view = view_of_topic(settings, name)
+    if view.format in REGISTERED:
+        raise ConfigurationError(
+            [
+                f'{view.section} has format = "{view.format}": the lines of a file are JSON, and its topic has framed values; '
+                "produce them by your serializer, with their original timestamps"
+            ]
+        )
     await require(settings.kafka, [Topic(view.source, "source", (view.name,))])
     async with admin_client(settings.kafka) as client:
         config = (await topic_configs(client, [view.source])).get(view.source, {})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import Field, field_validator, model_validator
 
 from streams_app.fold import FOLD_NAME, RECORD_KEY, TOPIC_NAME
+from streams_app.formats import BESIDE, Format
 from streams_app.formatting import Duration, milliseconds
 from streams_app.settings.base import Section
 
@@ -34,6 +35,10 @@ class JournalSettings(Section):
     """Topic of its events."""
     key: str | tuple[str, ...]
     """A field, a dotted path, a list of them, or ``@key`` for the record key, with which values may be any bytes."""
+    format: Format = "json"
+    """Where the fields of ``key`` are: ``json``; ``debezium``: in the row of a change event; ``cloudevents``: in the ``data`` of a
+    CloudEvent in structured mode; ``avro``, ``protobuf`` or ``json-schema``: in a value framed by a schema registry. Values are
+    kept as they were produced, and decoded when they are read."""
     keep: Duration = timedelta(days=30)
     """Events are removed once they are older, by the segment: at most a UTC day later; 1m to 3650d."""
     max_bytes: Annotated[int, Field(ge=MIN_BYTES)] = 8_000_000_000
@@ -51,6 +56,7 @@ class JournalSettings(Section):
             name: str,
             source: str,
             key: str | Sequence[str],
+            format: Format = ...,
             keep: str | timedelta = ...,
             max_bytes: int = ...,
             compress_after: str | timedelta = ...,
@@ -87,7 +93,7 @@ class JournalSettings(Section):
         for path in fields:
             if not all(path.split(".")):
                 faults.append(f"key = {path!r} is not a field or a dotted path")
-            elif path.startswith("@") and path != RECORD_KEY:
+            elif self.format == "json" and path.startswith(BESIDE) and path != RECORD_KEY:
                 near = f", did you mean {RECORD_KEY!r}?" if difflib.get_close_matches(path, [RECORD_KEY]) else ""
                 faults.append(f"{path!r} begins with @ and is not {RECORD_KEY}, the record key{near}")
         return faults

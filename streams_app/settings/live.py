@@ -12,11 +12,12 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME, TOPIC_NAME
+from streams_app.formats import BESIDE, Format
 from streams_app.formatting import Duration, milliseconds
 from streams_app.settings.base import Section, secret
 
 TYPE_HEADER: Final = "@type"
-"""Name of the header ``ce_type`` of a record in ``only`` and ``remove``."""
+"""Name of the header ``ce_type`` of a record in ``only`` and ``remove``; with ``format = "cloudevents"`` the attribute ``type``."""
 
 MAX_SHOWN: Final = 50
 LIST_ITEMS: Final = 1_000
@@ -29,7 +30,7 @@ MIN_EXPIRY_OF_PRESENCE: Final = timedelta(seconds=5)
 
 MAX_EXPIRY: Final = timedelta(days=30)
 
-OF_TOPICS: Final = ("source", "page", "item", "only", "remove", "dead_letters")
+OF_TOPICS: Final = ("source", "format", "page", "item", "only", "remove", "dead_letters")
 """Settings of a view of a topic that ``presence`` does not have."""
 
 ORIGIN: Final = re.compile(r"https?://[^/?#\s@]+")
@@ -49,7 +50,7 @@ def _as_list(given: Any) -> Any:
             raise ValueError(f"{field!r} wants a string, number or boolean, or a list of them")
         if field == TYPE_HEADER and not all(isinstance(value, str) for value in listed):
             raise ValueError(f"{TYPE_HEADER} is a header, which wants strings")
-        if (field.startswith("@") and field != TYPE_HEADER) or not all(field.split(".")):
+        if not all(field.split(".")):
             raise ValueError(f"{field!r} is neither {TYPE_HEADER} nor a field or dotted path")
     return {field: tuple(values) if isinstance(values, list | tuple) else (values,) for field, values in given.items()}
 
@@ -67,6 +68,10 @@ class LiveView(Section):
     """``count``: how many items; ``list``: the newest items; ``presence``: how many browsers have the page open."""
     source: str = ""
     """Topic of its events: a raw topic or the output of a fold; required unless ``presence``."""
+    format: Format = "json"
+    """``json``; ``debezium``: the row of a change event, with ``@op``, ``@before`` and so on beside it; ``cloudevents``: the
+    ``data`` of a CloudEvent in structured mode, with its attributes as ``@type`` and so on beside it; ``avro``, ``protobuf`` or
+    ``json-schema``: values framed by a schema registry."""
     page: str = ""
     """Field or dotted path that names the page; 1 and ``"1"`` are one page; required unless ``presence``."""
     item: str = ""
@@ -76,11 +81,13 @@ class LiveView(Section):
     """An item expires this long after its record timestamp, a browser this long after its hub was last alive; 1s to 30d, for
     ``presence`` at least 5s."""
     only: Conditions = Field({})
-    """Field → value or list of values: only matching events are shown; ``@type`` is the header ``ce_type``."""
+    """Field → value or list of values: only matching events are shown; ``@type`` is the header ``ce_type``, of CloudEvents in
+    structured mode their type."""
     remove: Conditions = Field({})
     """Field → value or list of values: a matching event removes its item."""
     payload: tuple[str, ...] = ()
-    """For a ``list``: fields or dotted paths of an event that are shown; none: the whole event; at most 1 kB per item."""
+    """For a ``list``: fields or dotted paths of an event that are shown; none: the whole event without what stands beside it; at
+    most 1 kB per item."""
     show: Annotated[int, Field(ge=1)] = 10
     """For a ``list``: number of newest items that are sent; at most 50."""
     max_items: Annotated[int, Field(ge=0, le=COUNT_ITEMS)] = 0
@@ -101,6 +108,7 @@ class LiveView(Section):
             kind: Literal["count", "list", "presence"],
             expiry: str | timedelta,
             source: str = ...,
+            format: Format = ...,
             page: str = ...,
             item: str = ...,
             only: Mapping[str, Scalar | Sequence[Scalar]] = ...,
@@ -150,6 +158,9 @@ class LiveView(Section):
         for label, path in (("page", self.page), ("item", self.item), *(("payload", path) for path in self.payload)):
             if (path or label == "payload") and not all(path.split(".")):
                 faults.append(f"{label} = {path!r} is not a field or a dotted path")
+        if self.format == "json":
+            beside = [field for field in (*self.only, *self.remove) if field.startswith(BESIDE) and field != TYPE_HEADER]
+            faults += [f"{field!r} is neither {TYPE_HEADER} nor a field or dotted path of plain JSON" for field in beside]
         if self.people:
             faults.append('people is for kind = "presence"')
         return faults

@@ -263,11 +263,10 @@ class Settings(Section):
         if len(set(outputs)) != len(outputs):
             faults.append("two folds have the same output topic")
         if self.schema_registry.url is None:
-            faults += [
-                f'fold {fold.name!r}: format = "{fold.format}" needs schema_registry.url'
-                for fold in self.folds
-                if fold.format in REGISTERED
-            ]
+            formats = [(f"fold {fold.name!r}", fold.format) for fold in self.folds]
+            formats += [(f"live view {view.name!r}", view.format) for view in self.live]
+            formats += [(f"journal {journal.name!r}", journal.format) for journal in self.journals]
+            faults += [f'{who}: format = "{one}" needs schema_registry.url' for who, one in formats if one in REGISTERED]
         if clash := set(outputs) & set(self.sources):
             faults.append(f"{sorted(clash)} is both an output and a source")
         letters = {fold.dead_letters for fold in self.folds} | {store.dead_letters for store in self.read_stores}

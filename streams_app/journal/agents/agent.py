@@ -25,6 +25,8 @@ from streams_app.journal.agents.throttle import FilingThrottle
 from streams_app.journal.store.journal_store import Scripts, ScriptSet, Segment
 from streams_app.kafka.admin import require, topics_of_journals
 from streams_app.kafka.member import GroupMember, wait
+from streams_app.schemas.registry import registry_of
+from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import JournalSettings, Settings
 
 logger = logging.getLogger(__name__)
@@ -52,6 +54,7 @@ class JournalAgent:
         metrics: Metrics,
         keeping: Keeping,
         throttle: FilingThrottle,
+        schemas: PatientRegistry | None,
     ) -> None:
         """Create an agent, without connecting.
 
@@ -64,6 +67,7 @@ class JournalAgent:
             metrics: Counters of the worker.
             keeping: Shared by the keepers of all journals of this worker.
             throttle: Shared by all journals of this worker.
+            schemas: The schema registry; None if the application has none.
         """
         self._journal = journal
         self._metrics = metrics
@@ -73,7 +77,7 @@ class JournalAgent:
             JournalContext(
                 settings.app_id, journal, settings.limits, redis, scripts, clock, keeping, throttle,
                 OutageReporter(f"journal {journal.name}"), self._on_filed,
-                metrics.journal_gap_offsets.labels(journal=journal.name).inc,
+                metrics.journal_gap_offsets.labels(journal=journal.name).inc, schemas,
             )
         )  # fmt: skip
         self._member = GroupMember(settings, journal.group, self._processors.topics, fetch_wait_ms=FETCH_WAIT_MS)
@@ -163,13 +167,20 @@ class Journals:
             watch: Called with the group and the ownership of each journal, to watch its progress.
             journals: The journals that this worker fills.
             fold_backlog: Returns how many records the folds of this worker have not applied yet; 0 without folds.
+
+        Raises:
+            ConfigurationError: A format needs a package that is not installed.
         """
         self._settings = settings
         self._journals = journals
         self._watch = watch
         scripts = ScriptSet(redis, lambda name: metrics.script_seconds.labels(script=name).time())
         keeping, throttle = Keeping(), FilingThrottle(fold_backlog, clock)
-        self._agents = [JournalAgent(settings, journal, redis, scripts, clock, metrics, keeping, throttle) for journal in journals]
+        registry = registry_of(settings, [journal.format for journal in journals], clock)
+        schemas = None if registry is None else PatientRegistry(registry, clock)
+        self._agents = [
+            JournalAgent(settings, journal, redis, scripts, clock, metrics, keeping, throttle, schemas) for journal in journals
+        ]
 
     async def require_topics(self) -> None:
         """Check that all topics exist.

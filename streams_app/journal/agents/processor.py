@@ -27,9 +27,13 @@ from streams_app.journal.agents.beginning import lost, taken
 from streams_app.journal.agents.keeper import Keeper, Keeping
 from streams_app.journal.agents.shard import Filing, Shard
 from streams_app.journal.agents.throttle import FilingThrottle
+from streams_app.journal.core.block import MOST_CHUNK_EVENTS
+from streams_app.journal.core.entry import PLAIN
 from streams_app.journal.store.journal_store import JournalStore, Scripts
 from streams_app.journal.store.keys import journal_keys
 from streams_app.redis_access.client import REDIS_ERRORS
+from streams_app.schemas.values import ValueReader
+from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import JournalSettings, Limits
 
 logger = logging.getLogger(__name__)
@@ -61,6 +65,7 @@ class JournalContext:
         patience: Backoff and log lines of an outage of Redis.
         on_filed: Called with each filed chunk.
         on_lost: Called with the number of offsets that retention removed before they were filed.
+        schemas: The schema registry; None if the application has none.
     """
 
     app_id: str
@@ -74,6 +79,12 @@ class JournalContext:
     patience: OutageReporter
     on_filed: Callable[[Filing], None] = lambda filing: None
     on_lost: Callable[[int], None] = lambda offsets: None
+    schemas: PatientRegistry | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether Redis or the schema registry is away, which explains that nothing is filed."""
+        return self.patience.fault is not None or (self.schemas is not None and self.schemas.is_away)
 
 
 class JournalProcessors(Processors):
@@ -95,8 +106,8 @@ class JournalProcessors(Processors):
         return {self.context.journal.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Whether filing pauses for a known reason: Redis is unreachable or full, or folding or compression comes first."""
-        if self.context.patience.fault is not None or self.context.throttle.is_limiting:
+        """Whether filing pauses for a known reason: an outage, a full Redis, or that folding or compression comes first."""
+        if self.context.is_waiting or self.context.throttle.is_limiting:
             return True
         return any(one.is_behind for one in self._claimed.values())
 
@@ -125,6 +136,10 @@ class JournalProcessor(Processor):
         self._wake = asyncio.Event()
         self._is_due = False
         self._served = 0
+        self._values = PLAIN
+        if context.journal.format != "json":
+            registry = None if context.schemas is None else context.schemas.registry
+            self._values = ValueReader(context.journal.format, registry)
         self._keeper: Keeper | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -150,7 +165,7 @@ class JournalProcessor(Processor):
             # Nobody has committed for this partition before: only an accepted commit proves that this member owns it.
             await claim.commit_now(OffsetAndMetadata(claim.log_bounds.begin))
         claimed = await taken(store, context.journal, claim, context.clock)
-        shard = Shard(context.journal, claim.tp, claim.partitions, context.limits, store, claim.token, claimed)
+        shard = Shard(context.journal, claim.tp, claim.partitions, context.limits, store, claim.token, claimed, self._values)
         logger.info(
             "claimed journal=%s source=%s floor=%d fence=%d state=%s",
             context.journal.name, claim.tp, shard.floor, shard.fence, "new" if claimed.is_new else "kept",
@@ -182,7 +197,7 @@ class JournalProcessor(Processor):
 
     def progress(self, monotonic_ms: int) -> Progress | None:
         """Return the progress of the checks that ticks request."""
-        if self._context.patience.fault is not None or self.shard is None:
+        if self._context.is_waiting or self.shard is None:
             return None
         journal = self._context.journal.name
         why = f"journal {journal} does not check its state of {self._tp}"
@@ -215,6 +230,7 @@ class JournalProcessor(Processor):
                 await self._insist(lambda: self._check_state(claim, shard), keeper)
                 self._served += 1
             if self._batches and not keeper.is_behind:
+                await self._prepare(self._batches[0])  # other journals may file while this one waits for the registry
                 async with self._context.throttle.turn():
                     await self._file(claim, shard, keeper)
             elif not self._is_due:
@@ -226,6 +242,7 @@ class JournalProcessor(Processor):
         """File the next chunk; retry until it succeeds."""
         batch = self._batches.popleft()
         if shard.fence < batch.end - 1:
+            await self._prepare(batch)  # without a wait, unless the turn took so long that the schemas were replaced
             filing = shard.filing_of(batch.records, batch.end, self._context.clock.now_ms())
             await self._insist(lambda: shard.write(filing), keeper)
             self._context.on_filed(filing)
@@ -237,6 +254,12 @@ class JournalProcessor(Processor):
             self._batches.appendleft(left)
         self.in_flight -= len(batch.records) - len(left.records)
         claim.on_progress()
+
+    async def _prepare(self, batch: Batch) -> None:
+        """Fetch the schemas by which the next chunk is keyed; waits until the registry answers."""
+        schemas = self._context.schemas
+        if schemas is not None and not self._context.journal.is_by_record_key:
+            await schemas.prepare(self._values.framed_parts(batch.records[:MOST_CHUNK_EVENTS]), self)
 
     async def _check_state(self, claim: Claim, shard: Shard) -> None:
         """Advance the clock of a shard that has caught up, close its day, and check that the state is still owned.

@@ -11,7 +11,9 @@ from streams_app.delivery.fingerprints import followed_by
 from streams_app.journal.core.block import encode_by_key, stored_bytes
 from streams_app.journal.core.chunk import Chunk, Chunker, Largest, Open
 from streams_app.journal.core.day import day_of
+from streams_app.journal.core.entry import PLAIN
 from streams_app.journal.store.journal_store import Claimed, Form, JournalStore, Segment
+from streams_app.schemas.values import ValueReader
 from streams_app.settings import JournalSettings, Limits
 
 FORMS: Final[tuple[Form, ...]] = ("raw", "packed", "gap")
@@ -47,7 +49,15 @@ class Shard:
     """
 
     def __init__(
-        self, journal: JournalSettings, tp: TP, partitions: int, limits: Limits, store: JournalStore, token: str, claimed: Claimed
+        self,
+        journal: JournalSettings,
+        tp: TP,
+        partitions: int,
+        limits: Limits,
+        store: JournalStore,
+        token: str,
+        claimed: Claimed,
+        values: ValueReader = PLAIN,
     ) -> None:
         """Continue from a claimed state.
 
@@ -59,6 +69,7 @@ class Shard:
             store: The state in Redis.
             token: Token of the claim.
             claimed: The state that the claim found.
+            values: Reads the values whose fields are the key.
         """
         self.journal = journal
         self.tp = tp
@@ -70,7 +81,8 @@ class Shard:
         self.lag: int | None = None
         self._token = token
         self._log = claimed.log
-        self._chunker = Chunker(journal, limits, journal.segment_bytes(partitions), journal.stored_segment_bytes(partitions))
+        sizes = journal.segment_bytes(partitions), journal.stored_segment_bytes(partitions)
+        self._chunker = Chunker(journal, limits, *sizes, values)
         self._largest = Largest(self.open.largest if self.open is not None else ())
 
     @property

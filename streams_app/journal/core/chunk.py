@@ -12,8 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from streams_app.journal.core.block import MOST_CHUNK_BYTES, MOST_CHUNK_EVENTS, MOST_CHUNK_KEYS, ShortRow, short_of
 from streams_app.journal.core.day import clock_after, day_of, ends
-from streams_app.journal.core.entry import Keyed, Row, row_of
+from streams_app.journal.core.entry import PLAIN, Keyed, Row, row_of
 from streams_app.journal.core.usual import UsualKeys
+from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
 
 MOST_LARGEST: Final = 10
@@ -67,7 +68,7 @@ class Chunk:
 class Chunker:
     """Builds the chunks of one shard."""
 
-    def __init__(self, journal: Keyed, limits: Limits, segment_bytes: int, stored_bytes: int) -> None:
+    def __init__(self, journal: Keyed, limits: Limits, segment_bytes: int, stored_bytes: int, values: ValueReader = PLAIN) -> None:
         """Create a chunker.
 
         Args:
@@ -75,12 +76,14 @@ class Chunker:
             limits: ``[limits]``.
             segment_bytes: A segment ends after this many received bytes.
             stored_bytes: A segment also ends once its blocks have this many bytes in Redis.
+            values: Reads the values whose fields are the key.
         """
         self._journal = journal
         self._limits = limits
         self._segment_bytes = segment_bytes
         self._stored_bytes = stored_bytes
-        self._usual = UsualKeys(journal, limits)
+        self._values = values
+        self._usual_key_of = UsualKeys(journal, limits).of if values is PLAIN or journal.is_by_record_key else _never_usual
 
     def chunk_of(self, records: Sequence[Any], end: int, clock_ms: int, now_ms: int, segment: Open | None) -> Chunk:
         """Build the first chunk of a range. If the range has no records, the chunk is empty and covers the whole range.
@@ -110,7 +113,7 @@ class Chunker:
 
         This runs for every event: hence local names, and no objects except what is kept.
         """
-        rows, sizes, key_of = chunk.rows, chunk.sizes, self._usual.of
+        rows, sizes, key_of = chunk.rows, chunk.sizes, self._usual_key_of
         newest_ms, count, received_bytes = chunk.clock_ms, 0, 0
         for record in records:
             if count and (received_bytes >= most_bytes or len(rows) >= MOST_CHUNK_KEYS):
@@ -123,7 +126,7 @@ class Chunker:
                 rows[key].append((record.offset, time_ms, value))
                 size = len(key) + len(value)
             else:
-                row, reason = row_of(record, self._journal, self._limits)
+                row, reason = row_of(record, self._journal, self._limits, self._values)
                 if reason is not None:
                     chunk.unkeyed[reason] += 1
                 key, time_ms, size = row.key, row.time_ms, received(row)
@@ -138,6 +141,10 @@ class Chunker:
     def _is_over(self, segment: Open, clock_ms: int) -> bool:
         is_full = segment.stored_bytes >= self._stored_bytes
         return is_full or ends(segment.day, segment.received_bytes, clock_ms, self._segment_bytes)
+
+
+def _never_usual(record: Any) -> None:
+    """Leave each record of a format to :func:`.entry.row_of`."""
 
 
 def _of_day(records: Sequence[Any], day: str, clock_ms: int, now_ms: int) -> Sequence[Any]:

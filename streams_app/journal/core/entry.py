@@ -6,12 +6,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
-from streams_app.codec import at_path, decode_object, member_of
+from streams_app.codec import at_path, member_of
 from streams_app.errors import BadEventError, BeyondDoubleError
+from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
 
 UNKEYED: Final = b""
-"""Key of events without a usable key: not JSON, not an object, no key, or a key beyond the limits."""
+"""Key of events without a usable key: not JSON, not an object, of another format, no key, or a key beyond the limits."""
 
 MOST_VALUE_BYTES: Final = 1_000_000
 """Maximum size of a kept value, whatever ``[limits]`` allow: one script writes it, and all clients of Redis wait for it."""
@@ -81,15 +82,22 @@ class _NoKeyError(Exception):
     """An event has no usable key; the text is the reason."""
 
 
-def row_of(record: SourceRecord, journal: Keyed, limits: Limits) -> tuple[Row, str | None]:
-    """Return the row of a record, and why it is unkeyed: ``not-json``, ``not-an-object``, ``no-key`` or ``key-too-large``.
+PLAIN: Final = ValueReader("json")
 
-    A value beyond the limits is still read for its key, and replaced by its size, see :func:`too_large`.
+
+def row_of(record: SourceRecord, journal: Keyed, limits: Limits, values: ValueReader = PLAIN) -> tuple[Row, str | None]:
+    """Return the row of a record, and why it is unkeyed.
+
+    Reasons are ``not-json``, ``not-an-object``, ``unknown-schema``, ``wrong-format``, ``no-key`` and ``key-too-large``. A value
+    beyond the limits is still read for its key, and replaced by its size, see :func:`too_large`.
+
+    Raises:
+        NotFetchedError: The schema of the value was not fetched yet; see :meth:`.ValueReader.framed_parts`.
     """
     stamp = record.timestamp
     value, headers = record.value, tuple((name, content) for name, content in record.headers or ())
     try:
-        key, reason = _key_of(record, journal, limits.key_bytes), None
+        key, reason = _key_of(record, journal, limits.key_bytes, values), None
     except _NoKeyError as error:
         key, reason = UNKEYED, str(error)
     size = len(value or b"")
@@ -114,11 +122,11 @@ def _value_of_size(size: int) -> bytes:
     return orjson.dumps({"too_large": size})
 
 
-def _key_of(record: SourceRecord, journal: Keyed, key_bytes: int) -> bytes:
+def _key_of(record: SourceRecord, journal: Keyed, key_bytes: int, values: ValueReader) -> bytes:
     if journal.is_by_record_key:
         key, most = record.key or b"", key_bytes
     else:
-        key, most = _member_of(record.value, journal.key_fields), key_bytes + 1  # with the mark of its type
+        key, most = _member_of(record, journal.key_fields, values), key_bytes + 1  # with the mark of its type
     if not key:
         raise _NoKeyError("no-key")
     if len(key) > most:
@@ -126,11 +134,11 @@ def _key_of(record: SourceRecord, journal: Keyed, key_bytes: int) -> bytes:
     return key
 
 
-def _member_of(value: bytes | None, fields: tuple[str, ...]) -> bytes:
-    if value is None:
+def _member_of(record: SourceRecord, fields: tuple[str, ...], values: ValueReader) -> bytes:
+    if record.value is None:
         raise _NoKeyError("no-key")
     try:
-        event = decode_object(value)
+        event = values.event(record.key, record.value)
     except BeyondDoubleError as error:
         event = error.rest
     except BadEventError as error:

@@ -36,6 +36,8 @@ class Entry:
         partition: Partition of the source.
         offset: Offset in that partition.
         too_large: Size of value and headers if they were beyond the limits and are not kept; else None.
+        decoded: What a value contains that is framed by a schema registry, as JSON has it; None for other values.
+        undecoded: Why such a value could not be decoded; empty otherwise.
     """
 
     cursor: str
@@ -45,6 +47,8 @@ class Entry:
     partition: int
     offset: int
     too_large: int | None = None
+    decoded: Any = None
+    undecoded: str = ""
 
     @classmethod
     def of(cls, row: Row, partition: int, cursor: str) -> Entry:
@@ -59,6 +63,10 @@ class Entry:
             "value": _text(self.value),
             "headers": [[name, _text(content)] for name, content in self.headers],
         }
+        if self.decoded is not None:
+            found["decoded"] = self.decoded
+        if self.undecoded:
+            found["undecoded"] = self.undecoded
         return found if self.too_large is None else {**found, "value": None, "headers": [], "too_large": self.too_large}
 
 

@@ -18,6 +18,7 @@ from streams_app.clock import Clock, SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.journal.core.cursor import Start, cursor_text, parse_start
 from streams_app.journal.core.entry import Row
+from streams_app.journal.reading.decoding import EntryDecoder
 from streams_app.journal.reading.entries import Entry, Gap, key_of
 from streams_app.journal.reading.position import Lost, ShardPosition
 from streams_app.journal.reading.reading import POLL_SECONDS, JournalPage, Reading
@@ -51,13 +52,14 @@ class JournalReader:
             clock: Clock of this machine.
 
         Raises:
-            ConfigurationError: There is no such journal.
+            ConfigurationError: There is no such journal, or the package of its format is not installed.
         """
         self.journal = settings.journal(journal)
         self._settings = settings
         self._clock = clock or SystemClock()
         # No client retries: a caller is waiting, and followers retry themselves.
         self._redis = connect(settings.redis, retries=1, socket_connect_timeout=ANSWER_SECONDS, socket_timeout=ANSWER_SECONDS)
+        self._decoder = EntryDecoder(settings, self.journal, self._clock)
         self.shards = SharedShards(self._redis, settings, self.journal, self._clock)
 
     async def __aenter__(self) -> JournalReader:
@@ -107,7 +109,7 @@ class JournalReader:
             try:
                 async with aclosing(reading.items()) as items:
                     async for found in items:
-                        yield found
+                        yield await self._decoder.decoded(found) if isinstance(found, Entry) else found
                 if not follow:
                     return
                 await reading.wait()
@@ -145,6 +147,7 @@ class JournalReader:
             page = await reading.page(limit, most_bytes)
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if page.items or left_ms <= 0:
+                page.items = [await self._decoder.decoded(one) if isinstance(one, Entry) else one for one in page.items]
                 return page
             try:
                 async with asyncio.timeout(left_ms / 1000):
@@ -178,7 +181,8 @@ class JournalReader:
                 async with aclosing(self.shards.scan(partition, keys, position)) as items:
                     async for item in items:
                         if isinstance(item, Row) and item.offset <= last:
-                            yield Entry.of(item, partition, cursor_text({partition: item.offset}))
+                            entry = Entry.of(item, partition, cursor_text({partition: item.offset}))
+                            yield await self._decoder.decoded(entry)
                         elif isinstance(item, Lost) and item.first <= last:
                             yield _gap(partition, item.first, min(item.last, last), item.why)
             except REDIS_ERRORS as error:

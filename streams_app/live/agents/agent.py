@@ -25,6 +25,8 @@ from streams_app.kafka.member import GroupMember, wait
 from streams_app.live.agents.processor import ViewContext, ViewProcessors
 from streams_app.live.core.operations import ViewBatch
 from streams_app.live.store.view_store import ApplyReply, ExpireReply, LiveRedisScripts, LiveScripts
+from streams_app.schemas.registry import registry_of
+from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings import LiveView, Settings
 
 logger = logging.getLogger(__name__)
@@ -43,7 +45,14 @@ class ViewAgent:
     """
 
     def __init__(
-        self, settings: Settings, view: LiveView, scripts: LiveScripts, producer: Producer, clock: TrustedClock, metrics: Metrics
+        self,
+        settings: Settings,
+        view: LiveView,
+        scripts: LiveScripts,
+        producer: Producer,
+        clock: TrustedClock,
+        metrics: Metrics,
+        schemas: PatientRegistry | None,
     ) -> None:
         """Create the agent of one view, without connecting.
 
@@ -54,6 +63,7 @@ class ViewAgent:
             producer: Sends dead letters.
             clock: Clock of the worker.
             metrics: Metrics of the worker.
+            schemas: The schema registry; None if the application has none.
         """
         self._view = view
         self._metrics = metrics
@@ -66,7 +76,7 @@ class ViewAgent:
         self._processors = ViewProcessors(
             ViewContext(
                 settings.app_id, view, settings.limits.value_bytes, scripts, dead_letters_of, clock, outages,
-                self._on_part, self._on_expired,
+                self._on_part, self._on_expired, schemas,
             )
         )  # fmt: skip
         self._member = GroupMember(settings, view.group, self._processors.topics, fetch_wait_ms=FETCH_WAIT_MS)
@@ -146,12 +156,17 @@ class LiveViews:
             metrics: Metrics of the worker.
             watch: Called with the group and the ownership of each view, so that its progress is watched.
             views: The views of topics that this worker maintains.
+
+        Raises:
+            ConfigurationError: A format needs a package that is not installed.
         """
         self._settings = settings
         self._views = views
         self._watch = watch
         scripts = LiveRedisScripts(redis, lambda name: metrics.script_seconds.labels(script=name).time())
-        self._agents = [ViewAgent(settings, view, scripts, producer, clock, metrics) for view in views]
+        registry = registry_of(settings, [view.format for view in views], clock)
+        schemas = None if registry is None else PatientRegistry(registry, clock)
+        self._agents = [ViewAgent(settings, view, scripts, producer, clock, metrics, schemas) for view in views]
 
     async def require_topics(self) -> None:
         """Check that all topics exist.

@@ -30,6 +30,7 @@ from streams_app.live.core.operations import ViewBatch, view_batches
 from streams_app.live.store.keys import view_keys
 from streams_app.live.store.view_store import ApplyReply, ExpireReply, LiveClaim, LiveScripts, ViewMetadata, ViewStart, ViewStore
 from streams_app.redis_access.client import REDIS_ERRORS
+from streams_app.schemas.waiting import PatientRegistry
 from streams_app.settings.live import LiveView
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class ViewContext:
         outages: Reports a Redis outage and determines the backoff.
         on_part: Called with each applied batch and the reply of the script.
         on_expired: Called with each reply of the expire script.
+        schemas: The schema registry; None if the application has none.
     """
 
     app_id: str
@@ -70,6 +72,12 @@ class ViewContext:
     outages: OutageReporter
     on_part: Callable[[ViewBatch, ApplyReply], None] = lambda part, applied: None
     on_expired: Callable[[ExpireReply], None] = lambda expired: None
+    schemas: PatientRegistry | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether Redis or the schema registry is away, which explains that nothing is applied."""
+        return self.outages.fault is not None or (self.schemas is not None and self.schemas.is_away)
 
 
 class ViewProcessors(Processors):
@@ -91,8 +99,8 @@ class ViewProcessors(Processors):
         return {self.context.view.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether Redis is unavailable or full, which explains that nothing is applied."""
-        return self.context.outages.fault is not None
+        """Return whether Redis is unavailable or full, or the schema registry away, which explains that nothing is applied."""
+        return self.context.is_waiting
 
     def status(self) -> tuple[int, bool]:
         """Return the number of non-empty pages in the partitions of this worker, and whether any of them is being read again."""
@@ -118,7 +126,7 @@ class ViewProcessor(Processor):
         self.is_claimed = False
         self._tp = tp
         self._context = context
-        self._decider = ViewRule(context.view, context.value_bytes)
+        self._decider = ViewRule(context.view, context.value_bytes, None if context.schemas is None else context.schemas.registry)
         self._dead_letters = context.dead_letters_of(tp)
         self._batches: deque[Batch] = deque()
         self._wake = asyncio.Event()
@@ -177,7 +185,7 @@ class ViewProcessor(Processor):
 
     def progress(self, monotonic_ms: int) -> Progress | None:
         """Return whether the expiry that the last tick requested has run."""
-        if self._context.outages.fault is not None or not self.is_claimed:
+        if self._context.is_waiting or not self.is_claimed:
             return None
         why = f"live view {self._context.view.name} does not expire items of {self._tp}"
         return Progress(self._ticks_done, self._ticks_done + self._is_due, f"view={self._context.view.name} source={self._tp}", why)
@@ -239,12 +247,20 @@ class ViewProcessor(Processor):
             if part is not None:
                 await self._apply(claim, part)
             elif self._batches:
-                batch = self._batches.popleft()
-                parts = view_batches(self._decider, self._tp.partition, batch.records, batch.end, self._context.clock.now_ms())
+                parts = await self._read(self._batches.popleft())
             elif not self._is_due:
                 self._wake.clear()
                 await self._wake.wait()
             await asyncio.sleep(0)
+
+    async def _read(self, batch: Batch) -> Iterator[ViewBatch]:
+        """Return the parts of a range; waits until the schema registry answers. Meanwhile nothing expires: the view is behind."""
+        schemas = self._context.schemas
+        if schemas is not None:
+            await schemas.prepare(self._decider.values.framed_parts(batch.records), self)
+        parts = view_batches(self._decider, self._tp.partition, batch.records, batch.end, self._context.clock.now_ms())
+        # The schemas stay fetched until this task waits.
+        return parts if schemas is None else iter(list(parts))
 
     async def _apply(self, claim: Claim, part: ViewBatch) -> None:
         """Apply a batch, retrying until it succeeds; its dead letters are sent first."""

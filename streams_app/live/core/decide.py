@@ -7,10 +7,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
-from streams_app.codec import at_path, decode_object
+from streams_app.codec import at_path
 from streams_app.errors import BadEventError
+from streams_app.formats import BESIDE
 from streams_app.live.core.state import Item
 from streams_app.reasons import Reason
+from streams_app.schemas.cache import SchemaCache
+from streams_app.schemas.values import ValueReader
 from streams_app.settings.live import TYPE_HEADER, LiveView
 
 NAME_BYTES: Final = 512
@@ -34,6 +37,10 @@ class ViewRecord(Protocol):
     @property
     def timestamp(self) -> int | None:
         """Timestamp of the record, ms; negative or None if it has none."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Key as produced."""
 
     @property
     def value(self) -> bytes | None:
@@ -69,20 +76,29 @@ class Removal(NamedTuple):
 
 
 class ViewRule:
-    """Decides the effect of each record on one view."""
+    """Decides the effect of each record on one view.
 
-    def __init__(self, view: LiveView, value_bytes: int) -> None:
+    Attributes:
+        values: Reads the values of its records.
+    """
+
+    def __init__(self, view: LiveView, value_bytes: int, schemas: SchemaCache | None = None) -> None:
         """Parse the paths and conditions of the view.
 
         Args:
             view: A view of a topic.
             value_bytes: Maximum bytes of an event.
+            schemas: Decodes framed values; None: there is no frame.
         """
+        self.values = ValueReader(view.format, schemas)
         self._page = view.page.split(".")
         self._item = view.item.split(".") if view.item else None
         self._payload = [(path, path.split(".")) for path in view.payload]
         self._has_payload = view.kind == "list"
-        self._only, self._remove = _conditions(view.only), _conditions(view.remove)
+        self._is_plain = view.format == "json"
+        has_type_header = view.format != "cloudevents"  # in structured mode the type is in the value
+        self._only = _conditions(view.only, has_type_header=has_type_header)
+        self._remove = _conditions(view.remove, has_type_header=has_type_header)
         self._needs_event = any(path is not None for path, _ in (*self._only, *self._remove))
         self._value_bytes = value_bytes
 
@@ -95,9 +111,10 @@ class ViewRule:
             now_ms: Wall clock; a timestamp in the future counts as now.
 
         Returns:
-            None if the view ignores the record: its value is empty, or no condition matches.
+            None if the view ignores the record: its value is empty, it is no event, or no condition matches.
 
         Raises:
+            NotFetchedError: The schema of its value was not fetched yet.
             BadEventError: The record matches the view, as far as it can be read, and cannot be shown.
         """
         value = record.value
@@ -105,12 +122,13 @@ class ViewRule:
             return None
         type_name = _type_of(record)
         event: dict[str, Any] | None = None
-        if self._needs_event:
-            event = self._decoded(value)
+        if self._needs_event and (event := self._decoded(record.key, value)) is None:
+            return None
         is_removal = bool(self._remove) and _matches(self._remove, type_name, event)
         if not is_removal and not _matches(self._only, type_name, event):
             return None
-        event = self._decoded(value) if event is None else event
+        if event is None and (event := self._decoded(record.key, value)) is None:
+            return None
         page = _name(at_path(event, self._page), "no-page", "page")
         item = self._item_of(event, partition, record.offset)
         if is_removal:
@@ -119,10 +137,10 @@ class ViewRule:
         time_ms = now_ms if stamp is None or stamp < 0 else min(stamp, now_ms)
         return Put(page, Item(item, time_ms, self._payload_of(event) if self._has_payload else b""))
 
-    def _decoded(self, value: bytes) -> dict[str, Any]:
+    def _decoded(self, key: bytes | None, value: bytes) -> dict[str, Any] | None:
         if len(value) > self._value_bytes:
             raise BadEventError("too-large", f"the value has {len(value)} bytes, the limit is {self._value_bytes}")
-        return decode_object(value)
+        return self.values.event(key, value)
 
     def _item_of(self, event: dict[str, Any], partition: int, offset: int) -> str:
         if self._item is not None:
@@ -131,8 +149,13 @@ class ViewRule:
         return _name(fold_id, "no-item", "fold.id") if type(fold_id) is str and fold_id else f"{partition}-{offset}"
 
     def _payload_of(self, event: dict[str, Any]) -> bytes:
+        shown = event
+        if self._payload:
+            shown = {name: at_path(event, path) for name, path in self._payload}
+        elif not self._is_plain:
+            shown = {name: part for name, part in event.items() if not name.startswith(BESIDE)}
         try:
-            payload = orjson.dumps({name: at_path(event, path) for name, path in self._payload} if self._payload else event)
+            payload = orjson.dumps(shown)
         except orjson.JSONEncodeError as error:  # orjson reads deeper nesting than it writes
             raise BadEventError("too-large", f"the payload cannot be written as JSON: {error}") from error
         if len(payload) > PAYLOAD_BYTES:
@@ -147,6 +170,8 @@ def definition_of(view: LiveView) -> str:
         "kind": view.kind, "page": view.page, "item": view.item, "expiry_ms": view.expiry_ms, "only": view.only,
         "remove": view.remove, "payload": view.payload, "keeps": view.keeps,
     }  # fmt: skip
+    if view.format != "json":
+        stored["format"] = view.format
     return orjson.dumps(stored, option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -154,9 +179,12 @@ _Condition = tuple[list[str] | None, frozenset[tuple[bool, Any]]]
 """Path of a field, or None for the type header; the accepted values, each with whether it is a boolean (True is not 1)."""
 
 
-def _conditions(given: Mapping[str, Sequence[Any]]) -> list[_Condition]:
+def _conditions(given: Mapping[str, Sequence[Any]], *, has_type_header: bool) -> list[_Condition]:
     return [
-        (None if field == TYPE_HEADER else field.split("."), frozenset((type(value) is bool, value) for value in values))
+        (
+            None if has_type_header and field == TYPE_HEADER else field.split("."),
+            frozenset((type(value) is bool, value) for value in values),
+        )
         for field, values in given.items()
     ]
 

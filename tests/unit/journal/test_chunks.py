@@ -10,6 +10,7 @@ import pytest
 from streams_app.journal.core.block import MOST_CHUNK_BYTES, MOST_CHUNK_EVENTS, MOST_CHUNK_KEYS
 from streams_app.journal.core.chunk import MOST_COUNTED, Chunk, Chunker, Largest, Open
 from streams_app.journal.core.day import day_of
+from streams_app.schemas.values import ValueReader
 from streams_app.settings import JournalSettings, Limits
 
 DAY_MS = 86_400_000
@@ -128,3 +129,10 @@ def test_largest_keys_are_found_among_very_many_and_go_on_with_what_was_known() 
 
     assert [(b"known", 10_000), (b"often", 50 * 105)] == list(top[:2])
     assert 10 == len(top)
+
+
+def test_key_beside_the_event_does_not_hide_the_one_within() -> None:
+    change = record(0, value=b'{"id": "envelope", "op": "c", "after": {"id": "row"}}')
+    chunker = Chunker(JOURNAL, Limits(), 10**9, 10**9, ValueReader("debezium"))
+
+    assert {b"srow"} == chunker.chunk_of([change], 1, NOW_MS, NOW_MS, None).rows.keys()

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from streams_app.journal.core import block, day, repack
 from streams_app.journal.core.entry import MOST_VALUE_BYTES, UNKEYED, Row, row_of, too_large
 from streams_app.journal.core.usual import UsualKeys
+from streams_app.schemas.values import ValueReader
 from streams_app.settings import Limits
 from tests.records import Raw
+from tests.schemas import avro, known
 
 KEYS = st.binary(max_size=4) | st.sampled_from([b"", b"\0", b"\0\xff", b"a\0", b"a", b"a\0\xff", b"\xff\xff"])
 OFFSETS = st.integers(0, 2**53)
@@ -338,3 +340,27 @@ def test_a_segment_ends_with_its_day_or_when_it_is_full(
     received: int, clock_ms: int, expected: bool
 ) -> None:  # a column of the table
     assert expected == day.ends("2026-08-20", received, clock_ms, 100)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "reason"),
+    [
+        (avro(1, {"id": "a", "m": {}}), b"sa", None),
+        (b"\0\xff\xff\xff\xff", UNKEYED, "unknown-schema"),
+        (b'{"id":"a"}', UNKEYED, "wrong-format"),
+        (None, UNKEYED, "no-key"),
+    ],
+)
+def test_framed_value_is_kept_as_produced_under_the_key_within(value: bytes | None, expected: bytes, reason: str | None) -> None:
+    row, found = row_of(Raw(1, 5, value=value), Journal(("id",)), Limits(), ValueReader("avro", known()))
+
+    assert (expected, value, reason) == (row.key, row.value, found)
+
+
+def test_key_of_a_change_event_is_in_its_row_and_a_heartbeat_has_none() -> None:
+    values, journal = ValueReader("debezium"), Journal(("id",))
+    change, heartbeat = Raw(1, 5, value=b'{"op":"c","after":{"id":7}}'), Raw(2, 5, value=b'{"ts_ms":1}')
+
+    assert [(b"j7", None), (UNKEYED, "no-key")] == [
+        (row.key, reason) for row, reason in (row_of(record, journal, Limits(), values) for record in (change, heartbeat))
+    ]

@@ -17,6 +17,7 @@ from streams_app.live.core.operations import MAX_EVENTS, MAX_PAGES, view_batches
 from streams_app.live.core.state import Item
 from streams_app.settings import LiveView
 from streams_app.testing.views import SentEvent
+from tests.schemas import avro, known
 
 NOW_MS = 1_700_000_000_000
 
@@ -253,3 +254,36 @@ def test_whatever_a_record_holds_it_is_shown_or_refused(p: Any, i: Any, header: 
     except BadEventError:
         return
     assert isinstance(found, Put)
+
+
+def change(op: str, **sides: Any) -> bytes:
+    return orjson.dumps({"op": op, "source": {"table": "news"}, "before": None, "after": None} | sides)
+
+
+def test_deleted_row_is_removed_and_a_heartbeat_ignored() -> None:
+    declared = view(format="debezium", page="project", item="id", remove={"@op": "d"})
+    row = {"project": 7, "id": 1}
+
+    assert Put("7", Item("1", NOW_MS - 5)) == meant(declared, change("c", after=row))
+    assert Removal("7", "1") == meant(declared, change("d", before=row))
+    assert meant(declared, b'{"ts_ms": 1}') is None
+
+
+def test_type_of_a_cloud_event_is_in_its_value_and_its_payload_is_its_data() -> None:
+    declared = view(kind="list", format="cloudevents", page="p", item="@id", only={"@type": "made"})
+    event = {"specversion": "1.0", "type": "made", "id": "e1", "data": {"p": 7, "title": "Shot"}}
+
+    assert Put("7", Item("e1", NOW_MS - 5, b'{"p":7,"title":"Shot"}')) == meant(declared, event, ce_type="other")
+    assert meant(declared, event | {"type": "gone"}, ce_type="made") is None
+
+
+def test_framed_value_is_decoded_by_its_schema() -> None:
+    declared = view(kind="list", format="avro", page="id", item="id", payload=["m.x"])
+    record = SentEvent(7, NOW_MS, avro(1, {"id": "a", "m": {"x": 3}}))
+
+    assert Put("a", Item("a", NOW_MS, b'{"m.x":3}')) == ViewRule(declared, 1_000, known()).decide(3, record, NOW_MS)
+
+
+def test_format_is_part_of_the_definition_unless_it_is_plain_json() -> None:
+    assert "format" not in definition_of(view())
+    assert definition_of(view(format="debezium")) != definition_of(view(format="cloudevents"))

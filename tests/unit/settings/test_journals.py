@@ -115,3 +115,13 @@ def test_a_journal_is_found_by_its_name(file: Path) -> None:
         with pytest.raises(ConfigurationError) as caught:
             settings.journal(name)
         assert [said] == caught.value.faults
+
+
+def test_format_of_a_registry_needs_its_url_and_what_stands_beside_an_event_a_format(file: Path) -> None:
+    framed = JOURNAL + 'format = "avro"\n'
+
+    assert """journal 'accounts': format = "avro" needs schema_registry.url""" in "; ".join(faults(file, framed))
+    assert "avro" == load(file, framed + '[schema_registry]\nurl = "http://r:1"\n').journals[0].format
+    beside = JOURNAL.replace('"account_id"', '"@source.table"')
+    assert "begins with @ and is not @key" in "; ".join(faults(file, beside))
+    assert ("@source.table",) == load(file, beside + 'format = "debezium"\n').journals[0].key_fields

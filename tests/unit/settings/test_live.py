@@ -51,7 +51,7 @@ def test_the_environment_overrides_a_view_and_its_server(file: Path) -> None:
         ("people = true", 'live.supporters: people is for kind = "presence"'),
         ('item = "a..b"', "live.supporters: item = 'a..b' is not a field or a dotted path"),
         ('only = "x"', """live.supporters.only: expected fields and their values, as in {"@type" = "contribution.made"}"""),
-        ('only = {"@kind" = "x"}', "live.supporters.only: '@kind' is neither @type nor a field or dotted path"),
+        ('only = {"@kind" = "x"}', "live.supporters: '@kind' is neither @type nor a field or dotted path"),
         ('only = {"@type" = 1}', "live.supporters.only: @type is a header, which wants strings"),
         ("remove = {a = []}", "live.supporters.remove: 'a' wants a string, number or boolean, or a list of them"),
         ('dead_letters = "contributions"', "live.supporters.source is a dead-letter topic"),
@@ -102,3 +102,12 @@ def test_a_secret_that_is_too_short_is_refused_and_several_lines_are_a_rotation(
     secret.write_text("short")
     with pytest.raises(ConfigurationError, match="at least 32 bytes"):
         _ = settings.live_server.secrets
+
+
+def test_format_of_a_registry_needs_its_url_and_presence_has_none(file: Path) -> None:
+    assert """live view 'supporters': format = "protobuf" needs schema_registry.url""" in "; ".join(
+        faults(file, COUNT + 'format = "protobuf"\n')
+    )
+    assert "debezium" == load(file, COUNT + 'format = "debezium"\nremove = {"@op" = "d"}\n').live[0].format
+    presence = '[live.here]\nkind = "presence"\nexpiry = "60s"\npublic = true\nformat = "debezium"\n'
+    assert 'kind = "presence" counts open pages and takes no format' in "; ".join(faults(file, 'app_id = "a"\n' + presence))

@@ -1,0 +1,70 @@
+"""Decodes the entries of a journal whose values are framed by a schema registry; the journal itself keeps the bytes.
+
+Reading never depends on the registry: if it is away, entries say so and have the bytes alone. It is asked again after some seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import orjson
+
+from streams_app.clock import Clock
+from streams_app.errors import BadEventError
+from streams_app.journal.reading.entries import Entry
+from streams_app.schemas.framing import is_framed, schema_ids
+from streams_app.schemas.registry import RegistryUnavailableError, registry_of
+from streams_app.settings import JournalSettings, Settings
+
+PAUSE_MS: Final = 10_000
+"""Time after which a registry is asked again that did not answer."""
+
+
+class EntryDecoder:
+    """Decodes the entries of one journal, on one event loop."""
+
+    def __init__(self, settings: Settings, journal: JournalSettings, clock: Clock) -> None:
+        """Create a decoder, without connecting.
+
+        Raises:
+            ConfigurationError: The package of the format is not installed.
+        """
+        self._format = journal.format
+        self._registry = None if journal.format == "json" else registry_of(settings, [journal.format], clock)
+        self._clock = clock
+        self._fault = ""
+        self._asked_ms = 0
+
+    async def decoded(self, entry: Entry) -> Entry:
+        """Return an entry with its decoded value, or why that is missing; entries that are not framed as they are.
+
+        Raises:
+            ConfigurationError: The package that its schema needs is not installed.
+        """
+        registry, value = self._registry, entry.value
+        if registry is None or value is None or not is_framed(value) or entry.too_large is not None:
+            return entry
+        try:
+            if self._format != "json-schema":
+                await self._fetch(value)
+            return replace(entry, decoded=orjson.loads(registry.json(value, self._format)))
+        except (RegistryUnavailableError, BadEventError, orjson.JSONDecodeError) as error:
+            return replace(entry, undecoded=str(error))
+
+    async def _fetch(self, value: bytes) -> None:
+        """Fetch the schema of a value.
+
+        Raises:
+            RegistryUnavailableError: The registry does not answer, or did not a moment ago.
+        """
+        assert self._registry is not None  # of the caller
+        now_ms = self._clock.monotonic_ms()
+        if self._fault and now_ms - self._asked_ms < PAUSE_MS and self._registry.missing(schema_ids((value,))):
+            raise RegistryUnavailableError(self._fault)
+        try:
+            await self._registry.prepare((value,))
+        except RegistryUnavailableError as error:
+            self._fault, self._asked_ms = str(error), self._clock.monotonic_ms()
+            raise
+        self._fault = ""
