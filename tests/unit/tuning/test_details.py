@@ -108,11 +108,17 @@ def replayed(events: list[DetailedEvent], bounds: Bounds, windows: list[int]) ->
     return list(curve.points)
 
 
+def later(ms: int, names: str = "", group: bytes = b"sa") -> tuple[int, bytes, dict[str, None], bool, int]:
+    return ms, group, dict.fromkeys(names), False, NO_OWN
+
+
 WINDOWS = st.lists(st.sampled_from([1, 2, 5, 30, 50]), min_size=1, max_size=3, unique=True)
 
 
 @given(histories, bounds_of_a_fold, WINDOWS, st.sampled_from([2, 3, 7, 1 << 19]))
-@example([(0, b"sa", {}, False, 0), (1, b"sa", {}, False, 0)], Bounds(1, 3, leading=True, reads_details=True), [1], 2)
+@example([later(0), later(8), later(1)], Bounds(1, 3, leading=True, reads_details=True), [30], 7)
+@example([later(0), later(1, "uvw"), later(1)], Bounds(1, FAR, 0, 2, leading=True, reads_details=True), [30], 7)
+@example([later(0), later(1, group=b"sb")], Bounds(1, FAR, 1, leading=True, reads_details=True), [30], 2)
 def test_curve_agrees_with_folding_in_every_number(history: list[Any], bounds: Bounds, windows: list[int], block: int) -> None:
     events = placed(history, replace(bounds, sessions=True))
     with pytest.MonkeyPatch.context() as patch:
