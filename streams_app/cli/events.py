@@ -103,6 +103,9 @@ def explain(
 ) -> None:
     """Explain why SUBSCRIBER has not finished an event.
 
+    For a subscriber of folded records, TOPIC may also be the source of the fold: then the answer is whether that event is in an
+    open group, was dropped with its group, or has left with a record.
+
     An event by its place, which is quickest; or by its id (ce_id, or the fold-id of a folded record). An id is looked for in what
     was put back for the subscriber and is not finished, in its topic from the committed offsets on and a while below them, and in
     its dead letters.

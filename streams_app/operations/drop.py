@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
-from streams_app.folding.store.drop_request import DropRequest
+from streams_app.folding.store.drop_request import DropAnswer, DropRequest
 from streams_app.formatting import counted, escaped, shown_group, time_text
 from streams_app.operations.explain_group import find
 from streams_app.operations.flush import POLL_SECONDS
@@ -132,6 +132,6 @@ async def _is_pending(redis: Redis, requested: list[tuple[FoundGroup, bytes]]) -
 
 async def _dropped_events(redis: Redis, found: FoundGroup) -> int | None:
     """Return the number of events of the dropped group; None if it left otherwise."""
-    answer: Any = await redis.hget(found.shard.keys.dropped, found.member)
-    first_offset, events = map(int, answer.split()) if answer else (-1, 0)
-    return events if first_offset == _first_offset(found) else None
+    text: Any = await redis.hget(found.shard.keys.dropped, found.member)
+    answer = DropAnswer.from_text(text) if text else None
+    return answer.events if answer is not None and answer.first_offset == _first_offset(found) else None

@@ -26,10 +26,12 @@ from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.operations.dead_letter import Selection
 from streams_app.operations.dead_letters import DeadLetterListing, read_dead_letters
 from streams_app.operations.event_facts import EventFacts, SearchedOffsets, describe, describe_none
+from streams_app.operations.explain_folded import explain_folded_event
 from streams_app.operations.groups import redis_of
 from streams_app.operations.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration.original_position import is_replay_for, parse_replay, replay_topic
+from streams_app.subscribers.declaration.subscriber import Records
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.state.initial_offsets import committed
 from streams_app.subscribers.state.keys import SubscriberKeys
@@ -248,10 +250,14 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
 
     Raises:
         TryAgainError: The broker does not answer, or does not return the committed offsets.
-        ConfigurationError: The subscriber does not read that topic, or the partition does not exist.
+        ConfigurationError: Neither the subscriber nor the fold whose records it reads has that topic as its source, or the
+            partition does not exist.
     """
     topics = [one.topic, replay_topic(settings.app_id)]
     position = POSITION.fullmatch(which)
+    source = one.subscriber.source
+    if isinstance(source, Records) and position is not None and position[1] == settings.fold(source.fold).source:
+        return await explain_folded_event(settings, settings.fold(source.fold), int(position[2]), int(position[3]), width)
     if position is not None and position[1] not in topics:
         raise ConfigurationError([f"subscriber {one.subscriber.name!r} reads {' and '.join(topics)}, not {position[1]}"])
     async with admin_client(settings.kafka) as client:

@@ -14,11 +14,12 @@ from streams_app.codec import keys_typed
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.folding.store.codec import INFO_FIELD
+from streams_app.folding.store.drop_request import DropAnswer
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
 from streams_app.kafka.log_ends import high_watermarks
 from streams_app.operations.folded_events import pointer_to_journal
-from streams_app.operations.group_facts import FoundGroup, describe, describe_none, reopening_text
+from streams_app.operations.group_facts import FoundGroup, describe, describe_none, dropped_text, reopening_text
 from streams_app.operations.groups import StoredShard, outbox_counts, redis_of, rows_of, stored_shards
 from streams_app.operations.worker_pages import pages, usual_url
 from streams_app.settings import Settings
@@ -60,16 +61,28 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, widt
             raise ConfigurationError([f"fold {fold.name!r} has no state in Redis: no worker has ever claimed a partition of it"])
         found = await find(redis, stored, group)
         metas: list[Any] = [await redis.hgetall(each.shard.keys.meta) for each in found]
+        dropped = await _dropped(redis, stored, group)
     reopening, journal = await _reopening(settings, fold), pointer_to_journal(settings, fold, group)
     if not found:
-        return describe_none(group, fold, len(stored), reopening, width, journal)
+        return describe_none(group, fold, len(stored), reopening, width, journal, "; ".join(dropped.values()))
     ends = await asyncio.gather(*[_end(settings, each.shard) for each in found])
     now_ms = clock.now_ms()
     descriptions = [
-        describe(each, fold, meta, end, reopening, now_ms, width, journal)
+        describe(each, fold, meta, end, reopening, now_ms, width, journal, dropped.get((each.shard.partition, each.member), ""))
         for each, meta, end in zip(found, metas, ends, strict=True)
     ]
     return "\n\n".join(descriptions)
+
+
+async def _dropped(redis: Redis, stored: list[StoredShard], group: str) -> dict[tuple[int, bytes], str]:
+    """Describe what was dropped of a group lately, by partition and member."""
+    found = {}
+    for shard in stored:
+        for member in keys_typed(group):
+            text: Any = await redis.hget(shard.keys.dropped, member)
+            if text:
+                found[shard.partition, member] = dropped_text(shard, DropAnswer.from_text(text))
+    return found
 
 
 async def _reopening(settings: Settings, fold: Fold) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.closing import CONTENT_BOUNDS, Bounds
+from streams_app.folding.store.drop_request import DropAnswer
 from streams_app.formatting import counted, escaped, json_line, shown, shown_group, shown_key, span, time_text
 from streams_app.tuning.live import live_metrics_in
 
@@ -57,6 +58,7 @@ def describe(
     now_ms: int,
     width: int,
     journal: str = "",
+    dropped: str = "",
 ) -> str:
     """Describe a group that is open, or waits in the outbox.
 
@@ -69,6 +71,7 @@ def describe(
         now_ms: Wall clock.
         width: Columns of the terminal.
         journal: Command that shows all its events; empty if no journal has them.
+        dropped: What was dropped of it within the last week, before its present events; empty if nothing was.
     """
     fence = int(meta.get(b"fence", b"-1"))
     lag = None if end is None else max(0, end[0] - fence - 1)
@@ -76,6 +79,7 @@ def describe(
     lines = {
         "events": _events(found),
         "due": _due(found, fold, now_ms),
+        "dropped": dropped,
         "outbox": _outbox(found, fold),
         "read": _read(found.shard, fold, meta, fence, lag, hidden, now_ms),
         "again": reopening,
@@ -84,7 +88,18 @@ def describe(
     return lay_out(_verdict(found, fold, lag, now_ms), lines, width)
 
 
-def describe_none(group: str, fold: Fold, partitions: int, reopening: str, width: int, journal: str = "") -> str:
+def dropped_text(shard: StoredShard, answer: DropAnswer) -> str:
+    """Describe the last fold of a group that ``streams-app groups drop`` has dropped."""
+    request = answer.request
+    return (
+        f"{counted(answer.events, 'event')} of {shard}, offsets {answer.first_offset} to {answer.last_offset}, at "
+        f"{time_text(answer.clock_ms)} by {escaped(request.by)}: {escaped(request.reason)}"
+    )
+
+
+def describe_none(
+    group: str, fold: Fold, partitions: int, reopening: str, width: int, journal: str = "", dropped: str = ""
+) -> str:  # fmt: skip
     """Describe a group that is neither open nor in the outbox.
 
     Args:
@@ -94,9 +109,12 @@ def describe_none(group: str, fold: Fold, partitions: int, reopening: str, width
         reopening: See :func:`reopening_text`.
         width: Columns of the terminal.
         journal: Command that shows all its events; empty if no journal has them.
+        dropped: What was dropped of it within the last week; empty if nothing was.
     """
+    last = "last record or drop" if dropped else "last record"
     lines = {
-        "events": f"none was folded since its last record, in any of {counted(partitions, 'partition')}",
+        "events": f"none was folded since its {last}, in any of {counted(partitions, 'partition')}",
+        "dropped": dropped,
         "due": "nothing",
         "outbox": "none of its records waits to be sent",
         "try": f"look for its events in {fold.source} (are they keyed by the group?) and in {fold.dead_letters}, and see "
@@ -104,7 +122,8 @@ def describe_none(group: str, fold: Fold, partitions: int, reopening: str, width
         "again": reopening,
         "journal": journal,
     }
-    return lay_out(f"{escaped(group)} is not open in fold {fold.name}.", lines, width)
+    about = "; it was dropped, without a record" if dropped else ""
+    return lay_out(f"{escaped(group)} is not open in fold {fold.name}{about}.", lines, width)
 
 
 def reopening_text(page: Page | None, fold: Fold) -> str:

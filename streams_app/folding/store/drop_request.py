@@ -1,4 +1,4 @@
-"""Requests to drop an open group, as ``streams-app groups drop`` stores them for the owner of a shard."""
+"""Requests to drop an open group, as ``streams-app groups drop`` stores them for the owner of a shard, and its answers."""
 
 from __future__ import annotations
 
@@ -54,6 +54,30 @@ class DroppedGroup(NamedTuple):
     last_offset: int
     events: int
     request: DropRequest
+
+
+class DropAnswer(NamedTuple):
+    """The stored answer to the last request that dropped a group; it is kept for a week after the last drop of its shard.
+
+    Attributes:
+        first_offset: Offset of the first event of the dropped fold.
+        events: Number of its events.
+        last_offset: Offset of its last event.
+        clock_ms: Partition clock at which it was dropped.
+        request: The request.
+    """
+
+    first_offset: int
+    events: int
+    last_offset: int
+    clock_ms: int
+    request: DropRequest
+
+    @classmethod
+    def from_text(cls, text: bytes) -> DropAnswer:
+        """Parse the text that ``seal.lua`` stores."""
+        first, events, last, clock_ms, request = text.decode("utf-8", "replace").split(" ", 4)
+        return cls(int(first), int(events), int(last), int(clock_ms), DropRequest.from_text(request))
 
 
 def dropped_groups(values: Sequence[bytes]) -> list[DroppedGroup]:

@@ -13,7 +13,7 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
 ``outbox``                              zset    packed sealed record → its first offset
 ``flush``                               set     groups an operator wants emitted, or ``*``
 ``drop``                                hash    group → request to drop it, see ``drop_request.py``
-``dropped``                             hash    group → first offset of its dropped fold, number of events
+``dropped``                             hash    group → its dropped fold, see ``drop_request.py``
 ======================================  ======  ==============================================================
 
 Beside them ``{app/}:probe``, a string, which ``streams-app check`` writes and removes again, and ``{app/owner}:v1:replay``, a

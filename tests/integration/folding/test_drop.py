@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 
 from streams_app.delivery.scripts import FencedError
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.store.drop_request import DropRequest
+from streams_app.folding.store.drop_request import DropAnswer, DropRequest
 from streams_app.folding.store.keys import EVERYTHING, shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.folding.store.shard_store import ShardStore
@@ -51,8 +51,10 @@ async def test_dropped_group_leaves_without_a_record_and_the_next_event_opens_it
     assert {b"sa": (3, 1), b"sb": (1, 1)} == {
         group: (held.numbers.first_offset, held.numbers.events) for group, held in opened.items()
     }
-    assert (0, {b"sa": b"0 2"}) == (await store.redis.exists(store.keys.drop), await answers(store))
-    assert 0 < await store.redis.ttl(store.keys.dropped) <= 3_600
+    assert (0, [b"sa"]) == (await store.redis.exists(store.keys.drop), list(await answers(store)))
+    answer = DropAnswer.from_text((await answers(store))[b"sa"])
+    assert DropAnswer(0, 2, 2, 1_000, DropRequest(0, "anna@host", "a loop")) == answer
+    assert 0 < await store.redis.ttl(store.keys.dropped) <= 7 * 86_400
     assert [] == (await seal(store, 3, 0)).dropped
 
 
@@ -129,7 +131,8 @@ async def test_drop_is_done_again_wherever_its_script_dies(redis_client: Redis) 
         await seal(store, 2, 1_011)
 
         assert {b"sb", b"sc"} == {entry.member for entry in await outbox_of(store)}
-        assert ({}, {b"sa": b"0 1"}) == (await open_groups(store), await answers(store))
+        answer = b'0 1 0 1011 0 ["anna@host","a loop"]'
+        assert ({}, {b"sa": answer}) == (await open_groups(store), await answers(store))
         assert (0, 1) == (await store.redis.exists(store.keys.drop), await store.watermark())
         await emptied(store)
     assert 4 < deaths < 11

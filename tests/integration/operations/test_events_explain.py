@@ -20,11 +20,12 @@ from streams_app.settings import RedisSettings
 from streams_app.subscribers.declaration.received import Received, Reject
 from streams_app.subscribers.declaration.subscriber import subscriber
 from streams_app.subscribers.declaration.subscription import Subscription
+from tests.checker import event
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import create_topics, produce, wait_until
 from tests.integration import subscribing
 from tests.integration.commands import Ran, run
-from tests.integration.site import LIMIT_SECONDS, Site
+from tests.integration.site import LIMIT_SECONDS, Site, until_folded
 from tests.integration.subscribing import Paid
 from tests.servers.cache import ROOT
 from tests.workers import WorkerProcess
@@ -140,6 +141,66 @@ async def test_what_no_worker_has_begun_is_told_as_such_and_redis_need_not_answe
     assert 0 == ran.code
     assert "has not begun: no worker has run this subscriber in this partition" in " ".join(ran.out.split())
     assert "not known: " in next(line for line in ran.out.splitlines() if line.startswith("  redis"))
+
+
+OF_RECORDS = """
+from streams_app import records_of
+
+class Changed(msgspec.Struct, frozen=True):
+    account_id: str
+
+@subscriber(records_of("folded", Changed), idempotent="yes", description="Syncs an account.")
+async def sync(event: Received[Changed]) -> None:
+    pass
+
+catalogue = Catalogue(events=(order_paid,), subscribers=(ship, sync))
+"""
+
+
+@pytest.mark.long
+async def test_event_whose_group_was_dropped_is_explained_for_a_subscriber_of_the_records(site: Site) -> None:
+    shop = Shop(site)
+    await site.topics("events", "events.dead", "folded", "folded.sync.dead", "paid", "paid.ship.dead", partitions=1)
+    (site.folder / "explained_events.py").write_text(CATALOGUE + OF_RECORDS)
+    shop.config.write_text(shop.config.read_text().replace('quiet_period = "1s"', 'quiet_period = "10m"'))
+    await create_topics(site.bootstrap, [f"{site.names.app_id}.again"], 1)
+    source = site.names.topic("events")
+    tp = f"{source}:0"
+
+    def verdict(offset: int) -> str:
+        ran = shop.explained(f"{tp}:{offset}", subscriber="sync")
+        assert 0 == ran.code, ran.err
+        return " ".join(ran.out.split())
+
+    await site.send("events", [event("a", "likes"), event("a", "shares")])
+    with shop.worker() as worker:
+        await worker.wait_ready()
+        await until_folded(worker, 2)
+        is_open = verdict(1)
+        dropped = shop.command("groups", "drop", "a", "--fold", "folded", "--yes", "--reason", "a loop")
+        await site.send("events", [event("a", "likes"), (b"a", b"no JSON")])
+        await until_folded(worker, 3)
+        group = " ".join(shop.command("groups", "explain", "a", "--fold", "folded").out.split())
+        found = [verdict(offset) for offset in (0, 1, 2, 3, 9)]
+        flushed = shop.command("groups", "flush", "a", "--fold", "folded")
+        left = verdict(2)
+        await worker.terminate()
+    nothing = " ".join(shop.command("groups", "explain", "a", "--fold", "folded").out.split())
+    beyond = shop.explained(f"{source}:99:0", subscriber="sync")
+
+    assert (0, 0) == (dropped.code, flushed.code), dropped.err + flushed.err
+    assert is_open.startswith(f"{tp}:1 is folded into group a of fold folded, which is open")
+    for offset, text in enumerate(found[:2]):
+        assert text.startswith(f"{tp}:{offset} was folded into group a of fold folded, which was dropped: it is in no record.")
+        assert re.search(r"dropped 2 events of \S+, offsets 0 to 1, at \S+ \S+ by \S+@\S+: a loop", text)
+    assert "which is open: its record has not been emitted yet" in found[2]
+    assert "is in no group that is known: it is a dead letter of the fold, not-json" in found[3]
+    assert found[4].startswith(f"{tp}:9 is not folded yet.")
+    assert f"{tp}:2 was folded into group a of fold folded, and has left with a record in" in left
+    assert "a of fold folded is open" in group
+    assert all(re.search(r"dropped 2 events of \S+, offsets 0 to 1, .*: a loop", text) for text in (group, nothing))
+    assert nothing.startswith("a is not open in fold folded; it was dropped, without a record.")
+    assert (1, True) == (beyond.code, "1 partition, numbered from 0, not 99" in beyond.err)
 
 
 async def test_what_cannot_be_explained_is_refused_with_what_to_do(shop: Shop) -> None:

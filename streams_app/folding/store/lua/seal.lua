@@ -27,7 +27,7 @@
 -- Bytes of records that one script packs and returns, about.
 local MOST_BYTES = 1000000
 local IN_PAGE = 200
-local DROPPED_SECONDS = 3600
+local DROPPED_SECONDS = 604800
 
 local refused = refusal()
 if refused then return refused end
@@ -131,7 +131,8 @@ for i = 1, #requests, 2 do
   if is_seen and done[#done] == group then
     local numbers = {string.format('%.0f', g.first), string.format('%.0f', g.last), string.format('%.0f', g.events)}
     for _, value in ipairs({group, numbers[1], numbers[2], numbers[3], request}) do drops[#drops + 1] = value end
-    answers[#answers + 1], answers[#answers + 2] = group, numbers[1] .. ' ' .. numbers[3]
+    local counts = numbers[1] .. ' ' .. numbers[3] .. ' ' .. numbers[2] .. ' ' .. string.format('%.0f', clock)
+    answers[#answers + 1], answers[#answers + 2] = group, counts .. ' ' .. request
     gone[#gone + 1], gone_keys[#gone_keys + 1] = group, prefix .. group
     answered[#answered + 1] = group
     seen[group], taken = true, taken + 1

@@ -1,0 +1,112 @@
+"""Explain what a fold did with one event of its source, for a subscriber of its records. Its group may have been dropped."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any, Final
+
+from aiokafka import TopicPartition
+from redis.asyncio import Redis
+
+from streams_app.delivery.batch import TP, Batch
+from streams_app.errors import ConfigurationError
+from streams_app.fold import Fold
+from streams_app.folding.reading.by_functions import reader_of
+from streams_app.folding.reading.reader import DecodedRange
+from streams_app.folding.reading.replay_routing import RoutedRange
+from streams_app.folding.store.drop_request import DropAnswer
+from streams_app.formatting import counted, escaped, shown_group
+from streams_app.kafka.admin import admin_client, partition_counts
+from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.operations.group_facts import dropped_text, lay_out
+from streams_app.operations.groups import StoredShard, group_text, redis_of, rows_of, stored_shards
+from streams_app.schemas.registry import registry_of
+from streams_app.settings import Settings
+
+_GONE: Final = "the log no longer has a record at this offset, so its group is unknown"
+
+
+async def explain_folded_event(settings: Settings, fold: Fold, partition: int, offset: int, width: int) -> str:
+    """Explain an event of the source of a fold: dropped with its group, in an open group, in a record, or a dead letter.
+
+    Args:
+        settings: Settings of the application.
+        fold: The fold whose records a subscriber reads.
+        partition: Partition of the source.
+        offset: Offset of the event.
+        width: Columns of the terminal.
+
+    Raises:
+        TryAgainError: The broker or Redis does not answer.
+        ConfigurationError: The partition does not exist.
+    """
+    record, end = await _record(settings, fold, partition, offset)
+    name = f"{fold.source}:{partition}:{offset}"
+    member, fault = (None, _GONE) if record is None else await _group(settings, fold, partition, record)
+    async with redis_of(settings) as redis:
+        shard = next((each for each in await stored_shards(redis, settings, fold.name) if each.partition == partition), None)
+        if shard is None or offset > shard.fence or offset >= end:
+            return lay_out(f"{name} is not folded yet.", {"read": _read(shard, fold, partition), "log": f"it ends at {end}"}, width)
+        if member is None:
+            lines = {"dropped": "; ".join(await _dropped_around(redis, shard, offset))}
+            return lay_out(f"{name} is in no group that is known: {fault}.", lines, width)
+        answer: Any = await redis.hget(shard.keys.dropped, member)
+        score: Any = await redis.zscore(shard.keys.due, member)
+        rows = await rows_of(redis, shard, [(member, score)]) if score is not None else []
+    group = f"group {shown_group(member)} of fold {fold.name}"
+    lines = {"more": f"streams-app groups explain {shlex.quote(escaped(group_text(member)))} --fold {fold.name}"}
+    dropped = DropAnswer.from_text(answer) if answer else None
+    if dropped is not None and dropped.first_offset <= offset <= dropped.last_offset:
+        lines = {"dropped": dropped_text(shard, dropped)} | lines
+        return lay_out(f"{name} was folded into {group}, which was dropped: it is in no record.", lines, width)
+    if rows and offset >= rows[0]["first_offset"]:
+        return lay_out(f"{name} is folded into {group}, which is open: its record has not been emitted yet.", lines, width)
+    text = f"{name} was folded into {group}, and has left with a record in {fold.output}, or was dropped more than a week ago."
+    return lay_out(text, lines, width)
+
+
+async def _record(settings: Settings, fold: Fold, partition: int, offset: int) -> tuple[Any, int]:
+    """Return the record at an offset, None if there is none, and the last stable offset of the partition."""
+    async with admin_client(settings.kafka) as client:
+        count = (await partition_counts(client, [fold.source])).get(fold.source, 0)
+    if partition >= count:
+        raise ConfigurationError([f"topic {fold.source!r} has {counted(count, 'partition')}, numbered from 0, not {partition}"])
+    tp = TopicPartition(fold.source, partition)
+    async with log_reader(settings.kafka, fold.source, range(count)) as consumer:
+        begin, end = (await consumer.beginning_offsets([tp]))[tp], (await stable_ends(consumer, [tp]))[tp]
+        if begin <= offset < end:
+            batches: list[Batch] = [batch async for batch in read_ranges(consumer, {TP(*tp): (offset, offset + 1)})]
+            return next((record for batch in batches for record in batch.records if record.offset == offset), None), end
+    return None, end
+
+
+async def _group(settings: Settings, fold: Fold, partition: int, record: Any) -> tuple[bytes | None, str]:
+    """Return the group of an event, or None and why it has none."""
+    registry = registry_of(settings, [fold.format])
+    if registry is not None:
+        await registry.prepare((record.key, record.value))
+    folds = [one.name for one in settings.folds if one.source == fold.source]
+    mine, _ = RoutedRange(settings.app_id, folds, [record], None).records_for(fold.name, DecodedRange())
+    taken = reader_of(fold, settings.limits, registry).read(mine)
+    if taken.refused:
+        return None, f"it is a dead letter of the fold, {escaped(taken.refused[0].reason)} ({escaped(taken.refused[0].detail)})"
+    if not taken.events:
+        return None, "the fold skips it, by source_filter or tombstones, or it was put back for another one"
+    return taken.events[0].group, ""
+
+
+async def _dropped_around(redis: Redis, shard: StoredShard, offset: int) -> list[str]:
+    """Describe the dropped groups that may have contained an offset."""
+    stored: Any = await redis.hgetall(shard.keys.dropped)
+    answers = {member: DropAnswer.from_text(text) for member, text in stored.items()}
+    return [
+        f"perhaps with {shown_group(member)}: {dropped_text(shard, answer)}"
+        for member, answer in answers.items()
+        if answer.first_offset <= offset <= answer.last_offset
+    ]
+
+
+def _read(shard: StoredShard | None, fold: Fold, partition: int) -> str:
+    if shard is None:
+        return f"no worker has ever claimed {fold.source}-{partition} for fold {fold.name}"
+    return f"{shard} is read up to offset {shard.fence}"
