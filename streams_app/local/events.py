@@ -23,7 +23,9 @@ from streams_app.subscribers.declaration.subscription import Subscription, subsc
 from streams_app.subscribers.execution.async_executor import AsyncExecutor, UserLoop
 from streams_app.subscribers.execution.executor import Executor
 from streams_app.subscribers.execution.thread_executor import ThreadExecutor
+from streams_app.subscribers.execution.traced import traced
 from streams_app.subscribers.running.agent import OnEnded, stop_seconds
+from streams_app.tracing import tracing_of
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +159,10 @@ class _Worker:
 
     def _slots(self, one: Subscription, on_ended: OnEnded) -> Executor:
         declared = one.subscriber
-        given = (declared.function, declared.concurrency, declared.timeout_ms, self._clock, on_ended)
+        function, tracing = declared.function, tracing_of(self._settings)
+        if tracing is not None:
+            function = traced(function, declared, self._settings.app_id, tracing, self._clock)
+        given = (function, declared.concurrency, declared.timeout_ms, self._clock, on_ended)
         return AsyncExecutor(self._users.loop, *given) if declared.is_async else ThreadExecutor(*given)
 
     def _failed(self, member: LocalMember, error: BaseException) -> None:

@@ -195,7 +195,8 @@ class TracingSettings(Section):
     """``[tracing]``: spans of OpenTelemetry."""
 
     enabled: bool = False
-    """Whether calls of subscribers, published events and folded records have spans; needs the extra ``otel``."""
+    """Whether calls of subscribers, published events, folded records and batches of read stores have spans; needs the extra
+    ``otel``."""
 
 
 class Limits(Section):

@@ -87,6 +87,24 @@ class Tracing:
         with self._span(f"publish {topic}", SpanKind.PRODUCER, parent, _messaging(topic, "publish", "send", attributes)) as span:
             yield headers_of(span)
 
+    @contextmanager
+    def processing_batch(self, topic: str, attributes: Attributes) -> Iterator[Span]:
+        """Run the block within a CONSUMER span of several records; it is the root of a trace, see :meth:`link`.
+
+        Args:
+            topic: Topic of the records.
+            attributes: Further attributes of the span.
+        """
+        messaging = _messaging(topic, "process", "process", attributes)
+        with self._span(f"process {topic}", SpanKind.CONSUMER, Context(), messaging) as span:
+            yield span
+
+    @staticmethod
+    def link(span: Span, contexts: Iterable[bytes]) -> None:
+        """Link a span to contexts: valid values of ``traceparent``."""
+        for one in contexts:
+            span.add_link(_span_context(one))
+
     def begin_record(self, topic: str, contexts: Iterable[bytes], attributes: Attributes) -> Span:
         """Begin the PRODUCER span of a folded record; it is the root of a trace.
 

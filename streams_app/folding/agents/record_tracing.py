@@ -7,7 +7,6 @@ tracing and without. After a restart or a rebalance the records of open groups h
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streams_app.codec import canonical_bytes
 from streams_app.delivery.batch import TP
 from streams_app.delivery.producer import Outcomes, Outgoing
-from streams_app.events.headers import TRACE_PARENT
+from streams_app.events.trace_contexts import MOST_LINKS, sampled_context
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.record import Sealed
 
@@ -24,18 +23,11 @@ if TYPE_CHECKING:
 
     from streams_app.tracing.spans import Tracing
 
-MOST_LINKS: Final = 32
-"""Maximum number of contexts of a group: those of its newest events."""
-
 MOST_CONTEXTS: Final = 100_000
 """Maximum number of contexts in a worker, some 25 MB; beyond it, the groups without events for the longest time have no links."""
 
 RECORDS_AT_ONCE: Final = 50
 """A record with all its links takes some 0.4 ms: after so many of them other tasks have their turn."""
-
-CONTEXT_BYTES: Final = 55
-SAMPLED: Final = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][13579bdf]")
-"""The beginning of a ``traceparent`` whose trace is recorded; a link to another one leads nowhere."""
 
 ShardKey = tuple[str, TP]
 
@@ -155,13 +147,3 @@ class RecordTracing:
         """Forget the events of groups whose records are acknowledged."""
         for entry in entries:
             self._contexts.remove(self._shard, entry)
-
-
-def sampled_context(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
-    """Return the context in the headers of an event if its trace is recorded; None without one, or if it is not valid."""
-    for name, value in headers:
-        if name == TRACE_PARENT and value and SAMPLED.match(value):
-            rest = value[CONTEXT_BYTES:]
-            # Later versions of the format may append something.
-            return None if rest and (value.startswith(b"00") or not rest.startswith(b"-")) else value[:CONTEXT_BYTES]
-    return None

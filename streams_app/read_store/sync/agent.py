@@ -23,7 +23,9 @@ from streams_app.kafka.member import GroupMember, wait
 from streams_app.read_store.sync.observed_ends import ObservedEnds, age_ms
 from streams_app.read_store.sync.processor import StoreProcessors
 from streams_app.read_store.sync.store_sync import StoreSync
+from streams_app.read_store.sync.traced import traced
 from streams_app.settings import ReadStoreSettings, Settings
+from streams_app.tracing import tracing_of
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +54,10 @@ class ReadStoreAgent:
         self._waiting: dict[TP, int | None] = {}
         self._sync = StoreSync(settings, store, metrics, clock)
         outages = OutageReporter(f"read store {store.name}", metrics.up.labels(component=f"read_store.{store.name}").set, clock)
-        self._processors = processors = StoreProcessors(self._sync, outages)
+        sync_once, tracing = None, tracing_of(settings)
+        if tracing is not None:
+            sync_once = traced(self._sync, f"{settings.app_id}.{store.group}", tracing)
+        self._processors = processors = StoreProcessors(self._sync, outages, sync_once)
         self._member = GroupMember(settings, store.group, processors.topics)
         self.ownership = Ownership(
             self._member,

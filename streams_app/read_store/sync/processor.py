@@ -21,6 +21,7 @@ from streams_app.health.outage_reporter import OutageReporter
 from streams_app.read_store.core.store import ProgressError, ProgressStep, former_end_of
 from streams_app.read_store.sync.dead_letters import OutputRecord
 from streams_app.read_store.sync.store_sync import StoreSync, steps
+from streams_app.read_store.sync.traced import SyncOnce
 
 logger = logging.getLogger(__name__)
 
@@ -34,16 +35,22 @@ CHECK_SECONDS: Final = 10.0
 
 
 class StoreProcessors(Processors):
-    """Creates the processors of all partitions; they take turns at the store and its source."""
+    """Creates the processors of all partitions; they take turns at the store and its source.
 
-    def __init__(self, sync: StoreSync, outages: OutageReporter) -> None:
+    Attributes:
+        sync: The store and its source.
+    """
+
+    def __init__(self, sync: StoreSync, outages: OutageReporter, sync_once: SyncOnce | None = None) -> None:
         """Send nothing yet.
 
         Args:
             sync: The store and its source.
             outages: Reports failures of either, and determines the delay before a retry.
+            sync_once: Syncs a batch within a span; None: without one.
         """
         self.sync = sync
+        self._traced = sync_once
         self._outages = outages
         self._turn = asyncio.Lock()
         self._busy: dict[TP, int] = {}
@@ -53,6 +60,11 @@ class StoreProcessors(Processors):
     def topics(self) -> Collection[str]:
         """Output topics to be read."""
         return self.sync.topics
+
+    @property
+    def sync_once(self) -> SyncOnce:
+        """What syncs a batch; see :meth:`.StoreSync.sync_once`."""
+        return self.sync.sync_once if self._traced is None else self._traced
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, StoreProcessor]:
         """Create the processor of a partition, keyed by the name of the store."""
@@ -206,7 +218,7 @@ class StoreProcessor(Processor):
             while self._stored != next_offset:
                 self._processors.syncing(self._tp, left[0] if left else None)
                 step = ProgressStep(self._tp, self._stored, next_offset)
-                done = await self._processors.run_in_turn(self, partial(self._sync.sync_once, step, left))
+                done = await self._processors.run_in_turn(self, partial(self._processors.sync_once, step, left))
                 self._next = self._stored = done.next_offset
                 self.in_flight -= done.records
                 left = left[done.records :]

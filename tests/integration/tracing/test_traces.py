@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -19,7 +20,8 @@ from streams_app.settings import Settings
 from streams_app.subscribers.declaration.original_position import replay_topic
 from tests.checker import event
 from tests.helpers import create_topics, read_topic, wait_until
-from tests.integration.site import LIMIT_SECONDS, Site, riddles
+from tests.integration.commands import run
+from tests.integration.site import LIMIT_SECONDS, Site, metric, riddles
 from tests.servers.cache import ROOT
 from tests.spans import GARBAGE, Spans, ids_of, trace_parent
 from tests.traced import SPANS
@@ -240,3 +242,29 @@ async def test_tracing_that_is_off_leaves_headers_as_they_are(site: Site) -> Non
         assert 0 == await worker.terminate()
 
     assert [["fold-id"]] == [[name for name, _ in record.headers] for record in records]
+
+
+async def test_batch_of_a_read_store_is_linked_to_the_spans_of_its_records(shop: TracedShop) -> None:
+    url, store = f"sqlite:///{shop.site.folder}/read.db", "[read_stores.dashboard]\n"
+    store += f'url = "{url}"\nfolds = ["folded"]\nsource = "carried"\ndead_letters = "{shop.topic("events.dead")}"\n'
+    fold = shop.site.fold("folded", "events", quiet_period="1s", keep="last")
+    shop.config = shop.site.config(fold + store + "[tracing]\nenabled = true\n")
+    made = await asyncio.to_thread(run, "read-store", "init", "--config", str(shop.config))
+    with shop.worker() as worker:
+        await worker.wait_ready()
+        await shop.site.send("events", [event("account_1", "n1")], headers=[("traceparent", trace_parent(7, 1))])
+        await wait_until(
+            lambda: metric(worker, 'streams_app_read_store_writes_total{result="written",store="dashboard"}') >= 1,
+            LIMIT_SECONDS, "the record is in the store",
+        )  # fmt: skip
+        assert 0 == await worker.terminate()
+    found = shop.recorded()
+    (emitted,) = named(found, f"publish {shop.topic('folded')}")
+    (synced,) = named(found, f"process {shop.topic('folded')}")
+
+    assert (0, "dashboard", 1) == (
+        made.code, synced["attributes"]["streams_app.read_store"], synced["attributes"]["streams_app.read_store.written"],
+    )  # fmt: skip
+    assert [place_of(emitted)] == [
+        (int(link["context"]["trace_id"], 16), int(link["context"]["span_id"], 16)) for link in synced["links"]
+    ]

@@ -13,7 +13,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from streams_app.codec import TEXT_MARK
 from streams_app.delivery.batch import TP
 from streams_app.delivery.producer import Outgoing
-from streams_app.folding.agents.record_tracing import MOST_LINKS, EventContexts, RecordTracing, sampled_context
+from streams_app.events.trace_contexts import MOST_LINKS, sampled_context
+from streams_app.folding.agents.record_tracing import EventContexts, RecordTracing
 from streams_app.folding.core.record import Sealed
 from streams_app.tracing.spans import Tracing
 from tests.spans import GARBAGE, Spans, ids_of, trace_parent

@@ -7,6 +7,7 @@ import logging
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -14,14 +15,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from opentelemetry.trace import StatusCode
 
 from streams_app import Catalogue, Event, Received, Reject, Retries, records_of, subscriber
 from streams_app.errors import BadEventError, ConfigurationError
 from streams_app.local import LocalEvents
 from streams_app.local.settings import settings_of
-from streams_app.settings.sections import WorkerSettings
+from streams_app.settings.sections import TracingSettings, WorkerSettings
 from tests.helpers import wait_until
 from tests.servers.cache import ROOT
+from tests.spans import Spans, ids_of, parent_of
 
 LIMIT_SECONDS = 60
 
@@ -196,3 +199,21 @@ def test_a_script_that_never_closes_it_ends_without_a_word() -> None:
 
     assert (0, 1) == (ended.returncode, len(ended.stderr.splitlines())), ended.stderr
     assert "lost with this process" in ended.stderr
+
+
+async def test_spans_of_local_mode_are_those_of_the_worker(spans: Spans) -> None:
+    shop = Shop()
+    settings = settings_of("local", shop.catalogue).model_copy(update={"tracing": TracingSettings(enabled=True)})
+    async with LocalEvents(shop.catalogue, settings) as events:
+        await events.publish(paid, Paid("o1"))
+        await shop.until_seen(4)
+    found = spans.all()
+    (paid_span,) = (span for span in found if span.name == "publish order.paid")
+    attempts = [span for span in found if span.name == "process order.paid"]
+
+    assert {"publish order.paid": 1, "process order.paid": 2, "publish parcel.sent": 2, "process parcel.sent": 4} == dict(
+        Counter(span.name for span in found)
+    )
+    assert [ids_of(paid_span)] * 2 == [parent_of(span) for span in attempts]
+    assert {ids_of(paid_span)[0]} == {ids_of(span)[0] for span in found}
+    assert [StatusCode.ERROR, StatusCode.UNSET] == [span.status.status_code for span in attempts]
