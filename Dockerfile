@@ -1,9 +1,10 @@
 # The worker. Built and started by docker-compose.yml; in production add your own streams.toml.
 FROM python:3.13-slim
 WORKDIR /app
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml constraints.txt LICENSE ./
+COPY docs/pypi.md ./docs/
 COPY streams_app ./streams_app
-RUN pip install --no-cache-dir --constraint constraints.txt '.[avro,opensearch,postgresql,protobuf]' \
+RUN pip install --no-cache-dir --constraint constraints.txt '.[avro,opensearch,otel,postgresql,protobuf]' \
     && useradd --system --uid 10001 --create-home --home-dir /data streams
 USER streams
 WORKDIR /data

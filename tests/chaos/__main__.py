@@ -24,8 +24,7 @@ from tests.chaos.health import Health, faults_of, told_seconds
 from tests.chaos.judge import Judge, folder_of
 from tests.chaos.load import Load
 from tests.chaos.report import UNDISTURBED, Report, summary
-from tests.chaos.stage import Stage
-from tests.chaos.topologies import ClusterStage, SentinelStage
+from tests.chaos.topologies import STAGES, SentinelStage
 from tests.helpers import wait_until
 from tests.servers.cache import ROOT
 
@@ -34,7 +33,6 @@ WORKERS = 3
 WAITING_SHARE = 0.5
 BAD_INPUT = ("tests/integration/folding/test_bad_input.py", "tests/integration/folding/test_untrusted_bytes.py")
 REDIS = ("valkey", "redis7")
-STAGES: dict[str, type[Stage]] = {"single": Stage, "sentinel": SentinelStage, "cluster": ClusterStage}
 
 
 class Run:

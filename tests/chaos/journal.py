@@ -19,7 +19,8 @@ import click
 from streams_app.journal.reading.entries import Gap
 from streams_app.journal.reading.reader import JournalReader
 from streams_app.settings import Settings
-from tests.chaos.faults import FAULTS, available, killed_at, schedule
+from tests.chaos.faults import OF_TOPOLOGY, available, killed_at, schedule
+from tests.chaos.faults_redis import flushall
 from tests.chaos.journal_clients import Client
 from tests.chaos.journal_end import End
 from tests.chaos.journal_judge import Judge
@@ -27,8 +28,9 @@ from tests.chaos.journal_load import DAYS, TOPIC, DatedLoad, Known, read_topic
 from tests.chaos.journal_removed import Removed
 from tests.chaos.killing import JOURNAL_POINTS
 from tests.chaos.load import Load
-from tests.chaos.runs import run_all
-from tests.chaos.stage import KilledAt, Stage
+from tests.chaos.runs import run_all, topology_option
+from tests.chaos.stage import KilledAt
+from tests.chaos.topologies import STAGES
 from tests.chaos.traces import TRACE_SECONDS
 from tests.helpers import wait_until
 
@@ -71,15 +73,18 @@ class Run:
         wrong: What breaks a promise, or did not work.
     """
 
-    def __init__(self, seed: int, folder: Path, clients: int, rate: float, seconds: float, *, is_apache: bool) -> None:
+    def __init__(
+        self, seed: int, folder: Path, clients: int, rate: float, seconds: float, *, is_apache: bool, topology: str
+    ) -> None:
         """Starts nothing yet; so many clients read, and as many follow, while events come at a rate."""
         self.seed = seed
         self._known = Known()
         self._load = load = DatedLoad(lambda: self.stage.bootstrap, self._known, seed=seed, rate=rate, seconds=seconds)
-        self.stage = Stage(
+        self.stage = STAGES[topology](
             folder, is_apache=is_apache, is_redis7=bool(seed // 2 % 2), more_settings=SETTINGS, dated=(TOPIC,),
             before_workers=load.before,
         )  # fmt: skip
+        self._faults_of = OF_TOPOLOGY[topology]
         self.faults: list[str] = []
         self.wrong: list[str] = []
         self._seconds = seconds
@@ -201,7 +206,7 @@ class Run:
             if name in AT_POINTS:
                 await self._killed_at(AT_POINTS[name])
             else:
-                await FAULTS[name](self.stage, self._chance)
+                await self._faults_of[name](self.stage, self._chance)
         await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load goes on
 
     async def _killed_at(self, point: str) -> None:
@@ -214,7 +219,7 @@ class Run:
 
     async def _wiped(self, worker: KilledAt) -> None:
         await wait_until(lambda: CLAIMED in worker.log(), TRACE_SECONDS, "the worker that is to die files the journal")
-        await FAULTS["flushall"](self.stage, self._chance)
+        await flushall(self.stage, self._chance)
 
     def line(self) -> str:
         """The run in a few lines."""
@@ -245,24 +250,35 @@ class Run:
 @click.option("--seconds", default=60.0, show_default=True, help="How long events arrive and things break.")
 @click.option("--rate", default=150.0, show_default=True, help="Events a second.")
 @click.option("--clients", default=30, show_default=True, help="Readers, and as many followers.")
+@topology_option
 @click.option("--faults", default=None, help="Only these, separated by commas.")
 @click.option("--embedded", is_flag=True, help="The embedded broker in place of Apache Kafka.")
 @click.option("--share", is_flag=True, help="The share of it that CI runs: one run of 20 s.")
-def main(runs: int, seed: int, seconds: float, rate: float, clients: int, faults: str | None, embedded: bool, share: bool) -> None:
+def main(
+    runs: int,
+    seed: int,
+    seconds: float,
+    rate: float,
+    clients: int,
+    topology: str,
+    faults: str | None,
+    embedded: bool,
+    share: bool,
+) -> None:
     """Breaks workers, Redis and broker while readers are at journals, and compares what they are given with the topic."""
     for name in ("aiokafka", "asyncio", "streams_app"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # servers are away on purpose
     if share:
         runs, seconds = 1, 20.0
-    chosen = faults.split(",") if faults else [*AT_POINTS, *AROUND]
+    chosen = faults.split(",") if faults else [*AT_POINTS, *(AROUND if topology == "single" else OF_TOPOLOGY[topology])]
     others = [name for name in chosen if name not in AT_POINTS]
     names = [
         *(name for name in chosen if name in AT_POINTS),
-        *(available(others, is_apache=not embedded) if others else []),
+        *(available(others, is_apache=not embedded, topology=topology) if others else []),
     ]
 
     def perform(seed: int, folder: Path) -> tuple[Run, Coroutine[Any, Any, None]]:
-        run = Run(seed, folder, clients, rate, seconds, is_apache=not embedded)
+        run = Run(seed, folder, clients, rate, seconds, is_apache=not embedded, topology=topology)
         return run, run.perform(names)
 
     run_all("chaos-journal", range(seed, seed + runs), perform)

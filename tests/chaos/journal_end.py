@@ -49,7 +49,7 @@ class End:
 
     async def settle(self) -> None:
         """Waits until everything is filed, and what is closed is packed."""
-        async with redis.asyncio.Redis(port=self._stage.redis_port) as client:
+        async with redis.asyncio.Redis(port=self._stage.primary_port) as client:
             found: list[str] = []
 
             async def is_settled() -> bool:

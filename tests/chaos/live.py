@@ -25,12 +25,13 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from streams_app.embedded.ports import free_port
-from tests.chaos.faults import FAULTS, available, schedule
+from tests.chaos.faults import OF_TOPOLOGY, available, schedule
 from tests.chaos.live_clients import VIEWS, Client
 from tests.chaos.live_judge import EXPIRY_MS, GONE, RECENT_MS, SHOW, Judge, Produced, differing
 from tests.chaos.load import Load
-from tests.chaos.runs import run_all
+from tests.chaos.runs import run_all, topology_option
 from tests.chaos.stage import Stage
+from tests.chaos.topologies import STAGES
 from tests.chaos.traces import must
 from tests.helpers import wait_until
 from tests.workers import WorkerProcess
@@ -92,10 +93,11 @@ class Run:
         wrong: What breaks a promise, or did not work.
     """
 
-    def __init__(self, seed: int, folder: Path, clients: int) -> None:
+    def __init__(self, seed: int, folder: Path, clients: int, topology: str) -> None:
         """Starts nothing yet."""
         self.seed = seed
-        self.stage = Stage(folder, is_apache=True, is_redis7=bool(seed // 2 % 2), more_settings=SETTINGS)
+        self.stage = STAGES[topology](folder, is_apache=True, is_redis7=bool(seed // 2 % 2), more_settings=SETTINGS)
+        self._faults_of = OF_TOPOLOGY[topology]
         self.faults: list[str] = []
         self.wrong: list[str] = []
         self.hubs: list[HubProcess] = []
@@ -172,7 +174,7 @@ class Run:
             if name in (HUB_KILLED, HUB_FROZEN):
                 await self._break_hub(is_killed=name == HUB_KILLED)
             else:
-                await FAULTS[name](self.stage, self._chance)
+                await self._faults_of[name](self.stage, self._chance)
         await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load goes on
 
     async def _break_hub(self, *, is_killed: bool) -> None:
@@ -279,21 +281,22 @@ class Run:
 @click.option("--seconds", default=60.0, show_default=True, help="How long events arrive and things break.")
 @click.option("--rate", default=50.0, show_default=True, help="Events a second.")
 @click.option("--clients", default=200, show_default=True, help="Browsers.")
+@topology_option
 @click.option("--faults", default=None, help="Only these, separated by commas.")
 @click.option("--share", is_flag=True, help="The share of it that CI runs: one run of 20 s with 40 browsers.")
-def main(runs: int, seed: int, seconds: float, rate: float, clients: int, faults: str | None, share: bool) -> None:
+def main(runs: int, seed: int, seconds: float, rate: float, clients: int, topology: str, faults: str | None, share: bool) -> None:
     """Breaks workers, hubs, Redis and broker while browsers are connected, and compares what they are shown with what is."""
     for name in ("aiokafka", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # servers are away on purpose
     if share:
         runs, seconds, clients = 1, 20.0, 40
     own = (HUB_KILLED, HUB_FROZEN)
-    chosen = faults.split(",") if faults else [*FAULTS, *own]
+    chosen = faults.split(",") if faults else [*OF_TOPOLOGY[topology], *own]
     others = [name for name in chosen if name not in own]
-    names = [*(available(others, is_apache=True) if others else []), *(name for name in chosen if name in own)]
+    names = [*(available(others, is_apache=True, topology=topology) if others else []), *(name for name in chosen if name in own)]
 
     def perform(seed: int, folder: Path) -> tuple[Run, Coroutine[Any, Any, None]]:
-        run = Run(seed, folder, clients)
+        run = Run(seed, folder, clients, topology)
         return run, run.perform(names, seconds, rate)
 
     run_all("chaos-live", range(seed, seed + runs), perform)

@@ -26,6 +26,11 @@ class Run(Protocol):
         """What is said of it."""
 
 
+topology_option = click.option(
+    "--topology", type=click.Choice(["single", "sentinel"]), default="single", show_default=True, help="How Redis is deployed."
+)
+
+
 def run_all(name: str, seeds: range, perform: Callable[[int, Path], tuple[Run, Coroutine[Any, Any, None]]]) -> NoReturn:
     """Performs a run for each seed and ends the process, with 1 if one of them is wrong.
 

@@ -215,9 +215,14 @@ class Stage:
         self.redis, self.redis_port, self.redis_folder = replica, replica.port, folder
         self.redis_name.target_port = replica.port
 
+    @property
+    def primary_port(self) -> int:
+        """Port of the present Redis, past the proxies."""
+        return self.redis_port
+
     def client(self, **options: Any) -> redis.Redis:
-        """A client of the present Redis, past the proxies."""
-        return redis.Redis(port=self.redis_port, **options)
+        """A client of the present Redis."""
+        return redis.Redis(port=self.primary_port, **options)
 
     @contextmanager
     def away(self, what: str) -> Iterator[None]:

@@ -24,12 +24,13 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from tests.chaos import subscribed
-from tests.chaos.faults import FAULTS, LOSING, available, schedule
+from tests.chaos.faults import LOSING, OF_TOPOLOGY, available, schedule
 from tests.chaos.load import Load
-from tests.chaos.runs import run_all
-from tests.chaos.stage import APP_ID, EXCUSED, PARTITIONS, Stage
+from tests.chaos.runs import run_all, topology_option
+from tests.chaos.stage import APP_ID, EXCUSED, PARTITIONS
 from tests.chaos.subscribers_hanging import Hanging
 from tests.chaos.subscribers_judge import KEYS, Place, Produced, Row, Verdict, verdict
+from tests.chaos.topologies import STAGES
 from tests.chaos.traces import TRACE_SECONDS
 from tests.helpers import wait_until
 
@@ -60,10 +61,12 @@ class Run:
         verdicts: Subscriber → what came of it.
     """
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, topology: str) -> None:
         """Starts nothing yet."""
         self.seed = seed
-        self.stage = Stage(folder, is_apache=True, is_redis7=bool(seed // 2 % 2), more_settings=SETTINGS)
+        self.stage = STAGES[topology](folder, is_apache=True, is_redis7=bool(seed // 2 % 2), more_settings=SETTINGS)
+        self._faults_of = OF_TOPOLOGY[topology]
+        self._may_keep_data = topology == "single"  # a failover by Sentinel never keeps all of it
         self.produced = Produced()
         self.faults: list[str] = []
         self.wrong: list[str] = []
@@ -80,7 +83,7 @@ class Run:
         ledger.executescript(subscribed.TABLE)
         ledger.close()
         # Half of the runs keep Redis's data, so that "unknown" is judged by its whole promise.
-        chosen = [name for name in names if name not in LOSING] if self.seed % 2 else names
+        chosen = [name for name in names if name not in LOSING] if self.seed % 2 and self._may_keep_data else names
         try:
             await self.stage.start(WORKERS)
             self.stage.acknowledged = lambda: len(self.produced.sent)
@@ -110,7 +113,7 @@ class Run:
             if loop.time() - begin > seconds:
                 break
             self.faults.append(name)
-            await (self._write_badly(name) if name in BADLY_WRITTEN else FAULTS[name](self.stage, self._chance))
+            await (self._write_badly(name) if name in BADLY_WRITTEN else self._faults_of[name](self.stage, self._chance))
         await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load goes on
 
     async def _write_badly(self, fate: str) -> None:
@@ -274,18 +277,19 @@ class Run:
 @click.option("--seed", default=1, show_default=True, help="Of the first run.")
 @click.option("--seconds", default=40.0, show_default=True, help="How long events arrive and things break.")
 @click.option("--rate", default=150.0, show_default=True, help="Events a second.")
+@topology_option
 @click.option("--faults", default=None, help="Only these, separated by commas.")
-def main(runs: int, seed: int, seconds: float, rate: float, faults: str | None) -> None:
+def main(runs: int, seed: int, seconds: float, rate: float, topology: str, faults: str | None) -> None:
     """Breaks workers, Redis and broker while subscribers are called, and looks whether each promise is kept."""
     for name in ("aiokafka", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # servers are away on purpose
-    chosen = faults.split(",") if faults else [*FAULTS, *BADLY_WRITTEN]
+    chosen = faults.split(",") if faults else [*OF_TOPOLOGY[topology], *BADLY_WRITTEN]
     own = [name for name in chosen if name in BADLY_WRITTEN]
     others = [name for name in chosen if name not in BADLY_WRITTEN]
-    names = [*(available(others, is_apache=True) if others else []), *own]
+    names = [*(available(others, is_apache=True, topology=topology) if others else []), *own]
 
     def perform(seed: int, folder: Path) -> tuple[Run, Coroutine[Any, Any, None]]:
-        run = Run(seed, folder)
+        run = Run(seed, folder, topology)
         return run, run.perform(names, seconds, rate)
 
     run_all("chaos-subscribers", range(seed, seed + runs), perform)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
 
 import redis
 
@@ -33,8 +32,9 @@ class SentinelStage(Stage):
     def stop_redis(self) -> None:
         self.sentinels.stop()
 
-    def client(self, **options: Any) -> redis.Redis:
-        return redis.Redis(port=self.sentinels.primary, **options)
+    @property
+    def primary_port(self) -> int:
+        return self.sentinels.primary
 
 
 class ClusterStage(Stage):
@@ -48,6 +48,10 @@ class ClusterStage(Stage):
 
     def stop_redis(self) -> None:
         self.cluster.stop()
+
+
+STAGES: dict[str, type[Stage]] = {"single": Stage, "sentinel": SentinelStage, "cluster": ClusterStage}
+"""How Redis is deployed → the stage of a run."""
 
 
 async def _scripts_run_at(port: int) -> None:

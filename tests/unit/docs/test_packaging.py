@@ -46,6 +46,22 @@ def test_sdist_holds_all_that_is_kept_but_what_only_a_checkout_needs(tmp_path: P
     assert set() == set(files.files) - kept
 
 
+def test_page_of_the_release_has_no_link_that_leads_nowhere_and_names_every_extra_of_users() -> None:
+    page = (ROOT / PROJECT["project"]["readme"]).read_text("utf-8")
+    extras = set(PROJECT["project"]["optional-dependencies"]) - {"dev", "pyright"}
+
+    assert [] == [link for link in re.findall(r"\]\(([^)]*)\)", page) if not link.startswith("https://")]
+    assert extras == {name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+
+
+def test_page_of_the_release_says_what_the_readme_says() -> None:
+    page, readme = ((ROOT / name).read_text("utf-8") for name in (PROJECT["project"]["readme"], "README.md"))
+    blocks = re.findall(r"^```toml\n[\s\S]*?^```$|^streams-app .*$|^streams_app turns .*$|^> .*$", page, re.MULTILINE)
+
+    assert len(blocks) >= 3
+    assert [] == [block for block in blocks if block not in readme]
+
+
 def test_the_version_is_in_the_changelog() -> None:
     version, changelog = PROJECT["project"]["version"], (ROOT / "CHANGELOG.md").read_text("utf-8")
 
