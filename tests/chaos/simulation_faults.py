@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.chaos.simulation_folding import Folding
 from tests.chaos.simulation_kafka import Record
 from tests.chaos.simulation_ledger import marks_in
 from tests.chaos.simulation_reading import Reading
@@ -144,6 +145,15 @@ async def forget(world: World) -> None:
         await world.rebalance(_another(world))
 
 
+async def operator(world: World) -> None:
+    """Somebody drops an open group, mostly after a while, in which it may have been emitted and opened again."""
+    assert isinstance(world.subject, Folding), "only a fold has groups to drop"
+    seen = world.subject.seen_by_operator()
+    if seen is not None:
+        await asyncio.sleep(world.rng.choice([0.0, 0.3, 2.0]))  # virtual time: until it is decided
+        world.subject.request_drop(*seen)
+
+
 def _another(world: World) -> Any:
     """A member that answers, or a new one."""
     others = [worker for worker in world.workers[-3:] if worker.is_responsive and worker is not world.group.owner]
@@ -166,4 +176,5 @@ FAULTS: Final[dict[str, tuple[float, Callable[[World], Awaitable[None]]]]] = {
     "failover": (0.025, failover),
     "retention": (0.01, retention),
     "forget": (0.01, forget),
+    "operator": (0.03, operator),
 }

@@ -16,7 +16,8 @@ from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.core import chunks
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.shard import range_progress
-from streams_app.folding.store.codec import StoredGroup
+from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
+from streams_app.folding.store.drop_request import DropRequest, dropped_groups
 from streams_app.folding.store.keys import ShardKeys, shard_keys
 from streams_app.folding.store.scripts import FoldScripts
 from streams_app.health.metrics import Metrics
@@ -162,11 +163,29 @@ class Folding:
             self.ledger.on_folding(fold, int(given["fence"]) + 1, scores_in(given["groups"]))
             return bool(reply[3])
         self.ledger.on_sealed(fold, reply[7], int(given["fence"]), int(reply[1]))
+        for dropped in dropped_groups(reply[8]):
+            self._world.count("dropped")
+            self.ledger.on_dropped(fold, dropped)
         return bool(reply[7])
 
+    def seen_by_operator(self) -> tuple[str, bytes, int] | None:
+        """The fold, the member and the first offset of an open group; None if the fold has none."""
+        client, name = self._world.server.client, self._world.rng.choice(list(self.shards))
+        keys = self.shards[name]
+        members: Any = client.zrange(keys.first, 0, -1)
+        member = self._world.rng.choice(members) if members else b""
+        packed: Any = client.hget(keys.group_prefix + member.decode(), INFO_FIELD)
+        return (name, member, StoredGroup.unpack(packed).first_offset) if packed else None
+
+    def request_drop(self, name: str, member: bytes, first_offset: int) -> None:
+        """Does what ``streams-app groups drop`` does."""
+        self.ledger.on_drop_requested(name, member, first_offset)
+        text = DropRequest(first_offset, "anna@host", "a loop").to_text()
+        self._world.server.client.hset(self.shards[name].drop, member.decode(), text)
+
     def is_whole(self) -> bool:
-        """What it owes has left it."""
-        return True
+        """What it owes has left it, and what an operator asked for is done."""
+        return not any(self._world.server.client.hlen(keys.drop) for keys in self.shards.values())
 
     def state(self, name: str) -> tuple[Any, int, int]:
         """Fence, open groups and outbox."""
@@ -175,8 +194,11 @@ class Folding:
 
     def check_end(self) -> None:
         """Nothing is lost, and groups ended when they had to."""
-        mix = self._world.mix
+        mix, server = self._world.mix, self._world.server
         self.ledger.check_end()
+        left = [key for key in server.keys(self.shards) if b":group:" in key and server.client.exists(key)]
+        if left and not server.losses and not mix.dying:
+            self._world.tell("left", f"nothing is open, and Redis keeps {left}")
         if not mix.dying and "settings" not in mix.faults:
             self.ledger.check_limits(is_calm=mix.is_calm and range_progress.SCRIPT_WORK == WORK[-1])
 

@@ -12,6 +12,7 @@ from streams_app.delivery.group_consumer import Committed
 from streams_app.delivery.producer import Outgoing
 from streams_app.fold import Fold, QuietPeriod
 from streams_app.folding.core.record import Sealed
+from streams_app.folding.store.drop_request import DroppedGroup
 from tests.chaos.simulation_kafka import PARTITIONS, Log, Record
 from tests.chaos.simulation_limits import Arrival, Emitted
 from tests.chaos.simulation_limits import faults as limit_faults
@@ -34,7 +35,7 @@ class Ledger:
     """Checks every record, dead letter and commit at the moment the broker takes it.
 
     Attributes:
-        done: Fold → offsets that are in an acknowledged record, in the dead letters, or reported as known loss.
+        done: Fold → offsets that are in an acknowledged record, in the dead letters, dropped, or reported as known loss.
         highest: Fold → highest mark ever committed.
     """
 
@@ -68,6 +69,8 @@ class Ledger:
         self._low: dict[str, int] = {}
         self._ids: dict[str, dict[int, str]] = {name: {} for name in folds}
         self._contents: dict[str, dict[str, Any]] = {}
+        self._drops_requested: set[tuple[str, bytes, int]] = set()
+        self._dropped: dict[str, set[int]] = {name: set() for name in folds}
 
     # ---- what an event is
 
@@ -133,6 +136,8 @@ class Ledger:
         for offset in covered:
             if offset >= self._lost_below[fold.name] and ids.setdefault(offset, fold_id) != fold_id:
                 self._tell("twice", f"{fold.name} offset {offset} in {ids[offset]} and {fold_id}")
+            if offset >= self._lost_below[fold.name] and offset in self._dropped[fold.name]:
+                self._tell("dropped", f"{fold_id} has offset {offset}, which was dropped")
         self.done[fold.name].update(covered)
 
     def _expected(self, covered: list[int], kept: str) -> dict[str, Any]:
@@ -157,6 +162,30 @@ class Ledger:
             values = {name: [event["m"][name] for event in events if name in event["m"]] for name in names}
             return {name: _AGGREGATED[AGGREGATES.get(name, AGGREGATES["*"])](values[name]) for name in names}
         return names if kept == "last" else sorted(names)
+
+    def on_drop_requested(self, fold_name: str, member: bytes, first_offset: int) -> None:
+        """An operator wants the fold of a group dropped that begins at this offset."""
+        self._drops_requested.add((fold_name, member, first_offset))
+
+    def on_dropped(self, fold_name: str, dropped: DroppedGroup) -> None:
+        """A script has dropped a group: only one that somebody named, and none of its events may be in a record.
+
+        A group without events was opened by an early record, which has its event.
+        """
+        fold, first, last = self._folds[fold_name], dropped.first_offset, dropped.last_offset
+        text = f"{fold_name} {dropped.member!r} {first}-{last}"
+        if (fold_name, dropped.member, first) not in self._drops_requested:
+            self._tell("dropped", f"{text} was dropped, and nobody asked for that")
+        entries, group = self._log.entries[first : last + 1], dropped.member[1:].decode()
+        covered = [offset for offset, entry in enumerate(entries, first) if self.group(fold, entry) == group]
+        if not dropped.events and fold.leading:
+            return
+        if len(covered) != dropped.events:
+            self._tell("dropped", f"{text} had {dropped.events} events, the log has {covered}")
+        if emitted := [at for at in covered if at in self._ids[fold_name] and at >= self._lost_below[fold_name]]:
+            self._tell("dropped", f"{text} was dropped, {emitted} are in records")
+        self._dropped[fold_name].update(covered)
+        self.done[fold_name].update(covered)
 
     def on_sealed(self, fold_name: str, sealed: bytes, fence: int, clock_ms: int) -> None:
         """Groups were sealed: none by the wall clock whose next event had long been in the log.

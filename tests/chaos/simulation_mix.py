@@ -15,7 +15,7 @@ class Mix:
             and set meanwhile), ``stale`` (commits may wait for the coordinator for seconds), ``overtaken`` (their connection may be
             cut, and they are taken after newer ones), ``settings`` (of workers differ), ``late`` (one more roll-back, of an idle
             partition), ``redefined`` (views begin with a state of another definition), ``tabs`` (Redis loses who has pages open);
-            with how much more often than usual they happen.
+            ``operator`` (somebody drops open groups); with how much more often than usual they happen.
         dying: Scripts that may die half-way.
         fragile: Calls to Redis (``fold``, ``outbox``, …) whose requests and replies are lost often.
     """

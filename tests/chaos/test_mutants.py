@@ -17,6 +17,7 @@ from tests.chaos.catching import first_catch
 from tests.chaos.mutants import Mutant
 from tests.chaos.mutants_cursor import CURSOR
 from tests.chaos.mutants_delivery import CLAIMS, DELIVERY, SCRIPTS
+from tests.chaos.mutants_drop import DROPS
 from tests.chaos.mutants_layer import LAYER
 from tests.chaos.mutants_limits import LIMITS, STARTS
 from tests.chaos.mutants_protocol import COMMITS, MARKS
@@ -29,7 +30,7 @@ from tests.toy import COUNT
 SCHEDULES = 80
 """Tried for each mix of a mutant before it counts as a survivor."""
 
-PROTOCOL = (*MARKS, *COMMITS, *SCRIPTS, *CURSOR, *DELIVERY, *CLAIMS, *STARTS, *LIMITS)
+PROTOCOL = (*MARKS, *COMMITS, *SCRIPTS, *CURSOR, *DELIVERY, *CLAIMS, *STARTS, *LIMITS, *DROPS)
 
 
 @pytest.mark.parametrize("mutant", PROTOCOL, ids=lambda mutant: mutant.name)

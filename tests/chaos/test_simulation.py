@@ -59,6 +59,11 @@ MIXES = [
     "history fragile:fold rebalance:3",
     "history lossy wipe rollback drops rebalance",
     "history lossy crash rebalance dying:fold",
+    "operator:2",
+    "lossy operator:2 crash zombie rebalance",
+    "lossy operator:2 wipe rollback crash",
+    "history lossy operator:2 crash rebalance",
+    "fragile:seal fragile:fold operator:3 crash",
 ]
 
 DYING = frozenset({"twice", "reason"})
@@ -78,6 +83,7 @@ def test_nothing_is_lost_invented_or_stuck_whatever_happens(client: redis.Redis,
     assert counts["events"] > 50 * SCHEDULES
     assert counts["records"] > 25 * SCHEDULES
     assert [] == [fault for fault in mix.split() if fault in FAULTS and not counts[fault]], "a fault never happened"
+    assert counts["dropped"] > SCHEDULES or "operator" not in mix
 
 
 TOY_MIXES = [

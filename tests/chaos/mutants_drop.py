@@ -1,0 +1,62 @@
+"""The broken variants of groups that an operator drops, each with the schedules that show it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.mutants import Change, Mutant
+from tests.chaos.mutants_protocol import SEAL
+
+OPERATORS = ("operator:4", "lossy operator:4 crash", "history lossy operator:4 crash rebalance")
+HELD = "if not is_seen or everything or not is_held(group, g) then"
+LEAVES = "gone[#gone + 1], gone_keys[#gone_keys + 1] = group, prefix .. group"
+
+DROPS: Final = (
+    Mutant(
+        "a drop takes whatever fold of the group is open",
+        "The group was emitted and opened again before its owner took the request: nobody has seen what is dropped then.",
+        OPERATORS,
+        (Change(SEAL, "local is_seen = g and g.first == tonumber(request:match('^%d+'))", "local is_seen = g"),),
+    ),
+    Mutant(
+        "a former owner drops",
+        "Its script is refused, and the group is gone all the same: the owner neither logs nor counts it.",
+        ("lossy crash zombie:3 rebalance operator:6", "zombie:4 rebalance:4 operator:8"),
+        (
+            Change(
+                SEAL,
+                "if refused then return refused end",
+                "if refused then\n"
+                "  for _, group in ipairs(call('HKEYS', drop)) do\n"
+                "    call('UNLINK', prefix .. group)\n"
+                "    call('ZREM', due, group)\n"
+                "    call('ZREM', first, group)\n"
+                "  end\n"
+                "  return refused\n"
+                "end",
+            ),
+        ),
+    ),
+    Mutant(
+        "the contents of a dropped group stay",
+        "Nobody reads them any more, and they stay in Redis for ever.",
+        OPERATORS,
+        (Change(SEAL, LEAVES, "gone[#gone + 1] = group"),),
+    ),
+    Mutant(
+        "requests to drop stay",
+        "They are read with each pass, for ever.",
+        OPERATORS,
+        (Change(SEAL, "in_pages('HDEL', drop, done)", "local unchanged"),),
+    ),
+)
+
+HELD_BY_A_RANGE: Final = (
+    Mutant(
+        "a group is dropped while a range may still add to it",
+        "A script that died half-way has added a part of the range, and the next one opens the group again with all of it.",
+        (),
+        (Change(SEAL, HELD, "if true then"),),
+    ),
+)
+"""Schedules show it too seldom: a script has to die half-way just before a drop. The test of the script goes red with it."""
