@@ -1,4 +1,4 @@
-"""A log in memory, with consumer groups: the part of Kafka that delivery needs.
+"""A log in memory, with its consumer groups: the part of Kafka that delivery needs.
 
 Each topic has one partition and exists as soon as it is used. Methods may be called from any thread.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from streams_app.clock import Clock
-from streams_app.delivery.batch import TP
-from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
 from streams_app.delivery.producer import Outcomes, Outgoing
+from streams_app.local.group import ConsumerGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,36 +26,6 @@ class LocalRecord:
     headers: Sequence[tuple[str, bytes]]
 
 
-@dataclass(slots=True)
-class Group:
-    """A consumer group as its coordinator sees it: one member owns all partitions.
-
-    Attributes:
-        generation: Increases each time the group gets an owner.
-        owner: Id of the current member.
-        committed: Last commit of each partition.
-    """
-
-    generation: int = 0
-    owner: str = ""
-    committed: dict[TP, Committed] = field(default_factory=dict)
-
-    def give(self, owner: str) -> int:
-        """Make a member the owner of all partitions; return the new generation."""
-        self.generation, self.owner = self.generation + 1, owner
-        return self.generation
-
-    def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
-        """Accept a commit of the current owner.
-
-        Raises:
-            NotOwnerError: The commit is of another member or generation.
-        """
-        if claim != Member(self.generation, self.owner):
-            raise NotOwnerError(f"generation {claim.generation} of {claim.member_id} is not {self.generation} of {self.owner}")
-        self.committed.update(marks)
-
-
 class LocalBroker:
     """All topics and groups in memory.
 
@@ -66,7 +35,7 @@ class LocalBroker:
 
     def __init__(self, clock: Clock) -> None:
         """Create an empty log; ``clock`` sets the timestamp of records that have none."""
-        self.groups: defaultdict[str, Group] = defaultdict(Group)
+        self.groups: defaultdict[str, ConsumerGroup] = defaultdict(ConsumerGroup)
         self._clock = clock
         self._logs: defaultdict[str, list[LocalRecord]] = defaultdict(list)
         self._listeners: defaultdict[str, list[Callable[[], object]]] = defaultdict(list)
@@ -79,8 +48,8 @@ class LocalBroker:
             log = self._logs[record.topic]
             log.append(LocalRecord(len(log), at_ms, record.key, record.value, tuple(record.headers)))
             listeners = list(self._listeners[record.topic])
-        for tell in listeners:
-            tell()
+        for listener in listeners:
+            listener()
 
     def records(self, topic: str, begin: int = 0, most: int | None = None) -> list[LocalRecord]:
         """Return the records of a topic from an offset on, up to ``most``."""
@@ -92,15 +61,15 @@ class LocalBroker:
         with self._lock:
             return len(self._logs[topic])
 
-    def listen(self, topic: str, tell: Callable[[], object]) -> None:
-        """Call ``tell`` after each record that is appended to a topic, in the appending thread."""
+    def listen(self, topic: str, listener: Callable[[], object]) -> None:
+        """Call ``listener`` after each record that is appended to a topic, in the appending thread."""
         with self._lock:
-            self._listeners[topic].append(tell)
+            self._listeners[topic].append(listener)
 
-    def unlisten(self, topic: str, tell: Callable[[], object]) -> None:
-        """Stop calling ``tell`` for a topic."""
+    def unlisten(self, topic: str, listener: Callable[[], object]) -> None:
+        """Stop calling ``listener`` for a topic."""
         with self._lock:
-            self._listeners[topic].remove(tell)
+            self._listeners[topic].remove(listener)
 
 
 class MemoryProducer:

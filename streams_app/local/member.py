@@ -5,35 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from streams_app.clock import Clock
-from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import ReaderView
 from streams_app.delivery.fingerprints import OTHER, Incarnation, checksum_of
 from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
 from streams_app.delivery.ownership import Ownership
 from streams_app.local.broker import LocalBroker
+from streams_app.local.group import NO_GENERATION, PartitionReader
 
 MOST_RECORDS: Final = 500
 """Maximum number of records delivered at once, before other tasks run."""
 
-NO_GENERATION: Final = -1
 IN_TIMER: Final = ContextVar("in_timer", default=False)
 """Whether the current task was started by the tick or commit timer of a member, and not by an event."""
-NOTHING_SEEN: Final = ReaderView(None, None)
-
-
-@dataclass(slots=True)
-class _Reading:
-    """The read position of a partition."""
-
-    position: int | None = None
-    seek_number: int = 0
-    is_paused: bool = True
-    view: ReaderView = NOTHING_SEEN
 
 
 class LocalMember:
@@ -56,8 +44,8 @@ class LocalMember:
         self._clock = clock
         self._ownership: Ownership | None = None
         self._loop = asyncio.get_running_loop()
-        self._reading = {TP(topic, 0): _Reading() for topic in topics}
-        self._tellers = {tp.topic: partial(self._loop.call_soon_threadsafe, self._fetch, tp) for tp in self._reading}
+        self._readers = {tp: PartitionReader(tp) for tp in (TP(topic, 0) for topic in topics)}
+        self._listeners = {tp.topic: partial(self._loop.call_soon_threadsafe, self._fetch, tp) for tp in self._readers}
         self._is_assigned = self._is_listening = False
         self._timers: list[asyncio.Task[None]] = []
 
@@ -70,8 +58,8 @@ class LocalMember:
             asyncio.create_task(self._tick(ownership, tick_seconds), name=f"{self._group} tick"),
             asyncio.create_task(self._commit(ownership, commit_seconds), name=f"{self._group} commit"),
         ]
-        for topic, tell in self._tellers.items():
-            self._broker.listen(topic, tell)
+        for topic, listener in self._listeners.items():
+            self._broker.listen(topic, listener)
         self._is_listening = True
         self.assign()
 
@@ -80,8 +68,8 @@ class LocalMember:
         assert self._ownership is not None  # set by join
         self.generation = self._broker.groups[self._group].give(self.member_id)
         self._is_assigned = True
-        for reading in self._reading.values():
-            reading.is_paused, reading.view = True, NOTHING_SEEN
+        for reader in self._readers.values():
+            reader.assign(self._broker.groups[self._group].committed.get(reader.tp))
         self._ownership.assigned(self.generation)
 
     async def leave(self, seconds: float | None = None) -> None:
@@ -101,8 +89,8 @@ class LocalMember:
         """Stop listening for appended records: the process has ended, gracefully or not."""
         if self._is_listening:
             self._is_listening = False
-            for topic, tell in self._tellers.items():
-                self._broker.unlisten(topic, tell)
+            for topic, listener in self._listeners.items():
+                self._broker.unlisten(topic, listener)
 
     async def _tick(self, ownership: Ownership, seconds: float) -> None:
         IN_TIMER.set(True)
@@ -120,30 +108,23 @@ class LocalMember:
 
     def _fetch(self, tp: TP) -> None:
         """Deliver the available records, unless the partition is paused."""
-        reading = self._reading[tp]
-        begin = reading.position
-        if self._ownership is None or begin is None or not self._is_assigned or reading.is_paused:
+        reader = self._readers[tp]
+        begin = reader.position
+        if self._ownership is None or begin is None or not self._is_assigned or reader.is_paused:
             return
-        now_ms = self._clock.now_ms()
         records, end = self._broker.records(tp.topic, begin, MOST_RECORDS), self._broker.end(tp.topic)
-        reading.view = ReaderView(end, now_ms)
-        if not records:
+        batch = reader.fetch(records, begin + len(records), end, self._clock.now_ms())
+        if batch is None:
             return
-        reading.position = begin + len(records)
-        self._ownership.deliver(
-            Batch(
-                tp, records, begin, reading.position,
-                stable_offset=end, fetched_at_ms=now_ms, seek_number=reading.seek_number,
-            )
-        )  # fmt: skip
-        if reading.position < end:
+        self._ownership.deliver(batch)
+        if batch.end < end:
             self._loop.call_soon(self._fetch, tp)
 
     # ---- the port of the ownership
 
     def assignment(self) -> set[TP]:
         """Return the partitions that this member owns, as far as it knows."""
-        return set(self._reading) if self._is_assigned else set()
+        return set(self._readers) if self._is_assigned else set()
 
     def partition_count(self, topic: str) -> int:
         """Return 1: each topic has one partition."""
@@ -160,7 +141,7 @@ class LocalMember:
     async def commits(self, topic: str) -> Mapping[int, Committed]:
         """Return the last commit of each partition of a topic."""
         committed = self._broker.groups[self._group].committed
-        return {tp.partition: held for tp, held in committed.items() if tp.topic == topic}
+        return {tp.partition: commit for tp, commit in committed.items() if tp.topic == topic}
 
     async def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
         """Commit under the generation and member id of a claim.
@@ -196,22 +177,19 @@ class LocalMember:
         """
         if not self._is_assigned:
             raise NotOwnerError("not assigned")
-        reading = self._reading[tp]
-        reading.position = offset
-        reading.seek_number += 1
-        return reading.seek_number
+        return self._readers[tp].seek(offset)
 
     def pause(self, tps: Collection[TP]) -> None:
         """Stop delivering from partitions."""
         for tp in tps:
-            self._reading[tp].is_paused = True
+            self._readers[tp].is_paused = True
 
     def resume(self, tps: Collection[TP]) -> None:
         """Continue delivering from partitions, soon."""
         for tp in tps:
-            self._reading[tp].is_paused = False
+            self._readers[tp].is_paused = False
             self._loop.call_soon(self._fetch, tp)
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
         """Return the last seen end of the log, and the position."""
-        return self._reading[tp].view, self._reading[tp].position
+        return self._readers[tp].view, self._readers[tp].position

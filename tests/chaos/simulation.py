@@ -17,10 +17,11 @@ from typing import Any
 import redis
 
 from streams_app.delivery.batch import TP
+from streams_app.delivery.group_consumer import Committed
 from streams_app.delivery.ranges import RESET
 from tests.chaos.simulation_faults import FAULTS, append_some
 from tests.chaos.simulation_folding import Folding
-from tests.chaos.simulation_group import Group
+from tests.chaos.simulation_group import SimulatedGroup
 from tests.chaos.simulation_kafka import Log
 from tests.chaos.simulation_ledger import marks_in
 from tests.chaos.simulation_mix import Mix
@@ -76,9 +77,18 @@ class World:
         self.folds = list(self.subject.keys)
         self.ledger = self.subject.ledger
         self.server = Server(client, self.subject, self)
-        self.group = Group(self.log)
+        self.group = SimulatedGroup()
         self._slow = self.rng.choice([0.002, 0.01, 0.03])
         self._loss = self.rng.choice([0.01, 0.04]) * self.mix.faults.get("lossy", 0)
+
+    @property
+    def committed(self) -> Committed | None:
+        """The commit of the source partition."""
+        return self.group.committed.get(self.log.tp)
+
+    @committed.setter
+    def committed(self, committed: Committed | None) -> None:
+        self.group.committed = {self.log.tp: committed} if committed else {}
 
     # ---- chance
 
@@ -144,12 +154,11 @@ class World:
         """The group gives the partition to a member; whoever does not answer is not waited for."""
         group = self.group
         async with group.rebalancing:
-            for member in {id(member): member for member in (group.owner, to) if member}.values():
+            for member in {id(member): member for member in (group.worker, to) if member}.values():
                 if member.is_responsive:
                     await member.leave()
-            group.generation += 1
-            group.bumped_at = self.now()
-            group.owner = to
+            group.give(to.name)
+            group.worker, group.bumped_at = to, self.now()
             if to.is_responsive and "clocks" in self.mix.faults:
                 await to.compare_clocks()
             if to.is_responsive:
@@ -158,7 +167,8 @@ class World:
     async def _replace_the_dead(self) -> None:
         while True:
             await asyncio.sleep(0.5)  # virtual time: somebody looks now and then
-            if self.group.owner is None or not self.group.owner.is_alive or self.group.owner.generation != self.group.generation:
+            worker = self.group.worker
+            if worker is None or not worker.is_alive or worker.generation != self.group.generation:
                 await asyncio.sleep(self.rng.uniform(0.0, 1.0))  # virtual time: the start of a process
                 await self.rebalance(self.new_worker())
 
@@ -195,7 +205,7 @@ class World:
         self.log.abort()
         for worker in self.workers:
             worker.thaw()
-        owner = self.group.owner
+        owner = self.group.worker
         if "late" in self.mix.faults and owner is not None and owner.is_alive:
             if "foldset" in self.mix.faults:
                 await self.rebalance(self.new_worker())  # one that knows every fold must notice
@@ -224,7 +234,7 @@ class World:
 
     def _waits_for(self) -> str:
         """Why the system is not quiet yet; empty when it is."""
-        committed, end = self.group.committed, self.log.end
+        committed, end = self.committed, self.log.end
         if (
             committed is None
             or committed.offset < end

@@ -66,13 +66,13 @@ def _event(world: World, offset: int) -> Record:
 
 async def crash(world: World) -> None:
     """The owner is killed."""
-    if world.group.owner:
-        world.group.owner.kill()
+    if world.group.worker:
+        world.group.worker.kill()
 
 
 async def zombie(world: World) -> None:
     """The owner is suspended; mostly another one gets the partition, and the first comes back and does not know."""
-    owner, rng = world.group.owner, world.rng
+    owner, rng = world.group.worker, world.rng
     if owner is None or not owner.is_responsive:
         return
     owner.freeze()
@@ -81,7 +81,7 @@ async def zombie(world: World) -> None:
         await asyncio.sleep(rng.uniform(0.1, rng.choice([4.0, 4.0, 9.0])))  # virtual time: the fault lasts
         owner.thaw()
         await asyncio.sleep(rng.uniform(0.0, 3.0))  # virtual time: until it notices
-        if world.group.owner is not owner and owner.is_responsive:
+        if world.group.worker is not owner and owner.is_responsive:
             await owner.leave()
 
     owner.spawn(comes_back())
@@ -92,7 +92,7 @@ async def zombie(world: World) -> None:
 
 async def freeze(world: World) -> None:
     """The owner is suspended for longer than a fetch is recent, and stays the owner."""
-    owner = world.group.owner
+    owner = world.group.worker
     if owner is None or not owner.is_responsive:
         return
     owner.freeze()
@@ -106,7 +106,7 @@ async def freeze(world: World) -> None:
 
 async def rebalance(world: World) -> None:
     """Another member, or the same once more, gets the partition; some of what was fetched is dropped."""
-    owner = world.group.owner
+    owner = world.group.worker
     to = owner if owner and owner.is_responsive and world.rng.random() < 0.5 else _another(world)
     if world.rng.random() < 0.5:
         for batch in list(to.reader.fetched):
@@ -122,7 +122,7 @@ async def wipe(world: World) -> None:
 
 async def rollback(world: World) -> None:
     """Redis comes back with older data."""
-    if world.group.committed is not None:
+    if world.committed is not None:
         world.server.roll_back(_some_folds(world), int(world.rng.expovariate(1 / world.rng.choice([1, 6, 30]))))
 
 
@@ -140,8 +140,8 @@ async def retention(world: World) -> None:
 
 async def forget(world: World) -> None:
     """Kafka forgets the committed offset; Redis still has its data."""
-    if world.group.committed is not None and world.server.has_state():
-        world.group.committed = None
+    if world.committed is not None and world.server.has_state():
+        world.committed = None
         await world.rebalance(_another(world))
 
 
@@ -156,14 +156,14 @@ async def operator(world: World) -> None:
 
 def _another(world: World) -> Any:
     """A member that answers, or a new one."""
-    others = [worker for worker in world.workers[-3:] if worker.is_responsive and worker is not world.group.owner]
+    others = [worker for worker in world.workers[-3:] if worker.is_responsive and worker is not world.group.worker]
     return world.rng.choice(others) if others and world.rng.random() < 0.4 else world.new_worker()
 
 
 def _some_folds(world: World) -> list[str]:
     """Never one of which Kafka has forgotten the mark: Redis alone knows where it is."""
     names = [world.rng.choice(list(world.folds))] if world.rng.random() < 0.4 else list(world.folds)
-    return names if not world.counts.get("forget") else [name for name in names if name in marks_in(world.group.committed)]
+    return names if not world.counts.get("forget") else [name for name in names if name in marks_in(world.committed)]
 
 
 FAULTS: Final[dict[str, tuple[float, Callable[[World], Awaitable[None]]]]] = {

@@ -8,49 +8,47 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from aiokafka.errors import IllegalGenerationError, KafkaConnectionError, KafkaError, UnknownMemberIdError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetCommitRequest_v2
 
+from streams_app.delivery.batch import TP
 from streams_app.delivery.group_consumer import Committed, Member
+from streams_app.local.group import ConsumerGroup
 
 if TYPE_CHECKING:
-    from tests.chaos.simulation_kafka import Log
     from tests.chaos.simulation_worker import Worker
 
 STALE_SECONDS = 8.0
-TAKEN = 0
+ACCEPTED = 0
 
 
 @dataclass(slots=True)
-class Group:
-    """The consumer group, as its coordinator knows it."""
+class SimulatedGroup(ConsumerGroup):
+    """The consumer group of a simulated worker: it also knows the process behind its owner, and when it was given away.
 
-    log: Log
-    generation: int = 0
+    Attributes:
+        worker: The process of the owner.
+        bumped_at: When the generation began, in virtual seconds.
+        rebalancing: Held during a rebalance.
+    """
+
+    worker: Worker | None = None
     bumped_at: float = 0.0
-    owner: Worker | None = None
-    committed: Committed | None = None
     rebalancing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no member: the last one has died."""
-        return self.owner is None or not self.owner.is_alive
+        """Whether the group has no member: the last one has died."""
+        return self.worker is None or not self.worker.is_alive
 
-    def commit(self, worker: Worker, mark: Committed, member: Member) -> int:
-        """Takes a commit of a member of the current generation, or one without a generation while there is no member.
-
-        Returns:
-            The code of the error with which any other is refused.
-        """
-        if member.generation >= 0 or not self.is_empty:
-            if self.owner is None or member.member_id != self.owner.name:
-                return UnknownMemberIdError.errno
-            if member.generation != self.generation:
-                return IllegalGenerationError.errno
-        worker.world.ledger.on_commit(self.committed, mark, worker.end_at_claim)
-        self.committed = mark
-        return TAKEN
+    def commit_of(self, worker: Worker, tp: TP, offset: Committed, member: Member) -> int:
+        """Accept a commit of the current owner, or one without a generation while the group is empty; return the error code."""
+        rejection = None if member.generation < 0 and self.is_empty else self.rejection(member)
+        if rejection is not None:
+            return rejection.errno
+        worker.world.ledger.on_commit(self.committed.get(tp), offset, worker.end_at_claim)
+        self.committed[tp] = offset
+        return ACCEPTED
 
 
 class Coordinator:
@@ -63,7 +61,7 @@ class Coordinator:
 
     group_id = "g"
 
-    def __init__(self, worker: Worker, group: Group, connection: asyncio.Lock) -> None:
+    def __init__(self, worker: Worker, group: SimulatedGroup, connection: asyncio.Lock) -> None:
         """Requests go over a connection one after the other."""
         self._worker = worker
         self._group = group
@@ -93,7 +91,7 @@ class Coordinator:
         sent = request.build(OffsetCommitRequest_v2)
         member = Member(sent.consumer_group_generation_id, sent.consumer_id)
         ((topic, ((partition, offset, metadata),)),) = sent.topics
-        taken = partial(self._group.commit, self._worker, Committed(offset, metadata), member)
+        taken = partial(self._group.commit_of, self._worker, TP(topic, partition), Committed(offset, metadata), member)
         world = self._worker.world
         async with self._connection:
             if "overtaken" in world.mix.faults and world.has_fault(0.1 * world.mix.faults["overtaken"]):

@@ -22,14 +22,14 @@ from streams_app.delivery.fingerprints import GONE, OTHER, Incarnation, checksum
 from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
 from streams_app.delivery.producer import Outgoing
 from streams_app.kafka.members import commit_as
-from tests.chaos.simulation_group import Coordinator, Group
+from streams_app.local.group import NOTHING_FETCHED, PartitionReader
+from tests.chaos.simulation_group import Coordinator, SimulatedGroup
 from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
     from tests.chaos.simulation_worker import Worker
 
 PARTITIONS = 4
-NO_GENERATION = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,27 +114,23 @@ class Log:
 class Reader:
     """One worker's consumer: a :class:`streams_app.delivery.group_consumer.GroupConsumer`."""
 
-    def __init__(self, worker: Worker, group: Group) -> None:
+    def __init__(self, worker: Worker, group: SimulatedGroup, log: Log) -> None:
         self._worker = worker
         self._group = group
+        self._log = log
         self._connection = asyncio.Lock()
         self._coordinator = Coordinator(worker, group, self._connection)
-        self.position: int | None = None
-        self.seek_number = 0
-        self.is_paused = True
+        self._partition = PartitionReader(log.tp)
         self.was_reset = False
-        self._view = ReaderView(None, None)
         self.fetched: deque[Batch] = deque()
 
-    def begin(self, committed: Committed | None) -> None:
-        """A new assignment, which knows nothing of what was fetched under a former one."""
-        self.is_paused = True
-        self.position = committed.offset if committed else None
-        self._view = ReaderView(None, None)
+    def begin(self) -> None:
+        """Begin a new assignment, without what was fetched under an earlier one."""
+        self._partition.assign(self._group.committed.get(self._log.tp))
 
     def assignment(self) -> set[TP]:
         """As this member believes."""
-        return {self._group.log.tp} if self._worker.is_assigned else set()
+        return {self._log.tp} if self._worker.is_assigned else set()
 
     def partition_count(self, topic: str) -> int:
         """Of the source."""
@@ -156,23 +152,23 @@ class Reader:
 
     def pause(self, tps: Collection[TP]) -> None:
         """No more fetches."""
-        self.is_paused = True
+        self._partition.is_paused = True
 
     def resume(self, tps: Collection[TP]) -> None:
         """Fetches again."""
-        self.is_paused = False
+        self._partition.is_paused = False
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
         """The last fetch reply and the position."""
-        return (self._view, self.position) if self._worker.is_assigned else (ReaderView(None, None), None)
+        return (self._partition.view, self._partition.position) if self._worker.is_assigned else (NOTHING_FETCHED, None)
 
     async def committed(self, tp: TP) -> Committed | None:
         """Of the coordinator; a claim begins with this question."""
         self._worker.claim_began_at = self._worker.world.now()
-        self._worker.end_at_claim = self._group.log.stable
+        self._worker.end_at_claim = self._log.stable
         self._worker.highest_at_claim = dict(self._worker.world.ledger.highest)
         async with self._connection:
-            return await self._worker.call(lambda: self._group.committed, KafkaError)
+            return await self._worker.call(lambda: self._group.committed.get(tp), KafkaError)
 
     async def commits(self, topic: str) -> dict[int, Committed]:
         """There is one partition in these schedules."""
@@ -184,19 +180,19 @@ class Reader:
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
         """First offset and end."""
-        log = self._group.log
+        log = self._log
         return await self._worker.call(lambda: (log.start, log.stable), KafkaError)
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
         """As a broker finds it under ``read_committed``: never behind the last stable offset."""
-        log = self._group.log
+        log = self._log
         readable = enumerate(log.entries[: log.stable])
         first = next((offset for offset, entry in readable if entry and entry.timestamp >= time_ms), log.stable)
         return await self._worker.call(lambda: first, KafkaError)
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
         """Of what is at that offset now."""
-        return await self._worker.call(lambda: self._group.log.checksum_at(offset), KafkaError)
+        return await self._worker.call(lambda: self._log.checksum_at(offset), KafkaError)
 
     async def incarnations(self, topic: str) -> dict[int, Incarnation]:
         """One broker leads it all the time."""
@@ -207,29 +203,19 @@ class Reader:
         await self._worker.pause()
         if not self._worker.is_assigned:
             raise NotOwnerError("not assigned")
-        self.position = offset
-        self.seek_number += 1
-        return self.seek_number
+        return self._partition.seek(offset)
 
     def fetch(self, most: int, now_ms: int) -> None:
         """One fetch and its reply."""
-        log = self._group.log
-        if self.position is None or self.is_paused or not self._worker.is_assigned:
+        log, reader = self._log, self._partition
+        if reader.position is None or reader.is_paused or not self._worker.is_assigned:
             return
-        if not log.start <= self.position <= log.end:
-            self.position, self.was_reset = log.start, True
-        self._view = ReaderView(log.stable, now_ms)
-        end = min(log.stable, self.position + most)
-        if end <= self.position:
-            return
-        begin, self.position = self.position, end
-        records = [entry for entry in log.entries[begin:end] if entry is not None]
-        self.fetched.append(
-            Batch(
-                log.tp, records, begin, end,
-                stable_offset=log.stable, fetched_at_ms=now_ms, seek_number=self.seek_number,
-            )
-        )  # fmt: skip
+        if not log.start <= reader.position <= log.end:
+            reader.position, self.was_reset = log.start, True
+        end = min(log.stable, reader.position + most)
+        records = [entry for entry in log.entries[reader.position : end] if entry is not None]
+        if batch := reader.fetch(records, end, log.stable, now_ms):
+            self.fetched.append(batch)
 
 
 class Sender:

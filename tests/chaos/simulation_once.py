@@ -165,7 +165,7 @@ class AtMostOnceLedger(OnceLedger):
 
     def check_noted(self, offset: int) -> None:
         """What begins is in the commit that the broker has; or was, and somebody else has made a letter of it."""
-        held = self._world.group.committed
+        held = self._world.committed
         assert held is not None
         noted = decoded(note_in(held), held.offset, self._log.end)
         assert noted is not None
@@ -191,6 +191,6 @@ class AtMostOnce(Once):
 
     def processors(self, worker: Worker) -> Processors:
         """The command has placed the subscriber before its first worker."""
-        if self._world.group.committed is None:
-            self._world.group.committed = commit_of({NAME: OffsetAndMetadata(0, encoded(0, Note("the one", NOTHING)))})
+        if self._world.committed is None:
+            self._world.committed = commit_of({NAME: OffsetAndMetadata(0, encoded(0, Note("the one", NOTHING)))})
         return super().processors(worker)

@@ -85,6 +85,6 @@ class PlacedByHand(Once):
 
     def processors(self, worker: Worker) -> Processors:
         """The tool has been here before the first worker."""
-        if self._world.group.committed is None:
-            self._world.group.committed = Committed(0, "")
+        if self._world.committed is None:
+            self._world.committed = Committed(0, "")
         return super().processors(worker)

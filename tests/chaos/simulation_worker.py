@@ -19,7 +19,8 @@ from streams_app.delivery.ownership import Ownership, OwnershipConfig
 from streams_app.delivery.skew import SkewWatch
 from streams_app.errors import TryAgainError
 from streams_app.health.status import Status
-from tests.chaos.simulation_kafka import NO_GENERATION, Reader
+from streams_app.local.group import NO_GENERATION
+from tests.chaos.simulation_kafka import Reader
 from tests.chaos.simulation_redis import Link
 from tests.virtual_loop import LoopClock
 
@@ -77,7 +78,7 @@ class Worker:
         self._tasks: list[asyncio.Task[Any]] = []
         self._context = contextvars.copy_context()
         self._context.run(CURRENT.set, self)
-        self.reader = Reader(self, world.group)
+        self.reader = Reader(self, world.group, world.log)
         has_own_clock = "clocks" in world.mix.faults
         clock = WrongClock(world.rng.choice(WRONG_MS) if has_own_clock and world.is_faulty else 0)
         self.clock = clock
@@ -150,7 +151,7 @@ class Worker:
 
     async def _join_anew(self) -> None:
         """Leaves the group and joins it as another member."""
-        if self.world.group.owner is self and self.generation == self.world.group.generation:
+        if self.world.group.worker is self and self.generation == self.world.group.generation:
             await self.world.rebalance(self)
         self.is_rejoining = False
 
@@ -216,7 +217,7 @@ class Worker:
         """The group has assigned the partition to this member."""
         self.generation = generation
         self.is_assigned = True
-        self.reader.begin(self.world.group.committed)
+        self.reader.begin()
         self._context.run(self.ownership.assigned, generation)
 
     async def leave(self) -> None:

@@ -1,0 +1,101 @@
+"""A consumer group in memory: its commits, and the reader of a partition. Local mode, test kits and the simulation use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiokafka.errors import IllegalGenerationError, KafkaError, UnknownMemberIdError
+
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.clocks import ReaderView
+from streams_app.delivery.group_consumer import Committed, Member, NotOwnerError
+
+NO_GENERATION: Final = -1
+NOTHING_FETCHED: Final = ReaderView(None, None)
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """A consumer group as its coordinator sees it: one member owns all partitions.
+
+    Attributes:
+        generation: Increases each time the group gets an owner.
+        owner: Id of the current member.
+        committed: Last commit of each partition.
+    """
+
+    generation: int = 0
+    owner: str = ""
+    committed: dict[TP, Committed] = field(default_factory=dict)
+
+    def give(self, owner: str) -> int:
+        """Make a member the owner of all partitions; return the new generation."""
+        self.generation, self.owner = self.generation + 1, owner
+        return self.generation
+
+    def rejection(self, claim: Member) -> type[KafkaError] | None:
+        """Return the error with which the coordinator rejects a commit under a claim; None if it accepts the commit."""
+        if claim.member_id != self.owner:
+            return UnknownMemberIdError
+        return None if claim.generation == self.generation else IllegalGenerationError
+
+    def commit(self, offsets: Mapping[TP, Committed], claim: Member) -> None:
+        """Accept a commit of the current owner.
+
+        Raises:
+            NotOwnerError: The commit is of another member or generation.
+        """
+        if self.rejection(claim) is not None:
+            raise NotOwnerError(f"generation {claim.generation} of {claim.member_id} is not {self.generation} of {self.owner}")
+        self.committed.update(offsets)
+
+
+@dataclass(slots=True)
+class PartitionReader:
+    """The reader of one partition.
+
+    Attributes:
+        tp: The partition.
+        position: Offset of the next record; None before the first seek.
+        seek_number: Number of the last seek, which each batch carries.
+        is_paused: Nothing is fetched.
+        view: The last fetch reply.
+    """
+
+    tp: TP
+    position: int | None = None
+    seek_number: int = 0
+    is_paused: bool = True
+    view: ReaderView = NOTHING_FETCHED
+
+    def assign(self, committed: Committed | None) -> None:
+        """Begin a new assignment: paused, at the committed offset, without a fetch reply."""
+        self.position = committed.offset if committed else None
+        self.is_paused, self.view = True, NOTHING_FETCHED
+
+    def seek(self, offset: int) -> int:
+        """Move the reader; return the number of this seek."""
+        self.position = offset
+        self.seek_number += 1
+        return self.seek_number
+
+    def fetch(self, records: list[Any], end: int, stable_offset: int, now_ms: int) -> Batch | None:
+        """Take the reply of a fetch from the position.
+
+        Args:
+            records: Records between the position and ``end``.
+            end: The position after the fetch.
+            stable_offset: Last stable offset of the log.
+            now_ms: When the request was sent.
+
+        Returns:
+            The batch to deliver; None if the fetch has not moved the position.
+        """
+        self.view = ReaderView(stable_offset, now_ms)
+        begin = self.position
+        if begin is None or end <= begin:
+            return None
+        self.position = end
+        return Batch(self.tp, records, begin, end, stable_offset=stable_offset, fetched_at_ms=now_ms, seek_number=self.seek_number)
