@@ -97,7 +97,7 @@ SYNCING: Final = (
         (
             Change(
                 "read_store.sync.processor:StoreProcessor._sync_batch",
-                "done = await self._processors.run_in_turn(self, partial(self._sync.sync_once, step, left))",
+                "done = await self._processors.run_in_turn(self, partial(self._processors.sync_once, step, left))",
                 "try:\n    done = await self._sync.sync_once(step, left)\n"
                 "except ProgressError:\n    raise\n"
                 "except Exception:\n    self._next, self.in_flight = next_offset, self.in_flight - len(left)\n    break",
