@@ -17,6 +17,8 @@ from streams_app.cli import group
 from streams_app.cli.demo import command as demo
 from tests.chaos.__main__ import main as chaos
 from tests.chaos.alerts import main as chaos_alerts
+from tests.chaos.journal import main as chaos_journal
+from tests.chaos.live import main as chaos_live
 from tests.chaos.subscribers import main as chaos_subscribers
 from tests.pages import PAGES, ROOT, fenced, name_of
 
@@ -27,6 +29,8 @@ TARGETS = {
     "bench-live": bench_live,
     "chaos": chaos,
     "chaos-alerts": chaos_alerts,
+    "chaos-journal": chaos_journal,
+    "chaos-live": chaos_live,
     "chaos-subscribers": chaos_subscribers,
 }
 """Targets of the Makefile that hand their ARGS to a command."""
