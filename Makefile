@@ -66,6 +66,9 @@ ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m tests.chaos.stores
 	@$(BIN)/python -m tests.chaos.live
 	@$(BIN)/python -m tests.chaos.journal
+	@$(BIN)/python -m tests.chaos.subscribers --topology sentinel --runs 1
+	@$(BIN)/python -m tests.chaos.live --topology sentinel --runs 1
+	@$(BIN)/python -m tests.chaos.journal --topology sentinel --runs 1
 	@$(BIN)/python -m tests.chaos.alerts
 endif
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 
 import pytest
 
+from streams_app.embedded.child import Child
 from streams_app.embedded.ports import free_port
 from streams_app.schemas.framing import framed
 from streams_app.schemas.schema import SchemaDefinition, parsed
@@ -25,6 +27,22 @@ SCHEMA = json.dumps({
     "name": "Changed",
     "fields": [{"name": "account_id", "type": "string"}, {"name": "project", "type": "long"}, {"name": "id", "type": "long"}],
 })  # fmt: skip
+
+
+# A worker whose watchdog looks often, says so, and ends what makes no progress for a second.
+IMPATIENT = """
+from streams_app.worker import watchdog
+from streams_app.cli import main
+
+watchdog.LOOK_EVERY_SECONDS = 0.2
+watchdog.Watchdog.__init__.__defaults__ = (1_000,)
+look = watchdog.Watchdog._look
+async def told(self, *watched):
+    print("looked", flush=True)
+    await look(self, *watched)
+watchdog.Watchdog._look = told
+main()
+"""
 
 
 def values_of(apicurio: Apicurio, subject: str, count: int) -> list[bytes]:
@@ -92,6 +110,32 @@ async def test_journal_waits_for_a_registry_that_is_away_and_keeps_the_bytes(sit
     assert "nothing is wrong" in verified.text
     assert (3, 0) == (away.out.count("not decoded: http://127.0.0.1"), away.code)
     assert 0 == code
+
+
+@pytest.mark.parametrize("what", ["view", "journal"])
+async def test_worker_that_waits_for_a_registry_is_not_considered_stuck(site: Site, what: str) -> None:
+    watched, journaled = Watched(site), Journaled(site)
+    await watched.topics(partitions=1)
+    if what == "view":
+        config = watched.config(made=COUNT | {"format": "avro"})
+        config.write_text(config.read_text() + registry_at(9))
+    else:
+        config = journaled.config(more=registry_at(9), format="avro")
+    await site.send("events", [(b"7", framed(1, b"?"))])
+    command = [sys.executable, "-c", IMPATIENT, "worker", "--config", str(config)]
+    worker = Child("impatient", command, site.folder / "impatient")
+
+    def log() -> str:
+        return worker.log_path.read_text()
+
+    await wait_until(lambda: "schema registry" in log(), LIMIT_SECONDS, "it waits for the registry")
+    # Five times as long as what ends one without a reason.
+    looks = log().count("looked")
+    await wait_until(lambda: not worker.is_running or log().count("looked") > looks + 25, LIMIT_SECONDS, "it is looked at")
+
+    assert worker.is_running, log()
+    worker.stop(20)
+    assert 0 == worker._process.returncode, log()
 
 
 async def test_check_asks_for_the_registry_of_a_view_and_a_journal(site: Site) -> None:
