@@ -48,7 +48,7 @@ class _LazyGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Suggests the nearest name of a command that there is not."""
+        """Find a command; for an unknown name suggest the nearest one."""
         if args[0] not in COMMANDS:
             from streams_app.settings.base import suggestion  # the help does without pydantic
 
@@ -73,7 +73,7 @@ def group() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs a command and ends the process with its exit code."""
+    """Run a command and end the process with its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a key must not end a command because the terminal has no letter for it
     # What it warns of reaches the user as an error of the command; a worker sets up logging of its own.
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Runs a command; errors are told on stderr.
+    """Run a command; errors are reported on stderr.
 
     Returns:
         The exit code.
@@ -105,7 +105,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _hinting(error: click.ClickException) -> click.ClickException:
-    """The same; of an option that stands before the command it says where it belongs."""
+    """Return an error with a hint: an option that stands before the command belongs after it."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None or not isinstance(error.ctx.command, click.Group):
         return error
     if (option := error.option_name) not in OF_COMMANDS:
@@ -115,7 +115,7 @@ def _hinting(error: click.ClickException) -> click.ClickException:
 
 
 def report_error(error: StreamsAppError) -> None:
-    """On stderr, each fault on a line of its own."""
+    """Report an error on stderr, each fault on a line of its own."""
     if isinstance(error, ConfigurationError) and len(error.faults) > 1:
         click.echo("\n  ".join(["error:", *error.faults]), err=True)
     else:

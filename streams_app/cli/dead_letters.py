@@ -46,7 +46,7 @@ class _PositionType(click.ParamType):
 
 
 def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options by which letters are chosen; the command gets them as ``chosen``, see :func:`_selection`."""
+    """Add the options that select dead letters; the command receives them as ``chosen``, see :func:`_selection`."""
     for option in (
         click.option("--key", "keys", multiple=True, metavar="KEY", help="Only with this record key; may be repeated."),
         click.option(
@@ -80,7 +80,7 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
-    """Who refused, of :data:`WORDS`; whose name was given, or the fold."""
+    """Return what rejected the events, of :data:`WORDS`: the kind whose name was given, or else a fold."""
     given = [kind for kind in WORDS if (fold if kind == "fold" else chosen[kind]) is not None]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(f'--{kind}' for kind in given)} exclude each other")
@@ -95,7 +95,7 @@ def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
 
 
 def _subscription(settings: Settings, chosen: dict[str, Any]) -> Subscription:
-    """The subscriber, with the dead-letter topic that it had under its former name."""
+    """Return the subscriber, with the dead-letter topic that it had under its former name."""
     from streams_app.subscribers.declaration.loading import subscription_named
     from streams_app.subscribers.declaration.subscription import dead_letter_topic
 
@@ -105,7 +105,7 @@ def _subscription(settings: Settings, chosen: dict[str, Any]) -> Subscription:
 
 
 def _fold(settings: Settings, name: str | None) -> Fold:
-    """The fold that was named, or the only one; where there is none somebody who knows only subscribers is asked for one."""
+    """Return the named fold, or the only one; without any fold the error asks for a subscriber."""
     from streams_app.subscribers.declaration.loading import catalogue_of
 
     if name is None and not settings.folds:
@@ -115,7 +115,7 @@ def _fold(settings: Settings, name: str | None) -> Fold:
 
 
 def _dead_letters_of(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tuple[str, Selection]:
-    """The dead-letter topic of whoever refused, and which of its letters are wanted."""
+    """Return the dead-letter topic of what rejected the events, and the selection."""
     from streams_app.operations.dead_letter import Selection
 
     kind = _kind(fold, chosen)
@@ -138,7 +138,7 @@ def _replay(
     settings: Settings, fold: str | None, chosen: dict[str, Any], clock: Clock,
     *, limit: int | None, again: bool, interrupted: bool, dry_run: bool,
 ) -> tuple[dict[str, object], DeadLetterReplay | StoreReplay]:  # fmt: skip
-    """What the audit says of who refused, and the replay."""
+    """Return the entry of the audit log for what rejected the events, and the replay."""
     from streams_app.operations.replay import DeadLetterReplay
     from streams_app.operations.replay_destinations import FoldDestination, ReplayOverride, SubscriberDestination
     from streams_app.operations.store_replay import StoreReplay
@@ -202,7 +202,7 @@ def list_dead_letters(settings: Settings, fold: str | None, limit: int, as_json:
 
 
 def _nothing(selection: Selection, *, has_others: bool) -> str:
-    """That nothing is shown, and whether that is only because of what was asked for."""
+    """Return the message for an empty list, which says whether the selection is the reason."""
     whose = f"{WORDS[selection.kind]} {selection.fold}"
     asked = selection.options
     # What is older than --since was not read, so nobody knows here whether there is some.
@@ -240,7 +240,7 @@ def _print(one: ShownDeadLetter, *, as_json: bool, is_late: bool, is_replayed: b
 
 
 def _attempts(row: dict[str, Any]) -> str:
-    """What letters of subscribers say beside their detail."""
+    """Return what dead letters of subscribers contain besides their detail."""
     return f"id={row['event-id']}  attempts={row.get('attempts', '')}  " if "event-id" in row else ""
 
 
@@ -317,16 +317,16 @@ class Running(Protocol):
     on_page: Callable[[ReplayProgress], None]
 
     def stop(self) -> None:
-        """Ends it after the page under way."""
+        """End the replay after the current page."""
 
     async def run(self) -> None:
-        """Runs to the end."""
+        """Run to the end."""
 
 
 async def run(replay: Running, clock: Clock) -> int | None:
-    """Runs a replay to its end, or until a signal.
+    """Run a replay to its end, or until a signal.
 
-    The first signal ends it after the page under way, which is then remembered; the second one at once.
+    The first signal ends it after the current page, which is recorded; the second one at once.
 
     Returns:
         The number of the first signal; None without one.

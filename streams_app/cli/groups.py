@@ -1,4 +1,4 @@
-"""``streams-app groups``: what is open, why, emit it now or drop it; in Redis, whichever worker holds it."""
+"""``streams-app groups``: list open groups, explain one, emit or drop it; by the state in Redis, whichever worker owns it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_js
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """The table of open groups: what is left out first on a narrow terminal has the highest rank."""
+    """Return the columns of the table of open groups; on a narrow terminal the one with the highest rank is left out first."""
     from streams_app.cli.tables import Column
     from streams_app.formatting import shown_key, span, time_text
 
@@ -166,7 +166,7 @@ def drop_now(settings: Settings, fold: str | None, reason: str | None, yes: bool
 
 
 def one_fold(settings: Settings, name: str | None) -> Fold:
-    """The fold that was named, or the only one."""
+    """Return the named fold, or the only one."""
     if name is not None:
         return settings.fold(name)
     if not settings.folds:

@@ -1,6 +1,6 @@
-"""Options several commands share: where the settings come from.
+"""Options that several commands share: where the settings come from.
 
-A file, or a Python module that has made an application or settings itself: functions are only in the latter.
+Settings come from a file, or from a Python module that defines an application or settings. Only the latter can have functions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ app_option = click.option(
 
 
 def with_settings(command: Callable[Concatenate[Settings, P], R]) -> Callable[..., R]:
-    """Gives a command ``--config`` and ``--app``, and the settings they name as its first argument."""
+    """Add ``--config`` and ``--app`` to a command, and pass the settings that they name as its first argument."""
 
     @config_option
     @app_option
@@ -58,10 +58,10 @@ def with_settings(command: Callable[Concatenate[Settings, P], R]) -> Callable[..
 
 
 def named(config: Path | None, app: str | None) -> FoldingApp | Settings:
-    """What ``--app`` names, else the settings of the file and the environment.
+    """Return what ``--app`` names, or else the settings of the file and the environment.
 
     Raises:
-        ConfigurationError: With every fault there is.
+        ConfigurationError: The settings are not valid; it has all faults.
         click.UsageError: Both were given.
     """
     if app is None:
@@ -81,7 +81,7 @@ def _loaded(config: Path | None) -> Settings:
 
 
 def _made_by(app: str) -> FoldingApp | Settings:
-    """Imports what ``MODULE:APP`` names; modules are looked for in the current directory first.
+    """Import what ``MODULE:APP`` names; the current directory comes first in the search path.
 
     Raises:
         ConfigurationError: There is no such module or name, the module cannot be imported, or it is something else.
@@ -100,7 +100,7 @@ EARLIEST: Final = "earliest"
 
 
 class DurationType(click.ParamType):
-    """``15m``: a duration, in ms."""
+    """A duration such as ``15m``, converted to ms."""
 
     name = "duration"
 
@@ -116,7 +116,7 @@ class DurationType(click.ParamType):
 
 
 class DurationsType(DurationType):
-    """``1s,10s,60s``: durations, in ms."""
+    """Durations such as ``1s,10s,60s``, converted to ms."""
 
     name = "durations"
 
@@ -126,7 +126,7 @@ class DurationsType(DurationType):
 
 
 class ShareType(click.ParamType):
-    """``0.95``: a part of all, less than all."""
+    """A share below 1, such as ``0.95``."""
 
     name = "share"
 
@@ -142,7 +142,7 @@ class ShareType(click.ParamType):
 
 
 class MomentType(click.ParamType):
-    """``-24h``, an ISO time, or ms since 1970; converted when the clock is read."""
+    """A moment: ``-24h``, an ISO time, or ms since 1970; it is converted when the clock is read."""
 
     name = "moment"
 

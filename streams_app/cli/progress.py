@@ -1,4 +1,4 @@
-"""How far something long is: a bar with the time left on a terminal, else a line now and then; on stderr."""
+"""Progress of long work on stderr: a bar with the remaining time on a terminal, otherwise a line at intervals."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ReportProgress: TypeAlias = Callable[[str, int, int | None], None]
 
 @contextmanager
 def show_progress(clock: Clock, words: str) -> Iterator[ReportProgress]:
-    """Shows progress while the block lasts; nothing of a bar stays.
+    """Show progress while the block lasts; the bar disappears at its end.
 
     Args:
-        clock: Of this machine.
-        words: What is shown until the first call.
+        clock: Clock of this machine.
+        words: Text that is shown until the first call.
     """
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -46,7 +46,7 @@ def show_progress(clock: Clock, words: str) -> Iterator[ReportProgress]:
 
 
 class _Lines:
-    """Lines on stderr, for a log; nothing of what is done within seconds."""
+    """Progress as lines on stderr, for a log; work that takes only seconds is not shown."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

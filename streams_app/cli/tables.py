@@ -1,4 +1,4 @@
-"""Tables for people that fit the terminal: keys are cut in the middle, columns left out, numbers never cut."""
+"""Tables that fit the terminal: keys are cut in the middle, columns are left out, numbers are never cut."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MOST_CELL: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column, the more important the further left.
+    """One column; the most important one is leftmost.
 
     Attributes:
-        title: Head of the column.
+        title: Header of the column.
         cells: Printable text, one for each row.
-        least: Width to which its cells may be cut; 0: never, as numbers and times.
-        rank: Order in which columns are left out where there is no room, the highest first; 0: never.
-        is_known: Whether it says what the reader knows: it is left out before anything is cut.
+        least: Minimum width to which its cells may be cut; 0: they are never cut, like numbers and times.
+        rank: Columns are left out for lack of room in the order of their ranks, the highest first; 0: never.
+        is_known: Whether the reader knows its content, because all cells are equal; it is left out before any cell is cut.
     """
 
     title: str
@@ -41,17 +41,17 @@ class Column:
 
     @property
     def width(self) -> int:
-        """The width of its head or of its widest cell."""
+        """Width of its header or of its widest cell."""
         return max(map(cell_len, (self.title, *self.cells)))
 
     @property
     def least_width(self) -> int:
-        """The width below which the column is of no use."""
+        """Width below which the column is useless."""
         return min(self.width, max(self.least, cell_len(self.title))) if self.least else self.width
 
 
 def print_fitted(columns: Sequence[Column]) -> None:
-    """Prints a table as wide as the terminal; where there is none, as wide as the table is."""
+    """Print a table at most as wide as the terminal; without a terminal, print all of it."""
     terminal = Console()
     console = terminal if terminal.is_terminal else Console(width=ENDLESS)
     if not terminal.is_terminal:
@@ -60,7 +60,7 @@ def print_fitted(columns: Sequence[Column]) -> None:
 
 
 def fitted(columns: Sequence[Column], width: int) -> Table:
-    """A table that is at most so wide, wherever that is possible at all."""
+    """Return a table of at most this width, if that is possible."""
     chosen = _chosen(list(columns), width)
     widths = _widths(chosen, width)
     table = Table(box=None, pad_edge=False)
@@ -74,7 +74,7 @@ def fitted(columns: Sequence[Column], width: int) -> Table:
 
 
 def _chosen(columns: list[Column], width: int) -> list[Column]:
-    """The columns that are shown: all, or those that are not known, or those for which there is room once texts are cut."""
+    """Return the columns to show: all of them; or those not known to the reader; or those that fit once texts are cut."""
     if _total([column.width for column in columns]) <= width:
         return columns
     columns = [column for column in columns if not column.is_known]
@@ -84,7 +84,7 @@ def _chosen(columns: list[Column], width: int) -> list[Column]:
 
 
 def _widths(columns: list[Column], width: int) -> list[int]:
-    """Widths of the columns; what is missing is taken from the right, so from the key last."""
+    """Return the widths of the columns; they shrink from the right, so the key shrinks last."""
     widths = [column.width for column in columns]
     for position in range(len(columns) - 1, -1, -1):
         excess = max(0, _total(widths) - width)

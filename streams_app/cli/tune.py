@@ -170,7 +170,7 @@ def _replayed(
     key: str | None,
     journal: str | None,
 ) -> tuple[Curve, Callable[[int], str | None]]:
-    """Reads the events of a topic or a file and replays them; the function says why they do not allow a recommendation."""
+    """Read the events of a topic or a file and replay them; also return why they do not allow a recommendation."""
     from streams_app.cli.tune_view import read_progress, report_unused
     from streams_app.formatting import escaped
     from streams_app.tuning.columns import Columns, fold_to_read
@@ -226,12 +226,12 @@ def _check_journal_option(settings: Settings, fold: Fold, journal: str | None, f
 
 
 def _is_given(name: str) -> bool:
-    """Whether somebody wrote this option."""
+    """Return whether the command line has this option."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _longest(of: Fold) -> tuple[int, str]:
-    """The longest quiet period, or default of it, that the settings permit, and which of them limits it."""
+    """Return the longest quiet period, or default of it, that the settings permit, and the setting that limits it."""
     if isinstance(of.quiet_period, QuietPeriod):
         return of.quiet_period_ms, "quiet_period.at_most"
     return of.max_hold_ms, "max_hold"
@@ -271,7 +271,7 @@ def _read_topic(
     from_ms: int | None,
     to_ms: int | None,
 ) -> str:
-    """Reads the source; returns what to say if there is no event in it."""
+    """Read the source; return the message for a source without events."""
     from streams_app.formatting import time_text
     from streams_app.kafka.patches.frames import ReceivingLoop
     from streams_app.tuning.topic import read_topic
@@ -294,7 +294,7 @@ def _read_journal(
     progress: ReadProgress,
     range_ms: tuple[int | None, int | None],
 ) -> str:
-    """Reads a journal; returns what to say if there is no event in it."""
+    """Read a journal; return the message for a journal without events."""
     from streams_app.tuning.journal import read_journal
 
     from_ms, to_ms = range_ms
@@ -319,7 +319,7 @@ def _read_file(
     time: str | None,
     key: str | None,
 ) -> str:
-    """Reads a file; returns what to say if there is no event in it."""
+    """Read a file; return the message for a file without events."""
     from streams_app.tuning.file import LineReader
     from streams_app.tuning.input_file import size_of
 

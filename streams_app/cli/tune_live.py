@@ -1,4 +1,4 @@
-"""``streams-app tune --live``: the curve by what running workers count, without reading the topic."""
+"""``streams-app tune --live``: the curve by the histograms of running workers, without reading the topic."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], windows: Sequence[int] | None, now_ms: int) -> Curve:
-    """Asks workers for their gaps; what has to be said about the curve goes to stderr.
+    """Return the curve by the gaps that workers have counted; warnings about it go to stderr.
 
     Args:
-        settings: Whose ``[http]`` says where a worker listens, and which token it wants.
+        settings: Their ``[http]`` section says where a worker listens, and which token it requires.
         fold: The fold.
-        urls: Workers to ask; none: the one of the settings, on this machine.
+        urls: URLs of workers; empty: the one of the settings, on this machine.
         windows: Candidates; None: the bounds of the histogram.
         now_ms: Wall clock.
 
     Raises:
         TryAgainError: No worker answers.
-        ConfigurationError: None of them has the fold, or has folded an event of it, or they are of two versions.
-        click.UsageError: Gaps of the length of a candidate are not told apart.
+        ConfigurationError: None of them has the fold or has folded an event of it, or their versions differ.
+        click.UsageError: A candidate is not a bound of the histogram.
     """
     usual = usual_url(settings.http)
     known = list(urls) or ([usual] if usual else [])
@@ -75,7 +75,7 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
 
 
 def _not_considered(fold: Fold) -> list[str]:
-    """What workers do not count, and the curve therefore lacks."""
+    """Return what workers do not count, and the curve therefore does not contain."""
     notes = [
         "only silence is considered, not max_hold, max_events, max_changed, max_bytes, close_when and leading; latency and memory "
         "are not known live"

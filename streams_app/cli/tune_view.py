@@ -1,4 +1,4 @@
-"""What ``streams-app tune`` shows of a curve: the table, the plot, the recommendation with its reason."""
+"""Output of ``streams-app tune``: the table, the plot, and the recommendation with its reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHY_WIDTH: Final = 100
 def show(
     curve: Curve, recommended: Recommended, configured_ms: int, console: Console | None = None, *, is_default: bool = False
 ) -> None:
-    """Shows a curve on stdout, as wide as the terminal.
+    """Show a curve on stdout, as wide as the terminal.
 
     Args:
         curve: The curve.
@@ -60,7 +60,7 @@ def show(
 
 
 def report_unused(tally: ReadCounts, unit: str) -> None:
-    """What could not be used, on stderr: how much for which reason, and where the first one is."""
+    """Report unusable events on stderr: their number for each reason, and the position of the first one."""
     refused = tally.refused.total()
     if refused:
         click.echo(f"{refused:,} of {tally.read:,} {unit} were refused, and are not in the curve:", err=True)
@@ -107,15 +107,15 @@ LEAST_MS: Final = 200
 
 
 class ReadProgress:
-    """Tells somebody how far it is."""
+    """Reports progress."""
 
     def __init__(self, clock: Clock, unit: str, show: ReportProgress) -> None:
-        """The read begins now.
+        """Start the clock of the read.
 
         Args:
-            clock: Of this machine.
-            unit: What is read: ``events`` or ``lines``.
-            show: Takes words, what is done, and of how much; None: nobody knows.
+            clock: Clock of this machine.
+            unit: Unit of what is read: ``events`` or ``lines``.
+            show: Called with a text, the number done, and the total; None: the total is unknown.
         """
         self._clock = clock
         self._began_ms = clock.monotonic_ms()
@@ -123,18 +123,18 @@ class ReadProgress:
         self._show = show
 
     def reading(self, tally: ReadCounts) -> None:
-        """While a range is read."""
+        """Show progress while a range is read."""
         elapsed_ms = self._clock.monotonic_ms() - self._began_ms
         rate = f", {tally.read * 1000 / elapsed_ms:,.0f} a second" if elapsed_ms >= LEAST_MS else ""
         self._show(f"{tally.read:,} {self._unit} read{rate}", tally.done, tally.total)
 
     def replaying(self, done: int, total: int) -> None:
-        """While candidates are replayed."""
+        """Show progress while candidates are replayed."""
         self._show(f"candidates replayed: {max(0, done - 1)} of {total - 1}", done, total)
 
 
 @contextmanager
 def read_progress(clock: Clock, unit: str) -> Iterator[ReadProgress]:
-    """Shows progress while the block lasts; nothing of a bar stays."""
+    """Show progress while the block lasts; the bar disappears at its end."""
     with show_progress(clock, "reading") as show:
         yield ReadProgress(clock, unit, show)

@@ -1,4 +1,4 @@
-"""The chain rule: which range may be handed to whom, and when the reader is not where it should be (pure)."""
+"""The chain rule: which range may be delivered to which processor, and when the reader is at a wrong position (pure)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Served:
 
 @dataclass(slots=True)
 class Ranges:
-    """Which ranges of one partition have been handed out; times are of the monotonic clock.
+    """The ranges of one partition that were delivered; times are of the monotonic clock.
 
     Attributes:
         served: The partition's processors by their names.
@@ -54,30 +54,30 @@ class Ranges:
     progress_ms: int = 0
 
     def begin(self, position: int, seek_number: int, monotonic_ms: int) -> None:
-        """Notes where the reader stands after a claim: the first range begins there."""
+        """Set the position of the reader after a claim: the first range begins there."""
         self.position = self.applied = position
         self.seek_number = seek_number
         self.progress_ms = monotonic_ms
 
     @property
     def in_flight(self) -> int:
-        """Records delivered and not yet applied; processors share them."""
+        """Number of records that were delivered and are not yet applied; processors share them."""
         return max(served.processor.in_flight for served in self.served.values())
 
     @property
     def done(self) -> int:
-        """About the offset up to which all processors are done; it moves with every record that is applied."""
+        """Approximate offset up to which all processors are done; it advances with every applied record."""
         return min(served.next for served in self.served.values()) - self.in_flight
 
     def is_stuck(self, monotonic_ms: int) -> bool:
-        """Whether nothing gets applied: then no other partition waits for this one."""
+        """Return whether nothing is being applied; then no other partition waits for this one."""
         return monotonic_ms - self.progress_ms > STUCK_MS
 
     def deliver(self, batch: Batch, monotonic_ms: int) -> str | None:
-        """Hands a range to the processors that do not have it; one fetched before the last seek is dropped quietly.
+        """Deliver a range to the processors that do not have it; a range fetched before the last seek is dropped silently.
 
         Returns:
-            Why the partition has to be claimed again; then nobody has been given anything.
+            Why the partition has to be claimed again; then nothing was delivered.
         """
         if batch.seek_number != self.seek_number:
             return None
@@ -96,7 +96,7 @@ class Ranges:
         return None
 
     def look(self, position: int | None, monotonic_ms: int) -> str | None:
-        """Looks where the reader stands, as no range arrives that would show a hole.
+        """Check the position of the reader, because no range arrives that would show a gap.
 
         Returns:
             Why the partition has to be claimed again.
@@ -112,7 +112,7 @@ class Ranges:
         return None
 
     def note_applied(self, monotonic_ms: int) -> None:
-        """Notes that some of the records that were delivered are applied."""
+        """Record that some of the delivered records are applied."""
         self.progress_ms = monotonic_ms
         if not self.in_flight:
             self.applied = self.position

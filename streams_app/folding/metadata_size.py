@@ -1,4 +1,4 @@
-"""Whether the marks of all folds of a source fit into the metadata of a commit (pure)."""
+"""Checks that the positions of all folds of a source fit into the metadata of a commit (pure)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_PARTITIONS: Final = 9_999
 
 
 def metadata_bytes(names: Iterable[str], latest: Iterable[str] = ()) -> int:
-    """The most that the marks of these folds can need.
+    """Return the maximum number of bytes that the positions of these folds can need.
 
     Args:
         names: Names of all folds of one source.
@@ -24,7 +24,7 @@ def metadata_bytes(names: Iterable[str], latest: Iterable[str] = ()) -> int:
 
 
 def too_long(source: str, names: Sequence[str], latest: Iterable[str] = ()) -> str | None:
-    """What to say of folds whose marks a broker may refuse; None where they fit.
+    """Return a fault if a broker may reject the positions of these folds; None if they fit.
 
     Args:
         source: Source topic of the folds.
@@ -44,7 +44,7 @@ def too_long(source: str, names: Sequence[str], latest: Iterable[str] = ()) -> s
 
 
 def faults_of(folds: Iterable[Fold]) -> list[str]:
-    """A sentence for each source whose folds are too many, see :func:`too_long`."""
+    """Return a fault for each source that has too many folds, see :func:`too_long`."""
     by_source: dict[str, list[Fold]] = {}
     for fold in folds:
         by_source.setdefault(fold.source, []).append(fold)

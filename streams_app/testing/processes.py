@@ -100,7 +100,7 @@ class DyingProducer(MemoryProducer):
     """A producer that sends nothing after the death of its process."""
 
     def __init__(self, broker: LocalBroker, process: Process) -> None:
-        """Belongs to a process."""
+        """Create the producer of a process."""
         super().__init__(broker)
         self._process = process
 

@@ -56,7 +56,7 @@ class Letter:
 
     @classmethod
     def of(cls, record: LocalRecord) -> Letter:
-        """A dead letter as it stands in its topic; what the letter says itself stands before the headers of its event."""
+        """Parse a dead letter as its topic has it; its own headers come before those of its event."""
         said = {name: (value or b"").decode(errors="replace") for name, value in reversed(record.headers)}
         texts = (said.get(name, "") for name in ("reason", "detail", "event-id", "attempts", "exception", "trace"))
         reason, detail, event_id, attempts, exception, trace = texts

@@ -1,7 +1,7 @@
 """A test kit for subscribers: publish, let time pass, check the attempts. No Kafka, no Redis, no waiting.
 
-Everything between a record and the function is the code that a worker runs: codec, windows, notes, retries, time-outs, order, the
-protocol of claims and commits. The log, the consumer groups and what Redis keeps are in memory; events go through bytes.
+Everything between a record and the function is the code that a worker runs: codec, windows, metadata, retries, timeouts, order, the
+protocol of claims and commits. The log, the consumer groups and the state in Redis are in memory; events are encoded to bytes.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class SubscriberTester:
             kit.advance("1m")
             assert [(run.attempt, run.outcome) for run in kit.runs(ship)] == [(1, "retry"), (2, "done")]
 
-    A step returns when nothing is left to do at the present moment; time goes on in :meth:`advance` alone, and as far as a fault
-    takes time. Functions that are ``async`` run on the virtual loop, so that ``asyncio.sleep`` takes no real time and passes in
-    :meth:`advance`: until then the attempt is ``running``. Others run inline.
+    A step returns when nothing is left to do at the current time. Only :meth:`advance` and faults that take time move the
+    clock. Functions that are ``async`` run on the virtual loop: ``asyncio.sleep`` takes no real time and passes in
+    :meth:`advance`, and until then the attempt is ``running``. Others run inline.
 
-    Leaving the block raises :class:`UnseenLettersError` where events became dead letters that nobody has looked at.
+    The end of the block raises :class:`UnseenLettersError` if events became dead letters that the test has not read.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class SubscriberTester:
 
         @subscriber(event, idempotent="yes", description="Reads what was published.")
         def read(_: Received[T, M]) -> None:
-            """Is never called."""
+            """Never called."""
 
         decode = decode_of(read, self._settings.limits, None)
         found = [decode(TP(event.topic, 0), record, 1) for record in self._workers.broker.records(event.topic)]
@@ -205,18 +205,18 @@ class SubscriberTester:
         self._workers.crash(at, None if of is None else self._known(of).subscriber.name)
 
     def wipe_redis(self) -> None:
-        """Redis loses everything."""
+        """Delete everything in Redis."""
         self._workers.scripts.wipe()
         self._workers.settle()
 
     def rebalance(self) -> None:
-        """Gives the subscribers to a new process; takes the time that the former one needs to let go of them."""
+        """Move the subscribers to a new process, as soon as the former one has released them."""
         self._workers.hand_over()
 
     def freeze(self, lasting: str | timedelta) -> None:
-        """Lets the process stand still, as SIGSTOP does, and go on after so long.
+        """Stop the process, as SIGSTOP does, and continue it after a time.
 
-        After a session time-out another one has its subscribers; what the frozen one does then comes too late.
+        After a session timeout another process owns its subscribers, and whatever the frozen one does is rejected.
         """
         self._workers.freeze(_seconds(lasting))
 
@@ -230,20 +230,20 @@ class SubscriberTester:
         observe: Callable[[], object],
         reset: Callable[[], object] | None = None,
     ) -> None:
-        """Calls a function once, twice, and cut off at each ``await`` and publication and then again: it must come to the same.
+        """Check that a function has the same effects if it is called once, twice, or interrupted at any point and called once more.
 
-        The function is called apart from the log of this kit, also before and after its block; what it publishes is compared by ids
+        The function is called apart from the log of this kit, also outside the ``with`` block. What it publishes is compared by ids
         and payloads.
 
         Args:
-            subscriber: Whose function.
-            data: Payload of the event; or an event, of which the payload is taken.
+            subscriber: The subscriber that has the function.
+            data: Payload of the event; or an event that has this payload.
             observe: Returns what is compared, such as the rows of the tables that it writes.
-            reset: Brings that back to the beginning before each of these; None: each call begins where the one before it has ended,
-                so that what only a first call does wrong is not found.
+            reset: Restores the initial state before each of these; None: each call begins with the state of the previous one,
+                and an error that only a first call makes is not found.
 
         Raises:
-            AssertionError: It does not come to the same, with a diff; or, with ``reset``, nothing comes of a call at all.
+            AssertionError: The effects differ; the message has a diff. Or, with ``reset``, a call has no effect at all.
         """
         self._known(subscriber)
         if not self._is_open:
@@ -255,15 +255,15 @@ class SubscriberTester:
     # ---- folds
 
     def connect(self, tester: FoldTester) -> FoldTester:
-        """Lets the records of a fold flow on to its subscribers, and the events of its source into it.
+        """Pass the records of a fold to its subscribers, and the events of its source to the fold.
 
-        From now on the clock of the fold is that of this kit.
+        From then on the fold uses the clock of this kit.
 
         Args:
-            tester: Has got no event yet.
+            tester: The fold; it has not received an event yet.
 
         Raises:
-            ValueError: It has got events, by a clock of its own; or nobody takes records of such a fold.
+            ValueError: It has received events by a clock of its own; or no subscriber handles its records.
         """
         workers, source = self._workers, tester.fold.source
         topic = self._topic_of(tester.fold.name)
@@ -278,17 +278,17 @@ class SubscriberTester:
         self._workers.settle()
 
     def _fold(self, tester: FoldTester, offset: int) -> None:
-        """Gives a fold what was published to its source."""
+        """Pass to a fold what was published to its source."""
         (record,) = self._workers.broker.records(tester.fold.source, offset, 1)
         tester.send(record.value, key=record.key, at_ms=record.timestamp)
 
     # ---- what there is
 
     def _topic_of(self, fold: str) -> str:
-        """Where the records of a fold stand.
+        """Return the topic of the records of a fold.
 
         Raises:
-            ValueError: Nobody takes them.
+            ValueError: No subscriber handles them.
         """
         topics = {
             source.fold: one.topic for one in self._subscriptions.values() if isinstance(source := one.subscriber.source, Records)

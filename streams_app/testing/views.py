@@ -1,7 +1,7 @@
-"""A test kit for your own live views: send events, advance a virtual clock, see what a page shows. No Kafka, no Redis, no waiting.
+"""A test kit for live views: send events, advance a virtual clock, check what a page shows. No Kafka, no Redis, no waiting.
 
-It decides with the same code as the worker, and holds what :mod:`streams_app.live.core.model` says, which the worker's scripts are
-compared with on a real Redis.
+It decides with the code of the worker. The items are in memory, in :mod:`streams_app.live.core.model`, with which the worker's
+scripts are compared on a real Redis.
 
 ::
 
@@ -33,7 +33,7 @@ from streams_app.testing.folds import START_MS, DeadLetter
 
 @dataclass(frozen=True, slots=True)
 class SentEvent:
-    """An event as it is in the log."""
+    """An event as the log has it."""
 
     offset: int
     timestamp: int
@@ -47,19 +47,19 @@ class ViewTester:
 
     Attributes:
         now_ms: Virtual wall clock.
-        dead_letters: Everything refused so far.
+        dead_letters: All rejected events.
     """
 
     def __init__(self, view: LiveView, *, start_ms: int = START_MS, limits: Limits | None = None) -> None:
-        """An empty view at ``start_ms``.
+        """Create an empty view at ``start_ms``.
 
         Args:
             view: The declaration under test, of a topic.
             start_ms: Wall clock at the beginning, ms since 1970.
-            limits: As ``[limits]``; the defaults where it is None.
+            limits: As ``[limits]``; None: the defaults.
 
         Raises:
-            ValueError: The view is one of presence: no event makes anybody present.
+            ValueError: It is a presence view, which has no events.
         """
         if not view.is_of_topic:
             raise ValueError(f"live view {view.name!r} shows who is there, and takes no events")
@@ -70,15 +70,15 @@ class ViewTester:
         self._meant: list[Put | Removal | None] = []
 
     def send(self, value: Any, *, type: str | None = None, at_ms: int | None = None) -> Put | Removal | None:  # as in ce_type
-        """Produces one event.
+        """Produce one event.
 
         Args:
-            value: Bytes or None as they are; anything else as JSON.
-            type: Header ``ce_type``, which conditions name ``@type``.
+            value: Bytes or None unchanged; anything else as JSON.
+            type: Header ``ce_type``, to which conditions refer as ``@type``.
             at_ms: Record timestamp; None: now.
 
         Returns:
-            What it means to the view; None where it is not for it, or became a dead letter.
+            Its effect on the view; None if the view ignores it, or it became a dead letter.
         """
         raw = value if value is None or isinstance(value, bytes) else orjson.dumps(value)
         headers = () if type is None else ((TYPE_RECORD_HEADER, type.encode()),)
@@ -93,11 +93,11 @@ class ViewTester:
         return meant
 
     def advance(self, by: str | timedelta) -> None:
-        """Lets time pass in silence."""
+        """Let time pass without events."""
         self.now_ms += milliseconds(parse_duration(by))
 
     def shown(self, page: str) -> ViewState:
-        """What a page shows now."""
+        """Return what a page shows now."""
         view = self._view
         items = items_by_page(self._meant, self.now_ms, view.expiry_ms, view.keeps).get(page)
         one = EMPTY_PAGE if items is None else shard_page(items, view.show if view.kind == "list" else 0)

@@ -1,7 +1,7 @@
-"""Event loops under one virtual clock, which moves only when whoever steps them says so.
+"""Event loops under one virtual clock, which moves only when the caller that steps the loops moves it.
 
-Each process of the kit has a loop of its own, all in one thread: one that is not stepped any more is a process that was killed, one
-that is stepped later is one that was frozen.
+Each process of the kit has a loop of its own, all in one thread. A loop that is no longer stepped is a process that was killed; one
+that is stepped later is a process that was frozen.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SPIN_SECONDS: Final = 0.1
 
 
 class VirtualTime:
-    """How late it is, for all loops and clocks of a kit.
+    """The time of all loops and clocks of a kit.
 
     Attributes:
-        seconds: Since some moment.
+        seconds: Seconds since an arbitrary moment.
     """
 
     def __init__(self, start_ms: int) -> None:
-        """Begins at ``start_ms`` of the wall clock."""
+        """Start at ``start_ms`` of the wall clock."""
         self.seconds = START_SECONDS
         self._wall_ms = start_ms - self.monotonic_ms()
 
@@ -51,12 +51,12 @@ class VirtualTime:
         return round(self.seconds * 1000)
 
     def seconds_at(self, wall_ms: int) -> float:
-        """When it is so late by the wall clock."""
+        """Return the time at which the wall clock shows a time."""
         return (wall_ms - self._wall_ms) / 1000
 
 
 class _Selector(selectors.DefaultSelector):
-    """Ends the run of its loop instead of waiting."""
+    """A selector that ends the run of its loop instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,14 +86,14 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop that runs until nothing is left to do at the present moment."""
+    """A loop that runs until nothing is left to do at the current time."""
 
     def __init__(self, time: VirtualTime, is_busy: Callable[[], bool] = lambda: False) -> None:
-        """Has nothing to do.
+        """Create a loop without anything to do.
 
         Args:
-            time: How late it is.
-            is_busy: Whether something runs that may wait for a connection.
+            time: The clock.
+            is_busy: Returns whether something runs that may wait for a connection.
         """
         self._selector_of_ours = _Selector()
         self._time_of_all = time
@@ -106,23 +106,23 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._is_woken = False
 
     def time(self) -> float:
-        """The virtual clock."""
+        """Return the time of the virtual clock."""
         return self._time_of_all.seconds
 
     @property
     def next_seconds(self) -> float | None:
-        """When it has something to do next; None: never, as far as it knows."""
+        """Time of the next timer; None if there is none."""
         return self._time_of_all.seconds if self._is_woken else self._next_seconds
 
     def next_of_users(self) -> float | None:
-        """When something happens beside the timers of members, which find nothing to do while every event is finished."""
+        """Return the time of the next timer of users; timers of members have nothing to do while every event is finished."""
         self._timers = [timer for timer in self._timers if not timer.cancelled() and timer.when() > self.time()]
         if self._is_woken:
             return self._time_of_all.seconds
         return min((timer.when() for timer in self._timers), default=None)
 
     def run_ready(self) -> bool:
-        """Runs what can run without time going on; returns whether there was anything."""
+        """Run everything that can run at the current time; return whether there was anything."""
         due = self.next_seconds
         if due is None or due > self._time_of_all.seconds + SHORT_SECONDS:
             return False
@@ -139,7 +139,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.stop()
 
     def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> asyncio.Handle:
-        """Also from outside, while the loop does not run."""
+        """Schedule a callback, also from outside while the loop does not run."""
         self._is_woken = True
         return super().call_soon(callback, *args, context=context)
 
@@ -159,7 +159,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return timer
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # its stub has type variables that nobody else needs
-        """Lets the clock stand still until the thread has ended."""
+        """Run a function in a thread; the clock stands still until it has ended."""
         future = super().run_in_executor(executor, func, *args)
         self._selector_of_ours.in_threads += 1
         future.add_done_callback(self._left_thread)
@@ -169,7 +169,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._selector_of_ours.in_threads -= 1
 
     def end(self) -> None:
-        """Cancels what is left, gives it a chance to close what it has open, and closes the loop."""
+        """Cancel all tasks, let them close what they have opened, and close the loop."""
         for _ in range(3):
             left = asyncio.all_tasks(self)
             for task in left:

@@ -1,4 +1,4 @@
-"""The workers of a test kit, one after the other: they are started, killed, frozen and take over from each other."""
+"""The workers of a test kit, one after the other: each is started, may be killed or frozen, and is taken over by the next one."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ DYING_SECONDS: Final = 0.1
 
 
 class Workers:
-    """The application under test: its log, what Redis keeps of it, and its processes.
+    """The application under test: its log, its state in Redis, and its processes.
 
     Attributes:
-        time: How late it is.
-        broker: Has the log and the groups.
-        scripts: In the place of Redis.
-        stage: Steps everything.
-        events: Publishes from outside.
-        runs: Attempts by the name of their subscriber.
+        time: The clock.
+        broker: The log and the consumer groups.
+        scripts: Replaces Redis.
+        stage: The scheduler of all loops.
+        events: Publishes like a producer outside the application.
+        runs: Name of a subscriber → its attempts.
     """
 
     def __init__(
         self, settings: Settings, catalogue: Catalogue, subscriptions: Sequence[Subscription], start_ms: int, *, knows_all: bool
     ) -> None:
-        """Starts nothing yet.
+        """Create an application that is not started.
 
         Args:
-            settings: Of the kit.
-            catalogue: Of the application.
-            subscriptions: What is called.
-            start_ms: How late it is.
-            knows_all: Whether an event that the catalogue does not name is refused, as in production.
+            settings: Settings of the kit.
+            catalogue: Catalogue of the application.
+            subscriptions: Its subscriptions.
+            start_ms: Wall clock at the beginning, ms since 1970.
+            knows_all: Whether to reject events that the catalogue does not declare, as in production.
         """
         self.time = VirtualTime(start_ms)
         self.broker = LocalBroker(self.time)
@@ -68,25 +68,25 @@ class Workers:
 
     @property
     def outside(self) -> VirtualLoop:
-        """The loop of whoever publishes from outside; raises as :attr:`stage`."""
+        """The loop of the outside producer; raises as :attr:`stage`."""
         return self._within()[0]
 
     @property
     def stage(self) -> Stage:
-        """What moves with the virtual clock.
+        """The scheduler of all loops.
 
         Raises:
-            RuntimeError: It is not open.
+            RuntimeError: The application is not started.
         """
         return self._within()[1]
 
     @property
     def owner(self) -> Process:
-        """The process that has the groups, or had them when it was killed or frozen."""
+        """Process that owns the groups, or owned them when it was killed or frozen."""
         return self._processes[-1]
 
     def open(self) -> None:
-        """Starts the first process."""
+        """Start the first process."""
         outside = VirtualLoop(self.time)
         self._opened = outside, Stage(self.time, [outside], self._is_quiet)
         try:
@@ -97,7 +97,7 @@ class Workers:
             raise
 
     def close(self) -> None:
-        """Ends all processes."""
+        """End all processes."""
         try:
             if self.owner.is_alive:
                 self.owner.is_frozen = False
@@ -108,10 +108,10 @@ class Workers:
     # ---- time
 
     def settle(self) -> None:
-        """Runs what can run without time going on.
+        """Run everything that can run at the current time.
 
         Raises:
-            BaseException: What the product has found that nobody expects.
+            BaseException: An error that the code of the worker does not expect.
         """
         self.stage.settle()
         if self._dies_at is not None:
@@ -119,12 +119,12 @@ class Workers:
         self._raise_errors()
 
     def advance(self, seconds: float) -> None:
-        """Lets time pass; raises as :meth:`settle`."""
+        """Let time pass; raises as :meth:`settle`."""
         self.stage.run_until(self.time.seconds + seconds)
         self._raise_errors()
 
     def wait_for(self, task: asyncio.Task[R]) -> R:
-        """Runs until a task has ended, with as much time as that takes; raises what it raises."""
+        """Let time pass until a task has ended; raises what the task raises."""
         self._run_until(task.done, task.get_name())
         self._errors[:] = [error for error in self._errors if task.cancelled() or error is not task.exception()]
         result = task.result()
@@ -132,9 +132,9 @@ class Workers:
         return result
 
     def apart(self, work: Coroutine[Any, Any, R]) -> R:
-        """Runs what is no attempt on the loop of the process, with as much time as that takes; raises what it raises.
+        """Run a coroutine beside the attempts on the loop of the process, and let time pass until it has ended.
 
-        Where the process was killed, that is the one which takes over.
+        If the process was killed, the process that takes over runs it.
         """
         if not self.owner.can_run:
             self._run_until(lambda: self.owner.can_run, "the session of a process that was killed")
@@ -144,7 +144,7 @@ class Workers:
     # ---- processes
 
     def crash(self, at: str, subscriber: str | None) -> None:
-        """As SIGKILL, now or at a moment of the next attempt of a subscriber, or of any."""
+        """Kill the process like SIGKILL: now, or at a moment of the next attempt of one subscriber or of any."""
         if at == "now":
             self._kill(self.owner)
             self.settle()
@@ -154,13 +154,13 @@ class Workers:
             raise ValueError(f"at = {at!r} must be 'now', 'begun' or 'done'")
 
     def hand_over(self) -> None:
-        """Another process has the groups, once the former one has let go of them."""
+        """Move the groups to another process, once the former one has released them."""
         if self.owner.can_run:
             self._stop(self.owner)
         self.wait_for(self._start())
 
     def freeze(self, seconds: float) -> None:
-        """As SIGSTOP, and SIGCONT after so long."""
+        """Stop the process like SIGSTOP, and continue it like SIGCONT after a time."""
         frozen = self.owner
         frozen.is_frozen = True
         self._take_over_later(frozen)
@@ -173,7 +173,7 @@ class Workers:
             self.settle()
 
     def _start(self) -> asyncio.Task[None]:
-        """Starts a process, which takes the groups from whoever had them."""
+        """Start a process, which takes the groups over."""
         process = Process(
             f"p{len(self._processes)}", self._settings, self._catalogue, self._subscriptions, broker=self.broker,
             scripts=self.scripts, time=self.time, knows_all=self._knows_all, runs=self.runs, dies=self._dies,
@@ -184,7 +184,7 @@ class Workers:
         return process.starting
 
     def _stop(self, process: Process) -> None:
-        """Has a process let go of everything; an attempt that ends meanwhile may kill it, and then nobody waits for it any more."""
+        """Release everything that a process owns; stop waiting if an attempt that ends meanwhile kills it."""
         stopping = process.stop()
         self._run_until(lambda: stopping.done() or not process.is_alive, stopping.get_name())
         if process.is_alive:
@@ -192,7 +192,7 @@ class Workers:
         self.settle()
 
     def _dies(self, where: str, subscriber: str, process: Process) -> bool:
-        """Whether an attempt goes no further, as it kills its process."""
+        """Return whether an attempt kills its process, and so does not continue."""
         if self._crash_at is None or where != self._crash_at[0] or self._crash_at[1] not in (None, subscriber):
             return False
         self._crash_at = None
@@ -206,7 +206,7 @@ class Workers:
         self._take_over_later(process)
 
     def _take_over_later(self, former: Process) -> None:
-        """Another process has the groups after a session time-out in which the former one was dead or frozen without a break."""
+        """Move the groups to another process after a session timeout, unless the former one has returned meanwhile."""
         former.silences += 1
         silence = former.silences
 
@@ -217,7 +217,7 @@ class Workers:
         self.stage.at(self.time.seconds + self._settings.kafka.session_timeout_ms / 1000, take_over)
 
     def _is_quiet(self) -> bool:
-        """Whether every event is finished, by what is committed."""
+        """Return whether every event is finished according to the committed offsets."""
         return all(
             (held := self.broker.groups[one.group].committed.get(TP(one.topic, 0))) is not None
             and held.offset == self.broker.end(one.topic)

@@ -1,9 +1,9 @@
-"""Events read by a user's own functions: what TOML cannot say (pure, but for what those functions do).
+"""Reads events by functions of the user, for what TOML cannot express (pure, except for these functions).
 
-For Avro, Protobuf or anything else that is not JSON, for a group key that must be computed, for events that should not be folded
-at all. Whatever such a function raises, and whatever it returns that JSON and UTF-8 cannot hold, makes a dead letter with the
-reason ``user-error``; it never stops a partition. All of it is looked at here, where the event is still at hand: what fails later
-ends the worker, and the next one, too.
+They decode other formats than JSON, compute group keys, and leave out events that are not to be folded. If a function raises, or
+returns something that JSON and UTF-8 cannot represent, the event becomes a dead letter with the
+reason ``user-error``, and the partition continues. All results are checked here, because an error that is found later would end the
+worker, and the next one, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TEXT: Final = frozenset({str})
 
 
 def reader_of(fold: Fold, limits: Limits, schemas: SchemaCache | None = None) -> EventReader:
-    """Return the reader that a fold needs: the fast one wherever neither a function nor a format is involved.
+    """Return the reader that a fold needs: the fast one unless a function or a format is involved.
 
     Args:
         fold: The fold.
@@ -60,7 +60,7 @@ class PythonReader(EventReader):
             self._shorter_ms = lambda event: _called("quiet_period", rule, event)
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
-        """Reads a range; see :meth:`EventReader.events`.
+        """Iterate over the events of a range; see :meth:`EventReader.events`.
 
         An event for which ``source_filter`` returns something false is neither folded nor a dead letter.
         """
@@ -132,7 +132,7 @@ class PythonReader(EventReader):
         super()._check_names(names)
 
     def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
-        """What JSON makes of the values: they cannot fail later, nor be changed by the function that gave them."""
+        """Return a copy of the values by way of JSON: they cannot fail later, and the function cannot change them any more."""
         try:
             raw = orjson.dumps(names)
         except orjson.JSONEncodeError as error:
@@ -153,7 +153,7 @@ def _fault_of(name: str, value: Any) -> str | None:
 
 
 def _called(name: str, function: Callable[[Any], T], argument: Any) -> T:
-    """Whatever a user's function raises is the event's fault, or its own: the event is kept, and the partition goes on."""
+    """Turn any exception of a function of the user into a dead letter: the event is kept, and the partition continues."""
     try:
         return function(argument)
     except Exception as error:  # the point of it
@@ -161,12 +161,12 @@ def _called(name: str, function: Callable[[Any], T], argument: Any) -> T:
 
 
 def _truth_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
-    """A function's answer as true or false, which may raise by itself: an array has no truth."""
+    """Return the truth value of a result; this may raise by itself, as for an array of numpy."""
     return lambda event: bool(function(event))
 
 
 def _listed(changed: Any) -> Any:
-    """A mapping as a dict and other collections as a list; what is read from them may raise, too."""
+    """Return a mapping as a dict and other collections as a list; reading them may raise, too."""
     if type(changed) is dict and _TEXT.issuperset(map(type, changed)):
         return changed.copy()  # the function may use it again
     if isinstance(changed, Mapping):
@@ -177,7 +177,7 @@ def _listed(changed: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Text that is of a class of its own, a member of an enumeration say, as plain text; anything else as it is."""
+    """Return text of a subclass, such as a member of an enumeration, as plain text; other values unchanged."""
     return str.__str__(value) if isinstance(value, str) else value
 
 
@@ -190,5 +190,5 @@ def _text_of(error: Exception) -> str:
 
 
 def _printable(text: str) -> str:
-    """Text that UTF-8 has: it becomes a header."""
+    """Return text that UTF-8 can encode, for a header."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,6 +1,6 @@
-"""What is changed in aiokafka and Faust, one file a patch: see ``README.md`` beside this file for each one's reason and gain.
+"""Patches of aiokafka and Faust, a file each; ``README.md`` beside this file gives the reason and the gain of each.
 
-:func:`install` patches classes and modules, for the whole process. What concerns one object is applied where that object is made:
+:func:`install` patches classes and modules for the whole process. Patches of single objects are applied where these are created:
 :func:`.fetch_times.watch`, :class:`.frames.ReceivingLoop`, :func:`.records.taken`, :func:`.producer_end.end`.
 """
 
@@ -17,10 +17,10 @@ from streams_app.kafka.patches.record_batches import use_record_batches
 
 
 def install() -> None:
-    """From now on clients of this process may run on uvloop, make no topic, read any header, and heed errors; may be called again.
+    """Patch the clients of this process: they can run on uvloop, create no topic, read any header, and raise all errors. Idempotent.
 
     Raises:
-        ConfigurationError: What the patches touch is not in the installed versions; this call has patched nothing.
+        ConfigurationError: The installed versions lack a name that the patches use; nothing was patched.
     """
     if missing := faults():
         raise ConfigurationError(missing)

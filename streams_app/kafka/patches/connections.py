@@ -1,7 +1,7 @@
-"""aiokafka's connections on uvloop: a connection that is lost is an error of the connection.
+"""Connections of aiokafka on uvloop: a lost connection is an error of the connection.
 
-Between the loss of a connection and the moment when aiokafka has noticed it, asyncio drops what is written; uvloop raises
-``RuntimeError``, which aiokafka does not expect (0.14, ``conn.py``): the task that sends, or asks for metadata, would end for good.
+Between the loss of a connection and the moment when aiokafka notices it, asyncio drops what is written. uvloop raises
+``RuntimeError``, which aiokafka does not expect (0.14, ``conn.py``): the task that sends requests or fetches metadata would end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _closing(send: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def expect_losses() -> None:
-    """From now on every connection of this process does as an ``OSError`` would make it do; may be called again."""
+    """Patch the connections of this process: they treat that error like an ``OSError``. Idempotent."""
     for name in ("send", "_send_sasl_token"):
         send = getattr(AIOKafkaConnection, name)
         if not hasattr(send, "__wrapped__"):

@@ -1,7 +1,7 @@
-"""The end of an aiokafka consumer whose broker may not answer: no task and no connection of it stays behind.
+"""Ends an aiokafka consumer whose broker may not answer: no task and no connection of it remains.
 
-``AIOKafkaConsumer.stop`` (0.14) waits for the reply to its leave of the group before it ends anything else. Broken off, it leaves
-everything running: its heartbeats keep a member in the group that reads nothing (``consumer/group_coordinator.py``).
+``AIOKafkaConsumer.stop`` (0.14) waits for the reply to its leave request before it ends anything else. Cancelled, it leaves
+everything running, and its heartbeats keep a member in the group that reads nothing (``consumer/group_coordinator.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 1.0
 
 
 async def end(consumer: AIOKafkaConsumer, leave_seconds: float) -> None:
-    """Ends a consumer that has a group; the broker may take ``leave_seconds`` to answer that it has left.
+    """End a consumer that has a group; the broker may take ``leave_seconds`` to answer the leave request.
 
     Raises:
         CancelledError: Whoever waits for the end is to end itself; what the client cancels while it closes is no such thing.
@@ -35,7 +35,7 @@ async def end(consumer: AIOKafkaConsumer, leave_seconds: float) -> None:
 
 
 async def _break_off(consumer: AIOKafkaConsumer) -> None:
-    """Ends what ``stop`` would have ended later: its tasks first, as each would connect anew."""
+    """End what ``stop`` would have ended later: tasks first, because each would connect anew."""
     coordinator, fetcher = consumer._coordinator, consumer._fetcher
     if coordinator:
         of_group = coordinator._coordination_task, coordinator._heartbeat_task, coordinator._commit_refresh_task

@@ -1,7 +1,7 @@
-"""Since when a fetch reply has been true: since it was asked for.
+"""The time of a fetch reply is the time of its request.
 
-aiokafka notes when it *looked* at a reply. In a process that was stopped meanwhile (SIGSTOP, a frozen machine) a reply may have
-waited for minutes: what it says of the end of a partition was true when the broker wrote it, not when somebody read it.
+aiokafka records when it *processed* a reply. In a process that was stopped meanwhile (SIGSTOP, a frozen machine) a reply may have
+waited for minutes: its end of the partition was current when the broker wrote it, not when it was processed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _clock: Final = SystemClock()
 
 
 def watch(fetcher: Any) -> None:
-    """From now on each reply of a fetcher is noted with the time of its request; may be called again."""
+    """Patch a fetcher: it records each reply with the time of its request. Idempotent."""
     if _ASKED in vars(fetcher):
         return
     setattr(fetcher, _ASKED, True)
@@ -42,6 +42,6 @@ def watch(fetcher: Any) -> None:
 
 
 def asked_ms(state: Any) -> int | None:
-    """When the last answered fetch of a partition was sent, by the wall clock; None before the first one."""
+    """Return when the last answered fetch of a partition was sent, by the wall clock; None before the first one."""
     found: int | None = getattr(state, _ASKED, None)
     return found

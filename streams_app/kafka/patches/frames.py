@@ -1,7 +1,7 @@
-"""Replies of a broker, received at once into memory that is used again and again.
+"""Receives replies of a broker into buffers that are reused.
 
-asyncio receives a reply in pieces that it appends to a growing buffer, from which the reply is copied: for one of 4 MB three times
-its memory, each time new to the process. Here it is received where it stays until it is whole, and copied once.
+asyncio receives a reply in pieces, appends them to a growing buffer, and copies the reply from there: for 4 MB three times
+its memory, newly allocated each time. Here a reply is received into its final place, and copied once.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ KEPT_BUFFERS: Final = 2
 
 
 class Buffers:
-    """Those that no connection holds part of a reply in; for all connections of an event loop."""
+    """The free buffers of all connections of an event loop."""
 
     def __init__(self) -> None:
         self._free: list[bytearray] = []
 
     def take(self) -> bytearray:
-        """The one used last, or a new one."""
+        """Return the buffer that was used last, or a new one."""
         return self._free.pop() if self._free else bytearray(LEAST_BUFFER_BYTES)
 
     def give_back(self, buffer: bytearray) -> None:
-        """For the next connection that receives."""
+        """Make a buffer available to the next connection that receives."""
         if len(self._free) < KEPT_BUFFERS and len(buffer) < KEPT_BUFFER_BYTES:
             self._free.append(buffer)
 
 
 class Frames(asyncio.BufferedProtocol):
-    """Stands between a connection's transport and aiokafka's protocol, and gives its reader whole replies.
+    """A protocol between the transport of a connection and that of aiokafka, which passes whole replies to its reader.
 
-    No cycle may come of it, and nothing may hold on to a buffer: a worker collects garbage next to never.
+    It must not be part of a reference cycle, and nothing may keep a buffer: a worker hardly ever collects garbage.
     """
 
     def __init__(self, protocol: AIOKafkaProtocol, buffers: Buffers) -> None:
@@ -57,11 +57,11 @@ class Frames(asyncio.BufferedProtocol):
         self._waiter: asyncio.Future[None] | None = None
 
     async def read(self, n: int) -> bytes:
-        """The next part of what aiokafka reads in turn: four bytes, which say how long the reply is, and the reply.
+        """Return the next part that aiokafka reads: four bytes with the length of the reply, or the reply.
 
         Raises:
             IncompleteReadError: The connection has ended.
-            OSError: It was lost.
+            OSError: The connection was lost.
         """
         while not self._parts:
             self._check(n)
@@ -77,7 +77,7 @@ class Frames(asyncio.BufferedProtocol):
             raise asyncio.IncompleteReadError(b"", size)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Room for the rest of a reply that has begun, or for whatever comes."""
+        """Return room for the rest of the current reply, or for the next one."""
         if self._buffer is None:
             self._buffer = self._buffers.take()
         # Not at once to what a reply claims to be: who speaks another protocol claims a gigabyte.
@@ -90,7 +90,7 @@ class Frames(asyncio.BufferedProtocol):
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Takes the replies that are whole."""
+        """Pass on complete replies."""
         assert self._buffer is not None
         self._filled += nbytes
         self._wanted = 0
@@ -121,7 +121,7 @@ class Frames(asyncio.BufferedProtocol):
         self._protocol.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whoever waits for a reply is told."""
+        """Raise the error in the reader that waits for a reply."""
         if exc is not None:
             exc.__traceback__ = None  # it holds a view of the buffer, and the reader holds it
         if self._buffer is not None:
@@ -150,10 +150,10 @@ class Frames(asyncio.BufferedProtocol):
 
 
 class ReceivingLoop(asyncio.SelectorEventLoop):
-    """Receives aiokafka's replies as :class:`Frames`, each with as few calls as there can be.
+    """Receives replies for aiokafka as :class:`Frames`, each with the minimum number of calls.
 
-    After every call its thread has to wait for Python's lock, which the folding holds. Connections with TLS are received as
-    asyncio does it. Not uvloop, which was faster still: a worker that ended while its thread was running died of a segmentation
+    After every call its thread waits for Python's global lock, which folding keeps busy. Connections with TLS are received by
+    asyncio itself. uvloop would be faster, but a worker that ended while its thread was running died of a segmentation
     fault.
     """
 

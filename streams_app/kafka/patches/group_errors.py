@@ -1,7 +1,7 @@
-"""aiokafka's question for the commits of a group: an answer that is an error about the whole group is one.
+"""Committed offsets of a group: an error about the whole group is raised.
 
-Since version 2 of that request a coordinator that is about to move, or has not read its log yet, answers with an error beside an
-empty list. aiokafka (0.14, ``consumer/group_coordinator.py``) looks at the list alone: the group seems to have committed nothing.
+Since version 2 of OffsetFetch, a coordinator that is about to move or has not loaded its log yet answers with an error and an
+empty list. aiokafka (0.14, ``consumer/group_coordinator.py``) reads only the list: the group seems to have committed nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _heeding(send: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any
 
 
 def heed_group_errors() -> None:
-    """From now on nobody in this process takes such an answer for a group without commits; may be called again."""
+    """Patch the coordinators of this process: such an answer is not taken for a group without commits. Idempotent."""
     send = GroupCoordinator._send_req
     if not hasattr(send, "__wrapped__"):
         GroupCoordinator._send_req = _heeding(send)

@@ -1,9 +1,9 @@
-"""What aiokafka asks brokers about topics: never for a topic to be made, and not more often than it helps.
+"""Metadata requests of aiokafka: they never create a topic, and are not repeated without a pause.
 
-aiokafka (0.14, ``protocol/metadata.py``) allows the broker to create each topic it asks about, and the broker does where
-``auto.create.topics.enable`` is on, Kafka's default: with one partition, for a command that only looks, or for a worker whose
-source was deleted under it. While a partition has no leader, its producer (``producer/sender.py``) asks again as soon as it has
-been answered, several hundred times a second.
+aiokafka (0.14, ``protocol/metadata.py``) allows the broker to create each topic in a request, and the broker does so if
+``auto.create.topics.enable`` is on, which is Kafka's default: with one partition, for a command that only reads, or a worker whose
+source has been deleted. While a partition has no leader, its producer (``producer/sender.py``) repeats the request as soon as it is
+answered, several hundred times a second.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PAUSE = "streams_app_pause"
 
 
 def ask_politely() -> None:
-    """From now on every client of this process does; may be called again."""
+    """Patch the clients of this process. Idempotent."""
     if hasattr(MetadataRequest.build, "__wrapped__"):
         return
     ask, update = MetadataRequest.build, AIOKafkaClient._metadata_update

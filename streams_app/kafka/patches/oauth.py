@@ -16,7 +16,7 @@ END_OF_EXCHANGE = b"\x01"
 
 
 def answer_rejections() -> None:
-    """End the exchange after a challenge, so that the broker answers with its error; may be called again."""
+    """Patch the clients of this process: they end the exchange after a challenge; the broker then sends its error. Idempotent."""
     step = OAuthAuthenticator.step
     if hasattr(step, "__wrapped__"):
         return

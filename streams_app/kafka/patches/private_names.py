@@ -1,7 +1,7 @@
-"""What this project touches inside aiokafka, Faust, mode and asyncio: names that are not theirs to promise.
+"""Private names of aiokafka, Faust, mode and asyncio that this project uses.
 
-A release that renames one of them would leave a patch without effect, or fail in the middle of a fold. Here they are named once,
-with the parameters they are called or replaced with; ``tests/unit/kafka/test_private_names.py`` compares this table with the code.
+A release that renames one of them would leave a patch without effect, or fail in the middle of a fold. They are listed once here,
+with the parameters of calls and replacements; ``tests/unit/kafka/test_private_names.py`` compares this table with the code.
 """
 
 from __future__ import annotations
@@ -113,13 +113,13 @@ _NOT_THERE: Final = object()
 
 
 def faults() -> list[str]:
-    """What is missing, or takes other parameters, in the modules that are loaded; what is not loaded is not touched either."""
+    """Return which names are missing, or have other parameters, in the loaded modules."""
     return [fault for owner in TOUCHED if owner.partition(":")[0] in sys.modules for fault in faults_of(owner)]
 
 
 @cache
 def faults_of(owner: str) -> tuple[str, ...]:
-    """The same for one module or class of :data:`TOUCHED`, which is loaded; looked at once, as a client is made for each topic."""
+    """Return the same for one loaded module or class of :data:`TOUCHED`; cached, because a client is created for each topic."""
     module_name, _, class_name = owner.partition(":")
     module = sys.modules[module_name]
     found = getattr(module, class_name, None) if class_name else module
@@ -143,7 +143,7 @@ def _fault(module_name: str, what: str, name: str) -> str:
 
 
 def has(owner: Any, name: str) -> bool:
-    """Whether a module or class has a name, or its objects have: declared, or named in ``__init__``."""
+    """Return whether a module or class, or its objects, have a name: declared, or assigned in ``__init__``."""
     if inspect.getattr_static(owner, name, _NOT_THERE) is not _NOT_THERE:
         return True
     return any(

@@ -1,7 +1,7 @@
-"""The end of an aiokafka producer that may have failed: nothing that waits on it waits for ever, no task of it stays behind.
+"""Ends an aiokafka producer that may have failed: nothing waits for it for ever, and no task of it remains.
 
-``AIOKafkaProducer.stop`` (0.14) waits until everything is acknowledged. Broken off, it leaves its tasks and connections; and a
-request under way, once its connections are closed, waits for metadata that nobody fetches any more (``producer/sender.py``).
+``AIOKafkaProducer.stop`` (0.14) waits until everything is acknowledged. If it is cancelled, its tasks and connections remain, and a
+request in flight, once its connections are closed, waits for metadata that is no longer fetched (``producer/sender.py``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 3.0
 
 
 async def end(producer: AIOKafkaProducer) -> None:
-    """Ends a producer within a few seconds; what waits on it fails with ``ProducerClosed``."""
+    """End a producer within a few seconds; whatever waits for it fails with ``ProducerClosed``."""
     sending = producer._sender.sender_task
     if sending is not None:
         sending.cancel()
@@ -46,7 +46,7 @@ async def end(producer: AIOKafkaProducer) -> None:
 
 
 def _fail_all(producer: AIOKafkaProducer) -> None:
-    """As ``MessageAccumulator.fail_all``, and looks at each failure, so that asyncio does not complain that nobody did."""
+    """Do the same as ``MessageAccumulator.fail_all``, and retrieve each exception, so that asyncio does not log it."""
     accumulator = producer._message_accumulator
     batches = [*chain.from_iterable(accumulator._batches.values()), *accumulator._pending_batches]
     # One that waits to be sent again is not among them, and its end would be looked for there: a KeyError in the log.
@@ -58,4 +58,4 @@ def _fail_all(producer: AIOKafkaProducer) -> None:
 
 
 async def _at_once() -> None:
-    """Nothing is waited for."""
+    """Return at once."""

@@ -1,8 +1,8 @@
-"""Replies of a broker on uvloop, received in as few turns of the loop as there can be.
+"""Receives replies of a broker on uvloop in the minimum number of iterations of the loop.
 
-aiokafka's reader stops its transport as soon as it holds 128 kB (0.14, ``conn.py``), to let it go on in the next turn: a reply of
-4 MB takes two dozen turns, each as long as whatever else the loop has to do. Nothing is gained by the stops, as a reply is
-handed out whole and has the memory it needs in any case.
+The reader of aiokafka pauses its transport as soon as it has 128 kB (0.14, ``conn.py``), until the next iteration: a reply of
+4 MB takes two dozen iterations, each as long as everything else in the loop. The pauses gain nothing, because a reply is
+passed on as a whole, and needs its memory in any case.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ READER_BYTES: Final = 4 * 1024 * 1024
 
 
 def read_ahead() -> None:
-    """From now on every connection of this process reads so much before it stops; may be called again."""
+    """Patch the connections of this process: they read a whole reply before they pause. Idempotent."""
     conn.READER_LIMIT = READER_BYTES

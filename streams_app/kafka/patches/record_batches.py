@@ -1,9 +1,9 @@
-"""The record batches of one partition in a fetch reply: checked by the processor's own instruction, whatever headers are called.
+"""Record batches of one partition in a fetch reply: checked by an instruction of the CPU, and with any names of headers.
 
-aiokafka computes CRC-32C in portable C: 2 µs for an event of 4 kB, a tenth of all that folding it costs. The instruction that
-processors have for it needs a twelfth of that. And its parser (0.14) fails at a header whose name is not UTF-8, each time anew:
-a single such record, which Kafka takes from anybody, would end every consumer of the topic for good. A batch with one is parsed
-again, slowly. Nobody here looks at the headers of an event, but for the one of a replay: it is folded as any other.
+aiokafka computes CRC-32C in portable C: 2 µs for an event of 4 kB, a tenth of the cost of folding it. The instruction that
+CPUs have for it takes a twelfth of that. And the parser of aiokafka (0.14) fails at a header whose name is not UTF-8, every time:
+a single such record, which Kafka accepts, would end every consumer of the topic for good. A batch with one is parsed
+a second time, slowly. Only the header of a replay matters here, so such an event is folded like any other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOT_RELEASED: Final = 0
 
 
 class _WithAnyNames(bytearray):
-    """Bytes of records, in which text that is not UTF-8 is text all the same: only names of headers are decoded."""
+    """Bytes of records whose text need not be UTF-8; only names of headers are decoded."""
 
     def __getitem__(self, at: Any) -> Any:
         found = super().__getitem__(at)
@@ -41,7 +41,7 @@ class _WithAnyNames(bytearray):
 
 
 class ForgivingBatch(_DefaultRecordBatchPy):
-    """A batch with a header whose name is not UTF-8, by aiokafka's parser in Python; such a byte is escaped in the name."""
+    """A batch with a header whose name is not UTF-8, parsed by aiokafka's parser in Python; such a byte is escaped in the name."""
 
     _buffer: bytearray
 
@@ -51,9 +51,9 @@ class ForgivingBatch(_DefaultRecordBatchPy):
 
 
 class WholeBatch:
-    """A batch for aiokafka's own consumers, which take one record after the other: all its records are parsed at the first one.
+    """A batch for aiokafka's own consumers, which read one record after the other: the first one makes it parse all of them.
 
-    In all else it is the batch it is made of.
+    Everything else is delegated to the underlying batch.
     """
 
     def __init__(self, batch: Any, again: Any) -> None:
@@ -74,9 +74,9 @@ class WholeBatch:
 
 
 class RecordBatches:
-    """Does what aiokafka's ``MemoryRecords`` does (0.14, ``record/memory_records.py``), and checks what it has handed out.
+    """Does the same as ``MemoryRecords`` of aiokafka (0.14, ``record/memory_records.py``), and can check its last batch.
 
-    A batch that is cut off at the end of the reply is not there yet (KIP-74).
+    A batch that is cut off at the end of the reply is ignored (KIP-74).
     """
 
     def __init__(self, data: bytes) -> None:
@@ -86,27 +86,27 @@ class RecordBatches:
         self._batch: Any = None
 
     def size_in_bytes(self) -> int:
-        """Of the whole part, whether there is a batch in it or not."""
+        """Return the size of the whole part, with or without batches."""
         return len(self._data)
 
     def has_next(self) -> bool:
-        """A whole batch is left."""
+        """Return whether a complete batch is left."""
         return self._next_end <= len(self._data)
 
     def next_batch(self) -> Any:
-        """As :meth:`open_batch`, for aiokafka's own consumers."""
+        """Return the same as :meth:`open_batch`, for aiokafka's own consumers."""
         batch = self.open_batch()
         return None if batch is None else WholeBatch(batch, self.opened_again)
 
     def opened_again(self) -> ForgivingBatch:
-        """The batch handed out last, whatever its headers are called."""
+        """Return the last batch once more, parsed with any names of headers."""
         return ForgivingBatch(self._data[self._begin : self._end])
 
     def open_batch(self) -> Any:
-        """The next batch, not checked; None where no whole one is left. Names of headers that are not UTF-8 are errors.
+        """Return the next batch, not checked; None if no complete one is left. Names of headers that are not UTF-8 are errors.
 
         Raises:
-            CorruptRecordException: Its length cannot be.
+            CorruptRecordException: Its length is not valid.
         """
         if not self.has_next():
             return None
@@ -121,14 +121,14 @@ class RecordBatches:
         return self._batch
 
     def is_intact(self) -> bool:
-        """Whether the batch handed out last is what its checksum was made of."""
+        """Return whether the checksum of the last batch matches."""
         if self._data[self._begin + _MAGIC_AT] < _MAGIC_OF_BATCHES:
             return bool(self._batch.validate_crc())
         checked = self._data[self._begin + _CHECKED_FROM : self._end]
         return bool(crc32c(checked, gil_release_mode=_NOT_RELEASED) == self._batch.crc)
 
     def _end_of_next(self) -> int:
-        """Behind the end of the data, if less than a whole batch is left."""
+        """Return the end of the next batch; beyond the end of the data if it is not complete."""
         if len(self._data) - self._end < _PREFIX.size:
             return len(self._data) + 1
         _, length = _PREFIX.unpack_from(self._data, self._end)
@@ -140,5 +140,5 @@ _BATCH: Final[Any] = ForgivingBatch if DefaultRecordBatch is _DefaultRecordBatch
 
 
 def use_record_batches() -> None:
-    """From now on fetch replies in this process are taken apart by :class:`RecordBatches`; may be called again."""
+    """Patch the fetchers of this process: they parse replies by :class:`RecordBatches`. Idempotent."""
     fetcher.MemoryRecords = RecordBatches

@@ -1,8 +1,8 @@
-"""Records of a fetch reply as aiokafka's parser made them, many at a time.
+"""Records of a fetch reply as aiokafka's parser returns them, many at a time.
 
-aiokafka's own ``PartitionRecords`` makes a ``ConsumerRecord`` of each, one step of a generator after the other: half of what
-reading an event of 100 bytes costs. This takes over such an object before its first record was taken, and hands out what the
-parser gives (``offset``, ``timestamp``, ``key``, ``value``, ``headers``), with the same rules for corrupt, aborted and control
+``PartitionRecords`` of aiokafka creates a ``ConsumerRecord`` for each, one step of a generator after the other: half of the cost of
+reading an event of 100 bytes. This class takes over such an object before its first record is read, and returns what the
+parser returns (``offset``, ``timestamp``, ``key``, ``value``, ``headers``), with the same rules for corrupt, aborted and control
 batches (aiokafka 0.14, ``consumer/fetcher.py``).
 """
 
@@ -19,10 +19,10 @@ from aiokafka.structs import TopicPartition
 
 
 class FetchedRecords:
-    """What is left of one partition's part of a fetch reply, made of :class:`.record_batches.RecordBatches`.
+    """The remaining records of one partition in a fetch reply, of :class:`.record_batches.RecordBatches`.
 
     Attributes:
-        next_fetch_offset: Where the next fetch has to begin, once what was taken so far is used.
+        next_fetch_offset: Offset at which the next fetch begins, after the records that were taken.
     """
 
     def __init__(self, fetched: PartitionRecords) -> None:
@@ -34,11 +34,11 @@ class FetchedRecords:
         self._records: Iterator[Any] = iter(())
 
     def take(self, most: int) -> list[Any]:
-        """The next records, in offset order; fewer than ``most`` only where nothing is left.
+        """Return the next records, in offset order; fewer than ``most`` only if nothing is left.
 
         Raises:
-            CorruptRecordException: A checksum is wrong; what was taken before it is lost to this object, not to the log. From
-                then on each call raises it: what comes behind it must not be taken in its place.
+            CorruptRecordException: A checksum is wrong. What this call had read before is still in the log. From
+                then on each call raises it: later records must not take the place of these.
         """
         self._raise_if_corrupt()
         taken: list[Any] = []
@@ -67,11 +67,11 @@ class FetchedRecords:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is left."""
+        """Return whether nothing is left."""
         return self._batch is None and not self._fetched._records.has_next()
 
     def _open(self) -> bool:
-        """Goes to the next batch that holds events; False where there is none."""
+        """Advance to the next batch that contains events; return False if there is none."""
         fetched = self._fetched
         while fetched._records.has_next():
             batch = fetched._records.open_batch()
@@ -101,7 +101,7 @@ class FetchedRecords:
 
 
 def taken(result: FetchResult, tp: TopicPartition, most: int | None) -> list[Any]:
-    """What ``result.getall(most)`` does, without a ``ConsumerRecord`` for each record."""
+    """Return the same as ``result.getall(most)``, without a ``ConsumerRecord`` for each record."""
     assignment = result._assignment
     if assignment.active and assignment.state_value(tp).paused:
         return []  # aiokafka would throw the reply away, to ask for it again after the pause
