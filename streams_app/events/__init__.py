@@ -1,4 +1,4 @@
-"""Events that are published as they are declared: type, key, topic and headers stand in one place.
+"""Declared events: one declaration determines type, key, topic and headers of what is published.
 
 `declaration`, `payloads` and `folded` are pure.
 """

@@ -1,7 +1,7 @@
 """The events of an application as an AsyncAPI 3.0 document (pure).
 
-A channel for each topic, a message for each event and for the records of each fold that has a subscriber; ``send`` for each event
-that this application may publish, ``receive`` for each subscriber.
+It has a channel for each topic, and a message for each event and for the records of each fold with a subscriber; ``send`` for each
+event that this application may publish, and ``receive`` for each subscriber.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Receiver:
         name: Its name.
         description: What it does.
         message: The key of its event, or the name of its fold.
-        topic: Where it reads.
-        extensions: What else is promised: names that begin with ``x-``.
+        topic: Topic that it reads.
+        extensions: Further properties; their names begin with ``x-``.
     """
 
     name: str
@@ -60,11 +60,11 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class FoldRecords:
-    """The records of a fold that a subscriber takes.
+    """The records of a fold that a subscriber handles.
 
     Attributes:
         fold: Its name.
-        topic: Where they stand.
+        topic: Their topic.
         payload: Their type.
     """
 
@@ -76,12 +76,12 @@ class FoldRecords:
 def document(
     app_id: str, events: Sequence[Event[Any, Any]], records: Sequence[FoldRecords], receivers: Sequence[Receiver]
 ) -> dict[str, Any]:
-    """The document, as JSON holds it.
+    """Return the document as JSON values.
 
     Args:
-        app_id: The application.
-        events: What it declares.
-        records: The folds whose records it takes.
+        app_id: Id of the application.
+        events: Events that it declares.
+        records: Folds whose records it handles.
         receivers: Its subscribers.
     """
     schemas: dict[str, Any] = {}
@@ -162,7 +162,7 @@ def _record(records: FoldRecords, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kept(owner: str, kind: Any, schemas: dict[str, Any]) -> dict[str, str]:
-    """Puts the schema of a type among those of the document, and what it refers to; returns the reference to it."""
+    """Add the schema of a type to the document, with those that it references; return the reference to it."""
     schema, definitions = schema_of(kind)
     # Two events may have types of one name; by the key of the event their names differ.
     named = {_name(owner, name): definition for name, definition in definitions.items()}
@@ -177,12 +177,12 @@ def _name(owner: str, name: str) -> str:
 
 
 def _is_of_openapi(key: str, part: Any) -> bool:
-    """Whether it is the discriminator of OpenAPI, for which AsyncAPI has another form; a field may have that name, too."""
+    """Return whether this is the discriminator of OpenAPI, which AsyncAPI writes differently; a field may have that name, too."""
     return key == "discriminator" and isinstance(part, dict) and "propertyName" in part
 
 
 def _moved(schema: Any, owner: str) -> Any:
-    """A schema whose references lead into the document."""
+    """Return a schema whose references point into the document."""
     if isinstance(schema, list):
         return [_moved(part, owner) for part in schema]
     if not isinstance(schema, dict):

@@ -1,7 +1,7 @@
-"""The value and key of an event: payload to bytes and back (pure).
+"""Encodes payloads as the value and key of an event, and decodes them (pure).
 
-The fields of a payload stand at the top level of the value, ``before`` and ``metadata`` beside them. So what is published can be
-folded as it is, and JSON that others produce is an event. Nothing is converted silently: ``"1"`` is no integer.
+The fields of a payload are at the top level of the value, ``before`` and ``metadata`` beside them. A published event can therefore
+be folded, and JSON of other producers is an event. Nothing is converted silently: ``"1"`` is not an integer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NOTHING: Final = msgspec.Raw(b"null")
 
 
 class _Beside(msgspec.Struct):
-    """What stands beside a payload, not yet decoded."""
+    """The fields beside a payload, not yet decoded."""
 
     before: msgspec.Raw = _NOTHING
     metadata: msgspec.Raw = _NOTHING
@@ -46,7 +46,7 @@ Parts: TypeAlias = tuple[T, T | None, M | None, FoldInfo | None]
 
 
 class Decoded(msgspec.Struct, Generic[T, M], frozen=True):
-    """What a value holds."""
+    """The content of a value."""
 
     data: T
     before: T | None = None
@@ -59,9 +59,9 @@ class Decoder(Generic[T, M]):
     """Decodes the values of one event, or of the records of one fold.
 
     Attributes:
-        payload: The type of what it returns.
-        limits: What is too large is refused before it is decoded.
-        metadata: The type of what stands beside it; None: it is not looked at.
+        payload: Type of the payload.
+        limits: Limits of sizes; an event beyond them is rejected before it is decoded.
+        metadata: Type of the metadata; None: metadata is ignored.
         decode: See :class:`Event`.
         is_folded: Whether they are records of a fold.
         is_list: Whether the data is the list of events of such a record, see ``records_of(fold, list[T])``.
@@ -78,27 +78,27 @@ class Decoder(Generic[T, M]):
     _read_metadata: Callable[[bytes], M] | None = field(init=False)
 
     def __post_init__(self) -> None:
-        """Builds what decodes, once."""
+        """Build the decoder once."""
         object.__setattr__(self, "_read", _reader(self.payload))
         object.__setattr__(self, "_read_beside", (_folded if self.is_folded else _beside).decode)
         object.__setattr__(self, "_read_metadata", None if self.metadata is None else _reader(self.metadata))
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Decoded[T, M]:
-        """Decodes one event.
+        """Decode one event.
 
         Raises:
-            BadEventError: ``too-large``; or ``not-valid`` with the path to what does not fit.
+            BadEventError: ``too-large``; or ``not-valid``, with the path of the field that does not fit.
         """
         return Decoded(*self.parts(key, value))
 
     def parts(self, key: bytes | None, value: bytes | None, *, names_type: bool = True) -> Parts[T, M]:
-        """The same for those that take it apart at once: data, before, metadata and fold, see :class:`Decoded`.
+        """Decode one event into its parts: data, before, metadata and fold, see :class:`Decoded`.
 
         Args:
-            key: Of the record.
-            value: Of the record.
-            names_type: Whether its headers name the event, see :func:`names`. Where they do not, somebody else has made it, to whom
-                ``before`` may mean something else, as to Debezium: it is not looked at.
+            key: Key of the record.
+            value: Value of the record.
+            names_type: Whether its headers name the event, see :func:`names`. If not, it is of another producer, for which
+                ``before`` may mean something else, as for Debezium: it is ignored.
 
         Raises:
             BadEventError: As above.
@@ -123,7 +123,7 @@ class Decoder(Generic[T, M]):
         return data, before, _checked("$.metadata", self._read_metadata, bytes(beside.metadata)), None
 
     def require_size(self, key: bytes | None, value: bytes | None) -> bytes:
-        """The value, where it is neither empty nor too large, and the key is not either.
+        """Return the value; it must not be empty, and neither value nor key may be too large.
 
         Raises:
             BadEventError: ``too-large``, or ``not-valid``.
@@ -148,17 +148,17 @@ class Decoder(Generic[T, M]):
 
 
 def decoder_of(event: Event[T, M], limits: Limits) -> Decoder[T, M]:
-    """What decodes the values of an event."""
+    """Return the decoder of an event."""
     return Decoder(event.payload, limits, event.metadata, event.decode)
 
 
 def runs_users_code(decoder: Decoder[Any, Any]) -> bool:
-    """Whether decoding calls functions of users: ``decode=``, or hooks of the types of the payload and what stands beside it."""
+    """Return whether decoding calls functions of users: ``decode=``, or hooks of the types of payload and metadata."""
     return decoder.decode is not None or has_hooks(decoder.payload) or has_hooks(decoder.metadata)
 
 
 def encode(event: Event[T, M], data: T, before: T | None, metadata: M | None) -> tuple[bytes | None, bytes]:
-    """The key and the value of an event that is published.
+    """Return the key and the value of an event to publish.
 
     Raises:
         BadEventError: ``not-valid``: JSON cannot hold it, or its key is no scalar.
@@ -187,7 +187,7 @@ _NATIVE: Final = (bytes, bytearray, datetime, date, time, Decimal, UUID)
 
 
 def size_faults(key: bytes | None, value: bytes | None, limits: Limits) -> None:
-    """Refuses what is too large.
+    """Reject a key or a value that is too large.
 
     Raises:
         BadEventError: ``too-large``.
@@ -199,7 +199,7 @@ def size_faults(key: bytes | None, value: bytes | None, limits: Limits) -> None:
 
 
 def header_faults(headers: Headers, limits: Limits) -> None:
-    """Refuses headers that are larger than a value may be.
+    """Reject headers that are larger than the limit of a value.
 
     Raises:
         BadEventError: ``too-large``.
@@ -209,11 +209,11 @@ def header_faults(headers: Headers, limits: Limits) -> None:
 
 
 def event_id(headers: Headers, limits: Limits, topic: str, partition: int, offset: int) -> str:
-    """The id of an event: of folded records the fold id, else ``ce_id``; what has neither is named by its place.
+    """Return the id of an event: the fold id of a folded record, or ``ce_id``, or else its position in the log.
 
     Raises:
-        BadEventError: ``not-valid``: it is not UTF-8, and what is put in its place could be the id of another event;
-            ``too-large``: it is longer than keys may be.
+        BadEventError: ``not-valid``: it is not UTF-8, and a replacement might be the id of another event;
+            ``too-large``: it exceeds the limit of keys.
     """
     own = b""
     for name, value in headers:
@@ -225,7 +225,7 @@ def event_id(headers: Headers, limits: Limits, topic: str, partition: int, offse
 
 
 def names(event: Event[Any, Any], headers: Headers) -> bool | None:
-    """Whether the headers of a record of its topic name an event; None: they name none, and the record is taken for it."""
+    """Return whether the headers of a record name an event; None: they name none, and the record counts as this event."""
     kind = header(headers, TYPE)
     return None if kind is None else kind == event.key
 
@@ -258,14 +258,14 @@ def _reader(kind: Any) -> Callable[[bytes], Any]:
 
 
 def _converter(kind: Any) -> Callable[[Any], Any]:
-    """From what a function of the user's has decoded; an object of the type itself stays as it is."""
+    """Convert the result of a function of the user; an object of the type itself is unchanged."""
     if is_pydantic(kind):
         return kind.model_validate
     return lambda found: msgspec.convert(found, kind)
 
 
 def _checked(path: str, read: Callable[[Any], Any], value: Any) -> Any:
-    """Decodes, and says where in the event it failed.
+    """Decode a part of an event; the error names its path.
 
     Raises:
         BadEventError: ``not-valid``.
@@ -277,7 +277,7 @@ def _checked(path: str, read: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _not_valid(path: str, error: BaseException) -> BadEventError:
-    """What reading a part of an event has raised, as what is wrong with the event."""
+    """Return the error of an event for an exception that reading a part of it has raised."""
     if isinstance(error, msgspec.MsgspecError):
         told = str(error)
         if isinstance(error, msgspec.ValidationError) and "`$" not in told:

@@ -1,9 +1,8 @@
-"""What in a new AsyncAPI document breaks those who wrote or read events by an older one (pure).
+"""Finds changes in an AsyncAPI document that break producers or consumers of an older one (pure).
 
-An event or a field that is gone, a field that is newly required, a type or a format that is another: by the one document there are
-events that the other refuses. A topic that is another: they are not found. A key that is another: they stand in other partitions,
-and those of one key no longer in order. Fields may be added as long as they are not required; descriptions and defaults are for
-people.
+Breaking changes are a removed event or field, a newly required field, another type or format: one document then permits events that
+the other one rejects. With another topic, consumers do not find the events. With another key, events go to other partitions, and
+those of one key are no longer in order. Fields may be added if they are not required. Descriptions and defaults may change.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ STRUCTURE: Final = frozenset(
 
 
 def breaking_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """What breaks, a sentence each, in the order of the old document.
+    """Return the breaking changes, a sentence each, in the order of the old document.
 
     Raises:
-        ValueError: One of them is no AsyncAPI 3 document.
+        ValueError: One of them is not an AsyncAPI 3 document.
     """
     try:
         return _breaking_changes(old, new)
@@ -46,14 +45,14 @@ def _breaking_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _around(key: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
-    """What breaks beside the payload; where the older document does not say what was, nothing does."""
+    """Return the breaking changes beside the payload; what the older document leaves open cannot break."""
     for name, told in (("contentType", "written as"), ("x-keyed-by", "keyed by")):
         if name in old and old[name] != new.get(name):
             yield f"{key}: it is {told} {new.get(name) or 'nothing'}, and was {told.split()[1]} {old[name] or 'nothing'}"
 
 
 def _payload(message: dict[str, Any]) -> dict[str, Any]:
-    """The payload without ``before``, which is of the same type: nothing is told twice."""
+    """Return the payload without ``before``, which has the same type, so that no change is reported twice."""
     payload: dict[str, Any] = message.get("payload", {})
     return {**payload, "properties": {name: field for name, field in payload.get("properties", {}).items() if name != "before"}}
 
@@ -74,7 +73,7 @@ def _topics(document: dict[str, Any]) -> dict[str, set[str]]:
 
 
 class _Comparison:
-    """Walks the same place of two documents at once."""
+    """Compares two documents at the same path."""
 
     def __init__(self, old: dict[str, Any], new: dict[str, Any]) -> None:
         self._old, self._new = old, new
@@ -82,7 +81,7 @@ class _Comparison:
         self._seen: set[tuple[str, str]] = set()
 
     def of(self, path: str, old: Any, new: Any) -> Iterator[str]:
-        """What breaks below a path."""
+        """Return the breaking changes below a path."""
         places = old.get("$ref", ""), new.get("$ref", "")
         if places in self._seen:
             return
@@ -113,13 +112,13 @@ class _Comparison:
 
 
 def _inner(schema: dict[str, Any], name: str) -> dict[str, Any]:
-    """What the items, or the fields that have no name of their own, have to be; where nothing is said they may be anything."""
+    """Return the schema of the items, or of the fields without a schema of their own; without one they may be anything."""
     inner = schema.get(name, True)
     return inner if isinstance(inner, dict) else {} if inner else {"not": {}}
 
 
 def _resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema without references and ``allOf`` at its top."""
+    """Return a schema without references and ``allOf`` at its top level."""
     found: dict[str, Any] = dict(schema)
     if isinstance(reference := found.pop("$ref", None), str):
         target: Any = document
@@ -139,7 +138,7 @@ def _variants(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _facts(document: dict[str, Any], schema: dict[str, Any]) -> str:
-    """What of a schema decides which values it takes, but for what is inside."""
+    """Return the keywords of a schema that decide which values are valid, except for nested schemas."""
     resolved = _resolved(document, schema)
     kept = {key: value for key, value in resolved.items() if key not in FOR_PEOPLE | STRUCTURE}
     if isinstance(kept.get("enum"), list):

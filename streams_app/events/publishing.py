@@ -120,7 +120,7 @@ class Events:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         producer, self._producer, self._loop = self._producer, None, None
         if producer is not None:
             await producer.stop()
@@ -130,7 +130,7 @@ class Events:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         self.close()
 
     async def publish(

@@ -17,7 +17,7 @@ from streams_app.kafka.patches.record_batches import use_record_batches
 
 
 def install() -> None:
-    """Patch the clients of this process: they can run on uvloop, create no topic, read any header, and raise all errors. Idempotent.
+    """Patch the clients of this process: they can run on uvloop, create no topic, read any header, raise all errors. Idempotent.
 
     Raises:
         ConfigurationError: The installed versions lack a name that the patches use; nothing was patched.
