@@ -12,7 +12,8 @@ CASES = Cases("BullMQ")
 
 @CASES.add(
     "simple mode", BULLMQ, "a job is ignored until the one with its id has completed or failed", "not done",
-    "a fold does not wait for its consumer: an event after the record begins the next group",
+    "a fold does not wait for its consumer: an event after the record begins the next group. A subscriber with `ordered` handles "
+    "one record of a group after the other",
 )  # fmt: skip
 def _() -> None:
     kit = tester("5s")

@@ -94,11 +94,17 @@ def _() -> None:
 
 @CASES.add(
     "an event that comes twice", f"{TRIGGER_PULL}/2794", "an idempotency key is checked before the debounce key",
-    "not done", "both are folded: a fold does not know ids of events. Changed names and last values are the same, counts are not",
+    "not done", "both are folded: a fold does not know ids of events. Changed names and last values are the same, counts are not. "
+    'With `changed = "id"`, the record has each id once',
 )  # fmt: skip
 def _() -> None:
     kit = tester()
     send(kit, 1, 1)
     kit.advance("6m")
 
-    assert [[1, 1]] == numbers(kit)
+    by_id = tester(keep="names", changed="id")
+    for _ in range(2):
+        by_id.send({"key": "a", "id": "e1"})
+    by_id.advance("6m")
+
+    assert ([[1, 1]], [["e1"]]) == (numbers(kit), [record.value["id"] for record in by_id.records])
