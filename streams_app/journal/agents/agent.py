@@ -67,7 +67,7 @@ class JournalAgent:
             metrics: Counters of the worker.
             keeping: Shared by the keepers of all journals of this worker.
             throttle: Shared by all journals of this worker.
-            schemas: The schema registry; None if the application has none.
+            schemas: The schema registry; None if the journal does not need one.
         """
         self._journal = journal
         self._metrics = metrics
@@ -179,7 +179,10 @@ class Journals:
         registry = registry_of(settings, [journal.format for journal in journals], clock)
         schemas = None if registry is None else PatientRegistry(registry, clock)
         self._agents = [
-            JournalAgent(settings, journal, redis, scripts, clock, metrics, keeping, throttle, schemas) for journal in journals
+            JournalAgent(
+                settings, journal, redis, scripts, clock, metrics, keeping, throttle, None if journal.format == "json" else schemas
+            )
+            for journal in journals
         ]
 
     async def require_topics(self) -> None:

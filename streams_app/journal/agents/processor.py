@@ -65,7 +65,7 @@ class JournalContext:
         patience: Backoff and log lines of an outage of Redis.
         on_filed: Called with each filed chunk.
         on_lost: Called with the number of offsets that retention removed before they were filed.
-        schemas: The schema registry; None if the application has none.
+        schemas: The schema registry; None if the journal does not need one.
     """
 
     app_id: str

@@ -63,7 +63,7 @@ class ViewAgent:
             producer: Sends dead letters.
             clock: Clock of the worker.
             metrics: Metrics of the worker.
-            schemas: The schema registry; None if the application has none.
+            schemas: The schema registry; None if the view does not need one.
         """
         self._view = view
         self._metrics = metrics
@@ -166,7 +166,10 @@ class LiveViews:
         scripts = LiveRedisScripts(redis, lambda name: metrics.script_seconds.labels(script=name).time())
         registry = registry_of(settings, [view.format for view in views], clock)
         schemas = None if registry is None else PatientRegistry(registry, clock)
-        self._agents = [ViewAgent(settings, view, scripts, producer, clock, metrics, schemas) for view in views]
+        self._agents = [
+            ViewAgent(settings, view, scripts, producer, clock, metrics, None if view.format == "json" else schemas)
+            for view in views
+        ]
 
     async def require_topics(self) -> None:
         """Check that all topics exist.

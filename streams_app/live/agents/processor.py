@@ -60,7 +60,7 @@ class ViewContext:
         outages: Reports a Redis outage and determines the backoff.
         on_part: Called with each applied batch and the reply of the script.
         on_expired: Called with each reply of the expire script.
-        schemas: The schema registry; None if the application has none.
+        schemas: The schema registry; None if the view does not need one.
     """
 
     app_id: str
