@@ -44,12 +44,12 @@ class FirstEvents:
     """The first events of a demo, for :mod:`streams_app.tuning`."""
 
     def __init__(self, folder: Path, *, group_key: str, changed: str) -> None:
-        """Makes the files in a folder that is removed with the demo.
+        """Create the files in a folder that is removed with the demo.
 
         Args:
-            folder: Of the demo.
-            group_key: Of its fold.
-            changed: Likewise.
+            folder: Folder of the demo.
+            group_key: Group key of its fold.
+            changed: Field of the changed names of its fold.
         """
         self._events = folder / "events.jsonl"
         self._settings = folder / "tune.toml"
@@ -67,7 +67,7 @@ class FirstEvents:
         """Write events with their times.
 
         Args:
-            updates: After those that were added before.
+            updates: Updates that follow those added before.
             began_ms: Wall clock when the load began.
         """
         taken = updates[: MOST_EVENTS - self._count]
@@ -79,7 +79,7 @@ class FirstEvents:
         self._file.close()
 
     def lines(self) -> list[str]:
-        """Return some figures of the curve, and the command that draws it; keeps the files for it."""
+        """Return some figures of the curve, and the command that draws it; the files remain for this command."""
         self.close()
         shares = self._shares()
         if not shares:

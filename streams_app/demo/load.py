@@ -1,7 +1,7 @@
-"""The demo's load (pure): a few hot accounts, a long tail, bursts and silences; the same for the same seed.
+"""The load of the demo (pure): a few hot accounts, a long tail, bursts and silences; equal seeds give equal loads.
 
-Post metrics are collected in bursts: a crawler comes by, or a post goes viral, and the posts of one account are updated dozens
-of times within a second or two; then nothing for a long while. A few accounts never rest.
+Post metrics are collected in bursts: when a crawler runs, or a post goes viral, the posts of one account are updated dozens
+of times within a second or two, and then not for a long time. A few accounts are always active.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LoadEvents(Protocol):
     """A source of events for the demo."""
 
     def until(self, now_ms: float) -> list[Update]:
-        """The updates up to an instant that were not given before, in order."""
+        """Return the next updates up to a time, in order."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -71,7 +71,7 @@ class Load:
         return False
 
     def until(self, now_ms: float) -> list[Update]:
-        """The updates up to an instant that were not given before, in order; how often it is called does not change them."""
+        """Return the next updates up to a time, in order; the number of calls does not change them."""
         while self._next_burst_ms <= now_ms or self._next_hot_ms <= now_ms:
             if self._next_burst_ms <= self._next_hot_ms:
                 self._burst(self._next_burst_ms)

@@ -61,7 +61,7 @@ class EventReplay:
         return self._next is None
 
     def until(self, now_ms: float) -> list[Update]:
-        """The updates up to an instant that were not given before, in the order of the file."""
+        """Return the next updates up to a time, in the order of the file."""
         given = []
         while self._next is not None and self._next.at_ms <= now_ms:
             given.append(self._next)

@@ -62,7 +62,7 @@ CONSUMERS: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What ``streams-app demo`` was asked for; 0 seconds or events: no end by them."""
+    """Options of ``streams-app demo``; 0 seconds or events: no limit."""
 
     seconds: float
     events: int
@@ -76,13 +76,13 @@ class Options:
 
 
 def run(options: Options, console: Console) -> None:
-    """Runs the demo.
+    """Run the demo.
 
     Raises:
         ConfigurationError: No event of the file can be folded (exit 1).
         InternalError: The check failed, or the worker did (exit 70).
         TryAgainError: A server does not answer (exit 75).
-        KeyboardInterrupt: A signal has stopped it at once; nothing is left behind then, either.
+        KeyboardInterrupt: A signal has stopped it at once; nothing is left behind in this case either.
     """
     view = View(console, group_field=options.group_key, changed=options.changed)
     source = open_source(options)
@@ -104,7 +104,7 @@ def run(options: Options, console: Console) -> None:
 
 
 def open_source(options: Options) -> LoadEvents:
-    """Where the events come from.
+    """Return the source of the events.
 
     Raises:
         ConfigurationError: The file cannot be read, or none of its first events can be folded.
@@ -119,7 +119,7 @@ def open_source(options: Options) -> LoadEvents:
 
 
 def fold_text(fold: Fold) -> str:
-    """The fold in words, for the demo's first lines."""
+    """Describe the fold, for the first lines of the demo."""
     group = ", ".join(map(shown, fold.group_fields))
     return f"by {group}, quiet period {span(fold.quiet_period_ms)}, max_hold {span(fold.max_hold_ms)}"
 
@@ -204,7 +204,7 @@ class _Demo:
                     self._explained = await explained(self._settings, largest)
 
     def _listen(self) -> None:
-        """Hands signals to the loop from now on, between two of its steps."""
+        """Pass signals to the loop from now on, between two of its steps."""
         loop = asyncio.get_running_loop()
         main = asyncio.current_task()
         assert main is not None  # a coroutine runs in one
@@ -224,7 +224,7 @@ class _Demo:
         self._interruption.listen(lambda number: loop.call_soon_threadsafe(interrupted, number))
 
     async def _play(self, worker: WorkerProcess, session: aiohttp.ClientSession) -> None:
-        """Produces the load, each event after its metrics are in the write database."""
+        """Produce the load, each event after its metrics are in the write database."""
         self._begin_ms, self._began_ms = self._clock.monotonic_ms(), self._clock.now_ms()
         look_at_ms = 0
         while not self._enough.is_set():
@@ -256,7 +256,7 @@ class _Demo:
         self._kept.add(updates, self._began_ms)
 
     async def _drain(self, worker: WorkerProcess, session: aiohttp.ClientSession) -> None:
-        """Waits until the last group has been quiet, emitted and synced."""
+        """Wait until the last group has been quiet, emitted and synced."""
         before, moved_ms = None, self._clock.monotonic_ms()
         while not self._is_complete():
             await self._look(worker, session, "silence")
@@ -351,7 +351,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
-    """What the signals of this process do while the demo runs; used by the main thread only."""
+    """Handles the signals of this process while the demo runs; used by the main thread only."""
 
     def __init__(self) -> None:
         self._listener: Callable[[int], object] | None = None
@@ -359,7 +359,7 @@ class Interruption:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Within the block a signal that nobody listens to raises ``KeyboardInterrupt``, once."""
+        """Within the block, a signal without a listener raises ``KeyboardInterrupt``, once."""
         before = {number: signal.signal(number, self._handle) for number in SIGNALS}
         try:
             yield
@@ -368,7 +368,7 @@ class Interruption:
                 signal.signal(number, handler)
 
     def listen(self, listener: Callable[[int], object]) -> None:
-        """Hands signals to a listener from now on, between any two steps of the main thread."""
+        """Pass signals to a listener from now on, between any two steps of the main thread."""
         self._listener = listener
 
     @property
@@ -377,7 +377,7 @@ class Interruption:
         return self._is_leaving
 
     def leave(self) -> None:
-        """Notes that the demo has begun to end: signals are ignored from now on."""
+        """Mark the demo as ending: signals are ignored from now on."""
         self._is_leaving = True
 
     def _handle(self, number: int, _: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The demo's stage: servers, topics, tables, settings and the processes of a worker and a hub, all of which are gone at the end."""
+"""The environment of the demo: servers, topics, tables, settings, a worker and a hub, all of which are removed at the end."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ port = 0
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """What the demo runs on.
+    """The servers of the demo.
 
     Attributes:
         bootstrap: Address of the broker, ``host:port``.
@@ -132,7 +132,7 @@ class Servers:
 
 @contextlib.contextmanager
 def servers(bootstrap: str | None, redis_url: str | None, folder: Path) -> Iterator[Servers]:
-    """The servers that were named; for one that was not, an embedded one that writes into the folder."""
+    """Yield the given servers; one that is not given is embedded, and writes into the folder."""
     with contextlib.ExitStack() as stack:
         if bootstrap is None:
             broker = stack.enter_context(Broker.start(directory=folder / "broker"))
@@ -161,7 +161,7 @@ def demo_fold(*, group_key: str, changed: str) -> Fold:
 
 
 def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) -> tuple[Path, Settings]:
-    """Writes ``streams.toml`` and loads it; names are unique where the servers are shared with others."""
+    """Write ``streams.toml`` and load it; on given servers names are unique."""
     app_id = "demo" if on.are_ours else f"demo-{secrets.token_hex(4)}"
     source = "post-metric-updated" if on.are_ours else f"{app_id}.post-metric-updated"
     path = folder / "streams.toml"
@@ -179,7 +179,7 @@ def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) ->
 
 @contextlib.asynccontextmanager
 async def topics_and_tables(settings: Settings, on: Servers) -> AsyncIterator[None]:
-    """Makes the topics and the read store; removes them again from servers that live on."""
+    """Create the topics and the read store; at the end remove them from given servers."""
     await create_missing_topics(settings)
     store = open_store(settings.read_store(STORE))
     await store.initialise()
@@ -195,18 +195,18 @@ class DemoProcess:
     """A command of this program as a process of its own.
 
     Attributes:
-        url: Where it listens, once it has said so.
+        url: Its URL, once its log has it.
     """
 
     def __init__(self, name: str, command: Sequence[str], listens: re.Pattern[str], config: Path, folder: Path) -> None:
-        """Starts it.
+        """Start the process.
 
         Args:
-            name: What it is, for messages.
-            command: What follows ``streams-app``.
+            name: Its name, for messages.
+            command: Arguments of ``streams-app``.
             listens: Finds its address in its log.
             config: Settings of the demo.
-            folder: Of the demo.
+            folder: Folder of the demo.
         """
         self._name = name
         self._listens = listens
@@ -215,7 +215,7 @@ class DemoProcess:
         self.url = ""
 
     async def ready(self, clock: Clock) -> None:
-        """Returns when it is ready.
+        """Wait until it is ready.
 
         Raises:
             InternalError: It ended, or was not ready in time; the message shows the end of its log.
@@ -265,7 +265,7 @@ class WorkerProcess(DemoProcess):
 
 
 class HubProcess(DemoProcess):
-    """What shows the live views of the demo to browsers."""
+    """The hub that serves the live views of the demo to browsers."""
 
     def __init__(self, config: Path, folder: Path) -> None:
         super().__init__("hub", ["live", "serve", "--page"], SERVES, config, folder)
@@ -273,7 +273,7 @@ class HubProcess(DemoProcess):
 
 @contextlib.contextmanager
 def stage_folder() -> Iterator[Path]:
-    """A folder for settings, databases and logs; removed at the end."""
+    """Create a folder for settings, databases and logs; it is removed at the end."""
     # A child that is just being killed may still write into it.
     with tempfile.TemporaryDirectory(prefix="streams-app-demo-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)

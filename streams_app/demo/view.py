@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a live table on a terminal, plain lines elsewhere."""
+"""Display of the demo while it runs: a live table on a terminal, otherwise plain lines."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Snapshot:
         lag_events: Number of events produced and not yet folded.
         records: Number of folded records.
         events_folded: Number of events in those records.
-        values_written: Number of values that the read store has taken.
+        values_written: Number of values written to the read store.
         latest: The newest folded records.
-        recomputed: Number of folded records that the subscriber has done.
-        retried: Number of its attempts that failed and were made again.
+        recomputed: Number of folded records that the subscriber has handled.
+        retried: Number of its attempts that failed and were retried.
         journaled: Number of events that the journal has.
         journal_received: Bytes of keys and values of all events.
         journal_kept: Bytes that the journal keeps of them in Redis.
@@ -83,7 +83,7 @@ class View:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Shows a live table within the block, if there is a terminal."""
+        """Show a live table within the block, if there is a terminal."""
         if not self.console.is_terminal:
             yield
             return
@@ -97,11 +97,11 @@ class View:
                 live.stop()
 
     def step(self, text: str) -> None:
-        """Prints a line about one thing that is done."""
+        """Print a line about a finished step."""
         self.console.print(Text(text), soft_wrap=True)  # Text, not a string: a string would be read as markup
 
     def show(self, now: Snapshot) -> None:
-        """Shows the newest figures: in the live table, or now and then as a line."""
+        """Show the newest figures: in the live table, or at intervals as a line."""
         if self._live is not None:
             self._live.update(self.picture(now))
         elif now.elapsed_ms >= self._line_at_ms:
@@ -122,7 +122,7 @@ class View:
         )
 
     def picture(self, now: Snapshot) -> Group:
-        """The whole table, as wide as the terminal, with each example on one line."""
+        """Return the whole table, as wide as the terminal, with each example on one line."""
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(style="dim", width=LABELS_WIDTH, no_wrap=True)
         table.add_column()
@@ -151,14 +151,14 @@ def _megabytes(size: int) -> str:
 
 
 def share(ratio: float, of: int) -> str:
-    """A percentage; a dash where it is a share of nothing."""
+    """Format a percentage; a dash if the total is 0."""
     return f"{ratio:.1%}" if of else "-"
 
 
 def describe(record: dict[str, Any], group_field: str, changed: str, width: int) -> str:
-    """A folded record as the article puts it: ``account_1: likes, shares  (37 events in one record, reason quiet)``.
+    """Describe a folded record: ``account_1: likes, shares  (37 events in one record, reason quiet)``.
 
-    Where there is no room names are left out, then the key is cut in its middle; numbers are never cut.
+    If there is no room, names are left out, then the key is cut in its middle; numbers are never cut.
     """
     fold = record["fold"]
     key = shown_key(record.get(group_field))
@@ -173,7 +173,7 @@ def describe(record: dict[str, Any], group_field: str, changed: str, width: int)
 
 
 def _listed(names: list[str], room: int) -> str:
-    """As many names as there is room for."""
+    """List as many names as there is room for."""
     text = ", ".join(names)
     for end in range(len(names) - 1, 0, -1):
         if cell_len(text) <= room:

@@ -1,7 +1,7 @@
 """The service that owns the post metrics: a SQLite table, written before each event is produced.
 
-It is the source of the read store: the metrics of an account are the SUM over its posts. Beside it the same sums are computed in
-memory from the events alone: what the read store must hold at the end.
+It is the source of the read store: the metrics of an account are the SUM over its posts. The same sums are also computed in
+memory from the events alone, as the expected content of the read store at the end.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class WriteSide:
         self._connection.execute("COMMIT")
 
     def expected(self) -> dict[tuple[str, str], Number]:
-        """(account, metric) → sum over its posts, from the events alone."""
+        """Return (account, metric) → sum over its posts, from the events alone."""
         sums: dict[tuple[str, str], Number] = defaultdict(int)
         for (account, _, name), number in self._posts.items():
             sums[account, name] += number
@@ -106,15 +106,15 @@ class WriteSide:
 
 
 def differences(path: Path, table: str, expected: Mapping[tuple[str, str], Number]) -> list[str]:
-    """Compares the read store with what must be in it.
+    """Compare the read store with its expected content.
 
     Args:
         path: SQLite file of the read store.
         table: Its table.
-        expected: What :meth:`WriteSide.expected` returns.
+        expected: Result of :meth:`WriteSide.expected`.
 
     Returns:
-        A sentence for each difference; empty when every account is right.
+        A sentence for each difference; empty if every account is right.
     """
     connection = sqlite3.connect(path)
     try:
