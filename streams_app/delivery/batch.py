@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ class Batch:
         """Return the part of the range from an offset on."""
         if offset <= self.begin:
             return self
-        at = next((i for i, record in enumerate(self.records) if record.offset >= offset), len(self.records))
+        at = bisect_left(self.records, offset, key=attrgetter("offset"))
         return Batch(
             self.tp, self.records[at:], offset, self.end,
             stable_offset=self.stable_offset, fetched_at_ms=self.fetched_at_ms, seek_number=self.seek_number,

@@ -19,7 +19,7 @@ TAKES_WHAT_WAS_FETCHED_BEFORE = Change(DELIVER, "if batch.seek_number != self.se
 NEVER_LOOKS_AT_AN_IDLE_READER = Change(
     "delivery.ranges:Ranges.look", "if is_ahead and not self.in_flight and monotonic_ms - self.progress_ms > IDLE_MS:", "if False:"
 )
-TAKES_ONE_TOO_MANY = Change("delivery.batch:Batch.since", "record.offset >= offset)", "record.offset >= offset - 1)")
+TAKES_ONE_TOO_MANY = Change("delivery.batch:Batch.since", "self.records, offset, key=", "self.records, offset - 1, key=")
 COMMITS_THE_HIGHEST = Change(
     "delivery.offset_metadata:commit_of", "Committed(min(offsets.values())", "Committed(max(offsets.values())"
 )

@@ -102,7 +102,7 @@ class Chunker:
             chunk, day, left_bytes = Chunk(end - 1, clock_ms, True), day_of(first_ms), self._segment_bytes
         else:
             chunk, day, left_bytes = Chunk(end - 1, clock_ms, False), segment.day, self._segment_bytes - segment.received_bytes
-        self._fill(chunk, _of_day(records[:MOST_CHUNK_EVENTS], day, clock_ms, now_ms), min(left_bytes, MOST_CHUNK_BYTES))
+        self._fill(chunk, _of_day(records[:MOST_CHUNK_EVENTS], day, clock_ms, now_ms), max(1, min(left_bytes, MOST_CHUNK_BYTES)))
         chunk.clock_ms = clock_after(clock_ms, chunk.clock_ms, now_ms)
         if chunk.entries < len(records):
             chunk.to = chunk.last.offset
@@ -116,7 +116,7 @@ class Chunker:
         rows, sizes, key_of = chunk.rows, chunk.sizes, self._usual_key_of
         newest_ms, count, received_bytes = chunk.clock_ms, 0, 0
         for record in records:
-            if count and (received_bytes >= most_bytes or len(rows) >= MOST_CHUNK_KEYS):
+            if received_bytes >= most_bytes or len(rows) >= MOST_CHUNK_KEYS:
                 break
             key = key_of(record)
             if key is not None:
@@ -133,9 +133,10 @@ class Chunker:
                 rows[key].append(short_of(row))
             sizes[key] += size
             received_bytes += size
-            newest_ms = max(newest_ms, time_ms)
+            if time_ms > newest_ms:  # noqa: PLR1730  # a call of max() takes three times as long
+                newest_ms = time_ms
             count += 1
-            chunk.last = record
+        chunk.last = records[count - 1]
         chunk.clock_ms, chunk.entries, chunk.received_bytes = newest_ms, count, received_bytes
 
     def _is_over(self, segment: Open, clock_ms: int) -> bool:
@@ -149,7 +150,7 @@ def _never_usual(record: Any) -> None:
 
 def _of_day(records: Sequence[Any], day: str, clock_ms: int, now_ms: int) -> Sequence[Any]:
     """Yield records up to the first one that advances the clock beyond a day."""
-    newest_ms = max((record.timestamp for record in records if record.timestamp is not None), default=None)
+    newest_ms = max([time_ms for record in records if (time_ms := record.timestamp) is not None], default=None)
     if day_of(clock_after(clock_ms, newest_ms, now_ms)) <= day:
         return records
     for at, record in enumerate(records):

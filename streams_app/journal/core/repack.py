@@ -6,7 +6,9 @@ Neighbouring keys share a block, so that keys with few events compress as well a
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any, Final
 
 from streams_app.journal.core.block import encode_packed, packed, raw_of, tuples_of
@@ -26,7 +28,7 @@ class RowDigest:
 
     def __init__(self) -> None:
         self._count = 0
-        self._found = hashlib.blake2b(digest_size=16)
+        self._found = hashlib.sha256()  # most processors have an instruction for it
 
     def add(self, raw: bytes) -> None:
         """Add the next rows, as :func:`.block.packed` returns them; their division into blocks does not matter."""
@@ -66,7 +68,13 @@ class RowsInOrder:
         found: list[tuple[Any, ...]] = []
         first, last, key, behind = self._first, self._last, self._key, self._offset
         for member in members:
-            for row in tuples_of(member):
+            rows = tuples_of(member)
+            head, tail = rows[0], rows[-1]
+            if head[0] == tail[0] and (head[0] != key or behind < head[1]) and first <= head[1] and tail[1] <= last:
+                found += rows  # nearly always: the rows of one key, which are sorted, all of them new
+                key, behind = tail[:2]
+                continue
+            for row in rows:
                 offset = row[1]
                 if row[0] != key:
                     key, behind = row[0], -1
@@ -94,7 +102,6 @@ class Repacker:
         self.digest = RowDigest()
         self._in_order = RowsInOrder(first, last)
         self._rows: list[tuple[Any, ...]] = []
-        self._bytes = 0
 
     def add(self, members: Iterable[bytes]) -> list[bytes]:
         """Add the next members, in their order.
@@ -105,24 +112,29 @@ class Repacker:
         Raises:
             DamagedBlockError: A member is not what was written.
         """
-        blocks: list[bytes] = []
-        for row in self._in_order.of(members):
-            self._rows.append(row)
-            self._bytes += len(row[0]) + len(row[3] or b"") + _PER_ROW + (size_of_headers(row[4]) if row[4] else 0)
-            if self._bytes >= BLOCK_BYTES:
-                blocks += self.finish()
+        rows = self._rows + self._in_order.of(members)
+        sizes = [
+            len(key) + len(value or b"") + _PER_ROW + (size_of_headers(headers) if headers else 0)
+            for key, _, _, value, headers in rows
+        ]
+        totals = list(accumulate(sizes))
+        blocks, begin, size = [], 0, 0
+        while (last := bisect_left(totals, size + BLOCK_BYTES)) < len(rows):
+            blocks.append(self._block(rows[begin : last + 1]))
+            begin, size = last + 1, totals[last]
+        self._rows = rows[begin:]
         return blocks
 
     def finish(self) -> list[bytes]:
         """Return the last block, which is not full; nothing if no rows are left."""
-        if not self._rows:
-            return []
-        raw = packed(self._rows)
-        key, last_offset = self._rows[-1][:2]
+        rows, self._rows = self._rows, []
+        return [self._block(rows)] if rows else []
+
+    def _block(self, rows: list[tuple[Any, ...]]) -> bytes:
+        raw = packed(rows)
         self.digest.add(raw)
-        block = encode_packed(key, last_offset, raw, LEVEL)
-        self._rows, self._bytes = [], 0
-        return [block]
+        key, last_offset = rows[-1][:2]
+        return encode_packed(key, last_offset, raw, LEVEL)
 
 
 def digest_of(members: Iterable[bytes], digest: RowDigest) -> None:
