@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import cramjam
+import msgpack
 import pytest
 from crc32c import crc32c
 from hypothesis import given
@@ -65,6 +66,11 @@ def test_what_is_encoded_is_decoded_and_stands_at_its_last_row(rows: list[Row]) 
     assert rows == block.decode(member)
     assert (rows[-1].key, rows[-1].offset) == block.last_of(member)
     assert member.startswith(block.position(rows[-1].key, rows[-1].offset))
+
+
+@given(ROWS)
+def test_rows_are_stored_as_msgpack_has_them_so_that_older_workers_read_them(rows: list[Row]) -> None:
+    assert msgpack.packb(rows, use_bin_type=True) == block.packed(rows)
 
 
 @given(ROWS, st.data())

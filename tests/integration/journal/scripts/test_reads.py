@@ -48,15 +48,18 @@ async def test_keys_that_begin_alike_are_kept_apart(shard: Shard) -> None:
     assert [[10 + n] for n in range(len(keys))] == [await shard.offsets(key) for key in keys]
 
 
+@pytest.mark.parametrize("largest", [(), ((b"k", 7),), ((b"k", 1_000_000),)], ids=["unknown", "small", "large"])
 @pytest.mark.parametrize("count", [1, 100, 101, 450])
-async def test_a_scan_returns_all_blocks_in_their_order_few_or_many(shard: Shard, count: int) -> None:
-    store = await shard.claimed()
+async def test_a_scan_returns_all_blocks_in_their_order_few_or_many(
+    shard: Shard, count: int, largest: tuple[tuple[bytes, int], ...]
+) -> None:
+    store, of = await shard.claimed(), segment(10, last=500, largest=largest)
     members = blocks_of(Row(b"k%04d\0\xff" % n, 10 + n, 0, b"\xff") for n in range(count))
-    await fill(store, 9, 500, segment(10, last=500), members)
-    scanned = await store.scan(segment(10, last=500), b"")
+    await fill(store, 9, 500, of, members)
+    scanned = await store.scan(of, b"")
 
     assert sorted(members) == scanned
-    assert [] == await store.scan(segment(10, last=500), max(members))
+    assert [] == await store.scan(of, max(members))
 
 
 async def test_scan_returns_one_large_block_beyond_its_bound_also_after_small_ones(shard: Shard) -> None:
