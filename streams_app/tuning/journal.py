@@ -129,7 +129,7 @@ class _JournalColumns:
                 if segment.form != "gap" and (self._from_ms is None or segment.newest_ms >= self._from_ms):
                     rows = await self._rows(number, segment, status)
                     if self._registry is not None:
-                        await self._registry.prepare(part for row in rows for part in (row.key, row.value))
+                        await self._registry.prepare(reader.framed_parts(rows))
                     self._add(number, reader, rows)
                 self._tally.done += segment.entries
                 on_progress(self._tally)

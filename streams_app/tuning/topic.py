@@ -67,7 +67,7 @@ async def read_topic(
         async for batch in read_ranges(consumer, ranges):
             batches += 1
             if registry is not None:
-                await registry.prepare(part for record in batch.records for part in (record.key, record.value))
+                await registry.prepare(parts[batch.tp].reader.framed_parts(batch.records))
             _, end = ranges[batch.tp]
             if parts[batch.tp].take(batch):
                 consumer.pause(TopicPartition(*batch.tp))
@@ -108,7 +108,7 @@ class _PartitionRead:
         self._limits = settings.limits
         self._folds = [one.name for one in settings.folds if one.source == fold.source]
         self._fold = fold
-        self._reader = reader_of(fold, settings.limits, schemas)
+        self.reader = reader_of(fold, settings.limits, schemas)
         self._columns = columns
         self._tally = tally
         self._from_ms = from_ms
@@ -131,10 +131,10 @@ class _PartitionRead:
         return is_over
 
     def _add(self, tp: TP, records: list[Any]) -> None:
-        decoded = decode_all(records, self._limits) if self._reader.needs_decoded and not self._reader.reads_frames else None
+        decoded = decode_all(records, self._limits) if self.reader.needs_decoded and not self.reader.reads_frames else None
         reading = DecodedRange()
         mine, values = RoutedRange(self._app_id, self._folds, records, decoded).records_for(self._fold.name, reading)
-        self._columns.add(tp.partition, self._reader.events(mine, values, reading))
+        self._columns.add(tp.partition, self.reader.events(mine, values, reading))
         self._tally.read += len(records)
         if reading.refused:
             self._tally.refuse_all(reading.refused, lambda offset: f"{tp.topic}:{tp.partition}:{offset}")

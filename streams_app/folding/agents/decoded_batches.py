@@ -52,8 +52,7 @@ class DecodedBatchCache:
         Afterwards the range can be read until the caller waits again.
         """
         if self._schemas is not None and self._readers[fold].reads_frames:
-            parts = (part for record in batch.records for part in (record.key, record.value))
-            await self._schemas.prepare(parts, (batch.tp, fold))
+            await self._schemas.prepare(self._readers[fold].framed_parts(batch.records), (batch.tp, fold))
 
     def read(self, batch: Batch, fold: str) -> ReadRange:
         """Read a range for a fold; see :meth:`prepare`."""

@@ -5,7 +5,7 @@ The records stay as they are, so that a dead letter has the bytes that were rece
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -18,6 +18,7 @@ from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRec
 from streams_app.formats import REGISTERED, VIEWS, key_columns
 from streams_app.schemas.cache import SchemaCache
 from streams_app.schemas.framing import is_framed
+from streams_app.schemas.values import KeyedValue
 from streams_app.settings import Limits
 
 
@@ -34,6 +35,14 @@ class FormatReader(EventReader):
         self._is_registered = fold.format in REGISTERED
         self._is_by_key = fold.group_key == RECORD_KEY
         self._has_fields = not callable(fold.group_key) and not self._is_by_key
+
+    def framed_parts(self, records: Iterable[KeyedValue]) -> Iterator[bytes | None]:
+        """Yield keys and values; see :meth:`EventReader.framed_parts`. A body that is JSON is read without its schema."""
+        if self.reads_frames:
+            for record in records:
+                yield record.key
+                if self._fold.format != "json-schema":
+                    yield record.value
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
         """Iterate over the events of a range; see :meth:`EventReader.events`.

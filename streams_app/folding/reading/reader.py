@@ -5,7 +5,7 @@ Limits are enforced before decoding. A rejected record keeps its bytes: it goes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -18,6 +18,7 @@ from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.aggregates import Aggregates
 from streams_app.folding.core.event import DetailedEvent, Event, ScoredEvent, event_of
 from streams_app.folding.reading.details import closing_rule, kept_event, quiet_rule
+from streams_app.schemas.values import KeyedValue
 from streams_app.settings import Limits
 
 KNOWN_NAMES_MAX: Final = 50_000
@@ -111,6 +112,10 @@ class EventReader:
         self._shorter_ms = quiet_rule(fold)
         self._reads_details = fold.reads_details
         self._known_names: set[str] = set()
+
+    def framed_parts(self, records: Iterable[KeyedValue]) -> Iterator[bytes | None]:
+        """Return the keys and values whose schemas have to be fetched before the records are read; none unless ``reads_frames``."""
+        return iter(())
 
     def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> DecodedRange:
         """Read a range into a list; see :meth:`events`."""

@@ -106,6 +106,14 @@ def test_json_schema_needs_no_schema_to_be_read() -> None:
     assert ([b"sa"], ["not-json"]) == ([event.group for event in reading.events], [one.reason for one in broken.refused])
 
 
+def test_schemas_are_fetched_for_keys_and_for_values_that_are_not_json() -> None:
+    record = Raw(7, 1_000, b"key", b"value")
+    formats = ("json", "json-schema", "avro", "debezium")
+    parts = {one: list(reader_of(fold(format=one), Limits(), known()).framed_parts([record])) for one in formats}
+
+    assert {"json": [], "json-schema": [b"key"], "avro": [b"key", b"value"], "debezium": [b"key", b"value"]} == parts
+
+
 def test_framed_change_events_are_those_of_debezium() -> None:
     value = avro(2, {"before": {"id": 1, "cents": 5}, "after": {"id": 1, "cents": 6}, "op": "u"})
     framed_key = read(value, avro(3, {"id": 1}), format="debezium", changed="@columns", keep="last")
