@@ -17,10 +17,10 @@ SHARED_CLASS_NAMES = frozenset({"Chunk", "ScriptSet", "Scripts", "Selection", "S
 
 BANNED = {
     "again": 10, "carrier": 1, "culprit": 0, "culprits": 0, "drained": 1, "edges": 2, "elsewhere": 1, "held": 7, "hurry": 0,
-    "insist": 1, "insisting": 0, "known": 24, "leave": 6, "leaving": 3, "letter": 6, "letters": 7, "look": 8, "looked": 4,
-    "looks": 3, "lost": 11, "mark": 9, "marks": 5, "note": 9, "noted": 2, "notes": 2, "noting": 0, "pace": 1, "patience": 5,
-    "placed": 2, "placing": 0, "posts": 1, "refusal": 5, "refusals": 3, "refuse": 3, "riddle": 0, "starved": 0, "stumbling": 0,
-    "surroundings": 0, "tell": 3, "tells": 0, "told": 5, "unplaced": 0, "vanished": 1,
+    "insist": 0, "insisted": 0, "insisting": 0, "known": 24, "leave": 6, "leaving": 3, "letter": 6, "letters": 7, "look": 8,
+    "looked": 4, "looks": 3, "lost": 11, "mark": 9, "marks": 5, "note": 9, "noted": 2, "notes": 2, "noting": 0, "pace": 1,
+    "patience": 5, "placed": 2, "placing": 0, "posts": 1, "refusal": 5, "refusals": 3, "refuse": 3, "riddle": 0, "starved": 0,
+    "stumbling": 0, "surroundings": 0, "tell": 3, "tells": 0, "told": 5, "unplaced": 0, "vanished": 1,
 }  # fmt: skip
 """Replaced word → how many identifiers of the package may still contain it. A number may only shrink, to zero."""
 

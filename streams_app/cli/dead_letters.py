@@ -162,9 +162,9 @@ def _replay(
     else:
         of = _fold(settings, fold)
         name, destination = of.name, FoldDestination(settings.app_id, of, settings.limits)
-    insisted = {"interrupted": interrupted} if selection.kind == "subscriber" else {}
+    overrides = {"interrupted": interrupted} if selection.kind == "subscriber" else {}
     replay = DeadLetterReplay(settings, destination, selection, clock, limit=limit, again=again, dry_run=dry_run)
-    return {selection.kind: name, **insisted}, replay
+    return {selection.kind: name, **overrides}, replay
 
 
 @click.group(name="dead-letters")

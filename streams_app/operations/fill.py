@@ -17,7 +17,7 @@ from streams_app.clock import Clock
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
 from streams_app.health.metrics import Metrics
-from streams_app.operations.insisting import insisted
+from streams_app.operations.retrying import with_retries
 from streams_app.read_store.core.errors import AccessDeniedError
 from streams_app.read_store.sync.store_sync import StoreSync, steps
 from streams_app.settings import ReadStoreSettings, Settings
@@ -102,7 +102,7 @@ class Fill:
         try:
             for batch in _batches(self._records(lines)):
                 for step in steps(batch):
-                    refused = await insisted(partial(self._sync.replay_records, self._fold.output, step, is_former=True))
+                    refused = await with_retries(partial(self._sync.replay_records, self._fold.output, step, is_former=True))
                     for one in sorted(refused, key=lambda one: one.record.offset):
                         self._refuse(one.record.offset, one.detail)
                 self._on_progress(f"{self.done.lines:,} lines taken", self.done.lines, None)

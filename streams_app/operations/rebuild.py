@@ -18,8 +18,8 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.formatting import counted
 from streams_app.operations.folded_topics import Announced, FoldedTopics
-from streams_app.operations.insisting import insisted
 from streams_app.operations.repairing import repaired
+from streams_app.operations.retrying import with_retries
 from streams_app.operations.verify import PAGE, left_of
 from streams_app.read_store.core.merge import Cell, CellChange, Stored
 from streams_app.read_store.core.rebuilding import FORMER_SUFFIX, OvertakenError
@@ -113,13 +113,13 @@ class Rebuild:
         """
         try:
             async with FoldedTopics.opened(self._settings, self._declared) as topics:
-                for line in await insisted(self._rebuilding.prepare):
+                for line in await with_retries(self._rebuilding.prepare):
                     self._on_found(line)
                 self.done.is_alone = await self._is_alone()
                 if self.done.is_alone:
                     self._on_found(ALONE)
                 edges = await topics.edges()
-                self._former = {} if self.done.is_alone else former_ends(await insisted(self._old.progress), edges)
+                self._former = {} if self.done.is_alone else former_ends(await with_retries(self._old.progress), edges)
                 for tp, (begin, _) in edges.items():
                     self._stands[tp] = begin
                     await self._begin(tp, begin)
@@ -135,12 +135,12 @@ class Rebuild:
 
     async def _is_alone(self) -> bool:
         try:
-            return bool(await insisted(self._old.missing))
+            return bool(await with_retries(self._old.missing))
         except ConfigurationError:
             return True  # the table has other columns
 
     async def _begin(self, tp: TP, offset: int) -> None:
-        await insisted(lambda: self._new.begin(tp, offset, self._clock.now_ms()))
+        await with_retries(lambda: self._new.begin(tp, offset, self._clock.now_ms()))
 
     async def _read(self, topics: FoldedTopics, edges: Mapping[TP, tuple[int, int]]) -> None:
         """Apply the topics up to their ends."""
@@ -167,7 +167,7 @@ class Rebuild:
     async def _refused(self, changes: Sequence[CellChange], step: ProgressStep) -> Collection[Cell]:
         """Write changes; return those that the store turns out to be unable to hold, in which case nothing is written."""
         try:
-            await insisted(lambda: self._writer.apply(changes, step))
+            await with_retries(lambda: self._writer.apply(changes, step))
         except NotStorableError as error:
             if not error.cells:
                 raise  # no single row is to blame, and nothing was written
@@ -176,7 +176,7 @@ class Rebuild:
 
     async def _possible(self, changes: Sequence[CellChange]) -> list[CellChange]:
         """Return changes with current values, without those that the store can never hold."""
-        current, _ = await insisted(lambda: self._source.of(changes))
+        current, _ = await with_retries(lambda: self._source.of(changes))
         possible = [change for change in current if self._new.rejection(change) is None]
         self.done.refused += len(changes) - len(possible)
         return possible
@@ -185,7 +185,7 @@ class Rebuild:
         """Copy the cells of the store in use that the topics do not have."""
         if self.done.is_alone:
             return
-        progress = await insisted(self._old.progress)
+        progress = await with_retries(self._old.progress)
         resets = progress.keys() & set(map(former_end_of, self._stands))
         # Read before the first cell: later changes are noticed at the switch.
         for what in self._beside | resets:
@@ -194,14 +194,14 @@ class Rebuild:
         seen = 0
         for fold in self._declared.folds:
             after: Cell | None = None
-            while page := await insisted(lambda fold=fold, after=after: self._old.cells(fold, after, PAGE)):  # type: ignore[misc]  # mypy knows no type of a lambda with a default
+            while page := await with_retries(lambda fold=fold, after=after: self._old.cells(fold, after, PAGE)):  # type: ignore[misc]  # mypy knows no type of a lambda with a default
                 after = page[-1][0]
                 seen += len(page)
                 await self._keep_page(dict(page), is_level=is_level)
                 self._on_progress(f"{seen:,} cells of the store in use looked at", seen, None)
 
     async def _keep_page(self, page: Mapping[Cell, Stored], *, is_level: bool) -> None:
-        found = await insisted(lambda: self._new.read(list(page)))
+        found = await with_retries(lambda: self._new.read(list(page)))
         is_carried = self._declared.source == "carried"
         kept = [cell for cell, stored in page.items() if is_kept(stored, found.get(cell), is_level=is_level, is_carried=is_carried)]
         wanted = [CellChange(cell, page[cell].version, page[cell].value) for cell in kept]
@@ -221,7 +221,7 @@ class Rebuild:
             if number < FREE_TRIES:
                 left = await self._try_to_switch(topics)
             else:
-                left = await insisted(lambda: self._rebuilding.with_writers_paused(lambda: self._try_to_switch(topics)))
+                left = await with_retries(lambda: self._rebuilding.with_writers_paused(lambda: self._try_to_switch(topics)))
             if not left:
                 return
             if not self._beside.isdisjoint(left):
@@ -232,11 +232,11 @@ class Rebuild:
     async def _try_to_switch(self, topics: FoldedTopics) -> Collection[TP]:
         """Apply new records, and switch unless a worker has applied more; return the partitions in which it has."""
         # In this order: what the store in use had applied before the ends were read lies below them, or in another log.
-        taken = {} if self.done.is_alone else await insisted(self._old.progress)
+        taken = {} if self.done.is_alone else await with_retries(self._old.progress)
         edges = await topics.edges()
         await self._read(topics, edges)
         recreated = {tp for tp, (_, end) in edges.items() if taken.get(tp, end) > end}
-        return await insisted(lambda: self._rebuilding.switch(recreated))
+        return await with_retries(lambda: self._rebuilding.switch(recreated))
 
 
 def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from streams_app.operations.insisting import insisted
+from streams_app.operations.retrying import with_retries
 from streams_app.read_store.core.errors import TooSlowError
 from streams_app.read_store.core.group_rows import RowKey, row_key
 from streams_app.read_store.core.merge import Cell
@@ -44,7 +44,7 @@ async def repaired(
     half = len(repairs) // 2
     parts: Sequence[Sequence[Repair]] = [repairs[:half], repairs[half:]]
     try:
-        done = await insisted(repair_once)
+        done = await with_retries(repair_once)
         if done is not None:
             return done, {}
     except NotStorableError as error:

@@ -29,7 +29,7 @@ from streams_app.errors import ConfigurationError, StreamsAppError, TryAgainErro
 from streams_app.folding.store.keys import replay_key
 from streams_app.formatting import escaped, time_text
 from streams_app.operations.audit import user_text
-from streams_app.operations.insisting import insisted
+from streams_app.operations.retrying import with_retries
 from streams_app.redis_access.client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.settings import Settings
 
@@ -58,7 +58,7 @@ class ReplayLease:
             TryAgainError: It has expired, so that another replay may have begun; or Redis does not answer for some seconds.
             ConfigurationError: Redis rejects the connection.
         """
-        if not await insisted(self._is_renewed):
+        if not await with_retries(self._is_renewed):
             raise TryAgainError(
                 f"the lease of this replay is gone: it was stopped, or without Redis, for {self._seconds:.0f} s, or Redis has lost "
                 "its data. Another replay may have begun, so this one puts nothing more back; call it again for what is left"

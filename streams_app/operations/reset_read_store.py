@@ -20,7 +20,7 @@ from streams_app.delivery.batch import TP
 from streams_app.formatting import counted
 from streams_app.health.metrics import Metrics
 from streams_app.kafka.log_reader import stable_ends
-from streams_app.operations.insisting import insisted
+from streams_app.operations.retrying import with_retries
 from streams_app.read_store.core.store import ProgressStep, ReadStore, former_end_of, reset_of
 from streams_app.read_store.registry import open_store
 from streams_app.read_store.sync.store_sync import StoreSync, steps
@@ -156,7 +156,7 @@ async def _sync(
                 for records in steps(fetched):
                     end, rest = records[-1].offset + 1, records
                     while rest:
-                        done = await insisted(partial(sync.sync_once, ProgressStep(TP(*tp), stands[tp], end), rest))
+                        done = await with_retries(partial(sync.sync_once, ProgressStep(TP(*tp), stands[tp], end), rest))
                         stands[tp], rest = done.next_offset, rest[done.records :]
     finally:
         await sync.close()

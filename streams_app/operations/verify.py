@@ -24,8 +24,8 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.operations.folded_topics import FoldedTopics
 from streams_app.operations.groups import open_groups
-from streams_app.operations.insisting import insisted
 from streams_app.operations.repairing import repaired
+from streams_app.operations.retrying import with_retries
 from streams_app.operations.verified import Verified
 from streams_app.read_store.core.comparing import Difference, DifferenceKind, differences, stays
 from streams_app.read_store.core.merge import Cell, CellChange, Stored
@@ -100,7 +100,7 @@ class Verify:
             TryAgainError: The store, its source or Kafka does not answer.
         """
         try:
-            if missing := await insisted(self._store.missing):
+            if missing := await with_retries(self._store.missing):
                 init = f"streams-app read-store init --store {self._declared.name}"
                 raise ConfigurationError([f"read store {self._declared.name}: no {' and no '.join(missing)}; run `{init}`"])
             async with FoldedTopics.opened(self._settings, self._declared) as topics:
@@ -114,12 +114,12 @@ class Verify:
         return self.done
 
     async def _compare_cells(self, topics: FoldedTopics) -> None:
-        counts = [await insisted(lambda fold=fold: self._store.count_versioned(fold)) for fold in self._declared.folds]  # type: ignore[misc]  # mypy knows no type of a lambda with a default
+        counts = [await with_retries(lambda fold=fold: self._store.count_versioned(fold)) for fold in self._declared.folds]  # type: ignore[misc]  # mypy knows no type of a lambda with a default
         total = sum(count or 0 for count in counts)
         for fold in self._declared.folds:
             after: Cell | None = None
             while not self.done.is_cut:
-                page = await insisted(lambda fold=fold, after=after: self._store.cells(fold, after, PAGE))  # type: ignore[misc]  # as above
+                page = await with_retries(lambda fold=fold, after=after: self._store.cells(fold, after, PAGE))  # type: ignore[misc]  # as above
                 if not page:
                     break
                 after = page[-1][0]
@@ -130,7 +130,7 @@ class Verify:
         await self._settle(topics)
 
     async def _compare_records(self, topics: FoldedTopics) -> None:
-        progress = await insisted(self._store.progress)
+        progress = await with_retries(self._store.progress)
         edges = await topics.edges()
         ranges = {tp: (begin, min(end, progress.get(tp, begin))) for tp, (begin, end) in edges.items()}
         total, done = sum(max(0, end - begin) for begin, end in ranges.values()), 0
@@ -152,7 +152,7 @@ class Verify:
 
     async def _look(self, changes: Sequence[CellChange], stored: Mapping[Cell, Stored] | None = None) -> list[Difference]:
         """Read cells from the source, and from the store unless they are given."""
-        current, failed = await insisted(lambda: self._source.of(changes))
+        current, failed = await with_retries(lambda: self._source.of(changes))
         possible: list[CellChange] = []
         if stored is None:
             stored = await self._read(changes)
@@ -180,14 +180,14 @@ class Verify:
         while True:
             left = [change for change in changes if change.cell not in refused]
             try:
-                return await insisted(lambda left=left: self._store.as_stored(left)), refused  # type: ignore[misc]  # as above
+                return await with_retries(lambda left=left: self._store.as_stored(left)), refused  # type: ignore[misc]  # as above
             except NotStorableError as error:
                 if not error.cells.keys() - refused.keys():
                     raise
                 refused |= error.cells
 
     async def _read(self, changes: Sequence[CellChange]) -> dict[Cell, Stored]:
-        return await insisted(lambda: self._store.read([change.cell for change in changes]))
+        return await with_retries(lambda: self._store.read([change.cell for change in changes]))
 
     async def _suspect(self, changes: Iterable[CellChange], topics: FoldedTopics) -> None:
         for change in changes:
@@ -252,7 +252,7 @@ class Verify:
         edges = await topics.edges()
         seen, since_ms = -1, self._clock.monotonic_ms()
         while True:
-            progress = await insisted(self._store.progress)
+            progress = await with_retries(self._store.progress)
             behind = left_of(edges, progress)
             if behind != seen:
                 seen, since_ms = behind, self._clock.monotonic_ms()

@@ -227,7 +227,7 @@ class JournalProcessor(Processor):
         while True:
             if self._is_due:
                 self._is_due = False
-                await self._insist(lambda: self._check_state(claim, shard), keeper)
+                await self._with_retries(lambda: self._check_state(claim, shard), keeper)
                 self._served += 1
             if self._batches and not keeper.is_behind:
                 await self._prepare(self._batches[0])  # other journals may file while this one waits for the registry
@@ -244,10 +244,10 @@ class JournalProcessor(Processor):
         if shard.fence < batch.end - 1:
             await self._prepare(batch)  # without a wait, unless the turn took so long that the schemas were replaced
             filing = shard.filing_of(batch.records, batch.end, self._context.clock.now_ms())
-            await self._insist(lambda: shard.write(filing), keeper)
+            await self._with_retries(lambda: shard.write(filing), keeper)
             self._context.on_filed(filing)
             if filing.chunk.begins:  # also here: a shard never exceeds its share by more than a segment
-                await self._insist(keeper.drop_once, keeper)
+                await self._with_retries(keeper.drop_once, keeper)
                 keeper.wake()
         left = batch.since(shard.fence + 1)
         if left.begin < left.end:
@@ -283,7 +283,7 @@ class JournalProcessor(Processor):
         if int(fence) != shard.fence or int(change or 0) < changed:
             raise FencedError("check", "fence")
 
-    async def _insist(self, step: Callable[[], Awaitable[object]], keeper: Keeper) -> None:
+    async def _with_retries(self, step: Callable[[], Awaitable[object]], keeper: Keeper) -> None:
         """Retry a step until Redis executes it; if Redis is full, drop the oldest closed segment first.
 
         Raises:

@@ -19,7 +19,7 @@ MOST_TOO_SLOW: Final = 12
 """Number of attempts of a batch that times out; it is halved each time, until a page of cells becomes one cell."""
 
 
-async def insisted(call: Callable[[], Awaitable[T]]) -> T:
+async def with_retries(call: Callable[[], Awaitable[T]]) -> T:
     """Return the result of a call, retried a few times.
 
     Raises:
