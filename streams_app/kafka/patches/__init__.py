@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.patches.connections import expect_losses
+from streams_app.kafka.patches.fetch_end import return_when_cancelled
 from streams_app.kafka.patches.group_errors import heed_group_errors
 from streams_app.kafka.patches.metadata import ask_politely
 from streams_app.kafka.patches.oauth import answer_rejections
@@ -27,6 +28,7 @@ def install() -> None:
     expect_losses()
     answer_rejections()
     ask_politely()
+    return_when_cancelled()
     heed_group_errors()
     use_record_batches()
     read_ahead()

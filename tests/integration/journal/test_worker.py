@@ -46,14 +46,18 @@ async def test_events_of_all_partitions_are_filed_once_with_their_times(journale
 async def test_another_worker_goes_on_where_one_was_cut_off(journaled: Journaled, how: signal.Signals) -> None:
     config = journaled.config()
     await journaled.topics(partitions=2)
+    claim = rf"claimed journal={NAME} source=\S+-[01] floor=0 fence=-?\d+ state="
     with journaled.site.worker(config) as first:
+        await wait_until(lambda: 2 == len(re.findall(claim, first.log())), 60, "both partitions are claimed")
         await journaled.put(range(2_000))
         await journaled.filed(1)
         os.kill(first.pid, how)
         await journaled.put(range(2_000, 3_000))
         with journaled.site.worker(config) as second:
             await journaled.has(range(3_000), partitions=2)
-            assert 2 == len(re.findall(rf"claimed journal={NAME} source=\S+-[01] floor=0 fence=-?\d+ state=kept", second.log()))
+            await wait_until(
+                lambda: 2 == len(re.findall(f"{claim}kept", second.log())), 60, "both partitions are claimed with their state"
+            )
             if how == signal.SIGSTOP:
                 os.kill(first.pid, signal.SIGCONT)
             await journaled.put(range(3_000, 3_100))
