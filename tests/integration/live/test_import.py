@@ -95,6 +95,16 @@ async def test_line_that_is_wrong_is_named_and_nothing_is_sent(watched: Watched,
     assert [b'{"project":7,"id":9}'] == [record.value for record in records]
 
 
+async def test_view_of_framed_values_is_refused_because_the_lines_are_json(watched: Watched, tmp_path: Path) -> None:
+    config = watched.config(made=COUNT | {"format": "avro"})
+    config.write_text(config.read_text() + '[schema_registry]\nurl = "http://127.0.0.1:1"\n')
+    await watched.topics()
+    ran = run("live", "import", "made", written(tmp_path, line(1)), "--yes", "--config", str(config))
+
+    assert 1 == ran.code
+    assert "produce them by your serializer" in ran.err
+
+
 async def test_presence_unknown_views_and_missing_topics_are_refused(watched: Watched, tmp_path: Path) -> None:
     config = watched.config(made=COUNT)
     text = config.read_text() + '[live.people]\nkind = "presence"\nexpiry = "60s"\npublic = true\n'
