@@ -48,7 +48,13 @@ LAYER: Final = (
         "toy: what was delivered is committed",
         "It may never be applied.",
         ("lossy", *WIPE),
-        (Change("delivery.partition_offsets:PartitionOffsets.low", "mark = await one.processor.mark()", "mark = Mark(one.next)"),),
+        (
+            Change(
+                "delivery.partition_offsets:PartitionOffsets.low",
+                "mark = await one.processor.mark()",
+                "mark = OffsetAndMetadata(one.next)",
+            ),
+        ),
     ),
     Mutant(
         "toy: a dead letter counts without acknowledgement",
