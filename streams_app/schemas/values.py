@@ -1,4 +1,7 @@
-"""Reads the event within a value, whatever its format: for live views and journals, which need single fields of it (pure)."""
+"""Reads the event within a value, whatever its format (pure).
+
+Live views and journals need single fields of it. Folds share what concerns frames, see :mod:`streams_app.folding.reading.formats`.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +52,27 @@ class ValueReader:
             if self._is_of_rows:
                 yield record.key
 
+    def is_framed(self, value: bytes | None) -> bool:
+        """Return whether a value is decoded by a schema; the values of some formats must be."""
+        return self._schemas is not None and (self._is_registered or is_framed(value))
+
+    def json(self, value: bytes) -> bytes:
+        """Return a framed value as JSON; other values as they are.
+
+        Raises:
+            NotFetchedError, BadEventError: As :meth:`.SchemaCache.json`.
+        """
+        return self._schemas.json(value, self._format) if self._schemas is not None and self.is_framed(value) else value
+
+    def key_json(self, key: bytes | None) -> bytes | None:
+        """Return a framed record key as JSON, by a schema of any type; other keys as they are."""
+        if self._schemas is None or key is None or not is_framed(key):
+            return key
+        try:
+            return self._schemas.json(key, "debezium")
+        except BadEventError:
+            return key
+
     def event(self, key: bytes | None, value: bytes) -> dict[str, Any] | None:
         """Return the event, with what stands beside it under ``@op``, ``@type`` and so on; None for a record that is no event.
 
@@ -63,23 +87,12 @@ class ValueReader:
         """
         if self._view_of is None:
             return decode_object(value)
-        json = self._json(value, must_be_framed=self._is_registered)
-        if self._is_of_rows and key is not None:
-            key = self._key_json(key)
+        json = self.json(value)
+        if self._is_of_rows:
+            key = self.key_json(key)
         try:
             return self._view_of(key, decode_object(json))
         except BeyondDoubleError as error:
             if self._is_of_rows:  # its numbers would have to be compared
                 raise BadEventError(error.reason, error.detail) from error
             raise BeyondDoubleError(error.detail, self._view_of(key, error.rest) or {}) from error
-
-    def _json(self, part: bytes, *, must_be_framed: bool) -> bytes:
-        if self._schemas is not None and (must_be_framed or is_framed(part)):
-            return self._schemas.json(part, self._format)
-        return part
-
-    def _key_json(self, key: bytes) -> bytes:
-        try:
-            return self._json(key, must_be_framed=False)
-        except BadEventError:
-            return key

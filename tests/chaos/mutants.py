@@ -78,7 +78,7 @@ class Mutant:
 
     def function(self) -> FunctionType:
         """The first function it breaks."""
-        return _function(next(change.where for change in self.changes if not change.where.endswith(".lua")))[1]
+        return function_at(next(change.where for change in self.changes if not change.where.endswith(".lua")))[1]
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -101,7 +101,8 @@ def _apply(source: str, changes: list[Change]) -> str:
     return source
 
 
-def _function(where: str) -> tuple[ModuleType, FunctionType]:
+def function_at(where: str) -> tuple[ModuleType, FunctionType]:
+    """The function, or that of the property, at a place as :class:`Change` names it, and its module."""
     module_name, _, path = where.partition(":")
     module = importlib.import_module(f"streams_app.{module_name}")
     found: Any = module
@@ -118,7 +119,7 @@ def _unwrapped(found: Any) -> Any:
 @contextmanager
 def _broken_function(where: str, changes: list[Change]) -> Iterator[None]:
     """Exchanges the code of a function, so that every reference to it is broken, too."""
-    module, function = _function(where)
+    module, function = function_at(where)
     source = _apply(textwrap.dedent(inspect.getsource(function)), changes)
     made: dict[str, Any] = {}
     flags = __future__.annotations.compiler_flag

@@ -1,9 +1,8 @@
 """Reads events by functions of the user, for what TOML cannot express (pure, except for these functions).
 
 They decode other formats than JSON, compute group keys, and leave out events that are not to be folded. If a function raises, or
-returns something that JSON and UTF-8 cannot represent, the event becomes a dead letter with the
-reason ``user-error``, and the partition continues. All results are checked here, because an error that is found later would end the
-worker, and the next one, too.
+returns something that JSON and UTF-8 cannot represent, the event becomes a dead letter with the reason ``user-error``, and the
+partition continues. All results are checked here, because an error that is found later would end the worker, and the next one, too.
 """
 
 from __future__ import annotations

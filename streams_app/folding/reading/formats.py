@@ -5,7 +5,8 @@ The records stay as they are, so that a dead letter has the bytes that were rece
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -15,10 +16,9 @@ from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.reader import DecodedRange, EventReader, RawRecord, decode_all
-from streams_app.formats import REGISTERED, VIEWS, key_columns
+from streams_app.formats import VIEWS, key_columns
 from streams_app.schemas.cache import SchemaCache
-from streams_app.schemas.framing import is_framed
-from streams_app.schemas.values import KeyedValue
+from streams_app.schemas.values import KeyedValue, ValueReader
 from streams_app.settings import Limits
 
 
@@ -28,21 +28,16 @@ class FormatReader(EventReader):
     def __init__(self, fold: Fold, limits: Limits, reader: EventReader, schemas: SchemaCache | None = None) -> None:
         super().__init__(fold, limits)
         self.reads_frames = schemas is not None
-        self._schemas = schemas
+        self._values = ValueReader(fold.format, schemas)
         self._reader = reader
         self._view_of = VIEWS[fold.format]
         self._is_of_rows = fold.format == "debezium"
-        self._is_registered = fold.format in REGISTERED
         self._is_by_key = fold.group_key == RECORD_KEY
         self._has_fields = not callable(fold.group_key) and not self._is_by_key
 
-    def framed_parts(self, records: Iterable[KeyedValue]) -> Iterator[bytes | None]:
-        """Yield keys and values; see :meth:`EventReader.framed_parts`. A body that is JSON is read without its schema."""
-        if self.reads_frames:
-            for record in records:
-                yield record.key
-                if self._fold.format != "json-schema":
-                    yield record.value
+    def framed_parts(self, records: Sequence[KeyedValue]) -> Iterator[bytes | None]:
+        """Return keys and values; see :meth:`EventReader.framed_parts`. A record key may be the group, whatever the format."""
+        return chain((record.key for record in records), self._values.framed_parts(records)) if self.reads_frames else iter(())
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: DecodedRange) -> Iterator[Event]:
         """Iterate over the events of a range; see :meth:`EventReader.events`.
@@ -51,12 +46,12 @@ class FormatReader(EventReader):
         keys and values have been fetched.
         """
         if decoded is None:
-            decoded = [None if self._is_framed(one.value) else decode_all([one], self._limits)[0] for one in records]
+            decoded = [None if self._values.is_framed(one.value) else decode_all([one], self._limits)[0] for one in records]
         kept: list[RawRecord] = []
         views: list[Any] = []
         found: dict[int, tuple[bytes | None, bytes | None, Any]] = {}
         for record, value in zip(records, decoded, strict=True):
-            key = self._key_json(record.key)
+            key = self._values.key_json(record.key)
             view = self._view(record, key, value)
             if view is not None or not self._is_of_rows:
                 kept.append(record)
@@ -73,8 +68,8 @@ class FormatReader(EventReader):
         if not record.value:
             return None
         try:
-            if self._schemas is not None and self._is_framed(record.value):
-                value = self._unframed(record.value, self._schemas)
+            if self._values.is_framed(record.value):
+                value = self._unframed(record.value)
             if self._is_of_rows and isinstance(value, BeyondDoubleError):
                 return BadEventError(value.reason, value.detail)  # its numbers would have to be compared
             view = self._view_of(key, value if type(value) is dict else self._rest_of(value))
@@ -88,26 +83,13 @@ class FormatReader(EventReader):
         columns = key_columns(key) if text.startswith('{"schema"') else {}
         return orjson.dumps(columns).decode() if columns else text
 
-    def _is_framed(self, value: bytes | None) -> bool:
-        """Return whether a value is decoded by a schema; the values of some formats must be."""
-        return self._schemas is not None and (self._is_registered or is_framed(value))
-
-    def _unframed(self, value: bytes, schemas: SchemaCache) -> dict[str, Any] | BadEventError:
+    def _unframed(self, value: bytes) -> dict[str, Any] | BadEventError:
         if len(value) > self._limits.value_bytes:
             raise BadEventError("too-large", f"the value has {len(value)} bytes, the limit is {self._limits.value_bytes}")
         try:
-            return decode_object(schemas.json(value, self._fold.format))
+            return decode_object(self._values.json(value))
         except BeyondDoubleError as error:
             return error
-
-    def _key_json(self, key: bytes | None) -> bytes | None:
-        """Return a framed record key as JSON; other keys as they are."""
-        if self._schemas is None or key is None or not is_framed(key):
-            return key
-        try:
-            return self._schemas.json(key, "debezium")  # any type of schema
-        except BadEventError:
-            return key
 
     def _is_keyed(self, key: bytes | None, json: bytes | None, view: Any, member: bytes) -> bool:
         """Return whether all events of a group have one record key: its value is the group, or its columns are group fields."""

@@ -5,7 +5,7 @@ Limits are enforced before decoding. A rejected record keeps its bytes: it goes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -113,7 +113,7 @@ class EventReader:
         self._reads_details = fold.reads_details
         self._known_names: set[str] = set()
 
-    def framed_parts(self, records: Iterable[KeyedValue]) -> Iterator[bytes | None]:
+    def framed_parts(self, records: Sequence[KeyedValue]) -> Iterator[bytes | None]:
         """Return the keys and values whose schemas have to be fetched before the records are read; none unless ``reads_frames``."""
         return iter(())
 

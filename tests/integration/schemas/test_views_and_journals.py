@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 
 import pytest
 
-from streams_app.embedded.child import Child
 from streams_app.embedded.ports import free_port
 from streams_app.schemas.framing import framed
 from streams_app.schemas.schema import SchemaDefinition, parsed
 from tests.helpers import read_topic, wait_until
+from tests.impatient import ImpatientWorker
 from tests.integration.commands import run
 from tests.integration.journaled import Journaled
 from tests.integration.schemas.test_worker import forwarding
@@ -27,22 +26,6 @@ SCHEMA = json.dumps({
     "name": "Changed",
     "fields": [{"name": "account_id", "type": "string"}, {"name": "project", "type": "long"}, {"name": "id", "type": "long"}],
 })  # fmt: skip
-
-
-# A worker whose watchdog looks often, says so, and ends what makes no progress for a second.
-IMPATIENT = """
-from streams_app.worker import watchdog
-from streams_app.cli import main
-
-watchdog.LOOK_EVERY_SECONDS = 0.2
-watchdog.Watchdog.__init__.__defaults__ = (1_000,)
-look = watchdog.Watchdog._look
-async def told(self, *watched):
-    print("looked", flush=True)
-    await look(self, *watched)
-watchdog.Watchdog._look = told
-main()
-"""
 
 
 def values_of(apicurio: Apicurio, subject: str, count: int) -> list[bytes]:
@@ -122,20 +105,11 @@ async def test_worker_that_waits_for_a_registry_is_not_considered_stuck(site: Si
     else:
         config = journaled.config(more=registry_at(9), format="avro")
     await site.send("events", [(b"7", framed(1, b"?"))])
-    command = [sys.executable, "-c", IMPATIENT, "worker", "--config", str(config)]
-    worker = Child("impatient", command, site.folder / "impatient")
-
-    def log() -> str:
-        return worker.log_path.read_text()
-
-    await wait_until(lambda: "schema registry" in log(), LIMIT_SECONDS, "it waits for the registry")
-    # Five times as long as what ends one without a reason.
-    looks = log().count("looked")
-    await wait_until(lambda: not worker.is_running or log().count("looked") > looks + 25, LIMIT_SECONDS, "it is looked at")
-
-    assert worker.is_running, log()
-    worker.stop(20)
-    assert 0 == worker._process.returncode, log()
+    with ImpatientWorker(config, site.folder) as worker:
+        await wait_until(lambda: "schema registry" in worker.log(), LIMIT_SECONDS, "it waits for the registry")
+        await worker.is_looked_at()
+        assert worker.exit_code is None, worker.log()
+        assert 0 == await worker.terminate(), worker.log()
 
 
 async def test_check_asks_for_the_registry_of_a_view_and_a_journal(site: Site) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from streams_app.kafka.source_ends import SourceEnds
 from streams_app.settings import KafkaSettings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import wait_until
+from tests.impatient import DeafWorker, ImpatientWorker
 from tests.integration.site import LIMIT_SECONDS, Site, frozen, reasons, told_away, up
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ROOT
@@ -46,44 +45,6 @@ def thank(event: Received[OrderPaid]) -> None:
 
 catalogue = Catalogue(events=(paid,), subscribers=(ship, thank))
 """
-
-SOON_STUCK = """
-import sys
-from streams_app.worker import watchdog
-from streams_app.cli import main
-from streams_app.delivery.ownership import Ownership
-
-watchdog.LOOK_EVERY_SECONDS = 0.2
-watchdog.Watchdog.__init__.__defaults__ = (2_000,)
-if sys.argv.pop(1) == "deaf":
-    Ownership.deliver = lambda self, batch: None
-look = watchdog.Watchdog._look
-async def told(self, *watched):
-    print("looked", flush=True)
-    await look(self, *watched)
-watchdog.Watchdog._look = told
-main()
-"""
-"""A worker with a shorter minute, which says how often it was looked at; a deaf one does nothing with what it has read."""
-
-LOOKS = 30
-"""Three times as long as what ends a worker that stands still."""
-
-
-class SoonStuck(WorkerProcess):
-    """See :data:`SOON_STUCK`."""
-
-    how = "hearing"
-
-    def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-c", SOON_STUCK, self.how, "worker", "--config", str(config), *arguments]
-
-
-class Deaf(SoonStuck):
-    """One that does nothing with what it has read."""
-
-    how = "deaf"
-
 
 LOST = "is away since", "is back after"
 
@@ -220,7 +181,7 @@ async def test_a_worker_without_folds_says_at_its_start_that_redis_may_evict(
 
 
 async def test_a_worker_without_folds_whose_subscriber_stands_still_ends_with_75(shop: Shop) -> None:
-    with Deaf(shop.config(), shop.site.folder, shop.environment) as deaf:
+    with DeafWorker(shop.config(), shop.site.folder, shop.environment) as deaf:
         await shop.send("o1")
         code = await deaf.wait_exit(LIMIT_SECONDS)
         log = deaf.log()
@@ -233,18 +194,13 @@ async def test_a_worker_without_folds_whose_subscriber_stands_still_ends_with_75
 @pytest.mark.parametrize("idempotent", ["yes", "unknown"])
 async def test_a_subscriber_that_waits_for_redis_does_not_end_its_worker(shop: Shop, valkey: Valkey, idempotent: str) -> None:
     shop.declare(CATALOGUE.replace('"yes", description="Ships', f'"{idempotent}", description="Ships'))
-    with SoonStuck(shop.config(), shop.site.folder, shop.environment) as worker:
+    with ImpatientWorker(shop.config(), shop.site.folder, shop.environment) as worker:
         await worker.wait_ready()
         await shop.ship("o0")
         with frozen(valkey.pid):
             await told_away(worker, "Redis")
             await shop.send(*(f"o{number}" for number in range(1, 200)))
-            looks = worker.log().count("looked")
-            await wait_until(
-                lambda: worker.exit_code is not None or worker.log().count("looked") > looks + LOOKS,
-                LIMIT_SECONDS,
-                "it is looked at",
-            )
+            await worker.is_looked_at()
             await shop.send("o200")
             assert worker.exit_code is None, worker.log()
         await shop.until_shipped("o200")

@@ -1,13 +1,17 @@
-"""Every deliberately broken variant quotes lines that the product still has."""
+"""Every deliberately broken variant quotes lines that the product still has, and puts code in their place that can run."""
 
 from __future__ import annotations
 
+import builtins
+import dis
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 
 import pytest
 
-from tests.chaos.mutants import Mutant
+from tests.chaos.mutants import Mutant, function_at
 
 MODULES = sorted(path.stem for path in (Path(__file__).parents[2] / "chaos").glob("mutants_*.py"))
 
@@ -22,7 +26,22 @@ def variants() -> list[Mutant]:
     return list(found.values())
 
 
+def global_names(code: CodeType) -> Iterator[str]:
+    """The global names that a function reads."""
+    yield from (one.argval for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from global_names(inner)
+
+
 @pytest.mark.parametrize("mutant", variants(), ids=lambda mutant: mutant.name)
 def test_a_broken_variant_can_still_be_made(mutant: Mutant) -> None:
+    undefined: set[str] = set()
     with mutant.applied():
-        assert mutant.changes
+        for change in mutant.changes:
+            if not change.where.endswith(".lua"):
+                module, function = function_at(change.where)
+                undefined |= set(global_names(function.__code__)) - vars(module).keys() - vars(builtins).keys()
+
+    assert mutant.changes
+    assert undefined == set()

@@ -109,9 +109,9 @@ def test_json_schema_needs_no_schema_to_be_read() -> None:
 def test_schemas_are_fetched_for_keys_and_for_values_that_are_not_json() -> None:
     record = Raw(7, 1_000, b"key", b"value")
     formats = ("json", "json-schema", "avro", "debezium")
-    parts = {one: list(reader_of(fold(format=one), Limits(), known()).framed_parts([record])) for one in formats}
+    parts = {one: set(reader_of(fold(format=one), Limits(), known()).framed_parts([record])) for one in formats}
 
-    assert {"json": [], "json-schema": [b"key"], "avro": [b"key", b"value"], "debezium": [b"key", b"value"]} == parts
+    assert {"json": set(), "json-schema": {b"key"}, "avro": {b"key", b"value"}, "debezium": {b"key", b"value"}} == parts
 
 
 def test_framed_change_events_are_those_of_debezium() -> None:

@@ -19,6 +19,7 @@ from streams_app.kafka.member import NO_GENERATION, GroupMember
 from streams_app.kafka.members import commit_as
 from streams_app.settings import Settings
 from streams_app.settings.sections import KafkaSettings
+from tests.helpers import wait_until
 
 
 async def test_a_member_whose_client_is_starting_has_neither_generation_nor_id() -> None:
@@ -139,8 +140,7 @@ async def test_a_commit_that_nobody_waits_for_any_more_fails_in_silence() -> Non
     await asyncio.wait({committing})
     answer.set_exception(NodeNotReadyError())
     del committing
-    while asyncio.all_tasks() - {asyncio.current_task()}:
-        await asyncio.sleep(0)  # until the request has ended, too
+    await wait_until(lambda: len(asyncio.all_tasks()) == 1, 60, "the request has ended, too")
     gc.collect()
 
     assert [] == told

@@ -354,8 +354,7 @@ def test_a_slot_that_is_thrown_away_with_its_loop_ends_in_the_midst_of_its_funct
     async def begin() -> Any:
         runner = AsyncExecutor(loop, hang, 1, 60_000, SystemClock(), lambda ended: None)
         runner.put([Attempt("hangs", None)])
-        while not runner.running:
-            await asyncio.sleep(0)
+        await wait_until(lambda: runner.running, 60, "the function is called")
         (slot,) = runner._tasks
         return slot.get_coro()
 

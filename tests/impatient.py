@@ -1,0 +1,64 @@
+"""A worker whose watchdog looks often, says so in its log, and ends what makes no progress for two seconds.
+
+Run as ``python -m tests.impatient hearing worker ...``. A ``deaf`` one does nothing with what it has read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from streams_app.delivery.ownership import Ownership
+from streams_app.worker import watchdog
+from streams_app.worker.watchdog import Watchdog
+from tests.helpers import wait_until
+from tests.workers import WorkerProcess
+
+LOOKED = "the watchdog has looked"
+LOOKS = 30
+"""Three times as long as what ends a worker that stands still."""
+LIMIT_SECONDS = 60
+
+
+class ImpatientWorker(WorkerProcess):
+    """One that ends soon if it stands still."""
+
+    how = "hearing"
+
+    def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
+        return [sys.executable, "-m", "tests.impatient", self.how, "worker", "--config", str(config), *arguments]
+
+    async def is_looked_at(self) -> None:
+        """Returns when the watchdog has looked long enough to end a worker that stands still, or the worker has ended."""
+        before = self.log().count(LOOKED)
+        await wait_until(
+            lambda: self.exit_code is not None or self.log().count(LOOKED) > before + LOOKS, LIMIT_SECONDS, "it is looked at"
+        )
+
+
+class DeafWorker(ImpatientWorker):
+    """One that does nothing with what it has read."""
+
+    how = "deaf"
+
+
+if __name__ == "__main__":
+    from streams_app.cli import main
+
+    look = Watchdog._look
+
+    async def said(self: Watchdog, *watched: Any) -> None:
+        print(LOOKED, flush=True)
+        await look(self, *watched)
+
+    with (
+        mock.patch.object(watchdog, "LOOK_EVERY_SECONDS", 0.2),
+        mock.patch.object(Watchdog.__init__, "__defaults__", (2_000,)),
+        mock.patch.object(Watchdog, "_look", said),
+    ):
+        if sys.argv.pop(1) == "deaf":
+            Ownership.deliver = lambda self, batch: None  # type: ignore[method-assign]
+        main()
