@@ -1,9 +1,9 @@
--- What a script on fenced state begins with: its arguments by name, the marks that are stored, and whether the caller is refused. The
--- state is that of one processor in one partition, under one hash tag, and KEYS[1] is the hash with its marks:
---   token  of its owner, as the claim gave it: fresh and random
+-- The beginning of every script on fenced state: decodes the arguments, reads fields of the state, and checks token and fence.
+-- The state is that of one processor in one partition, under one hash tag. KEYS[1] is a hash with, among others:
+--   token  random token of the owner, written by its claim
 --   fence  highest source offset that is applied
--- The caller names its "token" and, where it wants to go on from there, the "fence" it expects. The fence is written last, by the script
--- that applies the end of a range: Redis keeps what a script has written that dies half-way.
+-- The caller passes its "token" and, if the script continues from the fence, the "fence" that it expects. The script that applies the
+-- end of a range writes the fence last, because Redis keeps the writes of a script that fails half-way.
 local meta = KEYS[1]
 local call, pack, unpacked = redis.call, cmsgpack.pack, cmsgpack.unpack
 local arg = unpacked(ARGV[1])
@@ -15,7 +15,7 @@ local function read_marks(...)
 end
 read_marks('token', 'fence')
 
--- Why the caller is refused, nil if it is not; asked before anything is written.
+-- Returns the reply that rejects the caller, nil if token and fence are as expected. Call it before the first write.
 local function refusal()
   if not state.fence then return {'refused', 'no-state'} end
   if state.token ~= arg.token then return {'refused', 'token'} end

@@ -1,6 +1,6 @@
 #!lua
--- Asks whether Redis takes writes now, and writes nothing: a script whose first line names no flags may write as far as Redis knows, so that one
--- that is full, read-only or cannot save refuses it before it begins.
+-- Tests whether Redis accepts writes, without writing. Redis assumes that a script without flags in its first line may write: a server
+-- that is full, read-only or cannot save rejects the script before it runs.
 --
 -- Returns 1
 -- Cost    O(1)

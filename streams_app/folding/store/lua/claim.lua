@@ -1,25 +1,26 @@
 #!lua flags=allow-oom
--- Makes a fresh token the owner of a shard; creates the state where there is none.
+-- Makes a new token the owner of a shard, and creates the state if there is none.
 --
 -- KEYS        of the shard, see shared/shard.lua
 -- token       text: of the claimant, random
--- begin       text: offset of the fence the state begins with where there is none; "" = do not create
--- epoch       four random bytes: tells this state's groups from leftovers of an older one
--- definition  text: what the fold's stored state means
+-- begin       text: fence of a new state; "" = do not create one
+-- epoch       four random bytes: distinguish the groups of this state from those of an older state
+-- definition  text: the definition of the fold by which its state is stored
 -- owner       text: the claimant, for people
--- topics      text: where records and dead letters go, for whoever drains the fold once it is no longer declared
--- topic_id    text: of the source as the broker knows it, for whoever claims next; "" leaves what is stored
+-- topics      text: topics of records and dead letters; used to emit the open groups if the fold is no longer declared
+-- topic_id    text: id of the source at the broker, compared by the next claim; "" = keep the stored one
 --
 -- Returns {"ok" | "new", fence, clock, record_clock, late, epoch, definition, open groups, outbox records, to, cursor, cap, arrived,
---         digest, log, lost}; the five before the last two are of the range under way, "" where there is none. {"none"} where there is no state and none is created.
--- Cost    O(1); O(outbox) where leftovers of a half-lost state are dropped.
+--         digest, log, lost}. "to" to "digest" describe the range in progress; they are "" if there is none. {"none"} if there is no
+--         state and none is created.
+-- Cost    O(1); O(outbox) if the remains of a partly lost state are dropped.
 -- include shard.lua
 
 if state.fence and state.epoch then
   call('HSET', meta, 'token', arg.token, 'owner', arg.owner, 'topics', arg.topics)
   if arg.topic_id ~= '' then call('HSET', meta, 'topic_id', arg.topic_id) end
   read_marks('record_clock', 'late', 'definition', 'cap', 'arrived', 'digest', 'log', 'lost')
-  -- A script that died after it had written the fence leaves the marks of a range that is folded.
+  -- If a script failed after it had written the fence, the fields of a completely folded range remain.
   local is_whole = state.to and state.cursor and state.cap and state.arrived and tonumber(state.to) > tonumber(state.fence)
   if not is_whole then drop_range() end
   return {'ok', state.fence, state.clock or '0', state.record_clock or '0', state.late or '0', state.epoch, state.definition or '',
@@ -27,7 +28,7 @@ if state.fence and state.epoch then
           is_whole and state.cap or '', is_whole and state.arrived or '', is_whole and state.digest or '', state.log or '', state.lost or '0'}
 end
 if arg.begin == '' then return {'none'} end
--- Without a fence whatever else is left says nothing that Kafka's low mark does not say better: begin clean.
+-- Without its fence, the rest of the state is not reliable. The low watermark in Kafka is: begin with an empty state.
 call('DEL', due, first, outbox)
 call('HDEL', meta, 'log', 'lost')
 drop_range()

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Stores the definition of the fold once nothing stored under the former one is left. A range that is under way is folded again from its
--- begin: what the former definition made of it has left, and the groups of the two are not the same.
+-- Stores a new definition of the fold, if no group and no record of the former one is stored. A range in progress is dropped and folded
+-- again from its begin: its groups under the former definition have been emitted, and the new definition may group events otherwise.
 --
 -- KEYS        of the shard, see shared/shard.lua
 -- token       text
@@ -13,6 +13,6 @@
 local refused = refusal()
 if refused then return refused end
 if call('ZCARD', first) + call('ZCARD', outbox) > 0 then return {'refused', 'not-drained'} end
-drop_range() -- before: under the new definition nobody may go on with it
+drop_range() -- first: if the script fails in between, no owner may continue the range under the new definition
 call('HSET', meta, 'definition', arg.definition)
 return {'ok'}

@@ -3,10 +3,10 @@
 --
 -- KEYS    of the shard, see shared/shard.lua
 -- token   text
--- ranges  array: lowest first offset, highest one, and the number of acknowledged records between them
+-- ranges  array: lowest first offset, highest first offset and number of acknowledged records of each range
 --
--- A range that holds another number of records stays as it is: something there was not acknowledged. So does one whose ends have
--- left before: a copy of the request that comes late may find others between them.
+-- If a range has another number of records, it is kept, because one of them was not acknowledged. If the record at one of its ends is
+-- gone, the range is kept, too: a late copy of the request might otherwise remove records that were sealed since.
 --
 -- Returns {"ok", records removed, records left} or {"refused", "no-state" | "token"}.
 -- Cost    O(ranges log outbox + n): about 5 us a range, 1 us a record. Repeating it changes nothing.

@@ -1,49 +1,49 @@
 #!lua
--- Folds a part of a range of source offsets into the open groups of a shard. The groups of the range come in the order of their bytes;
--- a script takes them one after the other until it has done enough, and writes the last one as the cursor. What it did to a group is
--- final. The script that takes the last group of the range moves the fence to its end.
--- Everything is worked out before anything is written, and the marks are written last: a script that dies half-way leaves groups that a
--- repetition recognises by their last offset. What it had sealed may be sealed once more, under another id.
+-- Folds a part of a range of source offsets into the open groups of a shard. The groups of the range are sorted by their bytes. A script
+-- folds them one after the other until it has done enough work, and stores the last one as the cursor. Its effect on a group is final.
+-- The script that folds the last group of the range moves the fence to the end of the range.
+-- The script computes everything before it writes anything, and writes fence and cursor last. If it fails half-way, its repetition
+-- recognises the groups that were written by their last offset. Records that it had sealed may be sealed again, under another id.
 --
 -- KEYS          of the shard, see shared/shard.lua
 -- token         text
--- fence         text: offset expected
--- to            text: end of the range, the fence after it
--- cursor        group expected as the last one taken; "" = the range has not begun
--- is_last       whether "groups" reaches the end of the range
+-- fence         text: the expected fence
+-- to            text: end of the range; the fence afterwards
+-- cursor        the expected cursor, the last group that was folded; "" = the range has not begun
+-- is_last       whether "groups" contains the last group of the range
 -- clock         partition clock after the range, ms
--- log           text: fingerprints of records that are folded, up to the end of the range
+-- log           text: fingerprints of folded records, up to the end of the range
 -- record_clock  newest record timestamp after the range, ms
--- late          ms that record time is behind the arrival of the newest event that came live, for the next owner
--- cap           wall clock that limited the timestamps of the range, ms: the next owner of the range uses the same
--- arrived       ms, text: when the range arrived, "" = it had been waiting; the next owner of the range uses the same
--- digest        which events the groups of the range have, where functions say that: they may say something else to the next owner
+-- late          ms that record time is behind the arrival of the newest live event, for the next owner
+-- cap           wall clock that limited the timestamps of the range, ms; the next owner of the range uses the same
+-- arrived       ms, text: when the range arrived, "" = it is part of a backlog; the next owner of the range uses the same
+-- digest        digest of the events of each group, if functions assign them: they may return something else for the next owner
 -- quiet_ms      a longer gap closes a session; missing = only the other bounds close a group here
 -- hold_ms       max hold
 -- max_events    0 = no bound
--- max_changed   names in one group
--- max_bytes     size of the events of one group, where events are kept; 0 = they are not. Then the "names" of a group, in its numbers, are
---               this size, and each run has one field, its events: no field is written twice with different contents
+-- max_changed   maximum number of names of one group
+-- max_bytes     maximum size of the events of one group, if events are kept; 0 = they are not. With kept events, the counter "names" of
+--               a group is this size, and each run has one field, its events: no field is written twice with different contents
 -- aggregates    whether values of one name are combined, see shared/aggregates.lua; otherwise a later one replaces an earlier one
 -- leading       whether the first event of a group that is not open makes a record at once: the group stays open, and has no events
--- outbox_limit  records; at or above it nothing is folded
--- most_work     us: once it has done so much the script takes no further group
+-- outbox_limit  number of records in the outbox from which nothing is folded
+-- most_work     us: a script that has done this much work folds no further group
 -- partitions    partition count of the source, for the version of the record
--- groups        three values for each group that is beyond the cursor: its member; its sessions, which began and ended within the range,
---               before what follows, as {first offset, first score, last score, packed record, ...}, or false; and what is left open:
---               false, a run that no bound closes by itself, or an array of runs to be looked at one by one, each perhaps followed by
---               the reason why its last event closes the group. A run is {first offset, from when silence is counted, "\255", packed
---               numbers, name, value, ...}: the group it would open, see shared/group.lua
+-- groups        three values for each group above the cursor. First, its member. Second, its sessions that begin and end within the
+--               range, as {first offset, first score, last score, packed record, ...}, or false. Third, the events after them: false, a
+--               run that no bound closes by itself, or an array of runs that are added one by one, each with or without the reason why
+--               its last event closes the group. A run is {first offset, start of its silence, "\255", packed numbers, name, value,
+--               ...}: the group that it would open, see shared/group.lua
 --
--- Returns {"done" | "more", cursor, clock, sealed records one after the other, msgpack array of the positions of those sessions, counted
---         over all groups, that are not in the outbox as they were sent, sessions taken, groups taken, work done}
---         {"already", cursor, clock} a reply was lost: the range stands there, "" = it is folded
---         {"detail", {group with a bound inside a run, {its fields, ..., its numbers}, {} where it is not open, ...}}, nothing
---         written: runs are to end where a bound closes the group
---         {"full"} the outbox must be sent first, nothing written
+-- Returns {"done" | "more", cursor, clock, sealed records in a row, msgpack array of the indexes, over all groups, of the sessions that
+--         are not in the outbox as they were sent, number of sessions folded, number of groups folded, work done}
+--         {"already", cursor, clock} if a reply was lost: the stored cursor, "" = the range is folded
+--         {"detail", {group, {its fields, ..., its numbers} or {} if it is not open, ...}}, nothing written: a bound closes these
+--         groups inside a run, so the caller must send runs that end there
+--         {"full"} nothing written: the outbox must be sent first
 --         {"refused", "no-state" | "token" | "fence" | "range"}
--- Cost    "most_work", and what a single group costs: about 10 us a group that opens, 11 us one that goes on, 5 us a session, 25 us a
---         group that closes, 0.5 us each name. "work" is that sum.
+-- Cost    "most_work" and one more group: about 10 us a group that opens, 11 us a group that is updated, 5 us a session, 25 us a group
+--         that closes, 0.5 us each name. "work" is that sum.
 -- include shard.lua
 -- include group.lua
 -- include closing.lua
@@ -65,9 +65,9 @@ local work, session_number = 0, 0
 local sent_sessions, sealed, elsewhere, detail = {}, {}, {}, {}
 local sealed_entries, opening, plans = {}, {}, {}
 
--- ---- work out: reads only
+-- ---- compute: reads only
 
--- Adds the names of a run to those that are known of its group.
+-- Adds the names of a run to the loaded names of its group.
 local function join(plan, run)
   local names = plan.names
   for n = 5, #run, 2 do
@@ -78,7 +78,7 @@ local function join(plan, run)
   end
 end
 
--- Everything the group of a plan holds: what is stored, and what the range has added. It is read once, and added to from then on.
+-- All names of the group of a plan: the stored ones and those that the range has added. They are read once, and updated by join.
 local function names_of(plan)
   if plan.names then return plan.names end
   local names, count = {}, 0
@@ -107,7 +107,8 @@ local function close(plan, reason, due_ms)
   plan.open, plan.is_stored, plan.runs, plan.names = nil, false, {}, nil
 end
 
--- How many names the group would have with this run. Its numbers hold an upper bound only, so that the usual update need not ask.
+-- The number of names that the group would have with this run. The counter of a group is only an upper bound, so that a usual update
+-- need not read the names.
 local function names_with(plan, run)
   local names = names_of(plan)
   local count = plan.count
@@ -118,10 +119,11 @@ local function names_with(plan, run)
   return count
 end
 
--- Adds a run to the group of a plan; false where a bound falls inside it: it is to be taken apart. With a reason, the group closes.
+-- Adds a run to the group of a plan, and closes the group if there is a reason. Returns false if a bound falls inside the run: the
+-- caller must split it.
 local function add(plan, run, reason)
   local r, g = numbers_of(run[4]), plan.open
-  if g and r.first <= g.last then return r.last <= g.last end -- folded by a script that died before its marks
+  if g and r.first <= g.last then return r.last <= g.last end -- folded by a script that failed before it wrote the cursor
   if g and closes_before(g, r.opened) then
     close(plan, closed_by(g, g.score))
     g = nil
@@ -156,7 +158,7 @@ local function add(plan, run, reason)
     g.last, g.score, g.events, g.names, g.shorter = r.last, r.score, events, g.names + r.names, r.shorter
     g.low, g.high, g.silent = math.min(g.low, r.low), math.max(g.high, r.high), math.max(g.silent, r.silent)
   end
-  if aggregates then names_of(plan) end -- before the run is one of those that it joins
+  if aggregates then names_of(plan) end -- before the run is in plan.runs, which names_of joins
   plan.runs[#plan.runs + 1] = run
   if plan.names then join(plan, run) end
   work = work + RUN + NAME * #run / 2
@@ -168,7 +170,7 @@ local function add(plan, run, reason)
   return true
 end
 
--- A session goes into the outbox as it was sent, unless its group was open before: then its events close together with that group.
+-- Puts a session into the outbox as it was sent. If its group was open before, the events of the session are added to that group.
 local function add_session(plan, first_offset, first_score, last_score, record)
   if plan and plan.open and closes_before(plan.open, first_score) then close(plan, closed_by(plan.open, plan.open.score)) end
   if not (plan and plan.open) then
@@ -184,7 +186,7 @@ local function add_session(plan, first_offset, first_score, last_score, record)
   run[4] = packed_of({first = entry[2], last = entry[3], opened = first_score, score = last_score, events = entry[4],
                       low = entry[5], high = entry[6], names = count, silent = last_score, shorter = 0})
   elsewhere[#elsewhere + 1] = session_number
-  if entry[3] <= plan.open.last then return true end -- folded by a script that died before its marks
+  if entry[3] <= plan.open.last then return true end -- folded by a script that failed before it wrote the cursor
   if not add(plan, run) then return false end
   if plan.open then close(plan, closed_by(plan.open, plan.open.score)) end
   return true
@@ -193,12 +195,12 @@ end
 local function plan_for(group, opened_at)
   local key = prefix .. group
   local g = opened_at and open_group(key, opened_at) or nil
-  -- What is stored and not open is a leftover of an older state.
+  -- If the group is stored but not open, it belongs to an older state.
   return {group = group, key = key, opened_at = opened_at, runs = {}, open = g, is_stored = g ~= nil, is_dropped = g == nil,
           timer = g and g.silent - g.shorter}
 end
 
--- What the range does to one group; false where a bound falls inside a run.
+-- Plans the effect of the range on one group. Returns false if a bound falls inside a run.
 local function take(group, sessions, rest, opened_at)
   local is_plain = rest and type(rest[1]) == 'number'
   local plan = (opened_at or rest and not is_plain) and plan_for(group, opened_at)
@@ -247,7 +249,7 @@ while taken < count and work < arg.most_work do
 end
 if #detail > 0 then return {'detail', detail} end
 
--- ---- write: sealed records, then groups, the marks last
+-- ---- write: sealed records, then groups, fence and cursor last
 
 in_pages('ZADD', outbox, sent_sessions)
 in_pages('ZADD', outbox, sealed_entries)
@@ -256,7 +258,7 @@ local function opens(group, first_offset, silent)
   to_due[#to_due + 1], to_due[#to_due + 2] = silent, group
   to_first[#to_first + 1], to_first[#to_first + 2] = first_offset, group
 end
--- The fields of a run from a position on; true if all of them are new.
+-- Writes the fields of a run from a position on. Returns true if all of them are new.
 local function write_fields(key, run, from)
   local new = 0
   for at = from, #run, PAGE do new = new + call('HSET', key, unpack(run, at, math.min(at + PAGE - 1, #run))) end
@@ -265,7 +267,7 @@ end
 for f = 1, #opening, 2 do
   local group, run = opening[f], opening[f + 1]
   local key = prefix .. group
-  if not write_fields(key, run, 3) then -- a leftover of an older state: none of it belongs to this group
+  if not write_fields(key, run, 3) then -- the key has fields of an older state, which do not belong to this group
     call('DEL', key)
     write_fields(key, run, 3)
   end
@@ -277,16 +279,16 @@ for p = 1, #plans do
   if plan.is_dropped then call('UNLINK', plan.key) end
   if g then
     if #runs > 0 and aggregates then
-      -- All in one command, as max_changed is low: a script that dies before it adds nothing, and one that dies after it, everything.
+      -- All in one command, which is possible because max_changed is low: if the script fails, it has added everything or nothing.
       local fields = {INFO, packed_of(g)}
       for name, value in pairs(plan.names) do fields[#fields + 1], fields[#fields + 2] = name, value end
       write_fields(plan.key, fields, 1)
     elseif #runs > 0 then
-      runs[#runs][4] = packed_of(g) -- its numbers stand where those of the last run stood
+      runs[#runs][4] = packed_of(g) -- the numbers of the group replace those of the last run
       for r = 1, #runs - 1 do write_fields(plan.key, runs[r], 5) end
       write_fields(plan.key, runs[#runs], 3)
     elseif plan.opens then
-      call('HSET', plan.key, INFO, packed_of(g)) -- without events
+      call('HSET', plan.key, INFO, packed_of(g)) -- the group has no events
     end
     local timer = g.silent - g.shorter
     if plan.opens or not plan.is_stored then
@@ -306,7 +308,7 @@ local is_done, cursor, clock = arg.is_last and taken == count, '', state.clock o
 if is_done then
   clock = string.format('%.0f', math.max(arg.clock, tonumber(clock)))
   call('HSET', meta, 'clock', clock, 'record_clock', arg.record_clock, 'late', arg.late, 'log', arg.log, 'fence', arg.to)
-  drop_range() -- behind the fence: without both, what is folded would be folded again
+  drop_range() -- after the fence: if the script failed with neither written, the range would be folded again
 else
   cursor = groups[3 * taken - 2]
   call('HSET', meta, 'to', arg.to, 'cursor', cursor, 'cap', arg.cap, 'arrived', arg.arrived, 'digest', arg.digest,

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom,no-writes
--- Reads what is sealed and not yet acknowledged.
+-- Reads sealed records that are not acknowledged yet.
 --
 -- KEYS   of the shard, see shared/shard.lua
 -- token  text
--- above  first offsets above this one
--- page   records at most
+-- above  only records with a first offset above this one are read
+-- page   maximum number of records
 --
 -- Returns {"ok", {packed record, first offset, ...}} in the order of first offsets, or {"refused", "no-state" | "token"}.
 -- Cost    O(log n + page).

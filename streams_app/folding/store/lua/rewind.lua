@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Moves the fence back over offsets that the broker has lost: its log went back, and what follows is to be folded.
+-- Moves the fence back over offsets that the broker has lost because its log went back. The records that take these offsets are folded.
 --
 -- KEYS   of the shard, see shared/shard.lua
 -- token  text
--- fence  text: offset expected
--- to     text: offset of the new fence
--- log    text: fingerprints of the records up to there
--- lost   text: how many offsets the broker has lost so far, these included; ids and versions of further records count on from there
+-- fence  text: the expected fence
+-- to     text: the new fence
+-- log    text: fingerprints of the records up to the new fence
+-- lost   text: number of offsets that the broker has lost so far, including these; ids and versions of later records contain it
 --
 -- Returns {"ok"} or {"refused", "no-state" | "token" | "fence" | "open-groups"}.
--- Cost    O(1). No group may be open and the outbox is empty: events at or below the last offset of a group would be skipped, and what is
---         sealed has the id and the version of the former log.
+-- Cost    O(1). No group may be open, and the outbox must be empty: events at or below the last offset of a group would be skipped, and
+--         sealed records have ids and versions of the former log.
 -- include shard.lua
 
 read_marks('lost')

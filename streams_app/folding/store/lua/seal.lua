@@ -1,30 +1,31 @@
 #!lua flags=allow-oom
--- Moves due groups out of the open state into the outbox, each with all that its record is made of.
--- The scores in "due" are timers: a group that goes on leaves its timer alone, which is set anew here if it goes off too early.
--- While a range is under way time stands still: its events get their scores by the clock that was stored when it began. A group that
--- holds events above the fence stays, unless the range has passed it: what is left of the range will not touch it again.
--- First of all, groups that an operator wants to drop leave without a record.
+-- Moves due groups into the outbox, each with everything that its record is made of.
+-- The scores in "due" are timers. An event of an open group does not update its timer; if a timer fires too early, it is set anew here.
+-- While a range is in progress, the stored clock is used, because the events of the range are scored by it. A group with events above the
+-- fence stays open, unless the range has passed it: then the rest of the range does not touch it.
+-- Before that, groups that an operator has requested to drop are removed without a record.
 --
 -- KEYS           of the shard, see shared/shard.lua
 -- token          text
--- fence          text: offset expected
+-- fence          text: the expected fence
 -- clock          partition clock, ms; never moves back
--- is_redis_full  Redis is full: while a range is under way, too, groups are due by "clock", or the range may never end; it is not stored
+-- is_redis_full  Redis is full: groups are due by "clock" also while a range is in progress, or the range might never end; the clock is
+--                not stored then
 -- quiet_ms       quiet period; missing = quiet groups stay open (a backlog is being merged)
 -- hold_ms        max hold
--- everything     every open group, due or not, as "flush"; also those above the fence
--- limit          groups sealed and timers found to be early, together at most
+-- everything     seal every open group, due or not, with the reason "flush"; also those above the fence
+-- limit          maximum number of sealed groups and early timers together
 -- partitions     partition count of the source, for the version of the record
 --
--- Returns {"ok", clock, "1" if more is due, open groups, outbox records, oldest score, oldest opened, sealed records one after the
---         other, {group, first offset, last offset, events, request} of each dropped group in a row} or
+-- Returns {"ok", clock, "1" if more is due, open groups, outbox records, oldest score, oldest opened, sealed records in a row, {group,
+--         first offset, last offset, events, request} of each dropped group in a row} or
 --         {"refused", "no-state" | "token" | "fence"}.
--- Cost    O(limit log n + names sealed), about 10 us a group or timer; some 10 ms where it ends at 1 MB of kept values.
+-- Cost    O(limit log n + names sealed), about 10 us a group or timer; some 10 ms if it ends at 1 MB of kept values.
 -- include shard.lua
 -- include group.lua
 -- include closing.lua
 -- include text.lua
--- Bytes of records that one script packs and returns, about.
+-- Approximate limit on the bytes of records that one script packs and returns.
 local MOST_BYTES = 1000000
 local IN_PAGE = 200
 local DROPPED_SECONDS = 604800
@@ -35,14 +36,14 @@ local fence, limit, everything = tonumber(state.fence), arg.limit, arg.everythin
 local clock = tonumber(state.clock or '0')
 local due_clock = clock
 if arg.is_redis_full then
-  -- This clock is not stored: the range under way has its scores by the stored one, for this owner and for the next.
+  -- This clock is not stored: this owner and the next one score the range in progress by the stored clock.
   due_clock = math.max(clock, arg.clock)
 elseif not state.to then
   clock = math.max(clock, arg.clock)
   due_clock = clock
 end
 
--- ---- work out: reads only
+-- ---- compute: reads only
 
 local sealed, gone, gone_keys, sent, answered, later = {}, {}, {}, {}, {}, {}
 local seen, taken, bytes, more, is_leaving, stays = {}, 0, 0, false, false, false
@@ -52,12 +53,12 @@ local function group_of(packed)
   return g and g.epoch == state.epoch and g or nil
 end
 
--- Whether what is left of the range under way may add to the group, or a script that died half-way has.
+-- Whether the rest of the range in progress may add events to the group, or a script that failed half-way has added some.
 local function is_held(group, g)
   return g.last > fence and not (state.to and g.last <= tonumber(state.to) and not is_after(group, state.cursor))
 end
 
--- The numbers of a group, nil where it is a leftover of an older state, and its names: {name, value, ...}.
+-- The numbers of a group, nil if it belongs to an older state, and its names: {name, value, ...}.
 local function read_all(key)
   local content, at = call('HGETALL', key), 1
   while content[at] and content[at] ~= INFO do at = at + 2 end
@@ -67,7 +68,7 @@ local function read_all(key)
   return group_of(packed), content
 end
 
--- Puts a group among those that leave, unless only its timer says that it is due. False once this script has done enough.
+-- Plans to seal a group, or to set its timer anew if the group is not due yet. Returns false if this script has done enough work.
 local function take(group, why, is_timer)
   if seen[group] then return true end
   if taken + #later / 2 >= limit or bytes > MOST_BYTES then
@@ -76,7 +77,7 @@ local function take(group, why, is_timer)
   end
   seen[group] = true
   local key, g, names = prefix .. group, nil, nil
-  -- One call costs less than two: where the group before has left, this one is likely to leave, too, and is read whole.
+  -- One call costs less than two: if the previous group was due, this one is likely to be due, too, and is read with its names.
   if is_leaving then g, names = read_all(key) else g = group_of(call('HGET', key, INFO)) end
   is_leaving = not (g and is_timer and g.silent - g.shorter + quiet_ms >= due_clock)
   if not is_leaving then
@@ -86,11 +87,11 @@ local function take(group, why, is_timer)
   end
   taken = taken + 1
   if not g then
-    gone[#gone + 1], gone_keys[#gone_keys + 1] = group, key -- its events are read again from Kafka's low mark
+    gone[#gone + 1], gone_keys[#gone_keys + 1] = group, key -- its events are read again from the low watermark in Kafka
     answered[#answered + 1] = group
   elseif not everything and is_held(group, g) then
     stays = true
-  elseif g.events == 0 then -- nothing has come since its early record
+  elseif g.events == 0 then -- no event has followed its early record
     gone[#gone + 1], gone_keys[#gone_keys + 1] = group, key
     answered[#answered + 1] = group
   else
@@ -107,7 +108,7 @@ local function take(group, why, is_timer)
   return true
 end
 
--- Visits groups for as long as there are any and they are wanted, in pages no larger than that.
+-- Visits groups page by page, until there are no more or the visitor returns false.
 local function each_of(page_at, visit)
   local at, most = 0, 0
   repeat
@@ -120,7 +121,7 @@ local function each_of(page_at, visit)
   until #page < most
 end
 
--- A request to drop a group names the first offset of the fold that the operator has seen: a later fold of the group stays.
+-- A request to drop a group names the first offset of the fold that the operator has seen. A later fold of the group is kept.
 local requests = call('HRANDFIELD', drop, limit, 'WITHVALUES')
 local drops, answers, done = {}, {}, {}
 for i = 1, #requests, 2 do
@@ -149,7 +150,7 @@ if is_flush then
           function(group) return take(group, 'flush') end)
 else
   for i = 1, #wanted do take(wanted[i], 'flush') end
-  -- The first offsets are in the order in which groups were opened, as the clock never goes back.
+  -- First offsets have the order in which groups were opened, because the clock never goes back.
   each_of(function(at, most) return call('ZRANGE', first, at, at + most - 1) end,
           function(group)
             local g = group_of(call('HGET', prefix .. group, INFO))
@@ -164,7 +165,7 @@ end
 
 -- ---- write
 
--- The answer comes first: a script that dies after it is repeated, and no longer knows why the group is gone.
+-- Written first: if the script fails later, its repetition does not find the group and could not write this answer.
 in_pages('HSET', dropped, answers)
 if #answers > 0 then call('EXPIRE', dropped, DROPPED_SECONDS) end
 in_pages('ZADD', outbox, sent)
@@ -180,8 +181,8 @@ elseif #wanted > 0 then
 end
 call('HSET', meta, 'clock', string.format('%.0f', clock))
 
--- Early timers are set anew until the first of them says what its group says: that is the group which is due first. Where this script has
--- done enough already, it is nearly so.
+-- Sets early timers anew until the lowest timer agrees with its group, which is then the group that is due first. If the script has done
+-- enough work before, the result is approximate.
 local oldest, opened = '', ''
 for _ = 1, math.max(1, limit - taken - #later / 2) do
   local timer = call('ZRANGE', due, 0, 0, 'WITHSCORES')

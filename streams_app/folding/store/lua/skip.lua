@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Moves the fence over offsets that the log no longer has (retention overtook the worker). A range that ends there or before is over; of
--- one that reaches further the rest is folded, from its cursor on.
+-- Moves the fence over offsets that retention has removed. If the range in progress ends at the new fence or below, it is dropped. If it
+-- ends above, the rest of it is folded from its cursor on.
 --
 -- KEYS   of the shard, see shared/shard.lua
 -- token  text
--- fence  text: offset expected
--- to     text: offset of the new fence
+-- fence  text: the expected fence
+-- to     text: the new fence
 --
 -- Returns {"ok"} or {"refused", "no-state" | "token" | "fence" | "open-groups"}.
 -- Cost    O(1). No group may be open: a record must not span offsets that are lost.

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom,no-writes
--- The low watermark of a shard: the lowest source offset whose effect is not yet delivered. It is true for ever, whoever asks.
--- Read in one script: in pieces it is wrong as soon as Redis is wiped between them.
+-- Reads the low watermark of a shard: the lowest source offset whose effect is not delivered yet. It stays valid, and any worker may
+-- read it. It is read in one script, because several reads would be wrong if Redis were wiped between them.
 --
 -- KEYS  of the shard, see shared/shard.lua
 --
--- Returns the offset as text, or nil where the shard has no state.
+-- Returns the offset as text, or nil if the shard has no state.
 -- Cost    O(1).
 -- include shard.lua
 

@@ -1,9 +1,9 @@
--- Combines two values of one name, the earlier one first. core/aggregates.py describes the encoding and does the same in Python; a
--- test compares the two.
+-- Combines two values of one name, the earlier one first. core/aggregates.py describes the encoding and has the same function in Python;
+-- a test compares the two.
 -- include text.lua
-local ARRAYS = 128 -- first bytes from here on are no JSON
+local ARRAYS = 128 -- a value whose first byte is at least this is not JSON
 
--- Whether one maximum or minimum is above another, and whether it is below: its rank, then its high part, then its low part decide.
+-- Returns whether one maximum or minimum is above another, and whether it is below: compares rank, then high part, then low part.
 local function is_above(a, b)
   if a[2] ~= b[2] then return a[2] > b[2] end
   if a[3] == b[3] then return a[4] > b[4] end

@@ -1,7 +1,7 @@
--- An open group as its sidecar holds it: a hash of its changed names and, in one field, its numbers. The numbers are packed in the
--- order of NUMBERS in codec.py, times and offsets as differences, which take less room. A run of events that Redis has not seen yet is
--- written in the same way, as the group that it would open.
-local INFO = '\255' -- the field of the numbers: no name, as it is not UTF-8
+-- An open group as stored: a hash of its changed names with, in one field, its numbers. The numbers are packed in the order of NUMBERS
+-- in codec.py, with times and offsets as differences, which need less memory. A run of events in a request has the same encoding, as
+-- the group that it would open.
+local INFO = '\255' -- the field of the numbers; it is not UTF-8, so no changed name is equal to it
 
 local function numbers_of(packed)
   local n = unpacked(packed)
@@ -18,14 +18,14 @@ local function packed_of(g)
                g.shorter > 0 and g.shorter or nil})
 end
 
--- The numbers of a group that is open; nil where what is stored is a leftover of an older state.
+-- Returns the numbers of an open group; nil if the stored group belongs to an older state.
 local function open_group(key, opened_at)
   local packed = call('HGET', key, INFO)
   local g = packed and numbers_of(packed)
   return g and g.epoch == state.epoch and g.first == opened_at and g or nil
 end
 
--- What leaves with a group: one entry of the outbox. "names" is a map, or name, value, name ... in a row.
+-- Returns the entry of the outbox for a group. "names" is a map, or name, value, name ... in a row.
 local function record_of(group, g, reason, due_ms, names)
   return pack({group, g.first, g.last, g.events, g.low, g.high, reason, due_ms, arg.partitions, names})
 end

@@ -1,10 +1,10 @@
--- What every script of a shard begins with: its keys, and the range that is under way.
+-- The beginning of every script of a shard: its keys, and the range in progress.
 -- include fenced.lua
 local due, first, outbox, prefix, flush, drop, dropped = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local PAGE = 4000 -- values in one call: Lua passes at most some 8 000
 read_marks('clock', 'epoch', 'to', 'cursor')
 
--- A command with many values, in several calls.
+-- Calls a command with many values, split into several calls.
 local function in_pages(command, key, values)
   for from = 1, #values, PAGE do call(command, key, unpack(values, from, math.min(from + PAGE - 1, #values))) end
 end
@@ -12,7 +12,7 @@ local function unlink(keys)
   for from = 1, #keys, PAGE do call('UNLINK', unpack(keys, from, math.min(from + PAGE - 1, #keys))) end
 end
 
--- The range under way is over, or given up: the next one begins at the fence.
+-- Drops the range in progress, which is complete or given up: the next range begins at the fence.
 local function drop_range()
   if state.to then call('HDEL', meta, 'to', 'cursor', 'cap', 'arrived', 'digest') end
 end
