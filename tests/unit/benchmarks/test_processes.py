@@ -14,7 +14,7 @@ from benchmarks.processes import CpuWatch, stolen_seconds
 pytestmark = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no such books here")
 
 
-def test_cpu_time_is_of_the_process_and_since_the_watch() -> None:
+def test_cpu_time_counts_the_process_since_the_watch_began() -> None:
     watch = CpuWatch({"me": os.getpid(), "nobody": None, "gone": 2**22 + 1})
     until = time.process_time() + 0.1
     while time.process_time() < until:
@@ -25,7 +25,7 @@ def test_cpu_time_is_of_the_process_and_since_the_watch() -> None:
     assert 0.08 <= used["me"]
 
 
-def test_stolen_time_is_the_eighth_field(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stolen_time_is_the_eighth_field_of_proc_stat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "read_text", lambda _: "cpu  1 2 3 4 5 6 7 800 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n")
     monkeypatch.setattr(processes, "_TICKS", 100)
 

@@ -40,7 +40,7 @@ def raced(load: str, bare: list[float], ours: list[float], to_the_last_record: l
     return Contest(LOADS[load], Expected(), runs)
 
 
-def test_promised_ratios_are_those_of_the_marked_table(tmp_path: Path) -> None:
+def test_promised_ratios_are_read_from_the_marked_table(tmp_path: Path) -> None:
     assert {"hot": 0.6, "wide": 0.07} == promised_ratios(readme(tmp_path, TABLE))
 
 
@@ -56,31 +56,31 @@ def test_promised_ratios_are_those_of_the_marked_table(tmp_path: Path) -> None:
     ],
     ids=["no markers", "no end", "no table", "no ratio column", "no load column", "no number"],
 )
-def test_a_readme_without_ratios_is_an_error_and_not_a_pass(tmp_path: Path, text: str) -> None:
+def test_readme_without_ratios_is_an_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(ValueError, match=r"README\.md"):
         promised_ratios(readme(tmp_path, text))
 
 
-def test_no_readme_is_an_error_and_not_a_pass(tmp_path: Path) -> None:
+def test_missing_readme_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="benchmark"):
         promised_ratios(tmp_path / "README.md")
 
 
 @pytest.mark.parametrize(("ours", "is_broken"), [(361.0, False), (360.0, False), (359.0, True), (1.0, True)])
-def test_a_ratio_below_the_share_of_the_promised_one_is_a_broken_promise(ours: float, is_broken: bool) -> None:
+def test_ratio_below_the_tolerance_is_a_broken_promise(ours: float, is_broken: bool) -> None:
     found = broken_promises([raced("hot", [1_000.0], [ours])], {"hot": 0.6}, 0.6)
 
     assert is_broken == bool(found)
     assert all("hot" in line and "0.6" in line for line in found)
 
 
-def test_a_load_that_is_about_records_is_judged_until_its_last_record() -> None:
+def test_load_measured_in_records_is_judged_up_to_its_last_record() -> None:
     fast_folding_slow_records = raced("wide", [1_000.0], [900.0], [10.0])
 
     assert broken_promises([fast_folding_slow_records], {"wide": 0.07}, 0.6)
 
 
-def test_the_best_run_of_each_counts() -> None:
+def test_best_run_of_each_load_counts() -> None:
     """A slow run of bare reading must not lift the ratio, nor one of ours sink it."""
     contest = raced("hot", [1_000.0, 200.0], [100.0, 500.0])
 
@@ -90,5 +90,5 @@ def test_the_best_run_of_each_counts() -> None:
     assert broken_promises([raced("hot", [1_000.0, 200.0], [100.0, 300.0])], {"hot": 0.6}, 0.6)
 
 
-def test_a_load_the_readme_says_nothing_of_cannot_pass() -> None:
+def test_load_missing_from_the_readme_cannot_pass() -> None:
     assert ["big: the README promises no ratio"] == broken_promises([raced("big", [1.0], [1.0])], {"hot": 0.6}, 0.6)

@@ -32,7 +32,7 @@ needs_priority = pytest.mark.skipif(
 
 
 @needs_priority
-def test_a_core_that_stands_still_is_noted_with_its_time() -> None:
+def test_stalled_core_is_reported_with_its_time() -> None:
     with watched() as standstills:
         wait_until_sync(lambda: all(_is_real_time(pid) for pid in _children(standstills)), 60, "they watch")
         begin = time.time()
@@ -49,7 +49,7 @@ def test_a_core_that_stands_still_is_noted_with_its_time() -> None:
     assert not any(child.is_running for child in standstills._children)
 
 
-def test_without_watchers_nothing_is_known() -> None:
+def test_longest_stall_is_none_without_watchers() -> None:
     assert Standstills([]).longest_ms(0, time.time()) is None
 
 

@@ -35,7 +35,7 @@ def global_names(code: CodeType) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("mutant", variants(), ids=lambda mutant: mutant.name)
-def test_a_broken_variant_can_still_be_made(mutant: Mutant) -> None:
+def test_broken_variant_still_applies_to_the_source(mutant: Mutant) -> None:
     undefined: set[str] = set()
     with mutant.applied():
         for change in mutant.changes:

@@ -35,27 +35,27 @@ def wrong(
 
 
 @pytest.mark.parametrize("promise", ["yes", "unknown", "no"])
-def test_each_event_called_once_keeps_every_promise(promise: str) -> None:
+def test_judge_accepts_exactly_one_call_for_each_event(promise: str) -> None:
     assert [] == wrong(GOOD, promise, is_ordered=True)
 
 
-def test_an_event_that_is_neither_done_nor_a_letter_is_lost() -> None:
+def test_event_neither_finished_nor_dead_lettered_is_missing() -> None:
     assert ["1 neither done nor a letter"] == wrong(GOOD[:4])
 
 
-def test_a_letter_finishes_an_event() -> None:
+def test_dead_letter_finishes_an_event() -> None:
     assert [] == wrong([*GOOD[:4], "2 begin"], "no", letters=[2])
 
 
-def test_a_letter_for_a_reason_that_its_event_has_not_given_is_found() -> None:
+def test_dead_letter_with_a_reason_its_event_cannot_have_is_found() -> None:
     assert ["1 letters for a reason that their events have not given"] == wrong([*GOOD[:4], "2 begin"], letters=[2])
 
 
-def test_an_event_that_was_begun_wants_an_end_or_a_letter() -> None:
+def test_started_event_needs_an_end_or_a_dead_letter() -> None:
     assert ["1 neither done nor a letter", "1 begun"] == wrong([*GOOD[:4], "2 begin"], "no")
 
 
-def test_what_is_not_committed_is_found() -> None:
+def test_uncommitted_offset_is_found() -> None:
     assert ["partition 0: 2 of 3 is committed"] == wrong(GOOD, committed=2)
 
 
@@ -68,30 +68,30 @@ def test_what_is_not_committed_is_found() -> None:
         ("no", False, ["1 called twice for a record", "1 called twice for an id"]),
     ],
 )
-def test_a_second_call_for_one_record_breaks_what_was_promised(promise: str, kept_data: bool, said: list[str]) -> None:
+def test_second_call_for_one_record_breaks_the_guarantee(promise: str, kept_data: bool, said: list[str]) -> None:
     assert said == wrong([*GOOD, "2 begin", "2 end"], promise, kept_data=kept_data)
 
 
 @pytest.mark.parametrize(
     ("promise", "said"), [("yes", []), ("unknown", ["1 called twice for an id"]), ("no", ["1 called twice for an id"])]
 )
-def test_an_event_that_was_published_twice_is_called_once(promise: str, said: list[str]) -> None:
+def test_event_published_twice_is_called_once(promise: str, said: list[str]) -> None:
     assert said == wrong([*GOOD, "3 begin", "3 end"], promise, committed=4, is_twice=True)
 
 
-def test_the_second_copy_of_an_event_need_not_be_called_for_it_is_done() -> None:
+def test_second_copy_of_a_finished_event_need_not_be_called() -> None:
     assert [] == wrong(GOOD, "no", committed=4, is_twice=True)
 
 
-def test_the_second_copy_must_be_called_where_each_record_counts() -> None:
+def test_second_copy_must_be_called_without_deduplication() -> None:
     assert ["1 neither done nor a letter"] == wrong(GOOD, committed=4, is_twice=True)
 
 
-def test_an_attempt_that_says_that_nothing_was_done_may_be_made_again() -> None:
+def test_attempt_that_reports_no_effect_may_be_retried() -> None:
     assert [] == wrong(["0 begin", "0 retry", *GOOD], "no")
 
 
-def test_an_event_that_begins_before_the_one_before_it_is_finished_breaks_the_order() -> None:
+def test_event_that_starts_before_its_predecessor_ends_breaks_the_order() -> None:
     calls = ["0 begin", "1 begin", "0 end", "1 end", *GOOD[4:]]
 
     assert ["1 begun before the one before it was finished"] == wrong(calls, is_ordered=True)
@@ -110,12 +110,12 @@ def test_an_event_that_begins_before_the_one_before_it_is_finished_breaks_the_or
         ("yes", "hangs at first", set()),
     ],
 )
-def test_each_fate_has_its_letters(promise: str, fate: str, expected: set[str]) -> None:
+def test_each_fate_has_its_dead_letters(promise: str, fate: str, expected: set[str]) -> None:
     assert expected == reasons_of(promise, 200, Produced(fates={200: fate}))
 
 
 @pytest.mark.parametrize(("subscriber", "expected"), [("thread_once", "hangs at first"), ("once", "")])
-def test_what_hangs_at_first_hangs_in_one_subscriber_alone(subscriber: str, expected: str) -> None:
+def test_hangs_once_fate_applies_to_one_subscriber_only(subscriber: str, expected: str) -> None:
     produced = Produced(fates={200: hangs_at_first("thread_once"), 201: "kills"})
 
     assert {200: expected, 201: "kills"} == produced.as_in(subscriber).fates

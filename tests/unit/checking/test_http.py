@@ -12,7 +12,7 @@ from streams_app.settings import HttpSettings
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "worker.example", ""])
-def test_pages_that_the_network_reaches_want_a_token(host: str, tmp_path: Path) -> None:
+def test_pages_reachable_from_the_network_need_a_token(host: str, tmp_path: Path) -> None:
     open_to_all = http_finding(HttpSettings(host=host))
 
     assert Level.WARNING is open_to_all.level
@@ -21,5 +21,5 @@ def test_pages_that_the_network_reaches_want_a_token(host: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.5", "::1", "localhost"])
-def test_pages_on_loopback_want_none(host: str) -> None:
+def test_pages_on_loopback_need_no_token(host: str) -> None:
     assert Level.OK is http_finding(HttpSettings(host=host)).level

@@ -28,7 +28,7 @@ MASTER: dict[str, Any] = {"role": "master", "maxmemory": 10_000_000, "total_syst
     ],
     ids=["enough", "too little", "of two servers", "of which one is a replica", "of the machine", "small machine", "unknown"],
 )
-def test_redis_is_to_have_room_for_max_bytes(servers: list[Mapping[str, Any]], level: Level) -> None:
+def test_redis_must_have_room_for_max_bytes(servers: list[Mapping[str, Any]], level: Level) -> None:
     finding = room_finding([JOURNAL], servers)
 
     assert level == finding.level
@@ -49,7 +49,7 @@ def test_all_journals_share_one_redis() -> None:
         ({}, 0),
     ],
 )
-def test_source_is_to_keep_as_much_as_the_journal(config: Mapping[str, str], warnings: int) -> None:
+def test_source_must_retain_records_as_long_as_the_journal(config: Mapping[str, str], warnings: int) -> None:
     found = source_findings(JOURNAL, config, 8)
 
     assert warnings == sum(one.level is Level.WARNING and bool(one.advice) for one in found)
@@ -57,7 +57,7 @@ def test_source_is_to_keep_as_much_as_the_journal(config: Mapping[str, str], war
 
 
 @pytest.mark.parametrize(("partitions", "warnings"), [(8, 0), (9, 1), (1_000, 1)])
-def test_share_of_a_partition_is_to_hold_more_than_a_few_events(partitions: int, warnings: int) -> None:
+def test_share_of_a_partition_must_hold_more_than_a_few_events(partitions: int, warnings: int) -> None:
     found = [one for one in source_findings(JOURNAL, {}, partitions) if one.level is Level.WARNING]
 
     assert warnings == len(found)

@@ -29,7 +29,7 @@ def settings(origins: list[str], **view: Any) -> Settings:
         (["https://www.example.com", "http://www.example.com"], {}, Level.WARNING),
     ],
 )
-def test_token_that_an_origin_sends_without_tls_is_warned_of(origins: list[str], view: dict[str, Any], level: Level) -> None:
+def test_token_sent_by_an_origin_without_tls_is_a_warning(origins: list[str], view: dict[str, Any], level: Level) -> None:
     (finding,) = origin_findings(settings(origins, **view))
 
     assert level == finding.level
@@ -37,7 +37,7 @@ def test_token_that_an_origin_sends_without_tls_is_warned_of(origins: list[str],
 
 
 @pytest.mark.parametrize(("connections", "descriptors", "warns"), [(1_000, 1_024, True), (1_000, 4_096, False), (50, 1_024, False)])
-def test_more_pages_than_descriptors_are_warned_of(connections: int, descriptors: int, warns: bool) -> None:
+def test_more_pages_than_file_descriptors_is_a_warning(connections: int, descriptors: int, warns: bool) -> None:
     given = settings([])
     server = given.live_server.model_copy(update={"connections": connections})
 

@@ -9,26 +9,26 @@ from streams_app.delivery.batch import TP
 HERE = TP("orders", 1)
 
 
-def test_reader_that_would_be_refused_is_an_error_with_its_command() -> None:
+def test_reader_that_needs_a_reset_is_an_error_with_its_command() -> None:
     (finding,) = made_again(ComparedReader("subscriber ship", "reset it"), {HERE: ReadSoFar("old", 8)}, {"orders": "new"})
 
     assert (Level.ERROR, "reset it") == (finding.level, finding.advice)
     assert "orders-1 was deleted and made again: subscriber ship has read another log" in finding.text
 
 
-def test_reader_that_begins_by_itself_is_a_warning() -> None:
+def test_reader_that_restarts_by_itself_is_a_warning() -> None:
     (finding,) = made_again(ComparedReader("read store main"), {HERE: ReadSoFar("old", 8)}, {"orders": "new"})
 
     assert Level.WARNING is finding.level
 
 
-def test_same_log_and_one_of_which_nothing_is_kept_are_no_finding() -> None:
+def test_unchanged_log_and_log_without_stored_progress_are_no_finding() -> None:
     read = {HERE: ReadSoFar("same", 8), TP("orders", 2): ReadSoFar("", 8)}
 
     assert [] == list(made_again(ComparedReader("fold sums", "reset it"), read, {"orders": "same"}))
 
 
-def test_log_that_went_back_is_said_with_what_was_lost() -> None:
+def test_log_that_went_back_is_reported_with_the_missing_offsets() -> None:
     finding = went_back(ComparedReader("fold sums", "reset it"), HERE, 90, ReadSoFar("same", 100))
 
     assert Level.WARNING is finding.level

@@ -128,7 +128,7 @@ def is_any_taken(payload: Any, found: list[bytes]) -> bool:
 @pytest.mark.parametrize("kind", ["struct", "dataclass", "pydantic"])
 @pytest.mark.parametrize("keep", ["names", "last"])
 @pytest.mark.parametrize("group_key", ["account_id", "@key"])
-def test_a_type_is_refused_where_no_record_can_be_decoded_as_it(kind: str, keep: Any, group_key: str) -> None:
+def test_type_is_rejected_if_no_record_can_be_decoded_as_it(kind: str, keep: Any, group_key: str) -> None:
     declared = fold(group_key=group_key, keep=keep)
     found = records(declared)
     wrong = []
@@ -170,7 +170,7 @@ class Wanted(msgspec.Struct):
         (Likes, "last", []),
     ],
 )
-def test_what_an_event_is_says_what_its_records_hold(event: Any, keep: Any, expected: list[tuple[str, str, str]]) -> None:
+def test_event_kind_determines_the_fields_of_its_records(event: Any, keep: Any, expected: list[tuple[str, str, str]]) -> None:
     folded = event and Event("s.e", event, description="It is folded.", keyed_by=None, topic="s")
     found = clashes(fold(keep=keep), Wanted, folded)
 
@@ -204,7 +204,7 @@ class Both:
         ),
     ],
 )  # fmt: skip
-def test_the_field_what_the_fold_makes_and_what_the_payload_wants_are_said(payload: Any, level: Level, text: str) -> None:
+def test_mismatch_names_the_field_and_the_types_of_fold_and_payload(payload: Any, level: Level, text: str) -> None:
     @subscriber(records_of("f", payload), idempotent="yes", description="It takes them.")
     async def take(event: Any) -> None: ...
 

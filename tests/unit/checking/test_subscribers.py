@@ -46,11 +46,11 @@ def subscriptions(*subscribers: Any) -> list[Subscription]:
         (("order_id", "day"), ["event order.paid is keyed by order_id, fold account-metrics groups by order_id, day"]),
     ],
 )
-def test_an_event_that_is_folded_is_keyed_by_the_group(group_key: Any, found: list[str]) -> None:
+def test_folded_event_is_keyed_by_the_group(group_key: Any, found: list[str]) -> None:
     assert found == [one.text for one in key_findings([order_paid], [fold(group_key=group_key)])]
 
 
-def test_an_event_without_a_key_that_is_folded_is_told() -> None:
+def test_folded_event_without_a_key_is_reported() -> None:
     event = Event("order.paid", OrderPaid, description="It was paid.", keyed_by=None, topic="orders")
 
     assert ["event order.paid is keyed by nothing, fold account-metrics groups by order_id"] == [
@@ -59,7 +59,7 @@ def test_an_event_without_a_key_that_is_folded_is_told() -> None:
 
 
 @pytest.mark.parametrize("format_", ["debezium", "cloudevents"])
-def test_the_key_of_an_event_that_others_publish_is_not_judged_by_its_declaration(format_: Any) -> None:
+def test_key_of_an_externally_published_event_is_not_judged_by_its_declaration(format_: Any) -> None:
     event = Event("order.paid", OrderPaid, description="It was paid.", keyed_by=None, topic="orders", format=format_)
 
     assert [] == list(key_findings([event], [fold()]))
@@ -75,7 +75,7 @@ def test_the_key_of_an_event_that_others_publish_is_not_judged_by_its_declaratio
         ({"group_key": "account", "changed": "metric"}, ["'account_id', 'metrics'"]),
     ],
 )
-def test_a_subscriber_requires_fields_that_the_records_of_its_fold_have(fields: dict[str, Any], found: list[str]) -> None:
+def test_subscriber_requires_fields_that_the_records_of_its_fold_have(fields: dict[str, Any], found: list[str]) -> None:
     expected = [
         f"subscriber recompute: AccountChanged requires {names}, which no record of account-metrics has: each becomes a dead letter"
         for names in found
@@ -87,7 +87,7 @@ def test_a_subscriber_requires_fields_that_the_records_of_its_fold_have(fields: 
 @pytest.mark.parametrize(
     ("kept_hours", "level"), [(-1, Level.OK), (4, Level.OK), (3.9, Level.WARNING), (2, Level.ERROR), (None, Level.WARNING)]
 )
-def test_a_log_is_kept_for_twice_the_retries_and_the_patience(kept_hours: float | None, level: Level) -> None:
+def test_log_is_retained_for_twice_the_retries_and_the_patience(kept_hours: float | None, level: Level) -> None:
     (one,) = subscriptions(replace(ship, patience=timedelta(milliseconds=2 * HOUR_MS - ship.retry.total_ms)))
     kept_ms = -1 if kept_hours == -1 else int((kept_hours or 0) * HOUR_MS)
 
@@ -96,7 +96,7 @@ def test_a_log_is_kept_for_twice_the_retries_and_the_patience(kept_hours: float 
     assert level == finding.level
 
 
-def test_the_longest_of_all_rules_counts() -> None:
+def test_longest_retry_rule_counts() -> None:
     (one,) = subscriptions(recompute)
     longest_ms = max(rule.total_ms for rule in recompute.retry.by.values())
 
@@ -105,7 +105,7 @@ def test_the_longest_of_all_rules_counts() -> None:
     assert Level.WARNING == finding.level
 
 
-def test_what_retries_take_is_said_as_people_say_it() -> None:
+def test_duration_of_retries_is_formatted_for_people() -> None:
     few = replace(ship, retry=Retries(attempts=2, first="9s", factor=1, longest="9s"), patience=timedelta(seconds=5))
     (finding,) = retention_findings(subscriptions(few), {"orders": -1})
 
@@ -116,17 +116,17 @@ def test_what_retries_take_is_said_as_people_say_it() -> None:
     ("span_ms", "text"),
     [(0, "0 s"), (14_000, "14 s"), (1_500, "1.5 s"), (60_000, "1 min"), (4_248_000, "1 h 10 min"), (168 * HOUR_MS, "7 d")],
 )
-def test_spans_of_time_are_said_in_the_units_of_people(span_ms: int, text: str) -> None:
+def test_durations_are_formatted_in_human_units(span_ms: int, text: str) -> None:
     assert text == lasting(span_ms)
 
 
-def test_ids_are_counted_where_they_are_kept() -> None:
+def test_ids_are_counted_per_redis() -> None:
     assert ["subscriber ship remembers ids for 1h: about 120 bytes of Redis each, 432 kB for each event a second"] == [
         one.text for one in id_findings(subscriptions())
     ]
 
 
-def test_ids_of_a_fold_do_not_tell_every_repetition() -> None:
+def test_fold_ids_do_not_detect_every_repetition() -> None:
     found = list(id_findings(subscriptions(replace(recompute, idempotent="no", retry=ship.retry))))
 
     assert [Level.OK, Level.WARNING] == [one.level for one in found]
@@ -143,9 +143,7 @@ def test_ids_of_a_fold_do_not_tell_every_repetition() -> None:
     ],
     ids=["placed", "a partition is missing", "no metadata", "no note"],
 )
-def test_a_subscriber_that_must_not_be_called_twice_wants_commits_that_say_what_has_begun(
-    held: dict[TP, Committed], text: str
-) -> None:
+def test_at_most_once_subscriber_needs_commits_that_say_what_has_started(held: dict[TP, Committed], text: str) -> None:
     (one,) = subscriptions(ship)
 
     assert text in commit_finding(one, TPS, held).text

@@ -17,11 +17,11 @@ def settings_of(*, enabled: bool) -> Settings:
     return Settings.model_validate({"app_id": "shop", "folds": [FOLD], "tracing": {"enabled": enabled}})
 
 
-def test_tracing_that_is_off_is_no_finding() -> None:
+def test_disabled_tracing_is_no_finding() -> None:
     assert None is tracing_finding(settings_of(enabled=False))
 
 
-def test_tracing_that_is_on_is_reported() -> None:
+def test_enabled_tracing_is_reported() -> None:
     found = tracing_finding(settings_of(enabled=True))
 
     assert found is not None

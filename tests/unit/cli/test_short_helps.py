@@ -19,7 +19,7 @@ LISTS = [
 
 
 @pytest.mark.parametrize("words", LISTS, ids=" ".join)
-def test_no_sentence_of_a_list_of_commands_is_cut(words: list[str]) -> None:
+def test_no_sentence_in_a_command_list_is_truncated(words: list[str]) -> None:
     shown = CliRunner().invoke(group, [*words, "--help"], terminal_width=80).output
     _, _, commands = shown.partition("Commands:\n")
 

@@ -37,7 +37,7 @@ def lines(table: Table, width: int) -> list[str]:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
 @pytest.mark.parametrize("folds", [1, 2])
-def test_a_list_of_groups_is_right_at_every_width(width: int, folds: int) -> None:
+def test_group_list_is_aligned_at_every_width(width: int, folds: int) -> None:
     rows = [row(key, fold=f"fold-{number % folds}") for number, key in enumerate(KEYS)]
     printed = lines(fitted(columns_of(rows), width), width)
 
@@ -48,7 +48,7 @@ def test_a_list_of_groups_is_right_at_every_width(width: int, folds: int) -> Non
     assert "\x1b" not in "".join(printed)
 
 
-def test_where_there_is_no_terminal_a_long_key_is_cut_and_no_column_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_key_is_shortened_and_no_column_dropped_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     print_fitted(columns_of([row("k" * 512), row("account_" + "0123456789" * 5)]))
     head, first, second = capsys.readouterr().out.splitlines()
 
@@ -58,7 +58,7 @@ def test_where_there_is_no_terminal_a_long_key_is_cut_and_no_column_left_out(cap
     assert second.startswith("account_" + "0123456789" * 5 + " ")
 
 
-def test_at_80_columns_keys_are_cut_in_the_middle_and_numbers_are_whole() -> None:
+def test_keys_are_shortened_in_the_middle_and_numbers_stay_whole_at_80_columns() -> None:
     head, first, second = lines(fitted(columns_of([row("account_" + "0123456789" * 5), row("b")]), 80), 80)
 
     assert ["GROUP", "SOURCE", "EVENTS", "NAMES", "QUIET IN", "HOLD IN"] == re.split(r"  +", head.strip())
@@ -69,7 +69,7 @@ def test_at_80_columns_keys_are_cut_in_the_middle_and_numbers_are_whole() -> Non
     assert second.startswith("b ")
 
 
-def test_where_there_is_room_nothing_is_cut_and_nothing_left_out() -> None:
+def test_nothing_is_shortened_or_dropped_on_a_wide_terminal() -> None:
     printed = lines(fitted(columns_of([row("account_" + "0123456789" * 5)]), 200), 200)
 
     assert "account_" + "0123456789" * 5 in printed[1]
@@ -77,7 +77,7 @@ def test_where_there_is_room_nothing_is_cut_and_nothing_left_out() -> None:
     assert "account-metrics" in printed[1]
 
 
-def test_two_folds_are_told_apart_at_80_columns() -> None:
+def test_two_folds_are_distinguishable_at_80_columns() -> None:
     printed = lines(fitted(columns_of([row("a" * 99, fold="first"), row("a" * 99, fold="second")]), 80), 80)
 
     assert "FOLD" in printed[0]
@@ -85,7 +85,7 @@ def test_two_folds_are_told_apart_at_80_columns() -> None:
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=5), st.integers(20, 130))
-def test_whatever_the_keys_are_each_is_one_line(keys: list[str], width: int) -> None:
+def test_each_key_takes_one_line_with_any_characters(keys: list[str], width: int) -> None:
     printed = lines(fitted(columns_of([row(key) for key in keys]), width), width)
 
     assert 1 + len(keys) == len(printed)

@@ -48,7 +48,7 @@ def curve_of(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return found
 
 
-def test_the_json_has_the_curve_and_what_is_recommended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_has_the_curve_and_the_recommendation(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = tuned(BURSTS, "--windows", "500ms,1s,52s,53s", "--json")
     found = curve_of(capsys)
 
@@ -68,7 +68,7 @@ def test_the_json_has_the_curve_and_what_is_recommended(folder: Path, capsys: py
     ("arguments", "quiet_ms"),
     [(["--target-ratio", "0.8"], 1_000), (["--target-ratio", "0.95"], 53_000), (["--max-latency", "9s"], 1_000)],
 )
-def test_what_is_asked_for_is_recommended(
+def test_recommendation_follows_target_and_limit(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], quiet_ms: int
 ) -> None:
     tuned(BURSTS, "--windows", "500ms,1s,53s", "--json", *arguments)
@@ -76,7 +76,7 @@ def test_what_is_asked_for_is_recommended(
     assert quiet_ms == curve_of(capsys)["recommended"]["quiet_ms"]
 
 
-def test_by_default_the_configured_candidate_is_among_them_and_none_is_beyond_the_hold(
+def test_default_candidates_include_the_configured_one_and_none_beyond_the_hold(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tuned([line(BEGIN_MS), line(BEGIN_MS + 40 * 3_600_000), line(BEGIN_MS + 40 * 3_600_000 + 5_000)], "--json")
@@ -86,7 +86,7 @@ def test_by_default_the_configured_candidate_is_among_them_and_none_is_beyond_th
     assert 6 * 3_600_000 == max(windows)
 
 
-def test_a_person_gets_a_table_a_plot_and_a_line_for_the_settings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_human_output_has_a_table_a_plot_and_a_settings_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = tuned(BURSTS)
     out, err = capsys.readouterr()
 
@@ -97,7 +97,7 @@ def test_a_person_gets_a_table_a_plot_and_a_line_for_the_settings(folder: Path, 
     assert "\x1b" not in out
 
 
-def test_the_picture_is_written(folder: Path) -> None:
+def test_picture_is_written(folder: Path) -> None:
     tuned(BURSTS, "--png", "curve.png")
 
     assert b"\x89PNG" == (folder / "curve.png").read_bytes()[:4]
@@ -115,7 +115,7 @@ def test_the_picture_is_written(folder: Path) -> None:
         pytest.param([*[line(BEGIN_MS)] * 40, "{broken", line("soon"), "[]", "{}", line(BEGIN_MS)], 1, id="broken lines"),
     ],
 )
-def test_odd_input_has_a_curve(folder: Path, capsys: pytest.CaptureFixture[str], lines: list[str], records: int) -> None:
+def test_odd_input_yields_a_curve(folder: Path, capsys: pytest.CaptureFixture[str], lines: list[str], records: int) -> None:
     code = tuned(lines, "--windows", "1s,10s", "--json")
 
     assert 0 == code
@@ -152,7 +152,7 @@ def shuffled(times: Sequence[int]) -> list[int]:
         pytest.param([line(46_000 + at / 86_400_000) for at in SPREAD_MS], "day numbers of a spreadsheet", id="day numbers"),
     ],
 )  # fmt: skip
-def test_events_whose_times_cannot_be_believed_have_a_curve_and_no_recommendation(
+def test_events_with_implausible_times_yield_a_curve_without_a_recommendation(
     folder: Path, capsys: pytest.CaptureFixture[str], lines: list[str], doubt: str
 ) -> None:
     code = tuned(lines, "--json", "--png", "curve.png")
@@ -178,7 +178,7 @@ def test_events_whose_times_cannot_be_believed_have_a_curve_and_no_recommendatio
         pytest.param([*(line(BEGIN_MS + at) for at in SPREAD_MS), *["[1],"] * 17], id="less than a tenth refused"),
     ],
 )
-def test_the_disorder_of_every_log_does_not_hinder_a_recommendation(
+def test_usual_disorder_of_a_log_does_not_prevent_a_recommendation(
     folder: Path, capsys: pytest.CaptureFixture[str], lines: list[str]
 ) -> None:
     code = tuned(lines, "--windows", "1s,10s,2m", "--json")
@@ -189,7 +189,7 @@ def test_the_disorder_of_every_log_does_not_hinder_a_recommendation(
 
 
 @pytest.mark.parametrize(("events", "is_few"), [(1, True), (17, True), (99, True), (100, False)])
-def test_a_recommendation_from_few_events_says_so(
+def test_recommendation_from_few_events_says_so(
     folder: Path, capsys: pytest.CaptureFixture[str], events: int, is_few: bool
 ) -> None:
     tuned([line(BEGIN_MS + number * 1_000) for number in range(events)], "--json")
@@ -208,7 +208,7 @@ def test_a_recommendation_from_few_events_says_so(
         ("46000.5", "the day number of a spreadsheet"),
     ],
 )
-def test_what_is_no_time_is_named_as_what_it_looks_like(
+def test_invalid_time_is_reported_with_the_unit_it_resembles(
     folder: Path, capsys: pytest.CaptureFixture[str], at: Any, like: str
 ) -> None:
     tuned([line(BEGIN_MS), line(at)])
@@ -216,7 +216,7 @@ def test_what_is_no_time_is_named_as_what_it_looks_like(
     assert f"{str(at)!r} in 'ts' is no time since 1970, but looks like {like}" in capsys.readouterr().err
 
 
-def test_what_was_refused_is_told_on_stderr(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejected_lines_are_reported_on_stderr(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tuned([line(BEGIN_MS), "{broken", line("so\x1bon"), line("soon")], "--json")
 
     assert capsys.readouterr().err.splitlines() == [
@@ -234,7 +234,7 @@ def test_what_was_refused_is_told_on_stderr(folder: Path, capsys: pytest.Capture
         (["{broken"], "none of its 1 lines is a JSON object"),
     ],
 )
-def test_where_nothing_is_left_it_ends_with_what_to_do(
+def test_error_suggests_a_fix_if_no_line_is_usable(
     folder: Path, capsys: pytest.CaptureFixture[str], lines: list[str], fault: str
 ) -> None:
     code = tuned(lines)
@@ -261,7 +261,7 @@ def test_where_nothing_is_left_it_ends_with_what_to_do(
         (["--file", "none.jsonl", "--time", "ts"], "cannot read none.jsonl"),
     ],
 )
-def test_a_call_that_cannot_be_meant_is_refused(
+def test_contradictory_arguments_are_rejected(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], fault: str
 ) -> None:
     code = run(["tune", *arguments])
@@ -270,7 +270,7 @@ def test_a_call_that_cannot_be_meant_is_refused(
     assert fault in capsys.readouterr().err
 
 
-def test_a_fold_by_the_record_key_needs_a_field_for_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fold_by_the_record_key_needs_a_field_for_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "streams.toml").write_text(SETTINGS.replace('"account_id"', '"@key"'), "utf-8")
 
     assert 1 == tuned(BURSTS)
@@ -278,7 +278,7 @@ def test_a_fold_by_the_record_key_needs_a_field_for_it(folder: Path, capsys: pyt
     assert 0 == tuned(BURSTS, "--key", "account_id")
 
 
-def test_a_range_goes_by_the_times_in_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_range_is_selected_by_the_times_in_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = tuned(BURSTS, "--json", "--from", str(BEGIN_MS + 60_000), "--to", str(BEGIN_MS + 120_000))
     found = curve_of(capsys)
 
@@ -287,13 +287,13 @@ def test_a_range_goes_by_the_times_in_the_file(folder: Path, capsys: pytest.Capt
     assert "no line that can be folded lies in the range of --from and --to" in capsys.readouterr().err
 
 
-def test_what_the_settings_would_refuse_is_not_recommended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_candidate_that_settings_would_reject_is_not_recommended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tuned([line(BEGIN_MS + ms) for ms in (0, 500, 3_600_000)], "--windows", "1s,8h", "--target-ratio", "0.6", "--json")
 
     assert 1_000 == curve_of(capsys)["recommended"]["quiet_ms"]
 
 
-def test_a_picture_that_cannot_be_written_does_not_hide_the_curve(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_picture_does_not_hide_the_curve(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "taken.png").mkdir()
     (folder / "link.png").symlink_to(folder / "taken.png" / "none" / "x.png")
     code = tuned(BURSTS, "--png", "link.png", "--json")
@@ -314,7 +314,7 @@ def waiting(at_ms: int, wait: Any = None) -> str:
     return json.dumps({"ts": BEGIN_MS + at_ms, "account_id": "a", "metrics": {"likes": 1}, "wait": wait})
 
 
-def test_events_that_decide_their_quiet_period_keep_it_and_the_others_have_the_candidate(
+def test_candidate_replaces_the_quiet_period_only_of_events_without_their_own(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "streams.toml").write_text(SETTINGS.replace('quiet_period = "15m"\n', BY_EVENT), "utf-8")
@@ -328,7 +328,7 @@ def test_events_that_decide_their_quiet_period_keep_it_and_the_others_have_the_c
     assert "Candidates longer than quiet_period.at_most, 10m, are not considered." in found["recommended"]["why"]
 
 
-def test_default_of_a_quiet_period_is_recommended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_default_quiet_period_is_recommended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "streams.toml").write_text(SETTINGS.replace('quiet_period = "15m"\n', BY_EVENT), "utf-8")
     times = [burst * 60_000 + number * 1_000 for burst in range(20) for number in range(8)]
     lines = [waiting(ms, "3s" if ms % 60_000 in (0, 4_000) else None) for ms in times]

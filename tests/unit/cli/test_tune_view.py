@@ -39,7 +39,7 @@ def shown(one: Curve, width: int, *, configured_ms: int = 900_000, recommended_m
 
 
 @pytest.mark.parametrize("width", [50, 60, 80, 100, 120, 200])
-def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(width: int) -> None:
+def test_no_line_exceeds_the_terminal_width_and_no_number_is_truncated(width: int) -> None:
     text = shown(curve(), width)
     header = next(at for at, line in enumerate(text.splitlines()) if line.split()[:2] == ["X", "RECORDS"])
     rows = text.splitlines()[header + 1 : header + 1 + len(WINDOWS_MS)]
@@ -49,7 +49,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(width: int) -> 
     assert [duration_text(quiet_ms) for quiet_ms in WINDOWS_MS] == [row.lstrip("●○ ").split()[0] for row in rows]
 
 
-def test_at_80_columns_every_figure_is_there() -> None:
+def test_all_figures_are_shown_at_80_columns() -> None:
     lines = shown(curve(), 80).splitlines()
 
     assert [
@@ -60,7 +60,7 @@ def test_at_80_columns_every_figure_is_there() -> None:
     assert ["1s", "5,000,000", "50.00%", "2s", "5s", "9s", "1,234,567", "123", "MB"] == lines[4].split()
 
 
-def test_the_recommended_and_the_configured_candidate_are_marked_in_the_table_and_in_the_plot() -> None:
+def test_recommended_and_configured_candidates_are_marked_in_table_and_plot() -> None:
     text = shown(curve(), 80)
 
     assert ["● 1m", "○ 15m"] == [re.sub(" +", " ", line[:7]).strip() for line in text.splitlines() if re.match("[●○] +[0-9]", line)]
@@ -69,33 +69,33 @@ def test_the_recommended_and_the_configured_candidate_are_marked_in_the_table_an
     assert (4, 4) == (text.count("●"), text.count("○"))
 
 
-def test_a_configured_candidate_that_is_the_recommended_one_is_said() -> None:
+def test_configured_candidate_that_is_also_recommended_is_announced() -> None:
     text = shown(curve(), 80, configured_ms=60_000)
 
     assert "● recommended, and configured now\n" in text
     assert "○" not in text
 
 
-def test_the_recommendation_is_a_line_of_the_settings_with_its_reason_below() -> None:
+def test_recommendation_is_a_settings_line_followed_by_its_reason() -> None:
     lines = shown(curve(), 80).splitlines()
     at = lines.index('recommended: quiet_period = "1m"')
 
     assert lines[at + 1].startswith("  It is the knee: and so on,")
 
 
-def test_panels_stand_side_by_side_where_there_is_room() -> None:
+def test_panels_stand_side_by_side_on_a_wide_terminal() -> None:
     beside = [line for line in shown(curve(), 80).splitlines() if "folding ratio" in line]
     below = [line for line in shown(curve(), 60).splitlines() if "folding ratio" in line]
 
     assert (True, False) == ("latency" in beside[0], "latency" in below[0])
 
 
-def test_without_colours_there_is_no_escape_sequence() -> None:
+def test_output_without_colours_has_no_escape_sequence() -> None:
     assert "\x1b" not in shown(curve(), 80)
     assert "\x1b" in shown(curve(), 80, colour=True)
 
 
-def test_a_terminal_without_such_characters_gets_ascii() -> None:
+def test_terminal_without_unicode_gets_ascii() -> None:
     out = TextIOWrapper(BytesIO(), encoding="ascii", errors="strict")
     show(curve(), Recommended(60_000, "so"), 900_000, Console(file=out, width=80))
     out.flush()
@@ -105,7 +105,7 @@ def test_a_terminal_without_such_characters_gets_ascii() -> None:
     assert "....." in text
 
 
-def test_a_curve_without_latencies_has_neither_their_columns_nor_their_panel() -> None:
+def test_curve_without_latencies_omits_their_columns_and_panel() -> None:
     text = shown(curve(is_live=True), 80)
 
     assert ["X", "RECORDS", "RATIO"] == text.splitlines()[3].split()
@@ -118,14 +118,14 @@ def test_few_candidates_are_shown_too(windows: list[int]) -> None:
     assert "● 1m" in re.sub(" +", " ", shown(curve(windows), 80))
 
 
-def test_between_two_round_durations_both_ends_of_the_axis_are_labelled() -> None:
+def test_axis_labels_both_ends_between_two_round_durations() -> None:
     lines = shown(curve([61_000, 75_000, 110_000]), 80).splitlines()
     below = lines[next(at for at, row in enumerate(lines) if "└" in row) + 1]
 
     assert ["61s", "110s"] * 2 == below.split()
 
 
-def test_between_two_round_latencies_both_ends_of_the_axis_are_labelled() -> None:
+def test_axis_labels_both_ends_between_two_round_latencies() -> None:
     points = tuple(Point(quiet_ms, 5, 0.5, 1, 61_000 + quiet_ms // 10, 5, 1, 5, 1, 1) for quiet_ms in (1_000, 10_000))
     lines = shown(Curve("f", 10, 1, 0, 5, points), 80).splitlines()
 
@@ -139,11 +139,11 @@ def test_between_two_round_latencies_both_ends_of_the_axis_are_labelled() -> Non
         (None, "the beginning of the range, 2,500,000 events, as a few groups have nearly all of them"),
     ],
 )
-def test_how_exact_a_sample_is_stands_below(error: float | None, told: str) -> None:
+def test_precision_of_a_sample_is_shown_below_the_table(error: float | None, told: str) -> None:
     assert told in " ".join(shown(replace(curve(), sample=CurveSample(0.25, 2_500_000, 5_000, error)), 200).split())
 
 
-def test_one_event_is_shown() -> None:
+def test_single_event_is_shown() -> None:
     one = Curve("f", 1, 1, 5, 5, tuple(Point(at, 1, 0.0, at, at, at, at, at, 1, 100) for at in WINDOWS_MS))
 
     assert "f: 1 event of 1 group\n" in shown(one, 80)
@@ -165,7 +165,7 @@ def test_one_event_is_shown() -> None:
         (61_001, "61001ms"),
     ],
 )
-def test_a_candidate_is_written_as_the_settings_take_it(span_ms: int, text: str) -> None:
+def test_candidate_is_formatted_as_the_settings_accept_it(span_ms: int, text: str) -> None:
     assert (text, span_ms) == (duration_text(span_ms), milliseconds(parse_duration(text)))
 
 
@@ -176,44 +176,44 @@ def test_a_candidate_is_written_as_the_settings_take_it(span_ms: int, text: str)
         (842_000, "14m02s"),        (3_600_000, "1h"), (20_400_000, "5h40m"), (270_000_000, "3d03h"),
     ],
 )  # fmt: skip
-def test_a_latency_takes_six_characters(span_ms: int | None, text: str) -> None:
+def test_latency_takes_six_characters(span_ms: int | None, text: str) -> None:
     assert text == brief(span_ms)
 
 
 @pytest.mark.parametrize(
     ("ratio", "text"), [(0.0, "0.0%"), (0.941, "94.1%"), (0.9964, "99.64%"), (0.99998, "99.998%"), (1.0, "100.0%")]
 )
-def test_a_share_is_told_from_all(ratio: float, text: str) -> None:
+def test_share_just_below_all_is_not_rounded_to_100_percent(ratio: float, text: str) -> None:
     assert text == share(ratio)
 
 
 @pytest.mark.parametrize(
     ("count", "text"), [(None, "-"), (0, "0 B"), (999, "999 B"), (1_200, "1.2 kB"), (123_456_789, "123 MB"), (2 * 10**9, "2.0 GB")]
 )
-def test_a_size_is_told_in_three_digits(count: int | None, text: str) -> None:
+def test_size_is_formatted_with_three_digits(count: int | None, text: str) -> None:
     assert text == size(count)
 
 
 # The picture
 
 
-def test_a_picture_is_written(tmp_path: Path) -> None:
+def test_picture_is_written(tmp_path: Path) -> None:
     write_png(tmp_path / "curve.png", curve(), 60_000, 900_000)
 
     assert b"\x89PNG" == (tmp_path / "curve.png").read_bytes()[:4]
 
 
-def test_a_picture_that_cannot_be_written_is_a_fault_of_the_call(tmp_path: Path) -> None:
+def test_unwritable_picture_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot write"):
         write_png(tmp_path / "none" / "curve.png", curve(is_live=True), 60_000, 900_000)
 
 
-def test_a_folder_that_does_not_exist_is_noticed_before_anything_is_read(tmp_path: Path) -> None:
+def test_missing_folder_is_detected_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"the folder .*none does not exist or is not writable"):
         require(tmp_path / "none" / "curve.png")
 
 
-def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_matplotlib_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 
     with pytest.raises(ConfigurationError, match=r"pip install 'streams_app\[png\]'"):

@@ -26,7 +26,7 @@ VALUES: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("value", "told", "cell"), VALUES, ids=["surrogate", "long", "empty", "zero", "nothing", "nul"])
-def test_a_value_is_printed_as_it_is_even_if_it_has_no_json(value: Any, told: Any, cell: str) -> None:
+def test_value_without_a_json_form_is_printed_as_it_is(value: Any, told: Any, cell: str) -> None:
     one = difference(value, value)
     row = json.loads(_difference_json(one))
     columns = {column.title: column.cells for column in columns_of([one])}

@@ -9,13 +9,13 @@ def at(known: AcknowledgedUntil, fence: int, high: int | None, now_ms: int) -> i
     return known.at(fence, ReaderView(fence + 1, now_ms, high), now_ms)
 
 
-def test_where_nothing_is_hidden_the_last_fetch_counts() -> None:
+def test_last_fetch_counts_if_no_transaction_hides_records() -> None:
     known = AcknowledgedUntil()
 
     assert [5, 7, 9] == [at(known, 3, 4, 5), at(known, 3, None, 7), at(known, 3, 2, 9)]
 
 
-def test_while_a_transaction_is_open_what_was_acknowledged_is_known_until_it_began() -> None:
+def test_acknowledged_time_stops_at_the_start_of_an_open_transaction() -> None:
     known = AcknowledgedUntil()
     before = at(known, 9, 10, 1_000)
     during = [at(known, 9, 15 + second, 2_000 + 1_000 * second) for second in range(30)]
@@ -24,14 +24,14 @@ def test_while_a_transaction_is_open_what_was_acknowledged_is_known_until_it_beg
     assert (1_000, {1_000}, 40_000) == (before, set(during), after)
 
 
-def test_transactions_that_come_and_go_hold_up_by_their_own_length() -> None:
+def test_short_transactions_delay_acknowledged_time_by_their_own_length() -> None:
     known = AcknowledgedUntil()
     lags = [second - at(known, 10 * (second // 2), 10 * (second // 2) + 7, second) for second in range(1, 100)]
 
     assert max(lags[4:]) <= 4
 
 
-def test_of_what_was_hidden_before_anybody_looked_nothing_is_known() -> None:
+def test_acknowledged_time_ignores_transactions_open_before_the_first_fetch() -> None:
     known = AcknowledgedUntil()
 
     assert [0, 0, 5] == [at(known, 3, 9, 5), at(known, 7, 12, 6), at(known, 8, 12, 7)]

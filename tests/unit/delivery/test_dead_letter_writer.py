@@ -30,24 +30,24 @@ def headers_of(record: Outgoing) -> dict[str, bytes]:
     return dict(record.headers)
 
 
-def test_a_letter_names_the_application_the_fold_and_the_place_of_the_event() -> None:
+def test_dead_letter_names_application_fold_and_position_of_the_event() -> None:
     expected = {"app-id": b"social", "fold": b"f", "source-topic": b"s", "source-partition": b"3", "source-offset": b"7"}
 
     assert expected.items() <= headers_of(letter()).items()
 
 
-def test_a_letter_of_an_event_put_back_for_another_fold_names_that_fold() -> None:
+def test_dead_letter_of_an_event_replayed_for_another_fold_names_that_fold() -> None:
     assert b"old" == headers_of(letter(addressee="old"))["fold"]
 
 
 @pytest.mark.parametrize("detail", ["half a pair: \ud83d", "x" * 490 + "\udfff" * 9])
-def test_any_text_of_an_error_can_be_the_detail(detail: str) -> None:
+def test_any_error_text_can_be_the_detail(detail: str) -> None:
     encoded = headers_of(letter(detail))["detail"]
 
     assert detail.encode(errors="backslashreplace")[:500] == encoded
 
 
-def test_a_letter_says_by_headers_of_its_own_what_was_not_kept() -> None:
+def test_dead_letter_headers_say_what_was_not_stored() -> None:
     without_value = without_content(letter("value of 9 bytes", value=b"large"))
     without_either = without_content(without_value)
 
@@ -72,7 +72,7 @@ class Broker:
         return self.answers.pop(0)
 
 
-async def test_after_a_failure_only_what_is_not_acknowledged_is_sent_again_and_what_was_cut_stays_cut() -> None:
+async def test_only_unacknowledged_dead_letters_are_resent_after_a_failure_and_truncation_persists() -> None:
     too_large, away = MessageSizeTooLargeError(), KafkaTimeoutError()
     broker = Broker([None, too_large, away], [away], [None, None])
     kept: list[Reason] = []
@@ -83,11 +83,11 @@ async def test_after_a_failure_only_what_is_not_acknowledged_is_sent_again_and_w
     assert ["user-error"] * 3 == kept
 
 
-def test_the_table_of_reasons_has_each_reason_the_type_checker_knows_in_their_order() -> None:
+def test_reasons_table_lists_the_reason_literals_in_order() -> None:
     assert list(get_args(Reason)) == list(REASONS)
 
 
-def test_every_reason_of_the_table_is_given_somewhere() -> None:
+def test_every_reason_in_the_table_is_used() -> None:
     sources = [path.read_text("utf-8") for path in Path(ROOT, "streams_app").rglob("*.py") if path.name != "reasons.py"]
     given = {reason for reason in REASONS if any(f'"{reason}"' in source for source in sources)} | {RECORD_TOO_LARGE}
 

@@ -44,13 +44,13 @@ async def common(kept: tuple[Fingerprint, ...], same_below: int, end: int, begin
 
 
 @pytest.mark.parametrize("end", [100, 101, 5_000])
-async def test_log_that_was_only_appended_to_is_the_same(end: int) -> None:
+async def test_appended_log_has_a_matching_fingerprint(end: int) -> None:
     assert None is await common(read(100), 100, end)
 
 
 @pytest.mark.parametrize("same_below", [99, 98, 90, 50, 1, 0])
 @pytest.mark.parametrize("grown_to", [0, 1, 1_000], ids=["shorter", "one more", "grown"])
-async def test_common_end_is_never_beyond_the_first_other_record(same_below: int, grown_to: int) -> None:
+async def test_common_end_is_never_beyond_the_first_differing_record(same_below: int, grown_to: int) -> None:
     found = await common(read(100), same_below, same_below + grown_to)
 
     assert found is not None
@@ -59,11 +59,11 @@ async def test_common_end_is_never_beyond_the_first_other_record(same_below: int
 
 
 @pytest.mark.parametrize("same_below", [93, 97])
-async def test_end_is_exact_where_the_last_records_differ(same_below: int) -> None:
+async def test_common_end_is_exact_if_the_last_records_differ(same_below: int) -> None:
     assert same_below == await common(read(100), same_below, 200)
 
 
-async def test_what_retention_has_removed_says_nothing() -> None:
+async def test_fingerprints_removed_by_retention_prove_nothing() -> None:
     assert None is await common(read(100), 100, 300, begin=150)
     assert 0 == await common(read(100), 0, 300, begin=60)
 
@@ -73,7 +73,7 @@ async def test_state_without_fingerprints_is_not_compared() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 10, 100_000])
-def test_few_are_kept_and_the_newest_and_the_oldest_are_among_them(count: int) -> None:
+def test_few_fingerprints_are_kept_including_the_newest_and_the_oldest(count: int) -> None:
     kept = read(count, step=max(1, count // 3_000))
 
     assert len(kept) <= 80
@@ -82,7 +82,7 @@ def test_few_are_kept_and_the_newest_and_the_oldest_are_among_them(count: int) -
     assert len(thinned(kept, near=3, spread=1)) <= 24
 
 
-def test_text_says_the_same() -> None:
+def test_fingerprints_survive_conversion_to_text() -> None:
     kept = read(300)
 
     assert kept == of_text(to_text(kept))
@@ -93,5 +93,5 @@ def test_text_says_the_same() -> None:
     "other",
     [record(1, b"w"), record(1, None), record(1, key=b"l"), record(1, key=None), record(1, b"", b"kv"), record(1, timestamp=2)],
 )
-def test_whatever_a_producer_gave_tells_two_records_apart(other: Any) -> None:
+def test_checksum_depends_on_everything_a_producer_sets(other: Any) -> None:
     assert checksum_of(record(1)) != checksum_of(other)

@@ -27,21 +27,21 @@ def fold(name: str, **more: Any) -> Fold:
     return Fold(name=name, **{"source": "events", "group_key": "id", "changed": "m", "quiet_period": "1s"} | more)
 
 
-def test_names_are_cut_to_what_the_one_before_does_not_have_and_offsets_to_differences() -> None:
+def test_packed_names_share_prefixes_and_offsets_are_differences() -> None:
     found = packed({"metrics-eu": 1_000_000_007, "metrics-us": 1_000_000_000, "likes": 1_000_000_000}, {"metrics-us": "4"})
 
     assert "~1000000000;likes=0,metrics-eu=7,8*us=0/4" == found
 
 
 @given(marks, st.text(min_size=1))
-def test_what_was_packed_comes_back(given_marks: dict[str, int], note: str) -> None:
+def test_packed_offsets_are_unpacked_unchanged(given_marks: dict[str, int], note: str) -> None:
     notes = dict.fromkeys(list(given_marks)[::2], note)
 
     assert (given_marks, notes) == unpacked(packed(given_marks, notes))
 
 
 @given(marks, st.integers(1, 300))
-def test_marks_never_need_more_than_was_foretold(given_marks: dict[str, int], count: int) -> None:
+def test_packed_size_never_exceeds_the_estimate(given_marks: dict[str, int], count: int) -> None:
     began = dict.fromkeys(list(given_marks)[::2], str(count))
 
     assert len(packed(given_marks, began)) <= metadata_bytes(given_marks, began)
@@ -50,16 +50,16 @@ def test_marks_never_need_more_than_was_foretold(given_marks: dict[str, int], co
 @pytest.mark.parametrize(
     "text", ["", "~", "~1", "~1;", "~;a=1", "~1;a", "~1;a=", "~1;a=-1", "~1;a=1,", "~1;A=1", "~x;a=1", "1;a=1", "{}"]
 )
-def test_anything_else_is_no_packed_marks(text: str) -> None:
+def test_other_text_is_not_unpacked(text: str) -> None:
     assert None is unpacked(text)
 
 
 @given(st.text("~;=*/,a0-", max_size=12))
-def test_no_text_stops_the_reader(text: str) -> None:
+def test_reader_survives_any_text(text: str) -> None:
     unpacked(f"~1;{text}")
 
 
-def test_few_marks_are_json_and_many_are_packed_and_both_are_read() -> None:
+def test_few_offsets_are_json_and_many_are_packed_and_both_are_readable() -> None:
     few, many = (
         dict.fromkeys(long_names(40), OffsetAndMetadata(9)),
         dict.fromkeys(long_names(65), OffsetAndMetadata(2**39)) | {"a": OffsetAndMetadata(7, "4")},
@@ -71,18 +71,18 @@ def test_few_marks_are_json_and_many_are_packed_and_both_are_read() -> None:
     assert many == offsets_of(commit_of(many), [])
 
 
-def test_sixty_five_folds_with_long_names_fit_into_a_commit_whatever_their_offsets() -> None:
+def test_sixty_five_folds_with_long_names_fit_into_one_commit_at_any_offsets() -> None:
     most = {name: OffsetAndMetadata(MOST * (number % 2)) for number, name in enumerate(long_names(65))}
 
     assert [] == faults_of([fold(name) for name in most])
     assert len(commit_of(most).metadata) <= MOST_METADATA_BYTES
 
 
-def test_metadata_that_looks_packed_and_is_not_is_that_of_somebody_else() -> None:
+def test_foreign_metadata_with_the_packed_prefix_is_ignored() -> None:
     assert {"likes": OffsetAndMetadata(5)} == offsets_of(Committed(5, "~ hand-made"), ["likes"])
 
 
-def test_folds_whose_marks_would_outgrow_a_commit_are_refused_with_the_arithmetic() -> None:
+def test_folds_whose_offsets_would_exceed_commit_metadata_are_rejected_with_the_arithmetic() -> None:
     few = [fold(f"{number:063d}"[::-1], source="others") for number in range(30)]
     many = [fold(f"{number:063d}"[::-1]) for number in range(65)]
     (fault,) = faults_of([*few, *many])
@@ -93,5 +93,5 @@ def test_folds_whose_marks_would_outgrow_a_commit_are_refused_with_the_arithmeti
     assert f"a broker takes {MOST_METADATA_BYTES} (offset.metadata.max.bytes)" in fault
 
 
-def test_a_fold_that_starts_at_the_end_needs_room_for_its_count() -> None:
+def test_fold_that_starts_at_the_end_needs_room_for_its_partition_count() -> None:
     assert len("/9999") == metadata_bytes(["a"], ["a"]) - metadata_bytes(["a"])

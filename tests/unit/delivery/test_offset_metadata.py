@@ -39,29 +39,29 @@ marks = st.dictionaries(
         pytest.param('{"likes": 9, "@notes": {"likes": 4}}', id="a note that is no text"),
     ],
 )
-def test_commit_without_usable_metadata_is_the_mark_of_every_fold(metadata: str) -> None:
+def test_committed_offset_applies_to_every_fold_without_usable_metadata(metadata: str) -> None:
     assert {"likes": OffsetAndMetadata(41), "shares": OffsetAndMetadata(41)} == offsets_of(
         Committed(41, metadata), ["likes", "shares"]
     )
 
 
-def test_metadata_gives_each_fold_its_own_mark() -> None:
+def test_metadata_gives_each_fold_its_own_offset() -> None:
     committed = Committed(5, '{"likes":5,"shares":9}')
 
     assert {"likes": OffsetAndMetadata(5), "shares": OffsetAndMetadata(9)} == offsets_of(committed, ["likes", "shares"])
 
 
-def test_fold_missing_from_the_metadata_is_new_and_has_no_mark() -> None:
+def test_fold_missing_from_the_metadata_is_new_and_has_no_offset() -> None:
     assert {"likes": OffsetAndMetadata(5)} == offsets_of(Committed(5, '{"likes":5}'), ["likes", "shares"])
 
 
-def test_mark_of_a_fold_unknown_here_is_carried_on() -> None:
+def test_offset_of_an_undeclared_fold_is_carried_over() -> None:
     read = offsets_of(Committed(5, '{"likes":5,"older":8}'), ["likes"])
 
     assert {"likes": 7, "older": 8} == json.loads(commit_of(raised(read, {"likes": OffsetAndMetadata(7)})).metadata)
 
 
-def test_committed_offset_is_the_lowest_mark() -> None:
+def test_committed_offset_is_the_lowest_fold_offset() -> None:
     assert Committed(3, '{"a":3,"b":9}') == commit_of({"b": OffsetAndMetadata(9), "a": OffsetAndMetadata(3)})
 
 
@@ -73,7 +73,7 @@ def test_committed_offset_is_the_lowest_mark() -> None:
         pytest.param(4, 10, id="a lower one, after Redis was rolled back, does not lower it"),
     ],
 )
-def test_mark_is_raised_and_never_lowered(low: int, expected: int) -> None:
+def test_fold_offset_only_rises(low: int, expected: int) -> None:
     before = {"likes": OffsetAndMetadata(10, "as committed"), "other": OffsetAndMetadata(2)}
     note = "new" if low >= 10 else "as committed"
 
@@ -82,14 +82,14 @@ def test_mark_is_raised_and_never_lowered(low: int, expected: int) -> None:
     )
 
 
-def test_fold_without_a_mark_gets_one_with_its_first_watermark() -> None:
+def test_fold_without_an_offset_gets_one_with_its_first_watermark() -> None:
     assert {"likes": OffsetAndMetadata(10), "new": OffsetAndMetadata(3)} == raised(
         {"likes": OffsetAndMetadata(10)}, {"new": OffsetAndMetadata(3)}
     )
 
 
 @given(marks.filter(bool))
-def test_marks_survive_the_way_through_a_commit(given_marks: dict[str, OffsetAndMetadata]) -> None:
+def test_offsets_survive_a_round_trip_through_a_commit(given_marks: dict[str, OffsetAndMetadata]) -> None:
     committed = commit_of(given_marks)
 
     assert given_marks == offsets_of(committed, given_marks)
@@ -97,9 +97,7 @@ def test_marks_survive_the_way_through_a_commit(given_marks: dict[str, OffsetAnd
 
 
 @given(marks, marks)
-def test_raising_goes_back_for_no_fold_and_forgets_none(
-    before: dict[str, OffsetAndMetadata], lows: dict[str, OffsetAndMetadata]
-) -> None:
+def test_raised_never_lowers_or_drops_an_offset(before: dict[str, OffsetAndMetadata], lows: dict[str, OffsetAndMetadata]) -> None:
     after = raised(before, lows)
 
     assert before.keys() | lows.keys() == after.keys()
@@ -125,7 +123,7 @@ def test_raising_goes_back_for_no_fold_and_forgets_none(
         pytest.param(9, {}, 10, id="a partition that the metadata of this host does not know yet"),
     ],
 )
-def test_a_fold_knows_how_many_partitions_there_were_when_it_began(
+def test_fold_remembers_the_partition_count_at_its_start(
     partition: int, elsewhere: dict[int, OffsetAndMetadata | None], expected: int
 ) -> None:
     assert expected == partitions_at_first_start(partition, elsewhere, present=4)

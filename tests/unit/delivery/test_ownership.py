@@ -29,7 +29,7 @@ class Mover(Taker):
         return Progress(3, 4, "mover", "it has one thing left to do")
 
 
-def test_a_processor_that_does_something_by_itself_is_watched_beside_its_partition() -> None:
+def test_processor_with_its_own_progress_is_watched_beside_its_partition() -> None:
     worker = Worker()
     worker.hold(Taker(), Mover())
     worker.host.assigned = {TP0}
@@ -37,7 +37,7 @@ def test_a_processor_that_does_something_by_itself_is_watched_beside_its_partiti
     assert {TP0: (10, 15), ("b", TP0): (3, 4)} == {key: one[:2] for key, one in worker.ownership.progress({TP0: 15}, 0).items()}
 
 
-def test_a_partition_whose_end_nobody_has_asked_for_ends_where_the_last_fetch_said() -> None:
+def test_partition_end_falls_back_to_the_end_seen_by_the_last_fetch() -> None:
     worker = Worker()
     worker.hold(Taker())
     worker.host.assigned, worker.host.stable_offset = {TP0}, 12
@@ -45,7 +45,7 @@ def test_a_partition_whose_end_nobody_has_asked_for_ends_where_the_last_fetch_sa
     assert [(10, 12), (10, 15)] == [worker.ownership.progress(ends, 0)[TP0][:2] for ends in ({}, {TP0: 15})]
 
 
-def test_a_partition_that_a_known_pause_holds_up_is_not_watched() -> None:
+def test_paused_partition_is_not_watched() -> None:
     worker = Worker(paused={"t"})
     worker.host.assigned = {TP0}
 
@@ -73,7 +73,7 @@ def test_only_the_next_range_is_delivered(delivered: Batch, taken: list[Any], ca
     assert (cause, taken) == (ranges.deliver(delivered, 0), taker.taken)
 
 
-def test_each_processor_is_given_what_it_does_not_have() -> None:
+def test_each_processor_receives_only_the_offsets_it_lacks() -> None:
     behind, ahead, reads_nothing = Taker(), Taker(), Taker()
     ranges = Ranges({"a": Served(behind, 10), "b": Served(ahead, 13), "c": Served(reads_nothing, NO_OFFSET)})
     ranges.begin(10, 3, 0)
@@ -85,7 +85,7 @@ def test_each_processor_is_given_what_it_does_not_have() -> None:
     assert [] == reads_nothing.taken
 
 
-def test_a_partition_is_as_far_as_the_processor_that_is_furthest_behind() -> None:
+def test_partition_progress_is_that_of_the_slowest_processor() -> None:
     slow, fast = Taker(in_flight=4), Taker()
     ranges = Ranges({"a": Served(slow, 20), "b": Served(fast, 20)})
 
@@ -106,7 +106,7 @@ def test_a_partition_is_as_far_as_the_processor_that_is_furthest_behind() -> Non
         pytest.param(None, IDLE_MS + 1, 0, None, id="no position yet"),
     ],
 )
-async def test_a_reader_that_is_not_where_it_should_be_is_noticed_in_silence(
+async def test_misplaced_reader_position_is_detected_while_idle(
     position: int | None, idle_ms: int, held: int, cause: str | None
 ) -> None:
     worker = Worker(Host(position), idle_ms)
@@ -119,7 +119,7 @@ async def test_a_reader_that_is_not_where_it_should_be_is_noticed_in_silence(
     await worker.end()
 
 
-def test_partitions_have_their_timers_one_after_the_other_within_a_tick_and_new_ones_at_once() -> None:
+def test_partition_timers_are_spread_over_a_tick_and_new_partitions_run_at_once() -> None:
     takers = [Taker() for _ in range(4)]
 
     async def three_ticks() -> None:
@@ -140,7 +140,7 @@ def test_partitions_have_their_timers_one_after_the_other_within_a_tick_and_new_
 # Flow
 
 
-async def test_the_reader_of_a_partition_waits_until_what_was_delivered_is_applied() -> None:
+async def test_reader_of_a_partition_pauses_until_delivered_events_are_applied() -> None:
     worker, taker = Worker(), Taker()
     partition = worker.hold(taker)
     taker.in_flight = 2
@@ -154,7 +154,7 @@ async def test_the_reader_of_a_partition_waits_until_what_was_delivered_is_appli
 
 
 @pytest.mark.parametrize(("still_ms", "held"), [(0, 6), (STUCK_MS, 6), (STUCK_MS + 1, 0)])
-async def test_records_of_a_partition_that_does_not_move_count_for_nobody(still_ms: int, held: int) -> None:
+async def test_in_flight_events_of_a_stalled_partition_do_not_count(still_ms: int, held: int) -> None:
     worker = Worker(now_ms=still_ms)
     worker.hold(Taker(in_flight=6))
     worker.hold(Taker(), tp=TP("t", 1), progress_ms=still_ms)
@@ -166,7 +166,7 @@ async def test_records_of_a_partition_that_does_not_move_count_for_nobody(still_
 # What comes too late
 
 
-async def test_what_a_processor_says_after_its_partition_was_let_go_is_ignored() -> None:
+async def test_progress_reported_after_a_release_is_ignored() -> None:
     worker, taker = Worker(), Taker()
     partition = worker.hold(taker)
     claim = Claim(TP0, "a", 1, "m", None, LogBounds(0, 0, 0), 1, "", was_reset=False, _partition=partition)
@@ -181,7 +181,7 @@ async def test_what_a_processor_says_after_its_partition_was_let_go_is_ignored()
 # How often it is claimed again
 
 
-def test_a_claim_that_does_not_end_says_after_how_long_it_was_given_up(caplog: pytest.LogCaptureFixture) -> None:
+def test_claim_that_times_out_logs_its_time_limit(caplog: pytest.LogCaptureFixture) -> None:
     async def claims() -> None:
         worker = Worker()
         silent: Any = worker.host
@@ -195,7 +195,7 @@ def test_a_claim_that_does_not_end_says_after_how_long_it_was_given_up(caplog: p
     assert ["cannot claim yet, trying again source=t-0 error=TimeoutError('no end within 30 s')"] == caplog.messages
 
 
-def test_a_partition_that_gets_no_further_is_claimed_at_growing_intervals() -> None:
+def test_stalled_partition_is_reclaimed_at_growing_intervals() -> None:
     clock: Any = SimpleNamespace(monotonic_ms=lambda: 5_000)
     stumbling = ReclaimBackoff(clock)
     stuck = [stumbling.again(TP0, 9) for _ in range(6)]
@@ -207,7 +207,7 @@ def test_a_partition_that_gets_no_further_is_claimed_at_growing_intervals() -> N
     assert [0.05, 0.05, 0.1, 0.05] == [*moved, later]
 
 
-async def test_a_partition_that_is_claimed_again_and_again_says_so() -> None:
+async def test_repeated_claims_of_a_partition_are_reported() -> None:
     worker = Worker()
     told = []
     for _ in range(6):
@@ -229,7 +229,7 @@ class Slow(Taker):
 
 
 @pytest.mark.parametrize(("around_it", "given"), [({}, 2.0), ({"release_seconds": 32.0}, 30.0)])
-async def test_processors_may_take_what_their_group_waits_but_for_the_last_commit(around_it: dict[str, Any], given: float) -> None:
+async def test_processors_may_use_the_release_time_except_that_of_the_last_commit(around_it: dict[str, Any], given: float) -> None:
     Slow.given.clear()
     worker = Worker(**around_it)
     worker.hold(Slow(OffsetAndMetadata(3)))
@@ -240,7 +240,7 @@ async def test_processors_may_take_what_their_group_waits_but_for_the_last_commi
 
 
 @pytest.mark.parametrize(("around_it", "given"), [({}, 0.0), ({"again_seconds": 5.0}, 5.0)])
-async def test_a_claim_again_gives_processors_the_time_that_was_asked_for(around_it: dict[str, Any], given: float) -> None:
+async def test_resync_gives_processors_the_requested_time(around_it: dict[str, Any], given: float) -> None:
     Slow.given.clear()
     worker = Worker(**around_it)
     partition = worker.hold(Slow())

@@ -23,7 +23,7 @@ from tests.ownership import HERE, TP0, Taker, Worker, never
         pytest.param([None, 30], None, "", id="the other has none"),
     ],
 )
-async def test_nothing_is_committed_while_any_processor_has_no_state(
+async def test_nothing_is_committed_until_every_processor_has_state(
     lows: list[int | None], offset: int | None, metadata: str
 ) -> None:
     worker = Worker()
@@ -36,7 +36,7 @@ async def test_nothing_is_committed_while_any_processor_has_no_state(
     await worker.end()
 
 
-async def test_processors_that_are_new_together_are_committed_together() -> None:
+async def test_new_processors_are_committed_together() -> None:
     worker = Worker()
     partition = worker.hold(Taker(), Taker())
     partition.marks.beginning.expect({"a", "b"})
@@ -50,7 +50,7 @@ async def test_processors_that_are_new_together_are_committed_together() -> None
     await worker.end()
 
 
-async def test_a_group_whose_broker_does_not_answer_holds_up_no_other() -> None:
+async def test_group_with_an_unresponsive_broker_does_not_block_others() -> None:
     silent, other = Worker(), Worker()
     silent.host.commit = never  # type: ignore[method-assign,assignment]  # a broker that is away
     for worker in (silent, other):
@@ -66,7 +66,7 @@ async def test_a_group_whose_broker_does_not_answer_holds_up_no_other() -> None:
         await worker.end()
 
 
-async def test_a_commit_is_under_the_member_of_its_claim_whoever_that_is_by_now() -> None:
+async def test_commit_uses_the_member_of_its_claim_after_a_rejoin() -> None:
     worker = Worker()
     worker.hold(Taker(OffsetAndMetadata(12)))
     worker.host.generation, worker.host.member_id = 2, "joined anew"
@@ -76,7 +76,7 @@ async def test_a_commit_is_under_the_member_of_its_claim_whoever_that_is_by_now(
     await worker.end()
 
 
-async def test_a_partition_that_was_let_go_while_its_marks_were_read_is_not_committed() -> None:
+async def test_partition_released_while_its_offsets_are_read_is_not_committed() -> None:
     worker, taker = Worker(), Taker(OffsetAndMetadata(12))
     partition = worker.hold(taker)
 
@@ -107,7 +107,7 @@ class Requests(list[dict[TP, Committed]]):
         await self.may_answer.wait()
 
 
-async def test_commits_that_wait_for_one_in_flight_are_made_together() -> None:
+async def test_commits_waiting_for_one_in_flight_are_merged() -> None:
     worker = Worker()
     held = {tp: worker.hold(Taker(), tp=tp) for tp in (TP("t", number) for number in range(4))}
     requests = Requests(worker)
@@ -123,7 +123,7 @@ async def test_commits_that_wait_for_one_in_flight_are_made_together() -> None:
     await worker.end()
 
 
-async def test_a_commit_says_what_was_told_while_the_one_before_was_in_flight() -> None:
+async def test_commit_contains_updates_made_while_the_previous_one_was_in_flight() -> None:
     worker = Worker()
     partition = worker.hold(Taker())
     requests = Requests(worker)
@@ -142,7 +142,7 @@ async def test_a_commit_says_what_was_told_while_the_one_before_was_in_flight() 
     await worker.end()
 
 
-async def test_what_was_not_committed_is_told_to_each_that_waited_for_it() -> None:
+async def test_commit_failure_is_raised_to_every_waiting_caller() -> None:
     worker = Worker()
     held = [worker.hold(Taker(), tp=TP("t", number)) for number in range(2)]
 
@@ -158,7 +158,7 @@ async def test_what_was_not_committed_is_told_to_each_that_waited_for_it() -> No
     await worker.end()
 
 
-async def test_partitions_claimed_before_and_after_a_rejoin_are_not_committed_in_one_request() -> None:
+async def test_partitions_claimed_before_and_after_a_rejoin_are_committed_separately() -> None:
     worker = Worker()
     before, after = (worker.hold(Taker(), tp=TP("t", number)) for number in range(2))
     after.member = Member(2, "joined anew")
@@ -184,7 +184,7 @@ class LostReplies(list[Committed]):
 NOTES = ("one", "two", "one")
 
 
-async def test_after_a_commit_without_an_answer_what_was_committed_before_is_sent_again() -> None:
+async def test_unanswered_commit_is_resent_before_the_next_one() -> None:
     worker, taker = Worker(), Taker()
     worker.hold(taker)
     held = LostReplies(worker)
@@ -196,7 +196,7 @@ async def test_after_a_commit_without_an_answer_what_was_committed_before_is_sen
     await worker.end()
 
 
-async def test_where_a_late_commit_does_harm_its_member_commits_nothing_more_but_the_last() -> None:
+async def test_unanswered_commit_blocks_all_but_the_last_commit_if_a_late_commit_is_harmful() -> None:
     doubts: list[BaseException] = []
     worker = Worker(on_doubt=doubts.append)
     partition = worker.hold(Taker())
@@ -215,7 +215,7 @@ async def test_where_a_late_commit_does_harm_its_member_commits_nothing_more_but
     await worker.end()
 
 
-async def test_a_member_that_has_joined_anew_after_a_commit_without_an_answer_commits() -> None:
+async def test_rejoined_member_commits_after_an_unanswered_commit() -> None:
     doubts: list[BaseException] = []
     worker = Worker(on_doubt=doubts.append)
     partition = worker.hold(Taker())
@@ -230,7 +230,7 @@ async def test_a_member_that_has_joined_anew_after_a_commit_without_an_answer_co
     await worker.end()
 
 
-async def test_a_commit_that_was_given_up_while_it_was_on_its_way_has_had_no_answer() -> None:
+async def test_commit_cancelled_in_flight_counts_as_unanswered() -> None:
     doubts: list[BaseException] = []
     worker = Worker(on_doubt=doubts.append)
     partition = worker.hold(Taker())
@@ -247,7 +247,7 @@ async def test_a_commit_that_was_given_up_while_it_was_on_its_way_has_had_no_ans
     await worker.end()
 
 
-async def test_after_a_commit_without_an_answer_a_processor_that_waits_has_what_was_committed_before_sent_again() -> None:
+async def test_unanswered_commit_is_resent_for_a_waiting_processor() -> None:
     worker = Worker()
     partition = worker.hold(Taker())
     held = LostReplies(worker)
@@ -262,7 +262,7 @@ async def test_after_a_commit_without_an_answer_a_processor_that_waits_has_what_
     await worker.end()
 
 
-async def test_a_partition_that_is_let_go_commits_until_its_processors_have_ended() -> None:
+async def test_released_partition_commits_until_its_processors_have_ended() -> None:
     worker, held = Worker(), []
 
     class Ending(Taker):

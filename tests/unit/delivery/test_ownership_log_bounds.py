@@ -38,7 +38,7 @@ class Broker(Host):
     ],
     ids=["nothing has changed", "made again", "went back", "another leader"],
 )
-async def test_partition_is_claimed_again_where_its_log_is_another_one(
+async def test_partition_is_reclaimed_if_its_log_was_replaced(
     now: Incarnation, lost_from: int, causes: list[str], is_read: bool
 ) -> None:
     host = Broker()

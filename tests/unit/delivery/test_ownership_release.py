@@ -27,7 +27,7 @@ class Slow(Taker):
         self._until = asyncio.get_running_loop().time() + seconds
 
 
-def test_a_worker_that_is_told_to_stop_amidst_a_rebalance_leaves_after_the_last_commit_within_the_time_it_has() -> None:
+def test_stop_during_a_rebalance_finishes_after_the_last_commit_within_its_deadline() -> None:
     worker, slow = Worker(release_seconds=62.0), Slow(OffsetAndMetadata(8))
 
     async def schedule() -> float:
@@ -43,7 +43,7 @@ def test_a_worker_that_is_told_to_stop_amidst_a_rebalance_leaves_after_the_last_
     assert [60.0, 20.0] == slow.given
 
 
-def test_a_rebalance_that_comes_while_a_worker_stops_waits_for_its_last_commit() -> None:
+def test_rebalance_during_a_stop_waits_for_the_last_commit() -> None:
     worker, slow = Worker(release_seconds=12.0), Slow(OffsetAndMetadata(8))
 
     async def schedule() -> None:

@@ -28,7 +28,7 @@ times = st.integers(0, 10_000)
         pytest.param(-1, ReaderView(None, None), False, id="before the first reply"),
     ],
 )
-def test_caught_up_needs_the_end_and_a_recent_fetch_that_says_so(fence: int, view: ReaderView, expected: bool) -> None:
+def test_is_caught_up_needs_the_log_end_and_a_recent_fetch(fence: int, view: ReaderView, expected: bool) -> None:
     assert expected == is_caught_up(fence, view, NOW)
 
 
@@ -41,12 +41,12 @@ def test_caught_up_needs_the_end_and_a_recent_fetch_that_says_so(fence: int, vie
         (200, 100, False, 200),
     ],
 )
-def test_clock_follows_the_wall_only_once_caught_up(clock_ms: int, now_ms: int, caught_up: bool, expected: int) -> None:
+def test_clock_follows_wall_time_only_once_caught_up(clock_ms: int, now_ms: int, caught_up: bool, expected: int) -> None:
     assert expected == advanced(clock_ms, now_ms, caught_up=caught_up)
 
 
 @given(times, st.lists(st.tuples(times, st.booleans()), max_size=20))
-def test_clock_never_goes_back_whatever_the_wall_clock_does(clock_ms: int, looks: list[tuple[int, bool]]) -> None:
+def test_clock_is_monotonic_for_any_wall_clock(clock_ms: int, looks: list[tuple[int, bool]]) -> None:
     seen = [clock_ms]
     for now_ms, caught_up in looks:
         seen.append(advanced(seen[-1], now_ms, caught_up=caught_up))

@@ -59,7 +59,7 @@ async def test_batch_over_the_same_connection_is_not_compared() -> None:
     await worker.end()
 
 
-async def test_batches_over_a_new_connection_wait_in_order_with_their_reader_paused_until_the_log_is_the_same() -> None:
+async def test_batches_over_a_new_connection_wait_in_order_with_their_reader_paused_until_the_log_is_verified() -> None:
     broker = Broker()
     worker, taker = await reading(broker)
     tp = READ.tp
@@ -91,7 +91,7 @@ async def test_batches_over_a_new_connection_are_dropped_and_the_partition_is_cl
     await worker.end()
 
 
-async def test_comparison_that_the_broker_does_not_answer_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_comparison_is_repeated_until_the_broker_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconnection, "RETRY_SECONDS", 0.01)
     broker = Broker()
     worker, taker = await reading(broker)
@@ -104,7 +104,7 @@ async def test_comparison_that_the_broker_does_not_answer_is_repeated(monkeypatc
     await worker.end()
 
 
-async def test_error_of_the_comparison_that_nobody_expects_ends_the_process() -> None:
+async def test_unexpected_error_of_the_comparison_reaches_the_exception_handler() -> None:
     broker = Broker()
     worker, _ = await reading(broker)
     errors: list[BaseException] = []

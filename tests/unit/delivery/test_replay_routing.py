@@ -25,9 +25,7 @@ def put_back(target: bytes | None) -> Raw:
         pytest.param(None, [], id="a header without a value"),
     ],
 )
-def test_an_event_that_was_put_back_is_read_only_by_the_fold_of_the_application_it_names(
-    target: bytes | None, folds: list[str]
-) -> None:
+def test_replayed_event_is_read_only_by_the_fold_and_application_it_names(target: bytes | None, folds: list[str]) -> None:
     records = [put_back(target)]
 
     found = [
@@ -40,7 +38,7 @@ def test_an_event_that_was_put_back_is_read_only_by_the_fold_of_the_application_
     assert folds == found
 
 
-def test_every_fold_reads_an_event_that_names_nobody() -> None:
+def test_event_without_a_destination_is_read_by_every_fold() -> None:
     records = [Raw(0, headers=(("trace", b"1"),)), Raw(1)]
 
     assert (records, ["x", "y"]) == RoutedRange("social", ["a"], records, ["x", "y"]).records_for("a", DecodedRange())
@@ -59,9 +57,7 @@ def test_every_fold_reads_an_event_that_names_nobody() -> None:
         pytest.param(b"old", [], id="before applications were told apart"),
     ],
 )
-def test_an_event_put_back_for_a_fold_of_this_application_that_is_gone_is_a_dead_letter_of_that_fold(
-    target: bytes, addressees: list[str]
-) -> None:
+def test_event_replayed_for_a_removed_fold_is_a_dead_letter_of_that_fold(target: bytes, addressees: list[str]) -> None:
     records = [Raw(0), put_back(target)]
     first, second = DecodedRange(), DecodedRange()
 

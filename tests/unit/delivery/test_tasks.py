@@ -7,7 +7,7 @@ import asyncio
 from streams_app.delivery.tasks import ended
 
 
-async def test_a_task_that_drops_a_cancellation_is_cancelled_again() -> None:
+async def test_task_that_swallows_a_cancellation_is_cancelled_repeatedly() -> None:
     dropped = 0
 
     async def sends() -> None:

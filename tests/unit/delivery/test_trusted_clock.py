@@ -49,7 +49,7 @@ def compared(host: Host, clock: TrustedClock, latency_ms: int = 0) -> TrustedClo
         pytest.param(-TEN_MINUTES, 1_000, False, id="ten minutes behind"),
     ],
 )
-def test_a_clock_is_trusted_while_it_agrees_with_redis(off_ms: int, latency_ms: int, is_trusted: bool) -> None:
+def test_clock_is_trusted_while_it_agrees_with_redis(off_ms: int, latency_ms: int, is_trusted: bool) -> None:
     host = Host(off_ms)
     clock = compared(host, TrustedClock(host), latency_ms)
     host.at_ms += 3_000
@@ -59,7 +59,7 @@ def test_a_clock_is_trusted_while_it_agrees_with_redis(off_ms: int, latency_ms: 
 
 
 @pytest.mark.parametrize("jump_ms", [TEN_MINUTES, -TEN_MINUTES])
-def test_a_jump_is_noticed_at_once_and_time_goes_on_as_redis_said(jump_ms: int) -> None:
+def test_clock_jump_is_detected_at_once_and_time_continues_from_redis(jump_ms: int) -> None:
     host = Host()
     clock = compared(host, TrustedClock(host))
     host.off_ms = jump_ms
@@ -76,7 +76,7 @@ def test_a_jump_is_noticed_at_once_and_time_goes_on_as_redis_said(jump_ms: int) 
     assert (True, host.now_ms()) == (clock.is_trusted(), clock.now_ms())
 
 
-def test_a_clock_that_was_never_compared_is_trusted_until_it_jumps() -> None:
+def test_unverified_clock_is_trusted_until_it_jumps() -> None:
     host = Host()
     clock = TrustedClock(host)
     before = clock.is_trusted()

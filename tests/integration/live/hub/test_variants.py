@@ -42,7 +42,7 @@ def test_a_view_is_not_as_true_as_its_best_shard(
 
 def test_an_open_transaction_does_not_hide_nothing() -> None:
     with HIDDEN.applied(), pytest.raises(AssertionError):
-        of_clock.test_while_a_transaction_is_open_what_was_acknowledged_is_known_until_it_began()
+        of_clock.test_acknowledged_time_stops_at_the_start_of_an_open_transaction()
 
 
 def test_a_removal_before_a_put_is_not_forgotten() -> None:
