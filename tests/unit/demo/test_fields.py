@@ -31,28 +31,28 @@ def said(*events: object, group_key: str = "account_id", changed: str = "metrics
         ({"u": {"id": 1}, "f": ["x"]}, {"group_key": "v.id", "changed": "f"}, "v", "u, f", "--group-key FIELD --changed f"),
     ],
 )
-def test_fields_that_are_not_there_are_named_with_those_that_are(
+def test_missing_fields_are_listed_with_the_present_ones(
     event: object, options: dict[str, str], missing: str, fields: str, tried: str
 ) -> None:
     assert f"no field {missing}; your fields are {fields}: try {tried}" == said(event, event, **options)
 
 
-def test_events_that_are_refused_for_another_reason_say_it() -> None:
+def test_events_rejected_for_another_reason_report_it() -> None:
     text = said({"user": None, "fields": {}}, **OF_USERS)
 
     assert text
     assert text.startswith("none of its first 1 events can be folded: no-group: ")
 
 
-def test_a_file_without_events_is_refused() -> None:
+def test_file_without_events_is_rejected() -> None:
     assert "there is no event in it" == said()
     assert "none of its first 2 lines is a JSON object" == said(b"x", b"[1]")
 
 
-def test_one_event_that_can_be_folded_is_enough() -> None:
+def test_one_foldable_event_is_enough() -> None:
     assert said(b"x", {"user": None}, EVENT, {}, **OF_USERS) is None
 
 
-def test_fields_that_no_fold_can_have_are_refused() -> None:
+def test_fields_invalid_for_any_fold_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="--group-key a --changed a: the changed field 'a' cannot also be a group field"):
         demo_fold(group_key="a", changed="a")

@@ -33,7 +33,7 @@ def lines_of(folder: Path, updates: list[Update], **fields: str) -> list[str]:
     return one.lines()
 
 
-def test_the_command_it_shows_draws_the_curve_whose_figures_it_shows(
+def test_displayed_command_reproduces_the_displayed_figures(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["streams-app"])
@@ -49,20 +49,20 @@ def test_the_command_it_shows_draws_the_curve_whose_figures_it_shows(
     assert "in this demo it was 3s, and max_hold 10s" in second
 
 
-def test_nothing_stays_but_the_two_files_of_the_command(folder: Path) -> None:
+def test_only_the_two_files_of_the_command_remain(folder: Path) -> None:
     lines_of(folder, Load(groups=50, rate=300).until(1_000))
 
     assert {FOLDER / "events.jsonl", FOLDER / "streams.toml"} == {path for path in Path().rglob("*") if path.is_file()}
 
 
-def test_where_nothing_can_be_written_there_is_no_command(folder: Path) -> None:
+def test_no_command_is_shown_if_nothing_can_be_written(folder: Path) -> None:
     Path(".cache").write_text("in the way")
     lines = lines_of(folder, Load(groups=50, rate=300).until(1_000))
 
     assert lines[-1].strip().startswith("the events could not be kept in .cache/streams-app-demo: ")
 
 
-def test_no_more_is_kept_than_can_be_read_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sample_size_is_bounded_by_what_can_be_read_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "MOST_EVENTS", 10)
     lines = lines_of(folder, Load(groups=50, rate=300).until(1_000))
 
@@ -70,13 +70,13 @@ def test_no_more_is_kept_than_can_be_read_at_once(folder: Path, monkeypatch: pyt
     assert 10 == len((FOLDER / "events.jsonl").read_bytes().splitlines())
 
 
-def test_fields_of_ones_own_are_those_of_the_kept_settings(folder: Path) -> None:
+def test_custom_fields_appear_in_the_stored_settings(folder: Path) -> None:
     lines = lines_of(folder, [Update(5, b"a", b'{"user": "a", "seen": {"x": 1}}')] * 2, group_key="user", changed="seen")
 
     assert "folded 50.0%, 10 s 50.0%" in lines[0]
 
 
-def test_events_that_cannot_be_folded_have_no_curve(folder: Path) -> None:
+def test_unfoldable_events_have_no_curve(folder: Path) -> None:
     assert [] == lines_of(folder, [Update(0, b"a", b"not json")])
 
 
@@ -91,5 +91,5 @@ def test_events_that_cannot_be_folded_have_no_curve(folder: Path) -> None:
         (b"{broken", b'{"happened_ms":5,broken\n'),
     ],
 )
-def test_an_event_gets_its_time_and_what_is_no_event_stays_none(value: bytes, line: bytes) -> None:
+def test_event_gets_its_time_and_other_lines_stay_unchanged(value: bytes, line: bytes) -> None:
     assert line == with_time(value, 5)

@@ -24,7 +24,7 @@ def values(updates: list[Update]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("cuts", [[8_000.0], [1.0] * 8, "random", "fine"], ids=str)
-def test_the_cut_into_calls_does_not_change_the_load(cuts: Any) -> None:
+def test_load_is_independent_of_the_split_into_calls(cuts: Any) -> None:
     expected = Load(groups=50, rate=300).until(8_000)
     if cuts == "random":
         dice = random.Random(7)
@@ -40,11 +40,11 @@ def test_the_cut_into_calls_does_not_change_the_load(cuts: Any) -> None:
     assert expected == found
 
 
-def test_another_seed_gives_another_load() -> None:
+def test_load_depends_on_the_seed() -> None:
     assert Load(groups=50, rate=300, seed=1).until(2_000) != Load(groups=50, rate=300, seed=2).until(2_000)
 
 
-def test_an_instant_asked_again_gives_nothing_more() -> None:
+def test_repeated_instant_yields_no_more_events() -> None:
     load = Load(groups=50, rate=300)
 
     assert load.until(3_000)
@@ -52,7 +52,7 @@ def test_an_instant_asked_again_gives_nothing_more() -> None:
     assert [] == load.until(1_000)
 
 
-def test_the_load_has_no_end() -> None:
+def test_load_is_endless() -> None:
     load = Load(groups=2, rate=100)
     load.until(10_000)
 
@@ -61,11 +61,11 @@ def test_the_load_has_no_end() -> None:
 
 @pytest.mark.parametrize(("rate", "seconds"), [(200, 120), (1_500, 24)])
 @pytest.mark.parametrize("seed", [1, 20210801])
-def test_the_mean_rate_is_the_one_asked_for(rate: int, seconds: int, seed: int) -> None:
+def test_mean_rate_is_the_requested_one(rate: int, seconds: int, seed: int) -> None:
     assert len(Load(groups=500, rate=rate, seed=seed).until(1_000 * seconds)) / seconds == pytest.approx(rate, rel=0.15)
 
 
-def test_events_come_in_order_and_not_from_the_future() -> None:
+def test_events_are_in_order_and_never_in_the_future() -> None:
     load = Load(groups=100, rate=500)
     before = 0.0
     for now in range(0, 10_000, 250):
@@ -76,7 +76,7 @@ def test_events_come_in_order_and_not_from_the_future() -> None:
         before = times[-1]
 
 
-def test_a_metric_of_a_post_grows_with_every_event() -> None:
+def test_metric_of_a_post_grows_with_every_event() -> None:
     levels: dict[tuple[str, str, str], int] = {}
     for event in values(Load(groups=20, rate=500).until(10_000)):
         for name, level in event["metrics"].items():
@@ -86,7 +86,7 @@ def test_a_metric_of_a_post_grows_with_every_event() -> None:
     assert len(levels) > 100
 
 
-def test_events_are_keyed_by_their_account_and_name_known_metrics() -> None:
+def test_events_are_keyed_by_their_account_and_name_declared_metrics() -> None:
     updates = Load(groups=20, rate=500).until(5_000)
     for update, event in zip(updates, values(updates), strict=True):
         assert event["account_id"].encode() == update.key
@@ -95,7 +95,7 @@ def test_events_are_keyed_by_their_account_and_name_known_metrics() -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 10])
-def test_no_account_beyond_those_asked_for(groups: int) -> None:
+def test_accounts_do_not_exceed_the_requested_number(groups: int) -> None:
     accounts = {event["account_id"] for event in values(Load(groups=groups, rate=800).until(8_000))}
 
     assert {f"account_{number}" for number in range(1, groups + 1)} == accounts
@@ -109,7 +109,7 @@ def test_hot_accounts_have_more_than_a_tenth_and_the_tail_is_long() -> None:
     assert len(counts) > 200
 
 
-def test_there_are_silences_in_which_no_burst_begins() -> None:
+def test_load_alternates_between_bursts_and_silence() -> None:
     seconds = Counter(int(update.at_ms // 1_000) for update in Load(groups=500, rate=1_500).until(24_000))
 
     assert min(seconds.values()) < 0.6 * 1_500 < 1_500 < max(seconds.values())
@@ -147,25 +147,25 @@ def test_lines_are_paced_by_their_time(tmp_path: Path, first: str, second: str) 
     assert source.is_exhausted
 
 
-def test_twice_the_speed_halves_the_waits(tmp_path: Path) -> None:
+def test_double_speed_halves_the_waits(tmp_path: Path) -> None:
     source = replay(tmp_path, '{"time": 10}', '{"time": 14}', speed=2.0)
 
     assert [0.0, 2_000.0] == [update.at_ms for update in source.until(FOREVER)]
 
 
-def test_lines_without_a_time_come_at_the_rate(tmp_path: Path) -> None:
+def test_lines_without_a_time_are_paced_by_the_rate(tmp_path: Path) -> None:
     source = replay(tmp_path, *['{"user": 1}'] * 3, rate=10)
 
     assert [100.0, 200.0, 300.0] == [update.at_ms for update in source.until(FOREVER)]
 
 
-def test_a_line_that_goes_back_in_time_follows_at_once(tmp_path: Path) -> None:
+def test_line_that_goes_back_in_time_follows_at_once(tmp_path: Path) -> None:
     source = replay(tmp_path, '{"time": 10}', '{"time": 13}', '{"time": 11}', '{"time": 14}')
 
     assert [0.0, 3_000.0, 3_000.0, 4_000.0] == [update.at_ms for update in source.until(FOREVER)]
 
 
-def test_lines_that_are_not_json_objects_are_kept_as_they_are(tmp_path: Path) -> None:
+def test_lines_that_are_not_json_objects_are_passed_unchanged(tmp_path: Path) -> None:
     bad = [b"not json", b"[1, 2]", b'"text"', b"{broken", b"\xff\xfe", b"null"]
     updates = replay(tmp_path, *bad).until(FOREVER)
 
@@ -178,7 +178,7 @@ def test_empty_lines_are_no_events(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, cramjam.zstd.compress])
-def test_a_file_is_read_as_tune_reads_it(tmp_path: Path, compress: Callable[[bytes], Any]) -> None:
+def test_demo_and_tune_read_the_same_lines_of_a_file(tmp_path: Path, compress: Callable[[bytes], Any]) -> None:
     path = tmp_path / "events"
     path.write_bytes(bytes(compress(b'\xef\xbb\xbf{"user": 1}\r\n\r\n{"user": 2}')))
 
@@ -188,7 +188,7 @@ def test_a_file_is_read_as_tune_reads_it(tmp_path: Path, compress: Callable[[byt
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, cramjam.zstd.compress])
-def test_what_can_be_read_of_a_broken_file_is_replayed_and_the_fault_is_kept(
+def test_readable_part_of_a_broken_file_is_replayed_and_the_error_is_stored(
     tmp_path: Path, compress: Callable[[bytes], Any]
 ) -> None:
     path = tmp_path / "events"
@@ -206,11 +206,11 @@ def test_what_can_be_read_of_a_broken_file_is_replayed_and_the_fault_is_kept(
     ("line", "pace"),
     [('{"ts_ms": 1627776000000}', "by ts_ms"), ('{"when": 1627776000000}', "10 events a second, as they have no time in time, ")],
 )
-def test_what_paces_the_events_is_known(tmp_path: Path, line: str, pace: str) -> None:
+def test_pace_says_whether_time_or_rate_paces_the_events(tmp_path: Path, line: str, pace: str) -> None:
     assert replay(tmp_path, line, rate=10).pace.startswith(pace)
 
 
-def test_an_empty_file_is_exhausted_at_once(tmp_path: Path) -> None:
+def test_empty_file_is_exhausted_at_once(tmp_path: Path) -> None:
     assert replay(tmp_path).is_exhausted
 
 
@@ -225,19 +225,19 @@ def test_an_empty_file_is_exhausted_at_once(tmp_path: Path) -> None:
         ('{"other": 1}', None),
     ],
 )
-def test_the_record_key_is_the_group_key(tmp_path: Path, line: str, expected: bytes | None) -> None:
+def test_record_key_is_the_group_key(tmp_path: Path, line: str, expected: bytes | None) -> None:
     assert [expected] == [update.key for update in replay(tmp_path, line).until(FOREVER)]
 
 
-def test_a_file_that_is_not_there_is_a_fault_of_the_arguments(tmp_path: Path) -> None:
+def test_missing_file_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"--replay.*nothing\.jsonl"):
         EventReplay(tmp_path / "nothing.jsonl", group_key="user", rate=1)
 
 
 @pytest.mark.parametrize("event", [None, [], 7, {}, {"time": True}, {"time": "soon"}, {"time": None}, {"when": 1}])
-def test_what_tells_no_time_has_none(event: Any) -> None:
+def test_event_without_a_recognizable_time_has_none(event: Any) -> None:
     assert time_of(event) is None
 
 
-def test_a_field_that_is_no_time_gives_way_to_the_next_one() -> None:
+def test_invalid_time_field_falls_back_to_the_next_one() -> None:
     assert time_of({"time": "soon", "ts": 5}) == 5_000

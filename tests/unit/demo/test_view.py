@@ -59,7 +59,7 @@ def lines(width: int, latest: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_labels_and_numbers_stay_when_examples_come(width: int) -> None:
+def test_labels_and_numbers_stay_in_place_when_examples_appear(width: int) -> None:
     printed = lines(width, [record(), record("account_" + "1234567890" * 9), record("[red]x[/red]", ["[/y]"])])
 
     assert 12 == len(printed)
@@ -69,7 +69,7 @@ def test_labels_and_numbers_stay_when_examples_come(width: int) -> None:
     assert 3 == sum("12,345 events in one record" in line for line in printed[9:])
 
 
-def test_an_example_at_80_columns_is_cut_in_its_names_and_in_the_middle_of_its_key() -> None:
+def test_example_at_80_columns_shortens_its_names_and_the_middle_of_its_key() -> None:
     markup, long, usual = lines(80, [record(), record("account_" + "1234567890" * 9), record("[red]x", ["[/y]"])])[9:]
 
     assert "account_1: likes, shares, …  (12,345 events in one record, reason max_events)" == usual.strip()
@@ -78,7 +78,7 @@ def test_an_example_at_80_columns_is_cut_in_its_names_and_in_the_middle_of_its_k
 
 
 @given(st.text() | st.integers(-(2**53), 2**53), st.lists(st.text(), min_size=1), st.integers(0, 10**12), st.integers(60, 130))
-def test_whatever_an_example_holds_it_is_one_printable_line(key: object, names: list[str], events: int, width: int) -> None:
+def test_any_example_is_one_printable_line(key: object, names: list[str], events: int, width: int) -> None:
     text = describe(record(key, names, events), "account_id", "metrics", width)
 
     assert text.isprintable()
@@ -86,14 +86,14 @@ def test_whatever_an_example_holds_it_is_one_printable_line(key: object, names: 
     assert f"({events:,} event" in text
 
 
-def test_a_step_is_shown_as_it_is() -> None:
+def test_step_is_printed_unchanged() -> None:
     shown, out = view(80)
     shown.step("[red]x[/red] [/y] :smile: " + "long " * 30)
 
     assert "[red]x[/red] [/y] :smile: " + "long " * 30 == out.getvalue().rstrip("\n")
 
 
-def test_the_rate_of_a_line_is_that_of_the_time_since_the_line_before() -> None:
+def test_rate_of_a_line_covers_the_time_since_the_previous_line() -> None:
     out = StringIO()
     shown = View(Console(file=out, width=80), group_field="account_id", changed="metrics")
     for elapsed_ms, phase, events, rate in ((2_000, "load", 3_140, 854), (3_000, "load", 4_000, 900), (4_000, "silence", 4_316, 0)):
@@ -113,7 +113,7 @@ class ClosedTerminal(StringIO):
         return super().write(text)
 
 
-def test_a_terminal_that_was_closed_does_not_hide_why_it_ends() -> None:
+def test_closed_terminal_does_not_hide_the_reason_for_the_end() -> None:
     terminal = ClosedTerminal()
     view = View(Console(file=terminal, width=80, force_terminal=True), group_field="account_id", changed="metrics")
     with pytest.raises(KeyboardInterrupt), view.running():

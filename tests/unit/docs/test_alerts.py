@@ -20,7 +20,7 @@ def name_of(alert: str) -> str:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=name_of)
-def test_an_alert_asks_for_metrics_by_labels_that_they_have(alert: str) -> None:
+def test_alert_queries_metrics_by_existing_labels(alert: str) -> None:
     unknown = unknown_labels(alert)
 
     assert unknown
@@ -28,12 +28,12 @@ def test_an_alert_asks_for_metrics_by_labels_that_they_have(alert: str) -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=name_of)
-def test_an_alert_says_what_is_the_matter_and_what_to_do(alert: str) -> None:
+def test_alert_states_the_problem_and_the_action(alert: str) -> None:
     assert 1 == len(re.findall(r'^          summary: ".+\."$', alert, re.MULTILINE))
     assert 1 == len(re.findall(r'^          runbook: ".+\."$', alert, re.MULTILINE))
 
 
-def test_each_of_the_ways_to_get_stuck_has_an_alert_and_says_what_is_normal() -> None:
+def test_each_stuck_condition_has_an_alert_and_states_the_normal_value() -> None:
     page = ROOT / "docs" / "subscribers.md"
     stuck = quoted(columns(page, "## Monitoring", 3))
 
@@ -41,20 +41,20 @@ def test_each_of_the_ways_to_get_stuck_has_an_alert_and_says_what_is_normal() ->
     assert all(cell.strip() for cell in columns(page, "## Monitoring", 2))
 
 
-def test_each_alert_has_a_line_that_says_what_it_means_and_what_to_do() -> None:
+def test_each_alert_has_a_documentation_row_with_meaning_and_action() -> None:
     page = ROOT / "docs" / "operations.md"
 
     assert [name_of(alert) for alert in ALERTS] == quoted(columns(page, "## Alerts", 0))
     assert all(cell.strip() for column in (1, 2) for cell in columns(page, "## Alerts", column))
 
 
-def test_labels_by_which_something_is_summed_are_those_of_what_stands_within() -> None:
+def test_aggregation_labels_are_checked_against_the_aggregated_metric() -> None:
     expression = 'sum by (fold) (rate(streams_app_lag_events[1m])) or max by (store) (streams_app_up{component=~"x"})'
 
     assert {"streams_app_lag_events": set(), "streams_app_up": {"store"}} == unknown_labels(expression)
 
 
-def test_what_is_matched_on_labels_need_not_have_those_by_which_something_around_it_is_summed() -> None:
+def test_labels_of_an_outer_aggregation_are_not_required_of_the_matched_metric() -> None:
     expression = "sum by (fold) (streams_app_lag_events and on (job) max by (store) (streams_app_up))"
 
     assert {"streams_app_lag_events": set(), "streams_app_up": {"store"}} == unknown_labels(expression)

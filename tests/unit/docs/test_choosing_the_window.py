@@ -42,12 +42,12 @@ def records(quiet_seconds: int) -> int:
     return curve_of("f", columns, Bounds(1, 10**9, sessions=True), [1_000 * quiet_seconds]).points[0].records
 
 
-def test_redis_returns_what_the_example_says() -> None:
+def test_redis_replies_match_the_example() -> None:
     assert [int(row[3]) for row in STEPS if row[3]] == zadd_returns()
     assert len(EVENTS) == len(zadd_returns()) == 6
 
 
-def test_the_ratios_are_those_of_the_example() -> None:
+def test_ratios_match_the_example() -> None:
     events, ones, zeros, groups = len(EVENTS), zadd_returns().count(1), zadd_returns().count(0), len({group for _, group in EVENTS})
     computed = [zeros / (events - ones), zeros / events, 1 - records(5) / events, 1 - records(10) / events]
 
@@ -60,12 +60,12 @@ def test_the_ratios_are_those_of_the_example() -> None:
     ] == [row[2] for row in rows("ratios")]
 
 
-def test_five_seconds_make_the_records_of_the_article_and_ten_those_that_it_wanted() -> None:
+def test_documented_windows_make_the_documented_numbers_of_records() -> None:
     assert (4, 2) == (records(5), records(10))
     assert "X = 5 s makes the four records of the article and X = 10 s the two" in PAGE
 
 
-def test_the_exact_formula_says_one_of_any_stream() -> None:
+def test_exact_formula_yields_one_for_any_stream() -> None:
     returned = zadd_returns() * 7 + [1, 1, 0]
 
     assert returned.count(0) / (len(returned) - returned.count(1)) == 1

@@ -77,11 +77,11 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_command_in_the_docs_is_one(page: Path) -> None:
+def test_every_documented_command_exists(page: Path) -> None:
     assert [] == [(call, fault) for call in calls(page) if (fault := fault_in(call))]
 
 
-def test_every_command_that_the_code_names_is_one() -> None:
+def test_every_command_named_in_the_code_exists() -> None:
     sources = [path.read_text("utf-8") for path in (ROOT / "streams_app").rglob("*.py")]
     named = {call for source in sources for call in re.findall(r"`(streams-app [a-z -]+)", source)}
 
@@ -102,12 +102,12 @@ def test_every_command_that_the_code_names_is_one() -> None:
         ("make coffee", "no target 'coffee'"),
     ],
 )
-def test_a_command_is_known_by_its_words_and_options(call: str, fault: str | None) -> None:
+def test_command_is_recognized_by_its_words_and_options(call: str, fault: str | None) -> None:
     assert fault == fault_in(call)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     prose = re.sub(r"^```.*?^```$|`[^`]*`(?!\])", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
     dead = []
     for link in re.findall(r"\]\(([^)\s]+)\)", prose):
@@ -122,7 +122,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_file_and_folder_that_the_docs_name_is_there(page: Path) -> None:
+def test_every_documented_file_and_folder_exists(page: Path) -> None:
     named = re.findall(r"`((?:streams_app|tests|deploy|examples|benchmarks|docs|\.ci)/[\w./*-]+)`", page.read_text("utf-8"))
 
     assert [] == [name for name in named if not list(ROOT.glob(name.rstrip("/")))]

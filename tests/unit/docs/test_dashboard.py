@@ -30,7 +30,7 @@ def cells_of(panel: dict[str, Any]) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=title_of)
-def test_a_panel_asks_for_metrics_by_labels_that_they_have(panel: dict[str, Any]) -> None:
+def test_panel_queries_metrics_by_existing_labels(panel: dict[str, Any]) -> None:
     unknown = [unknown_labels(target["expr"]) for target in panel["targets"]]
 
     assert all(unknown)
@@ -38,21 +38,21 @@ def test_a_panel_asks_for_metrics_by_labels_that_they_have(panel: dict[str, Any]
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=title_of)
-def test_a_panel_asks_by_variables_that_the_dashboard_has(panel: dict[str, Any]) -> None:
+def test_panel_uses_variables_that_the_dashboard_declares(panel: dict[str, Any]) -> None:
     used = {name for target in panel["targets"] for name in re.findall(r"\$(\w+)", target["expr"])}
 
     assert used <= VARIABLES | {"__rate_interval"}
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=title_of)
-def test_a_panel_says_what_is_normal(panel: dict[str, Any]) -> None:
+def test_panel_states_the_normal_value(panel: dict[str, Any]) -> None:
     assert re.match(r"Normal: \S.*\.$", panel["description"])
 
 
 @pytest.mark.parametrize(
     "variable", [one for one in DASHBOARD["templating"]["list"] if one["type"] == "query"], ids=lambda one: one["name"]
 )
-def test_a_variable_has_the_values_of_a_label_that_there_is(variable: dict[str, Any]) -> None:
+def test_variable_takes_the_values_of_an_existing_label(variable: dict[str, Any]) -> None:
     asked = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"])
     assert asked
     metric, label = asked.groups()
@@ -60,7 +60,7 @@ def test_a_variable_has_the_values_of_a_label_that_there_is(variable: dict[str, 
     assert {metric: set()} == unknown_labels(f"sum by ({label}) ({metric})")
 
 
-def test_the_first_row_has_a_panel_for_each_of_the_five_ways_to_get_stuck() -> None:
+def test_first_row_has_a_panel_for_each_of_the_five_stuck_conditions() -> None:
     documented = columns(ROOT / "docs" / "subscribers.md", "## Monitoring", 0)
     row, *rest = DASHBOARD["panels"]
 
@@ -68,7 +68,7 @@ def test_the_first_row_has_a_panel_for_each_of_the_five_ways_to_get_stuck() -> N
     assert [name.strip().lower() for name in documented] == [title_of(panel).lower() for panel in rest[: len(documented)]]
 
 
-def test_no_two_panels_share_a_number_or_a_place() -> None:
+def test_panels_have_unique_ids_and_positions() -> None:
     panels = DASHBOARD["panels"]
 
     assert len(panels) == len({panel["id"] for panel in panels})
@@ -76,5 +76,5 @@ def test_no_two_panels_share_a_number_or_a_place() -> None:
 
 
 @pytest.mark.parametrize("name", [one.name for one in METRICS if one.name.startswith("streams_app_open_transaction_")])
-def test_what_transactions_hide_has_a_panel(name: str) -> None:
+def test_records_hidden_by_transactions_have_a_panel(name: str) -> None:
     assert [title_of(panel) for panel in PANELS if any(name in target["expr"] for target in panel["targets"])]

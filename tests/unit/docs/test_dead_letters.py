@@ -41,7 +41,7 @@ def row_of_a_letter() -> dict[str, Any]:
     return ListedDeadLetter(0, record.offset, record.key, record.value, record.timestamp, headers, received).row()
 
 
-def test_the_letter_of_the_example_is_what_list_prints_as_json() -> None:
+def test_documented_dead_letter_matches_the_json_of_list() -> None:
     (example,) = re.findall(r'^\{"partition".*\}$', PAGE, re.MULTILINE)
     shown, row = json.loads(example), row_of_a_letter()
 

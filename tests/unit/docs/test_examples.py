@@ -13,7 +13,7 @@ from tests.helpers import wait_until
 AN_ID = "12345678-1234-5678-1234-567812345678"
 
 
-def test_functions_of_the_example_fold_its_events_under_the_names_they_are_given() -> None:
+def test_functions_of_the_example_fold_its_events_under_their_documented_names() -> None:
     kit = FoldTester(social.app.settings.fold("account-metrics"))
     for value in (b"Anna;p7;likes=12;shares=3", b"anna;p8;likes=1;comments=0", b"anna;test;spam=1", b"ben;p9;likes=many", b"ben"):
         kit.send(value)
@@ -28,7 +28,7 @@ def test_functions_of_the_example_fold_its_events_under_the_names_they_are_given
     ]
 
 
-def test_the_subscriber_of_the_shop_sends_what_the_carrier_takes() -> None:
+def test_subscriber_of_the_shop_sends_what_the_carrier_accepts() -> None:
     with SubscriberTester(shop.catalogue) as kit:
         kit.publish(shop.order_paid, shop.OrderPaid("o1", 500, "de"))
         kit.publish(shop.order_paid, shop.OrderPaid("o2", 500, "no"))
@@ -41,7 +41,7 @@ def client() -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=shop.app), base_url="http://shop")
 
 
-async def test_the_view_of_the_shop_publishes_and_says_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_view_of_the_shop_publishes_and_reports_invalid_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STREAMS_APP_CONFIG", raising=False)
     paid = {"order_id": "o1", "cents": 5, "country": "de"}
     async with shop.publishing(shop.app), client() as web:
@@ -64,7 +64,7 @@ async def test_the_view_of_the_shop_publishes_and_says_what_does_not_fit(monkeyp
     assert "the key has 600 bytes" in answers[5].text
 
 
-async def test_the_view_of_the_shop_answers_the_id_of_an_event_that_nobody_has_acknowledged() -> None:
+async def test_view_of_the_shop_returns_the_id_of_an_unacknowledged_event() -> None:
     settings = Settings.model_validate(
         {"app_id": "shop", "kafka": {"bootstrap_servers": "127.0.0.1:1"}, "events": {"catalogue": "a:b"}}
     )

@@ -122,7 +122,7 @@ def check(document: dict[str, Any], version: str) -> None:
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @pytest.mark.parametrize("document", documents(), ids=lambda found: found["kind"])
-def test_manifest_has_the_fields_that_its_schema_demands_and_no_others(document: dict[str, Any], version: str) -> None:
+def test_manifest_has_exactly_the_fields_of_its_schema(document: dict[str, Any], version: str) -> None:
     check(document, version)
 
 
@@ -152,12 +152,12 @@ def test_settings_are_valid_and_reach_the_probes(tmp_path: Path) -> None:
     assert port["containerPort"] == found.http.port
 
 
-def test_pod_has_the_time_to_end_that_the_grace_of_functions_demands(tmp_path: Path) -> None:
+def test_pod_has_the_termination_time_that_the_grace_of_functions_requires(tmp_path: Path) -> None:
     assert pod("Deployment")["terminationGracePeriodSeconds"] == max(30, settings(tmp_path).worker.grace_seconds + 10)
 
 
 @pytest.mark.parametrize("probe", ["startupProbe", "livenessProbe", "readinessProbe"])
-def test_probe_asks_for_a_page_of_the_worker(probe: str) -> None:
+def test_probe_requests_a_page_of_the_worker(probe: str) -> None:
     path = container("Deployment")[probe]["httpGet"]["path"]
 
     assert path == ("/health/ready" if probe == "readinessProbe" else "/health/live")
@@ -165,7 +165,7 @@ def test_probe_asks_for_a_page_of_the_worker(probe: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Job"])
-def test_pod_mounts_what_the_settings_name(kind: str, tmp_path: Path) -> None:
+def test_pod_mounts_the_files_named_in_the_settings(kind: str, tmp_path: Path) -> None:
     mounts = {mount["mountPath"]: mount["name"] for mount in container(kind)["volumeMounts"]}
     volumes = {volume["name"]: volume for volume in pod(kind)["volumes"]}
     secret = settings(tmp_path).redis.password_file
@@ -179,7 +179,7 @@ def test_pod_mounts_what_the_settings_name(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Job"])
-def test_image_is_that_of_this_version_and_runs_as_its_user(kind: str) -> None:
+def test_image_has_this_version_and_runs_as_its_user(kind: str) -> None:
     dockerfile = (ROOT / "Dockerfile").read_text("utf-8")
 
     assert container(kind)["image"] == f"streams-app:{VERSION}"
@@ -187,14 +187,14 @@ def test_image_is_that_of_this_version_and_runs_as_its_user(kind: str) -> None:
     assert re.search(r"^ENV STREAMS_APP_CONFIG=/etc/streams_app/streams\.toml", dockerfile, re.MULTILINE)
 
 
-def test_job_that_ended_with_a_configuration_error_is_not_tried_again() -> None:
+def test_job_is_not_retried_after_a_configuration_error() -> None:
     [rule] = one("Job")["spec"]["podFailurePolicy"]["rules"]
 
     assert rule["action"] == "FailJob"
     assert rule["onExitCodes"] == {"containerName": container("Job")["name"], "operator": "In", "values": [1]}
 
 
-def test_service_monitor_and_disruption_budget_select_the_workers_and_not_the_job() -> None:
+def test_service_monitor_and_disruption_budget_select_workers_but_not_the_job() -> None:
     labels = one("Deployment")["spec"]["template"]["metadata"]["labels"]
     service = one("Service")
     [endpoint] = one("ServiceMonitor")["spec"]["endpoints"]
@@ -207,7 +207,7 @@ def test_service_monitor_and_disruption_budget_select_the_workers_and_not_the_jo
     assert labels != one("Job")["spec"]["template"]["metadata"]["labels"]
 
 
-def test_workers_are_scaled_by_the_lag_that_they_report() -> None:
+def test_workers_scale_by_the_lag_that_they_report() -> None:
     scaled = one("ScaledObject")["spec"]
     [trigger] = scaled["triggers"]
     deployment = one("Deployment")

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 
-def test_every_file_that_is_no_module_is_package_data() -> None:
+def test_every_non_module_file_is_package_data() -> None:
     patterns = PROJECT["tool"]["setuptools"]["package-data"]["streams_app"]
     package = ROOT / "streams_app"
     packed = {path for pattern in patterns for path in package.glob(pattern)}
@@ -23,7 +23,7 @@ def test_every_file_that_is_no_module_is_package_data() -> None:
     assert set() == others - packed
 
 
-def test_sdist_holds_all_that_is_kept_but_what_only_a_checkout_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sdist_holds_every_tracked_file_except_those_only_a_checkout_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the class of setuptools that reads MANIFEST.in; what it adds by itself is the package, and what pyproject.toml names."""
     if not (ROOT / ".git").exists():
         pytest.skip("this is no checkout of git")
@@ -46,7 +46,7 @@ def test_sdist_holds_all_that_is_kept_but_what_only_a_checkout_needs(tmp_path: P
     assert set() == set(files.files) - kept
 
 
-def test_page_of_the_release_has_no_link_that_leads_nowhere_and_names_every_extra_of_users() -> None:
+def test_release_page_has_no_dead_link_and_names_every_user_extra() -> None:
     page = (ROOT / PROJECT["project"]["readme"]).read_text("utf-8")
     extras = set(PROJECT["project"]["optional-dependencies"]) - {"dev", "pyright"}
 
@@ -54,7 +54,7 @@ def test_page_of_the_release_has_no_link_that_leads_nowhere_and_names_every_extr
     assert extras == {name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
 
 
-def test_page_of_the_release_says_what_the_readme_says() -> None:
+def test_release_page_matches_the_readme() -> None:
     page, readme = ((ROOT / name).read_text("utf-8") for name in (PROJECT["project"]["readme"], "README.md"))
     blocks = re.findall(r"^```toml\n[\s\S]*?^```$|^streams-app .*$|^streams_app turns .*$|^> .*$", page, re.MULTILINE)
 
@@ -62,7 +62,7 @@ def test_page_of_the_release_says_what_the_readme_says() -> None:
     assert [] == [block for block in blocks if block not in readme]
 
 
-def test_the_version_is_in_the_changelog() -> None:
+def test_changelog_contains_the_version() -> None:
     version, changelog = PROJECT["project"]["version"], (ROOT / "CHANGELOG.md").read_text("utf-8")
 
     assert re.search(rf"^#+ .*{re.escape(version)}", changelog, re.MULTILINE)

@@ -17,14 +17,14 @@ from tests.pages import PAGES, ROOT, fenced, name_of
 from tests.reference import REFERENCE
 
 
-def test_the_settings_of_the_readme_are_the_file_of_the_examples_and_load() -> None:
+def test_readme_settings_are_those_of_the_examples_and_load() -> None:
     file = ROOT / "examples" / "streams.toml"
 
     assert file.read_text("utf-8") == fenced(ROOT / "README.md", "toml")[0]
     assert "post-metric-updated.account-metrics" == Settings.load(file, {}).fold("account-metrics").output
 
 
-def test_the_view_of_the_readme_loads_beside_them(tmp_path: Path) -> None:
+def test_readme_view_loads_beside_the_settings(tmp_path: Path) -> None:
     file = tmp_path / "streams.toml"
     file.write_text("\n".join(fenced(ROOT / "README.md", "toml")), "utf-8")
 
@@ -32,7 +32,7 @@ def test_the_view_of_the_readme_loads_beside_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("section", fenced(ROOT / "docs" / "read-stores.md", "toml"))
-def test_the_settings_of_every_read_store_are_five_lines_and_load(section: str, tmp_path: Path) -> None:
+def test_settings_of_every_read_store_are_five_lines_and_load(section: str, tmp_path: Path) -> None:
     file = tmp_path / "streams.toml"
     file.write_text((ROOT / "examples" / "streams.toml").read_text("utf-8") + section, "utf-8")
     declared = Settings.load(file, {}).read_store(None)
@@ -41,7 +41,7 @@ def test_the_settings_of_every_read_store_are_five_lines_and_load(section: str, 
     assert {"dashboard"} == {declared.name for _ in (open_store(declared), open_source(declared))}
 
 
-def test_the_record_of_the_readme_is_what_its_settings_make_of_the_event() -> None:
+def test_readme_record_follows_from_its_settings_and_event() -> None:
     kit = FoldTester(Settings.load(ROOT / "examples" / "streams.toml", {}).fold("account-metrics"))
     readme = (ROOT / "README.md").read_text("utf-8")
     (event,) = re.findall(r"Produce events like `(.+?)` with key `account_1`", readme)
@@ -55,7 +55,7 @@ def test_the_record_of_the_readme_is_what_its_settings_make_of_the_event() -> No
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_program_in_the_docs_runs(page: Path) -> None:
+def test_every_documented_program_runs(page: Path) -> None:
     for program in fenced(page, "python"):
         names: dict[str, Any] = {}
         exec(program, names)
@@ -64,7 +64,7 @@ def test_every_program_in_the_docs_runs(page: Path) -> None:
                 value()
 
 
-def test_functions_of_the_readme_fold_an_event() -> None:
+def test_readme_functions_fold_an_event() -> None:
     program, _ = fenced(ROOT / "README.md", "python")
     names: dict[str, Any] = {}
     exec(program, names)
@@ -75,7 +75,7 @@ def test_functions_of_the_readme_fold_an_event() -> None:
     assert {"account_id": "anna", "metrics": ["likes"]} == {key: record.value[key] for key in ("account_id", "metrics")}
 
 
-def test_the_subscriber_of_the_readme_is_called_with_the_record_of_its_example_and_publishes() -> None:
+def test_readme_subscriber_is_called_with_the_record_of_its_example_and_publishes() -> None:
     _, program = fenced(ROOT / "README.md", "python")
     names: dict[str, Any] = {}
     exec(program, names)
@@ -89,7 +89,7 @@ def test_the_subscriber_of_the_readme_is_called_with_the_record_of_its_example_a
         assert "account_1" == shown.data.account_id
 
 
-def test_the_query_of_the_reference_asks_for_what_changed() -> None:
+def test_reference_query_selects_the_changes() -> None:
     (query,) = fenced(REFERENCE, "sql")
     with sqlite3.connect(":memory:") as connection:
         connection.execute("CREATE TABLE post_metrics (account_id, metric, value)")

@@ -39,13 +39,13 @@ def quoted(cells: list[str]) -> list[str]:
     return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
 
 
-def test_the_tables_of_the_reference_are_those_of_the_code() -> None:
+def test_reference_tables_match_the_code() -> None:
     text = REFERENCE.read_text("utf-8")
 
     assert written(text) == text, "run `make docs`, which is `python -m tests.reference`"
 
 
-def test_a_table_that_differs_is_noticed() -> None:
+def test_differing_table_is_detected() -> None:
     text = REFERENCE.read_text("utf-8")
     changed = text.replace("| `kafka.partitions` | `4` |", "| `kafka.partitions` | `5` |")
 
@@ -53,12 +53,12 @@ def test_a_table_that_differs_is_noticed() -> None:
     assert text == written(changed)
 
 
-def test_a_page_without_the_place_of_a_table_is_an_error() -> None:
+def test_page_without_the_placeholder_of_a_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="<!-- commands -->"):
         written("")
 
 
-def test_the_page_on_subscribers_has_the_options_of_a_declaration_with_their_defaults() -> None:
+def test_subscribers_page_lists_the_options_of_a_declaration_with_their_defaults() -> None:
     page = ROOT / "docs/subscribers.md"
     options = inspect.signature(subscriber).parameters.values()
 
@@ -80,7 +80,7 @@ def test_the_page_on_subscribers_has_the_options_of_a_declaration_with_their_def
     )
 
 
-def test_the_page_on_subscribers_has_what_a_function_is_given() -> None:
+def test_subscribers_page_lists_the_arguments_of_a_function() -> None:
     cells = columns(ROOT / "docs/subscribers.md", "A function takes one argument:")
     said = {re.sub(r"^await |\(.*$", "", name) for name in quoted(cells)}
 
@@ -89,7 +89,7 @@ def test_the_page_on_subscribers_has_what_a_function_is_given() -> None:
     assert public - inner == said
 
 
-def test_the_reference_has_every_exit_code() -> None:
+def test_reference_lists_every_exit_code() -> None:
     classes = [StreamsAppError]
     for one in classes:
         classes += one.__subclasses__()
@@ -97,7 +97,7 @@ def test_the_reference_has_every_exit_code() -> None:
     assert {"0", *(str(one.exit_code) for one in classes)} == set(quoted(columns(REFERENCE, "## Exit codes")))
 
 
-def test_the_reference_has_every_header_of_a_dead_letter() -> None:
+def test_reference_lists_every_header_of_a_dead_letter() -> None:
     refused = RejectedEvent(SimpleNamespace(offset=0, key=b"k", value=b"v"), "not-json", "")
     smallest = without_content(without_content(letter_of(RejectingComponent("fold", "f", "app", "dead"), TP("s", 0), refused, 0)))
     told = quoted(columns(REFERENCE, "Its headers are text:"))
@@ -112,7 +112,7 @@ def test_the_reference_has_every_header_of_a_dead_letter() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_setting_and_metric_that_the_docs_name_is_one(page: Path) -> None:
+def test_every_documented_setting_and_metric_exists(page: Path) -> None:
     text = page.read_text("utf-8")
     known = {name.strip("`") for name, _, _ in settings(Settings)}
     sections = "|".join(sorted({name.partition(".")[0] for name in known if "." in name}))
@@ -122,7 +122,7 @@ def test_every_setting_and_metric_that_the_docs_name_is_one(page: Path) -> None:
     assert set() == set(re.findall(r"\bstreams_app_[a-z_]+\b", text)) - metrics - {COOKIE}
 
 
-def test_every_broken_variant_that_internals_names_is_one() -> None:
+def test_every_broken_variant_named_in_internals_exists() -> None:
     sources = "".join(path.read_text("utf-8") for path in (ROOT / "tests" / "chaos").glob("mutants*.py"))
     told = quoted(columns(ROOT / "docs" / "internals.md", "A variant that is not caught fails the tests.", -1))
 
@@ -130,14 +130,14 @@ def test_every_broken_variant_that_internals_names_is_one() -> None:
     assert [] == [name for name in told if f'"{name}",' not in sources]
 
 
-def test_internals_names_the_folders_in_the_order_in_which_they_may_import() -> None:
+def test_internals_lists_the_folders_in_import_order() -> None:
     text = (ROOT / "docs" / "internals.md").read_text("utf-8")
     (sentence,) = re.findall(r"those before it: (.*?)\.\s+Files\s+below", text, re.DOTALL)
 
     assert [floor.rpartition("/")[2] for floor in FLOORS if floor != "kafka/patches"] == re.findall(r"`(\w+)`", sentence)
 
 
-def test_everything_that_the_glossary_places_in_the_code_is_there() -> None:
+def test_every_code_location_of_the_glossary_exists() -> None:
     package = ROOT / "streams_app"
     sources = "".join(path.read_text("utf-8") for path in package.rglob("*.py"))
     rows = re.findall(r"^\|.*$", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE)
@@ -163,7 +163,7 @@ def logged() -> set[str]:
     return {text for text in found if re.search("[a-z]", text)}
 
 
-def test_every_line_of_the_log_is_explained_and_no_other() -> None:
+def test_documented_log_lines_are_exactly_those_of_the_code() -> None:
     told = quoted(columns(ROOT / "docs" / "operations.md", "The table has … in place of a number or a name."))
     told = [text.replace("no progress …", "…") for text in told if "=" not in text and text != "new"]
 

@@ -16,24 +16,24 @@ JOBS: dict[str, Any] = WORKFLOW["jobs"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
-def test_nothing_is_published_that_was_not_tried_out() -> None:
+def test_nothing_is_published_untested() -> None:
     assert JOBS["publish"]["needs"] == "try"
     assert JOBS["try"]["needs"] == "build"
     assert [] == [step for step in JOBS["publish"]["steps"] if "run" in step or "checkout" in step["uses"]]
 
 
-def test_only_the_publishing_job_may_ask_for_a_token_and_none_has_a_secret() -> None:
+def test_only_the_publishing_job_may_request_a_token_and_none_has_a_secret() -> None:
     assert WORKFLOW["permissions"] == {"contents": "read"}
     assert {name: job["permissions"] for name, job in JOBS.items() if "permissions" in job} == {"publish": {"id-token": "write"}}
     assert not re.search(r"secrets\.|password", TEXT)
 
 
-def test_release_begins_with_a_tag() -> None:
+def test_release_starts_with_a_tag() -> None:
     # YAML 1.1 reads the key `on` as true.
     assert WORKFLOW[True] == {"push": {"tags": ["v*"]}}
 
 
-def test_wheel_is_tried_on_every_python_of_the_classifiers() -> None:
+def test_wheel_is_tested_on_every_python_of_the_classifiers() -> None:
     proven = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d+$", line)]
 
     assert proven == [found for found in JOBS["try"]["strategy"]["matrix"]["python"] if found in proven]

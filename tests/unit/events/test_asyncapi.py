@@ -61,7 +61,7 @@ def keys(part: dict[str, Any]) -> set[str]:
     return {key for key in part if not key.startswith("x-")}
 
 
-def test_each_object_has_the_fields_that_asyncapi_gives_it(document: dict[str, Any]) -> None:
+def test_each_object_has_only_fields_of_asyncapi(document: dict[str, Any]) -> None:
     assert {"asyncapi", "info", "defaultContentType", "channels", "operations", "components"} == document.keys()
     assert ("3.0.0", {"title", "version"}) == (document["asyncapi"], document["info"].keys())
     for channel in document["channels"].values():
@@ -75,7 +75,7 @@ def test_each_object_has_the_fields_that_asyncapi_gives_it(document: dict[str, A
         assert re.fullmatch(r"[a-zA-Z0-9._-]+", name)
 
 
-def test_each_reference_leads_somewhere_and_operations_to_messages_of_their_channel(document: dict[str, Any]) -> None:
+def test_each_reference_resolves_and_operations_use_messages_of_their_channel(document: dict[str, Any]) -> None:
     for reference in references(document):
         assert resolved(document, reference)
     for operation in document["operations"].values():
@@ -83,12 +83,12 @@ def test_each_reference_leads_somewhere_and_operations_to_messages_of_their_chan
             assert message["$ref"].startswith(operation["channel"]["$ref"] + "/messages/")
 
 
-def test_each_schema_is_one(document: dict[str, Any]) -> None:
+def test_each_schema_is_valid(document: dict[str, Any]) -> None:
     for schema in document["components"]["schemas"].values():
         jsonschema.Draft7Validator.check_schema(schema)
 
 
-def test_what_is_published_fits_the_document(document: dict[str, Any]) -> None:
+def test_published_event_conforms_to_the_document(document: dict[str, Any]) -> None:
     schema = {**document["components"]["messages"]["order.paid"]["payload"], "components": document["components"]}
     _, value = encode(order_paid, OrderPaid("o1", 5), OrderPaid("o1", 4), PaidBy("card"))
 
@@ -97,7 +97,7 @@ def test_what_is_published_fits_the_document(document: dict[str, Any]) -> None:
         jsonschema.Draft7Validator(schema).validate({"order_id": "o1", "cents": "5"})
 
 
-def test_events_stand_in_the_channels_of_their_topics(document: dict[str, Any]) -> None:
+def test_events_are_in_the_channels_of_their_topics(document: dict[str, Any]) -> None:
     assert {
         "orders": ["order.paid"],
         "parcel.sent": ["parcel.sent"],
@@ -107,7 +107,7 @@ def test_events_stand_in_the_channels_of_their_topics(document: dict[str, Any]) 
     } == {channel["address"]: list(channel["messages"]) for channel in document["channels"].values()}
 
 
-def test_a_subscriber_says_what_is_promised_where_it_runs(document: dict[str, Any]) -> None:
+def test_subscriber_states_the_guarantee_of_its_deployment(document: dict[str, Any]) -> None:
     operations = document["operations"]
 
     assert {
@@ -130,7 +130,7 @@ def test_a_subscriber_says_what_is_promised_where_it_runs(document: dict[str, An
     )
 
 
-def test_an_event_that_others_publish_is_not_sent(config: Path) -> None:
+def test_externally_published_event_has_no_send_operation(config: Path) -> None:
     event = Event("order.paid", OrderPaid, description="In Avro.", keyed_by=None, decode=json.loads)
     found = document_of(Catalogue(events=(event,)), plain(config))
 
@@ -164,7 +164,7 @@ def of(payload: Any, config: Path, **options: Any) -> dict[str, Any]:
     return document_of(Catalogue(events=(event,)), plain(config))
 
 
-def test_a_type_that_contains_itself_is_compared_to_its_end(config: Path) -> None:
+def test_recursive_type_is_compared_completely(config: Path) -> None:
     found = of(Node, config)
 
     assert [] == breaking_changes(found, copy.deepcopy(found))
@@ -187,7 +187,7 @@ def test_a_type_that_contains_itself_is_compared_to_its_end(config: Path) -> Non
         ),
     ],
 )
-def test_what_breaks_is_told(config: Path, now: list[Any], expected: list[str]) -> None:
+def test_breaking_change_is_reported(config: Path, now: list[Any], expected: list[str]) -> None:
     old = of(msgspec.defstruct("Seen", [("a", int), ("b", str, "x")]), config)
     told = breaking_changes(old, of(msgspec.defstruct("Seen", now), config))
 
@@ -207,7 +207,7 @@ def test_what_breaks_is_told(config: Path, now: list[Any], expected: list[str]) 
         (tuple[int, str], tuple[int, int], "pet.seen.a[1]"),
     ],
 )
-def test_what_breaks_inside_is_told_with_its_place(config: Path, old: Any, new: Any, place: str) -> None:
+def test_nested_breaking_change_is_reported_with_its_path(config: Path, old: Any, new: Any, place: str) -> None:
     told = breaking_changes(
         of(msgspec.defstruct("Seen", [("a", old)]), config), of(msgspec.defstruct("Seen", [("a", new)]), config)
     )
@@ -215,7 +215,7 @@ def test_what_breaks_inside_is_told_with_its_place(config: Path, old: Any, new: 
     assert told[0].startswith(f"{place}: the type has changed")
 
 
-def test_an_event_that_is_gone_or_has_moved_breaks(config: Path) -> None:
+def test_removed_or_moved_event_is_a_breaking_change(config: Path) -> None:
     old = of(Node, config)
 
     assert ["pet.seen: it is no longer in the topic pet.seen"] == breaking_changes(old, of(Node, config, topic="pets"))
@@ -235,26 +235,26 @@ class Visit(msgspec.Struct):
         (None, "pet", "pet.seen: it is keyed by pet, and was by nothing"),
     ],
 )
-def test_another_key_breaks_the_order_on_which_readers_rely(config: Path, was: str | None, now: str | None, expected: str) -> None:
+def test_changed_key_breaks_the_order_that_readers_rely_on(config: Path, was: str | None, now: str | None, expected: str) -> None:
     told = breaking_changes(of(Visit, config, keyed_by=was), of(Visit, config, keyed_by=now))
 
     assert [expected] == told
 
 
-def test_a_document_of_an_older_version_says_nothing_of_keys_and_breaks_nothing(config: Path) -> None:
+def test_document_of_an_older_version_without_keys_breaks_nothing(config: Path) -> None:
     old = of(Visit, config, keyed_by="pet")
     del old["components"]["messages"]["pet.seen"]["x-keyed-by"]
 
     assert [] == breaking_changes(old, of(Visit, config, keyed_by="owner"))
 
 
-def test_another_format_of_the_value_breaks(config: Path) -> None:
+def test_changed_value_format_is_a_breaking_change(config: Path) -> None:
     told = breaking_changes(of(Visit, config), of(Visit, config, decode=json.loads))
 
     assert ["pet.seen: it is written as application/octet-stream, and was as application/json"] == told
 
 
-def test_the_command_compares_with_a_file(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_compares_with_a_file(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = tmp_path / "old.json"
 
     assert 0 == run(["events", "asyncapi", "--config", str(config)])
@@ -279,7 +279,7 @@ def test_the_command_compares_with_a_file(config: Path, tmp_path: Path, capsys: 
         '{"asyncapi": "3.0.0", "channels": 3}',
     ],
 )
-def test_a_file_that_is_no_document_is_told(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+def test_invalid_document_is_reported(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     old = tmp_path / "old.json"
     old.write_text(text, "utf-8")
 
@@ -287,7 +287,7 @@ def test_a_file_that_is_no_document_is_told(config: Path, tmp_path: Path, capsys
     assert f"error: --against {old}: " in capsys.readouterr().err
 
 
-def test_the_command_lists_what_is_declared(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_lists_the_declarations(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 == run(["events", "list", "--config", str(config)])
 
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -297,7 +297,7 @@ def test_the_command_lists_what_is_declared(config: Path, capsys: pytest.Capture
     assert ["ORDERED", "CONCURRENCY", "RATE", "TIMEOUT", "ATTEMPTS", "ENABLED"] == head[4:10]
 
 
-def test_a_catalogue_has_to_be_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_catalogue_argument_is_required(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config.write_text(SETTINGS.split("[events]", maxsplit=1)[0], "utf-8")
 
     assert 1 == run(["events", "list", "--config", str(config)])

@@ -21,11 +21,11 @@ def faults(**options: Any) -> list[str]:
     return [fault.removeprefix("catalogue: ") for fault in caught.value.faults]
 
 
-def test_a_catalogue_holds_what_it_was_given() -> None:
+def test_catalogue_contains_its_declarations() -> None:
     assert (4, (ship, recompute)) == (len(catalogue.events), catalogue.subscribers)
 
 
-def test_two_subscribers_cannot_have_one_name() -> None:
+def test_subscriber_names_are_unique() -> None:
     def again() -> Any:
         @subscriber(parcel_sent, idempotent="yes", description="Another one.")
         def ship(event: Received[Any]) -> None:
@@ -36,11 +36,11 @@ def test_two_subscribers_cannot_have_one_name() -> None:
     assert ["2 subscribers have the name 'ship'"] == faults(events=(order_paid, parcel_sent), subscribers=(ship, again()))
 
 
-def test_two_events_cannot_have_one_key() -> None:
+def test_event_keys_are_unique() -> None:
     assert ["2 events have the key 'order.paid'"] == faults(events=(order_paid, other_paid))
 
 
-def test_a_subscriber_takes_an_event_of_the_catalogue() -> None:
+def test_subscriber_needs_an_event_of_the_catalogue() -> None:
     near = Event("orders.paid", OrderPaid, description="Nearly.", keyed_by=None)
 
     assert ["subscriber 'ship' takes 'order.paid', which is not in events, did you mean 'orders.paid'?"] == faults(
@@ -51,7 +51,7 @@ def test_a_subscriber_takes_an_event_of_the_catalogue() -> None:
     )
 
 
-def test_a_function_that_is_no_subscriber_is_told() -> None:
+def test_undecorated_subscriber_function_is_reported() -> None:
     def plain(event: Any) -> None:
         pass
 
@@ -61,14 +61,14 @@ def test_a_function_that_is_no_subscriber_is_told() -> None:
     assert "plain is not a subscriber: decorate the function with @subscriber(…)" in told
 
 
-def test_parentheses_around_one_thing_are_told_to_be_no_tuple() -> None:
+def test_parenthesized_single_value_is_reported_as_no_tuple() -> None:
     assert [
         "events = <Event order.paid> is not a tuple or list: a tuple of one element needs a comma, as in events=(it,)",
         "subscribers = <Subscriber ship> is not a tuple or list: a tuple of one element needs a comma, as in subscribers=(it,)",
     ] == faults(events=order_paid, subscribers=ship)
 
 
-def test_what_stands_in_the_place_of_the_other_is_named() -> None:
+def test_swapped_arguments_are_named() -> None:
     assert [
         "<Subscriber ship> is not an Event",
         "<Event order.paid> is not a subscriber: decorate the function with @subscriber(…)",
@@ -84,11 +84,11 @@ async def waiting() -> None:
 
 
 @pytest.mark.parametrize("lifespan", [yielding, waiting])
-def test_a_lifespan_that_nobody_has_decorated_is_told(lifespan: Any) -> None:
+def test_undecorated_lifespan_is_reported(lifespan: Any) -> None:
     (fault,) = faults(events=(order_paid,), lifespan=lifespan)
 
     assert "contextlib.asynccontextmanager" in fault
 
 
-def test_a_decorated_lifespan_is_taken() -> None:
+def test_decorated_lifespan_is_accepted() -> None:
     assert Catalogue(events=(order_paid,), lifespan=asynccontextmanager(yielding)).lifespan

@@ -71,13 +71,13 @@ by_hand = Event(
         (address_changed, AddressChanged(customer="anna", city="Köln"), None),
     ],
 )
-def test_what_is_encoded_is_decoded(event: Event[Any, Any], data: Any, key: bytes | None) -> None:
+def test_encoded_event_decodes_to_the_same_data(event: Event[Any, Any], data: Any, key: bytes | None) -> None:
     found, value = encode(event, data, None, None)
 
     assert (key, data) == (found, decoded(value, event).data)
 
 
-def test_fields_stand_at_the_top_level_and_the_rest_beside_them() -> None:
+def test_payload_fields_are_at_the_top_level_with_the_envelope_beside_them() -> None:
     _, value = encode(order_paid, OrderPaid("o1", 500), OrderPaid("o1", 0), PaidBy("card"))
 
     assert {
@@ -89,7 +89,7 @@ def test_fields_stand_at_the_top_level_and_the_rest_beside_them() -> None:
     assert Decoded(OrderPaid("o1", 500), OrderPaid("o1", 0), PaidBy("card")) == decoded(value)
 
 
-def test_what_stands_beside_a_payload_without_fields_is_json_too() -> None:
+def test_metadata_beside_an_empty_payload_is_valid_json() -> None:
     class Nothing(msgspec.Struct, omit_defaults=True):
         note: str = ""
 
@@ -99,7 +99,7 @@ def test_what_stands_beside_a_payload_without_fields_is_json_too() -> None:
     assert {"metadata": {"method": "card"}} == json.loads(value)
 
 
-def test_a_model_of_pydantic_has_a_state_before_it_too() -> None:
+def test_pydantic_payload_has_a_state_before_it() -> None:
     here, there = AddressChanged(customer="anna", city="Bonn"), AddressChanged(customer="anna", city="Köln")
     _, value = encode(address_changed, here, there, None)
     found = decoded(value, address_changed)
@@ -107,18 +107,18 @@ def test_a_model_of_pydantic_has_a_state_before_it_too() -> None:
     assert (here, there) == (found.data, found.before)
 
 
-def test_fields_that_are_not_declared_are_ignored() -> None:
+def test_undeclared_fields_are_ignored() -> None:
     assert OrderPaid("o1", 5) == decoded({"order_id": "o1", "cents": 5, "new": {"deep": [1]}, "metadata": None}).data
 
 
-def test_names_may_be_written_with_escapes() -> None:
+def test_field_names_may_contain_escapes() -> None:
     value = rb'{"order_id": "o1", "cents": 5, "\u0062efore": {"order_id": "o1", "cents": 4}, "m\u0065tadata": {"method": "card"}}'
     found = decoded(value)
 
     assert (OrderPaid("o1", 4), PaidBy("card")) == (found.before, found.metadata)
 
 
-def test_metadata_that_is_not_declared_is_not_looked_at() -> None:
+def test_undeclared_metadata_is_not_decoded() -> None:
     assert None is decoded({"order_id": "o1", "metadata": 3}, parcel_sent).metadata
 
 
@@ -141,36 +141,36 @@ def test_metadata_that_is_not_declared_is_not_looked_at() -> None:
         (b'{"order_id": "\xff", "cents": 5}', "utf-8"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_path(value: Any, detail: str) -> None:
+def test_invalid_value_is_rejected_with_its_path(value: Any, detail: str) -> None:
     reason, told = refused(value)
 
     assert "not-valid" == reason
     assert detail in told
 
 
-def test_a_model_of_pydantic_is_refused_with_its_path() -> None:
+def test_invalid_pydantic_value_is_rejected_with_its_path() -> None:
     reason, told = refused({"customer": "anna", "city": 5}, address_changed)
 
     assert ("not-valid", "Input should be a valid string - at `$.city`") == (reason, told)
 
 
-def test_an_event_without_a_value_is_refused() -> None:
+def test_event_without_a_value_is_rejected() -> None:
     with pytest.raises(BadEventError, match="the value is empty"):
         decoder_of(order_paid, LIMITS)(b"o1", None)
 
 
-def test_an_event_nested_without_end_is_refused() -> None:
+def test_endlessly_nested_event_is_rejected() -> None:
     deep = b'{"order_id": "o1", "cents": 5, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
     assert "not-valid" == refused(deep)[0]
 
 
-def test_whatever_a_hook_of_the_payload_raises_refuses_the_event() -> None:
+def test_any_error_of_a_payload_hook_rejects_the_event() -> None:
     assert ("not-valid", "LookupError('no such money') - at `$`") == refused({"cents": -1}, refusing)
 
 
 @pytest.mark.parametrize(("key", "value"), [(None, b" " * 1_000_001), (b"k" * 513, b"{}")])
-def test_what_is_too_large_is_refused_before_it_is_decoded(key: bytes | None, value: bytes) -> None:
+def test_oversized_value_is_rejected_before_it_is_decoded(key: bytes | None, value: bytes) -> None:
     with pytest.raises(BadEventError) as caught:
         decoder_of(order_paid, LIMITS)(key, value)
 
@@ -188,7 +188,7 @@ def test_what_is_too_large_is_refused_before_it_is_decoded(key: bytes | None, va
         ),
     ],
 )
-def test_a_function_of_the_users_decodes(value: bytes, expected: tuple[Any, ...]) -> None:
+def test_user_function_decodes(value: bytes, expected: tuple[Any, ...]) -> None:
     found = decoded(value, by_hand)
 
     assert expected == (found.data, found.before, found.metadata)
@@ -202,12 +202,12 @@ def test_a_function_of_the_users_decodes(value: bytes, expected: tuple[Any, ...]
         (b"7", "Expected `object`, got `int` - at `$`"),
     ],
 )
-def test_what_a_function_of_the_users_decodes_is_checked(value: bytes, detail: str) -> None:
+def test_result_of_a_user_decoder_is_validated(value: bytes, detail: str) -> None:
     assert ("not-valid", detail) == refused(value, by_hand)
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), BaseException("a panic")])
-def test_what_decodes_refuses_the_event_alone_also_where_it_would_end_the_process(error: BaseException) -> None:
+def test_decoder_that_raises_system_exit_rejects_only_the_event(error: BaseException) -> None:
     def decode(value: bytes) -> Any:
         raise error
 
@@ -216,7 +216,7 @@ def test_what_decodes_refuses_the_event_alone_also_where_it_would_end_the_proces
         decoder_of(event, LIMITS)(None, b"{}")
 
 
-def test_a_hook_of_a_payload_that_would_end_the_process_refuses_the_event_alone() -> None:
+def test_payload_hook_that_raises_system_exit_rejects_only_the_event() -> None:
     class Exits(msgspec.Struct, frozen=True):
         number: int
 
@@ -228,7 +228,7 @@ def test_a_hook_of_a_payload_that_would_end_the_process_refuses_the_event_alone(
         decoder_of(event, LIMITS)(None, b'{"number": 1}')
 
 
-def test_a_folded_record_says_what_its_fold_is() -> None:
+def test_folded_record_names_its_fold() -> None:
     fold = {"id": "f:t:0:1-2", "name": "f", "reason": "quiet", "events": 2, "first_event_ms": 1, "last_event_ms": 2, "version": 9}
     value = {"account_id": "a1", "metrics": ["likes"], "fold": fold}
     found = Decoder(AccountChanged, LIMITS, is_folded=True)(b"a1", json.dumps(value).encode())
@@ -238,7 +238,7 @@ def test_a_folded_record_says_what_its_fold_is() -> None:
     assert fold == msgspec.structs.asdict(found.fold)
 
 
-def test_a_record_that_was_not_folded_is_refused() -> None:
+def test_unfolded_record_is_rejected() -> None:
     with pytest.raises(BadEventError, match="missing required field `fold`"):
         Decoder(AccountChanged, LIMITS, is_folded=True)(b"a1", b'{"account_id": "a1", "metrics": []}')
 
@@ -252,7 +252,7 @@ def test_a_record_that_was_not_folded_is_refused() -> None:
         ({"pieces": 1}, "stock.counted cannot be written as JSON: KeyError"),
     ],
 )
-def test_what_cannot_be_published_is_told(data: Any, detail: str) -> None:
+def test_unpublishable_value_is_reported(data: Any, detail: str) -> None:
     with pytest.raises(BadEventError) as caught:
         encode(stock_counted, data, None, None)
 
@@ -269,12 +269,12 @@ def test_what_cannot_be_published_is_told(data: Any, detail: str) -> None:
         ([("ce_id", b"e1"), ("fold-id", b"f:orders:3:1-2")], "f:orders:3:1-2"),
     ],
 )
-def test_an_event_has_an_id_whoever_has_produced_it(headers: list[tuple[str, bytes]], expected: str) -> None:
+def test_event_of_any_producer_has_an_id(headers: list[tuple[str, bytes]], expected: str) -> None:
     assert expected == event_id(headers, LIMITS, "orders", 3, 17)
 
 
 @pytest.mark.parametrize(("value", "reason"), [(b"e\xff", "not-valid"), (b"e" * 513, "too-large")])
-def test_an_id_that_cannot_be_kept_as_it_is_is_refused(value: bytes, reason: str) -> None:
+def test_id_that_cannot_be_stored_unchanged_is_rejected(value: bytes, reason: str) -> None:
     with pytest.raises(BadEventError) as caught:
         event_id([("ce_id", value)], LIMITS, "orders", 3, 17)
 
@@ -284,12 +284,12 @@ def test_an_id_that_cannot_be_kept_as_it_is_is_refused(value: bytes, reason: str
 @pytest.mark.parametrize(
     ("headers", "expected"), [([], None), ([("ce_type", b"order.paid")], True), ([("ce_type", b"x.y")], False)]
 )
-def test_an_event_of_another_type_is_another_event(headers: list[tuple[str, bytes]], expected: bool | None) -> None:
+def test_type_header_identifies_the_event(headers: list[tuple[str, bytes]], expected: bool | None) -> None:
     assert expected is names(order_paid, headers)
 
 
 @given(st.binary(max_size=300))
-def test_whatever_the_bytes_are_they_are_an_event_or_refused(value: bytes) -> None:
+def test_any_bytes_are_decoded_or_rejected(value: bytes) -> None:
     for event in (order_paid, address_changed, stock_counted):
         try:
             assert decoded(value, event).data is not None

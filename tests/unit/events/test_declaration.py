@@ -50,11 +50,11 @@ class Nowhere:
     field: Missing  # type: ignore[name-defined]  # noqa: F821  # the type that is missing is what is tested
 
 
-def test_a_topic_is_called_like_the_event_unless_something_else_is_said() -> None:
+def test_topic_defaults_to_the_event_key() -> None:
     assert ("parcel.sent", "orders") == (parcel_sent.topic, order_paid.topic)
 
 
-def test_a_declaration_is_frozen() -> None:
+def test_declaration_is_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
         order_paid.topic = "other"  # type: ignore[misc]  # what is tested
 
@@ -65,7 +65,7 @@ def test_structs_dataclasses_typed_dicts_and_pydantic_models_are_payloads(event:
 
 
 @pytest.mark.parametrize("missing", ["description", "keyed_by"])
-def test_what_has_no_default_has_to_be_said(missing: str) -> None:
+def test_arguments_without_a_default_are_required(missing: str) -> None:
     options: dict[str, Any] = {"description": "Something has happened.", "keyed_by": None}
     del options[missing]
 
@@ -74,57 +74,57 @@ def test_what_has_no_default_has_to_be_said(missing: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["paid", "Order.paid", "order.", "order paid", "o.p" * 50, ""])
-def test_a_key_is_a_domain_and_an_action(key: str) -> None:
+def test_event_key_is_a_domain_and_an_action(key: str) -> None:
     (fault,) = faults(key, topic="orders")
 
     assert "domain.action" in fault
 
 
 @pytest.mark.parametrize("payload", [int, list[str], Row, "OrderPaid", OrderPaid | None])
-def test_what_is_no_object_on_the_wire_is_no_payload(payload: Any) -> None:
+def test_payload_must_be_an_object_on_the_wire(payload: Any) -> None:
     (fault,) = faults(payload=payload)
 
     assert "no object with fields" in fault or "no JSON Schema" in fault
 
 
 @pytest.mark.parametrize("payload", [type("Plain", (), {"__annotations__": {"order_id": str}}), OrderPaid("o1", 500)])
-def test_a_class_of_no_known_kind_is_told_which_kinds_there_are(payload: Any) -> None:
+def test_class_of_an_unsupported_kind_is_reported_with_the_supported_ones(payload: Any) -> None:
     (fault,) = faults(payload=payload)
 
     assert fault.endswith("is no object with fields: take a msgspec Struct, a dataclass, a TypedDict or a pydantic model")
 
 
-def test_a_type_that_cannot_be_resolved_is_told() -> None:
+def test_unresolvable_type_is_reported() -> None:
     (fault,) = faults(payload=Nowhere)
 
     assert "Missing" in fault
 
 
-def test_what_stands_beside_a_payload_cannot_be_in_it() -> None:
+def test_payload_field_may_not_have_an_envelope_name() -> None:
     (fault,) = faults(payload=Before)
 
     assert "the names before and metadata stand beside the payload" in fault
 
 
 @pytest.mark.parametrize("payload", [Closed, ClosedModel])
-def test_a_payload_lets_its_producers_add_fields(payload: type) -> None:
+def test_payload_that_forbids_additional_fields_is_a_fault(payload: type) -> None:
     (fault,) = faults(payload=payload)
 
     assert "forbids unknown fields" in fault
 
 
-def test_the_field_of_the_key_is_one_of_the_payload() -> None:
+def test_key_field_is_a_payload_field() -> None:
     assert ["event 'order.paid': keyed_by = 'order' is no field of OrderPaid, did you mean 'order_id'?"] == faults(keyed_by="order")
 
 
-def test_the_field_of_the_key_is_called_as_on_the_wire() -> None:
+def test_key_field_uses_its_wire_name() -> None:
     assert "orderId" == declared(payload=Camel, keyed_by="orderId").keyed_by
     assert ["event 'order.paid': keyed_by = 'order_id' is no field of Camel, did you mean 'orderId'?"] == faults(
         payload=Camel, keyed_by="order_id"
     )
 
 
-def test_all_faults_are_told_together() -> None:
+def test_all_faults_are_reported_together() -> None:
     told = faults("Paid", Before, description=" ", topic="no topic", metadata=int, decode="json")
 
     assert ["the key", "description", "the payload", "the metadata", "topic", "decode"] == [

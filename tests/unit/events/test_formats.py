@@ -108,7 +108,7 @@ def test_tombstones_heartbeats_and_transaction_metadata_are_skipped(value: Any) 
         (ship, {"specversion": "1.0", "type": "order.paid", "data_base64": "?"}, "wrong-format", "not Base64"),
     ],
 )
-def test_event_that_is_not_in_its_format_is_a_dead_letter(of: Any, value: Any, reason: str, detail: str) -> None:
+def test_event_not_in_its_format_is_a_dead_letter(of: Any, value: Any, reason: str, detail: str) -> None:
     with pytest.raises(BadEventError) as caught:
         received(of, value)
 
@@ -173,7 +173,7 @@ def test_change_events_run_in_the_test_kit_and_cannot_be_published() -> None:
         assert ["wrong-format"] == [letter.reason for letter in kit.dead_letters(index)]
 
 
-def test_asyncapi_describes_the_envelope_and_does_not_say_that_it_is_sent() -> None:
+def test_asyncapi_describes_the_envelope_without_a_send_operation() -> None:
     found = document("shop", [changed, paid], [], [])
     messages = found["components"]["messages"]
 

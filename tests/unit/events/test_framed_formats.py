@@ -96,7 +96,7 @@ def test_publisher_of_a_format_with_schemas_needs_a_registry() -> None:
         Events(settings, Catalogue(events=(changed,)))
 
 
-def test_asyncapi_names_the_media_type_and_that_the_event_is_sent() -> None:
+def test_asyncapi_names_the_media_type_and_has_a_send_operation() -> None:
     found = document("shop", [changed], [], [])
 
     assert "application/vnd.apache.avro" == found["components"]["messages"]["account.changed"]["contentType"]

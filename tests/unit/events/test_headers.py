@@ -27,13 +27,13 @@ def test_headers_are_those_of_cloudevents() -> None:
     ] == headers_for("order.paid", "e1", "shop", 1_767_225_600_005, ENVELOPE)
 
 
-def test_what_is_not_known_has_no_header() -> None:
+def test_missing_value_has_no_header() -> None:
     names = [name for name, _ in headers_for("order.paid", "e1", "shop", 0, Envelope("e1"))]
 
     assert {"ce_causationid", "traceparent"} & set(names) == set()
 
 
-def test_a_context_comes_back_as_it_was_given() -> None:
+def test_context_survives_a_round_trip() -> None:
     assert {"userid": "u7"} == context_of(headers_for("order.paid", "e1", "shop", 0, ENVELOPE))
 
 
@@ -49,20 +49,20 @@ def test_a_context_comes_back_as_it_was_given() -> None:
         ({"a": "ö" * 500}, "context has 1001 bytes, at most 1000"),
     ],
 )
-def test_what_is_beyond_the_bounds_of_a_context_is_told(context: dict[str, Any], fault: str) -> None:
+def test_context_beyond_its_bounds_is_reported(context: dict[str, Any], fault: str) -> None:
     (told,) = context_faults(context)
 
     assert fault in told
 
 
-def test_a_context_of_sixteen_names_and_a_thousand_bytes_is_within_its_bounds() -> None:
+def test_context_of_sixteen_names_and_a_thousand_bytes_is_within_its_bounds() -> None:
     context = {f"n{number:03}": "x" * 58 for number in range(15)} | {"n": "x" * 69}
 
     assert 1_000 == sum(len(name) + len(value) for name, value in context.items())
     assert [] == context_faults(context)
 
 
-def test_a_repeated_attempt_derives_the_same_ids() -> None:
+def test_repeated_attempt_derives_the_same_ids() -> None:
     def ids() -> list[str]:
         parent = Parent("e1", "ship", ENVELOPE)
         return [parent.child_id(key) for key in ("parcel.sent", "parcel.sent", "order.closed")]
@@ -71,20 +71,20 @@ def test_a_repeated_attempt_derives_the_same_ids() -> None:
     assert 3 == len(set(ids()))
 
 
-def test_ids_do_not_depend_on_the_order_in_which_kinds_are_published() -> None:
+def test_child_ids_are_independent_of_publishing_order() -> None:
     one, other = Parent("e1", "ship", ENVELOPE), Parent("e1", "ship", ENVELOPE)
     first = {key: one.child_id(key) for key in ("parcel.sent", "order.closed")}
 
     assert first == {key: other.child_id(key) for key in ("order.closed", "parcel.sent")}
 
 
-def test_ids_differ_between_parents_and_between_subscribers() -> None:
+def test_child_ids_differ_between_parents_and_between_subscribers() -> None:
     parents = [Parent("e1", "ship", ENVELOPE), Parent("e2", "ship", ENVELOPE), Parent("e1", "tell", ENVELOPE)]
 
     assert 3 == len({parent.child_id("parcel.sent") for parent in parents})
 
 
-def test_an_id_is_the_same_in_each_version_of_this_project() -> None:
+def test_child_id_is_stable_across_versions() -> None:
     assert "61c00910-1388-5c4d-8220-80ed1802fc65" == Parent("e1", "ship", ENVELOPE).child_id("parcel.sent")
 
 
@@ -97,7 +97,7 @@ def test_children_of_events_with_one_id_and_different_sources_have_different_ids
     assert Parent("1", "ship", ENVELOPE).child_id("parcel.sent") == ids[2] == ids[3]
 
 
-def test_a_child_inherits_correlation_context_and_trace() -> None:
+def test_child_inherits_correlation_context_and_trace() -> None:
     parent = Parent("e1", "ship", ENVELOPE._replace(context={"userid": "u7", "tenant": "t1"}))
 
     assert Envelope("c1", "e1", {"userid": "u8", "tenant": "t1", "page": "3"}, "00-trace-01") == parent.envelope(
@@ -105,7 +105,7 @@ def test_a_child_inherits_correlation_context_and_trace() -> None:
     )
 
 
-def test_a_child_inherits_no_more_than_may_be_published_and_what_is_said_anew_comes_first() -> None:
+def test_inherited_context_is_bounded_and_new_values_take_precedence() -> None:
     inherited = {"BAD name": "x", "much": "x" * 5_000} | {f"name{number}": "v" for number in range(20)}
     told = Parent("e1", "ship", Envelope("c1", None, inherited)).envelope({"name3": "anew", "mine": "m"}).context
 
@@ -122,7 +122,7 @@ def test_a_child_inherits_no_more_than_may_be_published_and_what_is_said_anew_co
         ("\u00e4" * 501, None, ("e1", None)),
     ],
 )
-def test_a_child_inherits_no_correlation_and_no_trace_that_is_longer_than_a_context(
+def test_child_inherits_no_correlation_or_trace_longer_than_a_context(
     correlation_id: str, traceparent: str | None, expected: tuple[str, str | None]
 ) -> None:
     child = Parent("e1", "ship", Envelope(correlation_id, None, {}, traceparent)).envelope({})
@@ -130,7 +130,7 @@ def test_a_child_inherits_no_correlation_and_no_trace_that_is_longer_than_a_cont
     assert expected == (child.correlation_id, child.traceparent)
 
 
-def test_a_header_without_a_value_is_as_none_at_all() -> None:
+def test_header_without_a_value_counts_as_missing() -> None:
     headers: Any = [("ce_type", None), ("ce_userid", None)]
 
     assert (None, {}) == (header(headers, TYPE), context_of(headers))

@@ -46,14 +46,14 @@ def nearest(exact: Fraction) -> bytes:
 
 
 @given(st.lists(st.one_of(integers, floats), min_size=1, max_size=20), floats, st.integers(0, 21))
-def test_sum_with_floats_is_the_double_nearest_to_the_exact_one(values: list[Any], last: float, cut: int) -> None:
+def test_sum_with_floats_is_the_double_nearest_to_the_exact_sum(values: list[Any], last: float, cut: int) -> None:
     values = [*values, last]
     exact = sum((Fraction(value) for value in values), Fraction(0))
 
     assert nearest(exact) == in_two_parts("sum", values, cut)
 
 
-def test_sum_does_not_depend_on_the_order_as_a_plain_sum_of_floats_does() -> None:
+def test_sum_is_independent_of_the_order_of_floats() -> None:
     values = [1e308, 1e308, 1.0, -1e308, -1e308, 0.1]
 
     assert b"1.1" == in_two_parts("sum", values, 3) == in_two_parts("sum", values[::-1], 2)
@@ -79,26 +79,26 @@ def test_maximum_and_minimum_compare_numbers_exactly_and_take_text_as_larger(val
     assert smallest == place(orjson.loads(in_two_parts("min", values, cut)))
 
 
-def test_maximum_tells_neighbouring_integers_apart_that_have_the_same_double() -> None:
+def test_maximum_distinguishes_neighbouring_integers_with_the_same_double() -> None:
     assert b"9007199254740993" == in_two_parts("max", [9007199254740993, 9007199254740992], 1)
     assert b"9007199254740992" == in_two_parts("min", [9007199254740993, 9007199254740992], 1)
 
 
-def test_of_equal_values_the_later_one_is_kept() -> None:
+def test_later_of_equal_values_is_kept() -> None:
     assert b"1.0" == in_two_parts("max", [1, 1.0], 1)
     assert b"1" == in_two_parts("min", [1.0, 1], 1)
 
 
-def test_count_counts_events_whatever_their_values() -> None:
+def test_count_counts_events_with_any_value() -> None:
     assert b"3" == in_two_parts("count", [None, "x", {"y": [1]}], 2)
 
 
-def test_names_that_are_not_listed_keep_their_last_value_unless_others_says_otherwise() -> None:
+def test_unlisted_names_keep_their_last_value_unless_others_says_otherwise() -> None:
     assert {"a": 1} == Aggregates.of({"x": "sum"}).begun({"a": 1})
     assert b"1" == json_of(stored_value(Aggregates.of({"*": "sum"}).begun({"a": 1})["a"]))
 
 
-def test_last_value_replaces_the_one_before() -> None:
+def test_last_value_replaces_the_previous_one() -> None:
     assert b"[2]" == combined(b"[1]", b"[2]")
 
 

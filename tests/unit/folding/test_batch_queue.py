@@ -22,7 +22,7 @@ class Watched(list[Any]):
         return super().__len__()
 
 
-def test_a_range_that_arrives_while_another_thread_counts_does_not_disturb_it() -> None:
+def test_batch_queue_counts_correctly_while_another_thread_adds_a_range() -> None:
     waiting = BatchQueue()
     first: Batch = batch(10, 13)
     first.records = Watched(first.records, lambda: waiting.add(batch(15, 16)))

@@ -132,7 +132,7 @@ def test_chunks_end_in_ascending_order_at_their_last_event_and_the_last_at_the_e
 
 
 @given(events_of_a_range, ways)
-def test_a_range_that_was_begun_by_somebody_else_is_one_chunk(events: list[FoldEvent], how: How) -> None:
+def test_range_begun_by_a_previous_owner_is_one_chunk(events: list[FoldEvent], how: How) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for limit in ("MOST_EVENTS", "MOST_RUNS", "MOST_NAMES"):
             patch.setattr(chunks_module, limit, 1)
@@ -145,7 +145,7 @@ def test_a_range_that_was_begun_by_somebody_else_is_one_chunk(events: list[FoldE
 
 
 @given(events_of_a_range)
-def test_chunks_leave_the_events_as_they_were(events: list[FoldEvent]) -> None:
+def test_chunking_does_not_modify_events(events: list[FoldEvent]) -> None:
     before = [event._replace(names=dict(event.changed)) for event in events]
     cut(events, 1_000, How())
 
@@ -182,7 +182,7 @@ def test_event_exactly_at_the_quiet_period_still_belongs_to_the_run(session_gap_
     assert expected == [run.events for run in chunk.groups[b"sa"]]
 
 
-def test_record_times_are_kept_as_they_are_beside_the_scores() -> None:
+def test_record_times_are_kept_unchanged_beside_the_scores() -> None:
     events = [FoldEvent(offset, stamp, b"sa", {}) for offset, stamp in enumerate([100, 40, 170])]
     (chunk,) = cut(events, 2, How(cap_ms=120))
 
@@ -204,7 +204,7 @@ def sessions_of(events: Sequence[FoldEvent], session_gap_ms: int) -> set[tuple[A
 
 @given(events_of_a_range, st.lists(st.integers(0, 60), max_size=6), st.integers(1, 20), st.integers(1, 60))
 @settings(max_examples=200)
-def test_sessions_are_the_same_for_any_cut_into_batches(
+def test_sessions_are_independent_of_the_split_into_batches(
     events: list[FoldEvent], cuts: list[int], most: int, session_gap_ms: int
 ) -> None:
     edges = sorted({0, len(events), *(cut for cut in cuts if cut < len(events))})
@@ -234,7 +234,7 @@ BOUNDS = st.builds(
 
 
 @given(events_of_a_range, ways, BOUNDS, st.booleans(), st.frozensets(st.sampled_from(GROUPS)), st.integers(0, 200))
-def test_arguments_hold_each_event_once_as_open_runs_runs_taken_apart_or_ended_sessions(
+def test_arguments_contain_each_event_once_as_open_runs_split_runs_or_ended_sessions(
     events: list[FoldEvent], how: How, bounds: Bounds, keep: bool, detail: frozenset[bytes], silent_from_ms: int
 ) -> None:
     (chunk,) = cut(events, 1_000, how._replace(session_gap_ms=bounds.session_gap_ms))
@@ -292,7 +292,7 @@ def as_packed(run: GroupRun, keep: bool, silent_from_ms: int) -> list[Any]:
 
 
 @given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
-def test_ranges_hold_what_was_sent_and_nothing_that_is_pending(sent: set[int], others: set[int]) -> None:
+def test_acknowledged_ranges_cover_what_was_sent_and_nothing_pending(sent: set[int], others: set[int]) -> None:
     entries = {at: Sealed(b"s", at, at, 1, 0, 0, "quiet", 0, 1, {}) for at in sent | others}
     ranges = ranges_of([entries[at] for at in sent], [entries[at] for at in sorted(entries)])
     held = [at for low, high, count in ranges for at in entries if low <= at <= high]

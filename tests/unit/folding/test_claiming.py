@@ -16,5 +16,5 @@ from streams_app.folding.agents.claim import is_recreated
         pytest.param("one", "", False, id="a broker without ids cannot tell"),
     ],
 )
-def test_a_topic_with_another_id_was_made_again(folded: str, present: str, expected: bool) -> None:
+def test_topic_with_another_id_counts_as_recreated(folded: str, present: str, expected: bool) -> None:
     assert expected == is_recreated(folded, present)

@@ -62,7 +62,7 @@ def test_event_closes_its_group_by_one_of_the_values_of_one_of_the_fields(event:
     assert ([closes], []) == ([one.closes for one in events], refused)
 
 
-def test_function_closes_a_group_and_what_it_raises_is_a_dead_letter() -> None:
+def test_function_closes_a_group_and_its_error_is_a_dead_letter() -> None:
     declared = fold(close_when=lambda event: event["n"] > 1)
     events, refused = read(declared, *({"g": "a", "m": "x", **rest} for rest in ({"n": 1}, {"n": 2}, {}, {"n": "x"})))
 
@@ -106,7 +106,7 @@ def events_of(history: list[Any], bounds: Bounds) -> list[DetailedEvent]:
 
 
 @given(histories, bounds_of_a_fold)
-def test_runs_end_with_closing_events_and_leave_nothing_out(history: list[Any], bounds: Bounds) -> None:
+def test_runs_end_with_closing_events_and_cover_all_events(history: list[Any], bounds: Bounds) -> None:
     events = events_of(history, bounds)
     cutter_of = KeptChunkCutter if bounds.max_bytes else DetailedChunkCutter
     chunk = cutter_of(events, -1, len(events) - 1, bounds, keeps_values=True).next(TIME, 0)
@@ -134,7 +134,7 @@ def test_split_runs_close_where_the_model_closes(history: list[Any], bounds: Bou
     assert {one.last_offset for one in records} <= {run.last_offset for run in runs}
 
 
-def test_chunk_ends_before_one_group_is_too_much_for_a_script() -> None:
+def test_chunk_ends_before_one_group_exceeds_a_script() -> None:
     events = [DetailedEvent(at, 1_000, b"sa", {"u": at}, True) for at in range(1_000)]
     cutter = DetailedChunkCutter(events, -1, 999, Bounds(10, 1_000, reads_details=True), keeps_values=True)
     sizes = []

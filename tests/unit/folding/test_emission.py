@@ -44,7 +44,7 @@ async def waits_for_the_tick(emitter: Emitter, last: EmissionPass) -> bool:
     return is_waiting
 
 
-async def test_what_becomes_due_after_silence_need_not_wait_for_the_tick() -> None:
+async def test_groups_due_after_silence_do_not_wait_for_the_tick() -> None:
     emitter = emitter_that_has(DUE)
 
     assert [False, True, False] == [await waits_for_the_tick(emitter, NOTHING) for _ in range(3)]
@@ -61,11 +61,11 @@ async def test_what_becomes_due_after_silence_need_not_wait_for_the_tick() -> No
     ],
     ids=["under load", "nothing is known", "nothing is open", "nothing is due yet", "a backlog"],
 )
-async def test_otherwise_the_turn_comes_with_the_tick(last_seal: SealedGroups | None, last: EmissionPass) -> None:
+async def test_emission_waits_for_the_tick_if_nothing_is_due(last_seal: SealedGroups | None, last: EmissionPass) -> None:
     assert await waits_for_the_tick(emitter_that_has(last_seal), last)
 
 
-async def test_a_group_held_too_long_is_due_too() -> None:
+async def test_group_past_max_hold_is_due_too() -> None:
     held = SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS, oldest_opened_ms=NOW_MS - 60_000 - FETCH_DELAY_MS, sealed=[])
 
     assert not await waits_for_the_tick(emitter_that_has(held), NOTHING)

@@ -27,7 +27,7 @@ def chunk_at(offset: int) -> Chunk:
     return cutter.next(RangeTime(10_000, None), 0)
 
 
-def test_a_group_begins_anew_in_the_figures_once_its_partition_was_given_to_somebody_else() -> None:
+def test_window_statistics_restart_for_partitions_that_were_assigned_to_another_worker() -> None:
     nothing = cast("Any", None)
     parts = FoldContext(SETTINGS, nothing, nothing, TrustedClock(ManualClock()), Metrics(SETTINGS), Status())
     figures, begun = parts.statistics_of(FOLD), []

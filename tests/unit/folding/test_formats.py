@@ -167,7 +167,7 @@ def test_record_key_as_group_has_no_schema(key: Any) -> None:
 
 
 @pytest.mark.parametrize(("key", "detail"), [(b"", "the record has no key"), (b"\xff", "the record key is not UTF-8")])
-def test_event_without_a_usable_record_key_as_group_is_a_dead_letter(key: bytes, detail: str) -> None:
+def test_event_without_a_usable_record_key_is_a_dead_letter_if_the_key_is_the_group(key: bytes, detail: str) -> None:
     (refused,) = read(change("u", row(), row(cents=1)), fold(group_key="@key"), key=key).refused
 
     assert ("no-group", detail) == (refused.reason, refused.detail)

@@ -65,7 +65,7 @@ def test_bad_value_is_a_dead_letter(value: bytes | None, reason: str) -> None:
     assert ([], [reason]) == (reading.events, [one.reason for one in reading.refused])
 
 
-def test_value_beyond_its_limit_is_a_dead_letter_before_it_is_decoded() -> None:
+def test_oversized_value_is_a_dead_letter_before_it_is_decoded() -> None:
     assert ["too-large"] == [one.reason for one in read(VALUE, limits=Limits(value_bytes=len(VALUE) - 1)).refused]
 
 
@@ -134,7 +134,7 @@ def test_test_kit_takes_the_decoded_event_as_json() -> None:
 
 
 @pytest.mark.parametrize("format_", ["avro", "protobuf", "json-schema"])
-def test_settings_without_a_registry_are_refused(tmp_path: Path, format_: str) -> None:
+def test_settings_without_a_registry_are_rejected(tmp_path: Path, format_: str) -> None:
     path = tmp_path / "streams.toml"
     path.write_text(
         f'app_id = "a"\n[folds.f]\nsource = "s"\ngroup_key = "id"\nchanged = "m"\nquiet_period = "1m"\nformat = "{format_}"\n',
@@ -160,7 +160,7 @@ def test_settings_without_a_registry_are_refused(tmp_path: Path, format_: str) -
         ({"URI": "http://localhost"}, "no such setting, did you mean 'STREAMS_APP_SCHEMA_REGISTRY_URL'?"),
     ],
 )
-def test_settings_of_the_registry_are_checked(given: dict[str, str], fault: str) -> None:
+def test_registry_settings_are_validated(given: dict[str, str], fault: str) -> None:
     environment = {f"STREAMS_APP_SCHEMA_REGISTRY_{name}": text for name, text in given.items()}
     with pytest.raises(ConfigurationError) as caught:
         Settings.load(None, {"STREAMS_APP_APP_ID": "a", "STREAMS_APP_EVENTS_CATALOGUE": "a:b", **environment})

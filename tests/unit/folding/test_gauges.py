@@ -59,14 +59,14 @@ class Worker:
 
 
 @pytest.mark.parametrize(("opened_ms", "overdue"), [(START_MS, 3), (START_MS - 60_000, 13)])
-def test_the_oldest_overdue_group_is_the_first_by_either_bound(opened_ms: int, overdue: int) -> None:
+def test_oldest_overdue_group_is_determined_by_either_bound(opened_ms: int, overdue: int) -> None:
     worker = Worker()
     worker.sealed(START_MS + 13_000, last_seal(3, START_MS, opened_ms))
 
     assert (3, overdue) == (worker["open_groups"], worker["oldest_overdue_seconds"])
 
 
-def test_nothing_is_known_before_the_first_seal() -> None:
+def test_gauges_are_zero_before_the_first_seal() -> None:
     worker = Worker()
     worker.claim()
     worker.observe(START_MS)
@@ -74,7 +74,7 @@ def test_nothing_is_known_before_the_first_seal() -> None:
     assert (0, 0) == (worker["open_groups"], worker["oldest_overdue_seconds"])
 
 
-def test_groups_of_a_shard_that_is_let_go_stay_open() -> None:
+def test_groups_of_a_released_shard_stay_open() -> None:
     worker = Worker()
     worker.sealed(START_MS, last_seal(3, START_MS, START_MS))
     worker.shard = None
@@ -83,7 +83,7 @@ def test_groups_of_a_shard_that_is_let_go_stay_open() -> None:
     assert 3 == worker["open_groups"]
 
 
-def test_they_stay_open_until_the_next_claim_knows_better() -> None:
+def test_open_groups_stay_until_the_next_claim_seals() -> None:
     worker = Worker()
     worker.sealed(START_MS, last_seal(3, START_MS, START_MS))
     worker.claim()
@@ -94,7 +94,7 @@ def test_they_stay_open_until_the_next_claim_knows_better() -> None:
     assert 2 == worker["open_groups"]
 
 
-def test_groups_of_a_partition_that_somebody_else_was_given_are_theirs() -> None:
+def test_groups_of_a_partition_assigned_to_another_worker_are_not_counted() -> None:
     worker = Worker()
     worker.sealed(START_MS, last_seal(3, START_MS, START_MS))
     worker.shard, worker.assigned = None, set()
@@ -103,7 +103,7 @@ def test_groups_of_a_partition_that_somebody_else_was_given_are_theirs() -> None
     assert 0 == worker["open_groups"]
 
 
-def test_a_group_that_would_be_due_by_now_gets_overdue_while_nobody_can_say_so() -> None:
+def test_group_becomes_overdue_while_its_shard_is_released() -> None:
     worker = Worker()
     worker.sealed(START_MS, last_seal(1, START_MS, START_MS))
     found = []
@@ -115,7 +115,7 @@ def test_a_group_that_would_be_due_by_now_gets_overdue_while_nobody_can_say_so()
     assert [0, 0, 2, 30] == found
 
 
-def test_a_group_that_was_overdue_goes_on_being_so_whatever_the_partition_clock() -> None:
+def test_overdue_group_stays_overdue_for_any_partition_clock() -> None:
     worker = Worker()
     worker.sealed(START_MS, last_seal(1, START_MS - 112_000, START_MS - 112_000), clock_ms=START_MS - 100_000)
     worker.observe(START_MS + 7_000)
@@ -127,7 +127,7 @@ def test_a_group_that_was_overdue_goes_on_being_so_whatever_the_partition_clock(
     assert 12 == worker["oldest_overdue_seconds"]
 
 
-def test_a_backlog_does_not_run_by_the_wall_clock() -> None:
+def test_backlog_does_not_follow_the_wall_clock() -> None:
     worker = Worker()
     worker.sealed(START_MS, last_seal(1, START_MS - 100_000, START_MS - 100_000), clock_ms=START_MS - 100_000)
     worker.observe(START_MS + 500_000)
@@ -135,7 +135,7 @@ def test_a_backlog_does_not_run_by_the_wall_clock() -> None:
     assert 0 == worker["oldest_overdue_seconds"]
 
 
-def test_a_record_nobody_acknowledges_is_overdue_since_it_was_the_first() -> None:
+def test_unacknowledged_record_is_overdue_since_it_became_the_first() -> None:
     worker = Worker()
     shard = worker.claim()
     entries = [Sealed(b"g", offset, offset, 1, 0, 0, "quiet", 0, 1, {}) for offset in (1, 2)]
@@ -150,7 +150,7 @@ def test_a_record_nobody_acknowledges_is_overdue_since_it_was_the_first() -> Non
     assert 1 == worker["outbox_records"]
 
 
-def test_a_backlog_is_merged_while_the_clock_is_a_quiet_period_behind() -> None:
+def test_backlog_is_merged_while_the_clock_is_a_quiet_period_behind() -> None:
     found = []
     for behind_ms in (10_001, 9_999):
         worker = Worker()

@@ -32,13 +32,13 @@ def test_whole_event_is_kept_byte_by_byte_without_spaces_around_it() -> None:
     assert ([value.strip()], []) == read(fold(), value)
 
 
-def test_selected_fields_are_kept_and_missing_ones_left_out() -> None:
+def test_selected_fields_are_kept_and_missing_ones_are_omitted() -> None:
     value = b'{"g": "a", "user": {"id": 7, "name": "b"}, "text": null, "more": 1}'
 
     assert ([b'{"user.id":7,"g":"a"}'], []) == read(fold(fields=["user.id", "text", "g"]), value)
 
 
-def test_event_larger_than_the_bound_is_rejected_and_one_that_reaches_it_is_not() -> None:
+def test_event_at_the_size_bound_is_kept_and_a_larger_one_is_rejected() -> None:
     fits = b'{"g":"a","x":"%b"}' % (b"x" * 83)
     events, refused = read(fold(max_bytes=100), fits, fits.replace(b"x}", b"xx}").replace(b'"}', b'x"}'))
 
@@ -65,19 +65,19 @@ def test_decoded_event_is_kept_as_json_and_what_json_cannot_represent_is_rejecte
     assert ["user-error"] == [reason for reason, _ in refused]
 
 
-def test_event_of_any_type_is_kept_if_a_function_gives_its_group() -> None:
+def test_event_of_any_type_is_kept_if_a_function_returns_its_group() -> None:
     declared = fold(decode=json.loads, group_key=lambda event: event[0])
 
     assert ([b'["a",1]'], []) == read(declared, b'["a", 1]')
 
 
-def test_events_are_in_the_order_of_offsets_each_once_however_they_were_cut() -> None:
+def test_events_are_in_offset_order_each_once_for_any_split() -> None:
     fields = {"12": packed_events(kept((12, b"c"), (13, b"d")), 12), "10": packed_events(kept((10, b"a"), (12, b"c")), 10)}
 
     assert [(10, b"a"), (12, b"c"), (13, b"d")] == events_of(fields)
 
 
-def test_row_of_a_change_event_is_kept_with_what_stands_beside_it() -> None:
+def test_row_of_a_change_event_is_kept_with_its_envelope() -> None:
     value = b'{"before":null,"after":{"g":"a","n":1},"op":"c","ts_ms":5}'
     ((event,), refused) = read(fold(format="debezium"), value)
 
@@ -94,7 +94,7 @@ def test_row_of_a_change_event_is_kept_with_what_stands_beside_it() -> None:
         b"",
     ],
 )  # fmt: skip
-def test_fast_reader_reads_and_rejects_as_the_exact_one(value: bytes) -> None:
+def test_fast_reader_keeps_and_rejects_the_same_events_as_the_exact_reader(value: bytes) -> None:
     declared = fold(max_bytes=100_000)
     records = [Raw(0, 1, b"a", value)]
     fast, exact = reader_of(declared, Limits()).read(records), EventReader(declared, Limits()).read(records)
@@ -103,7 +103,7 @@ def test_fast_reader_reads_and_rejects_as_the_exact_one(value: bytes) -> None:
     assert exact == fast
 
 
-def test_event_that_a_script_left_before_it_died_is_not_in_the_record() -> None:
+def test_event_beyond_the_sealed_range_is_not_in_the_record() -> None:
     names = {"10": packed_events(kept((10, b"1"), (11, b"2")), 10), "12": packed_events(kept((12, b"3")), 12)}
     sealed = Sealed(b"sa", 10, 11, 2, 1, 2, "quiet", 3, 4, names)
     (record,) = render(sealed, RecordShape.of(fold()), "s", 0)

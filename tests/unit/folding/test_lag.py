@@ -20,40 +20,40 @@ def fold(name: str = "f", **options: Any) -> Fold:
 
 
 @pytest.mark.parametrize(("fence", "lag"), [(-1, 10), (4, 5), (8, 1), (9, 0), (12, 0)])
-def test_lag_is_what_lies_beyond_the_fence(fence: int, lag: int) -> None:
+def test_lag_is_the_distance_beyond_the_fence(fence: int, lag: int) -> None:
     assert {"f": lag} == lags([fold()], {A: 10}, {A: 0}, {}, {("f", A): fence})
 
 
-def test_the_lag_of_a_fold_is_that_of_all_partitions_of_its_source() -> None:
+def test_lag_of_a_fold_covers_all_partitions_of_its_source() -> None:
     found = lags([fold()], {A: 10, B: 20, OTHER: 99}, {A: 0, B: 0, OTHER: 0}, {}, {("f", A): 9, ("f", B): 4})
 
     assert {"f": 15} == found
 
 
-def test_folds_of_one_source_lag_each_by_its_own_fence() -> None:
+def test_folds_of_one_source_lag_by_their_own_fences() -> None:
     assert {"f": 1, "g": 10} == lags([fold("f"), fold("g")], {A: 10}, {A: 0}, {}, {("f", A): 8, ("g", A): -1})
 
 
-def test_a_fold_without_state_lags_from_its_own_mark_in_the_commit() -> None:
+def test_fold_without_state_lags_from_its_own_committed_offset() -> None:
     committed = {A: Committed(3, '{"f":7,"g":3}')}
 
     assert {"f": 3, "g": 7} == lags([fold("f"), fold("g")], {A: 10}, {A: 0}, committed, {})
 
 
-def test_a_commit_without_metadata_is_the_mark_of_every_fold() -> None:
+def test_commit_without_metadata_applies_to_every_fold() -> None:
     assert {"f": 7} == lags([fold()], {A: 10}, {A: 0}, {A: Committed(3, "")}, {})
 
 
 @pytest.mark.parametrize(("start", "lag"), [("earliest", 6), ("latest", 0)])
-def test_a_fold_nobody_has_begun_lags_from_where_it_will_start(start: str, lag: int) -> None:
+def test_new_fold_lags_from_its_initial_offset(start: str, lag: int) -> None:
     assert {"f": lag} == lags([fold(start=start)], {A: 10}, {A: 4}, {}, {})
 
 
-def test_what_retention_has_removed_is_no_lag() -> None:
+def test_records_removed_by_retention_are_no_lag() -> None:
     assert {"f": 2} == lags([fold()], {A: 10}, {A: 8}, {}, {("f", A): 3})
 
 
-def test_what_the_reader_saw_last_counts_after_its_partition_was_let_go() -> None:
+def test_last_position_of_the_reader_counts_after_a_release() -> None:
     """The own connection is asked once a second, and waits for Redis: what the reader saw is ahead of it."""
     ends = PartitionEnds()
     found = [

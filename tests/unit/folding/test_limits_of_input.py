@@ -29,7 +29,7 @@ DEEP = b"[" * 300 + b"]" * 300
 FOLD: dict[str, Any] = {"source": "s", "group_key": "g", "changed": "c", "quiet_period": "1s"}
 
 
-def test_a_value_too_deep_to_be_kept_is_refused_and_not_raised() -> None:
+def test_value_too_deep_to_be_stored_is_rejected_and_not_raised() -> None:
     fold = Fold(name="f", keep="last", **FOLD)
     records = [Raw(7, value=b'{"g": "x", "c": {"a": ' + DEEP + b"}}")]
 
@@ -39,14 +39,14 @@ def test_a_value_too_deep_to_be_kept_is_refused_and_not_raised() -> None:
     assert reading.refused[0].record is records[0]
 
 
-def test_a_carried_value_too_deep_to_be_stored_is_rejected_and_not_raised() -> None:
+def test_carried_value_too_deep_to_be_stored_is_rejected_and_not_raised() -> None:
     value = b'{"g": "x", "c": {"a": ' + DEEP + b'}, "fold": {"name": "f", "version": 1}}'
 
     assert Rejected("a value is nested too deeply") == parse(b"x", value, Expected("f", "c", ("g",), carries_values=True))
 
 
 @pytest.mark.parametrize("keeps_values", [True, False])
-def test_one_group_with_ever_new_names_is_cut_into_chunks(keeps_values: bool) -> None:
+def test_group_with_ever_new_names_is_split_into_chunks(keeps_values: bool) -> None:
     events = [FoldEvent(i, i * 10, b"sg", {f"n{i}-{j}": 1 for j in range(256)}) for i in range(400)]
 
     chunks = list(chunks_of(events, 500, keeps_values=keeps_values))
@@ -57,7 +57,7 @@ def test_one_group_with_ever_new_names_is_cut_into_chunks(keeps_values: bool) ->
     assert 500 == chunks[-1].to
 
 
-def test_one_group_with_a_gap_before_every_event_is_cut_into_chunks() -> None:
+def test_group_with_a_gap_before_every_event_is_split_into_chunks() -> None:
     events = [FoldEvent(i, i * 10, b"sg", {}) for i in range(2 * MOST_RUNS + 1)]
 
     chunks = list(chunks_of(events, len(events) - 1, session_gap_ms=1))
@@ -65,7 +65,7 @@ def test_one_group_with_a_gap_before_every_event_is_cut_into_chunks() -> None:
     assert [MOST_RUNS, MOST_RUNS, 1] == [len(chunk.groups[b"sg"]) for chunk in chunks]
 
 
-def test_one_group_with_gaps_and_many_names_is_cut_into_more_chunks() -> None:
+def test_group_with_gaps_and_many_names_is_split_into_more_chunks() -> None:
     names = {f"n{number}": 1 for number in range(MOST_NAMES_OF_RUNS // MOST_WIDE_RUNS)}
     events = [FoldEvent(i, i * 10, b"sg", names) for i in range(2 * MOST_WIDE_RUNS)]
 
@@ -79,13 +79,13 @@ def test_one_group_with_gaps_and_many_names_is_cut_into_more_chunks() -> None:
     [(10 * MOST_NEAR_EVENTS // MOST_HOLDS - 1, [MOST_NEAR_EVENTS] * 2), (10 * MOST_NEAR_EVENTS, [2 * MOST_NEAR_EVENTS])],
     ids=["very many", "few"],
 )
-def test_a_run_in_which_very_many_holds_end_is_cut_short(hold_ms: int, expected: list[int]) -> None:
+def test_run_with_too_many_ended_holds_is_split(hold_ms: int, expected: list[int]) -> None:
     events = [FoldEvent(i, i * 10, b"sg", {}) for i in range(2 * MOST_NEAR_EVENTS)]
 
     assert expected == [chunk.events for chunk in chunks_of(events, len(events) - 1, hold_ms=hold_ms)]
 
 
-def test_a_run_with_more_names_than_a_group_may_have_is_cut_short() -> None:
+def test_run_with_more_names_than_a_group_allows_is_split() -> None:
     events = [FoldEvent(i, i, b"sg", {f"a{i}": 1, f"b{i}": 1}) for i in range(2 * MOST_NEAR_EVENTS)]
 
     found = [
@@ -96,7 +96,7 @@ def test_a_run_with_more_names_than_a_group_may_have_is_cut_short() -> None:
     assert [[MOST_NEAR_EVENTS] * 2, [2 * MOST_NEAR_EVENTS]] == found
 
 
-def test_one_group_with_very_many_events_is_cut_into_chunks() -> None:
+def test_group_with_very_many_events_is_split_into_chunks() -> None:
     events = [FoldEvent(i, i, b"sg", {}) for i in range(2 * MOST_EVENTS + 1)]
 
     chunks = list(chunks_of(events, len(events) - 1))
@@ -113,7 +113,7 @@ def test_one_group_with_very_many_events_is_cut_into_chunks() -> None:
         ('quiet_period = "1s"', {"STREAMS_APP_KAFKA_PARTITIONS": "4"}, "kafka is not a table"),
     ],
 )
-def test_settings_at_the_edge_are_faults(text: str, environ: dict[str, str], expected: str, tmp_path: Path) -> None:
+def test_settings_beyond_their_bounds_are_faults(text: str, environ: dict[str, str], expected: str, tmp_path: Path) -> None:
     path = tmp_path / "streams.toml"
     section = 'kafka = "x"\n' if environ else ""
     path.write_text(f'app_id = "a"\n{section}[folds.f]\nsource = "s"\ngroup_key = "g"\nchanged = "c"\n{text}\n')
@@ -124,12 +124,12 @@ def test_settings_at_the_edge_are_faults(text: str, environ: dict[str, str], exp
     assert expected in str(caught.value)
 
 
-def test_a_name_may_not_end_with_a_newline() -> None:
+def test_name_may_not_end_with_a_newline() -> None:
     with pytest.raises(ValueError, match="the name"):
         Fold(name="f\n", **FOLD)
 
 
-def test_the_dead_letters_of_one_fold_may_not_be_the_output_of_another() -> None:
+def test_dead_letter_topic_of_one_fold_may_not_be_the_output_of_another() -> None:
     one = Fold(name="one", **FOLD)
     two = Fold(name="two", **{**FOLD, "dead_letters": one.output})
 
@@ -137,7 +137,7 @@ def test_the_dead_letters_of_one_fold_may_not_be_the_output_of_another() -> None
         Settings(app_id="a", folds=(one, two))
 
 
-def test_a_value_of_the_wrong_kind_is_one_fault_and_says_what_is_wanted(tmp_path: Path) -> None:
+def test_value_of_the_wrong_kind_is_one_fault_that_names_the_expected_kind(tmp_path: Path) -> None:
     path = tmp_path / "streams.toml"
     path.write_text('app_id = "a"\n[folds.f]\nsource = "s"\ngroup_key = 5\nchanged = ["x"]\nquiet_period = "1s"\ndecode = "x"\n')
 

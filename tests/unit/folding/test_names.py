@@ -32,7 +32,7 @@ def _vocabulary_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.lists(sets, max_size=8))
-def test_a_set_is_the_same_however_it_is_asked_for(asked: Sequence[list[str]]) -> None:
+def test_name_set_is_equal_for_every_way_of_building_it(asked: Sequence[list[str]]) -> None:
     for names in asked:
         mask = mask_of(dict.fromkeys(names))
         assert mask is not None
@@ -44,7 +44,7 @@ def test_a_set_is_the_same_however_it_is_asked_for(asked: Sequence[list[str]]) -
 
 
 @given(sets)
-def test_what_is_written_of_a_set_is_what_would_be_written_of_its_names(names: list[str]) -> None:
+def test_name_set_is_serialized_like_its_names(names: list[str]) -> None:
     found = NameSet(names)
 
     assert dict.fromkeys(names, "") == msgpack.unpackb(found.packed)
@@ -59,9 +59,7 @@ def test_names_beyond_the_vocabulary_have_no_mask(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("with_bits", [0, 50, 100])
-def test_names_count_towards_the_end_of_a_chunk_also_where_they_have_no_bit(
-    monkeypatch: pytest.MonkeyPatch, with_bits: int
-) -> None:
+def test_names_without_a_bit_count_towards_the_chunk_bound(monkeypatch: pytest.MonkeyPatch, with_bits: int) -> None:
     monkeypatch.setattr(names_module, "MASKED_NAMES", with_bits)
     monkeypatch.setattr(batch, "MOST_NAMES", 70)
     names: list[dict[str, int]] = [{f"n{number}": 1} for number in range(100)]
@@ -71,7 +69,7 @@ def test_names_count_towards_the_end_of_a_chunk_also_where_they_have_no_bit(
     assert ([100] if with_bits == 100 else [70, 30]) == [chunk.events for chunk in chunks_of(events, 100, keeps_values=False)]
 
 
-def test_caches_are_emptied_before_they_hold_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caches_are_cleared_before_they_grow_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names_module, "CACHED_TOTAL", 500)
     for number in range(100):
         mask = mask_of({f"a{number}": 1, f"b{number}": 1})
@@ -85,7 +83,7 @@ def test_caches_are_emptied_before_they_hold_too_much(monkeypatch: pytest.Monkey
             assert len(cache) <= 10
 
 
-def test_sets_of_many_names_are_not_remembered() -> None:
+def test_sets_of_many_names_are_not_cached() -> None:
     many = {f"n{number}": 1 for number in range(names_module.CACHED_NAMES + 1)}
     mask = mask_of(many)
     assert mask is not None
@@ -100,7 +98,7 @@ def test_sets_of_many_names_are_not_remembered() -> None:
     st.lists(st.tuples(st.integers(0, 15), st.sampled_from([b"sa", b"sb"]), sets, st.booleans()), min_size=1, max_size=30),
     st.integers(0, 7),
 )
-def test_events_fold_to_the_same_with_masks_and_with_mappings(
+def test_events_fold_to_the_same_groups_with_masks_and_with_mappings(
     drawn: Sequence[tuple[int, bytes, list[str], bool]], with_bits: int
 ) -> None:
     plain, mixed, clock = [], [], 0

@@ -55,14 +55,12 @@ def members(progress: ChunkProgress, most: int = 100) -> tuple[list[bytes], bool
         (b"z", 100, [], True),
     ],
 )
-def test_groups_beyond_the_cursor_are_sent_in_the_order_of_their_bytes(
-    cursor: bytes, most: int, expected: list[bytes], is_last: bool
-) -> None:
+def test_groups_beyond_the_cursor_are_sent_in_byte_order(cursor: bytes, most: int, expected: list[bytes], is_last: bool) -> None:
     assert (expected, is_last) == members(progress_of(GROUPS, cursor), most)
 
 
 @given(st.sets(st.binary(min_size=1, max_size=3), min_size=1), st.integers(1, 5))
-def test_each_group_is_sent_once_however_few_are_taken(groups: set[bytes], most: int) -> None:
+def test_each_group_is_sent_once_for_any_page_size(groups: set[bytes], most: int) -> None:
     progress = progress_of(sorted(groups, key=hash))
     found: list[bytes] = []
     is_last = False
@@ -88,7 +86,7 @@ MANY_NAMES = {f"n{number}": 1 for number in range(500)}
         pytest.param({"u": "v" * 25_000}, 20, 16, id="ended sessions with a large value"),
     ],
 )
-def test_a_script_is_sent_fewer_groups_of_many_names_or_large_values(names: dict[str, Any], later_ms: int, expected: int) -> None:
+def test_script_receives_fewer_groups_with_many_names_or_large_values(names: dict[str, Any], later_ms: int, expected: int) -> None:
     groups = [b"s%03d" % at for at in range(100)]
     events = [FoldEvent(at, 1_000, group, names) for at, group in enumerate(groups)]
     progress = ChunkProgress(chunk_of(events, SESSIONS), b"", lambda: events)
@@ -98,7 +96,7 @@ def test_a_script_is_sent_fewer_groups_of_many_names_or_large_values(names: dict
     assert (expected, expected == len(groups)) == (len(sent.values) // 3, is_last)
 
 
-def test_groups_that_a_script_did_not_take_are_sent_again() -> None:
+def test_groups_that_a_script_did_not_fold_are_resent() -> None:
     progress = progress_of(GROUPS)
     members(progress, 4)
     progress.advance_to(b"s")
@@ -106,7 +104,7 @@ def test_groups_that_a_script_did_not_take_are_sent_again() -> None:
     assert ([b"sa", b"sab"], False) == members(progress, 2)
 
 
-def test_a_cursor_behind_the_known_one_means_that_redis_went_back() -> None:
+def test_cursor_behind_the_expected_one_means_that_redis_went_back() -> None:
     progress = progress_of(GROUPS)
     progress.advance_to(b"sab")
     progress.advance_to(b"sab")  # a reply was lost
@@ -116,7 +114,7 @@ def test_a_cursor_behind_the_known_one_means_that_redis_went_back() -> None:
     assert b"sab" == progress.cursor
 
 
-def test_groups_are_taken_apart_where_it_is_wanted_and_their_events_read_once() -> None:
+def test_requested_groups_are_split_and_their_events_read_once() -> None:
     asked: list[int] = []
     progress = progress_of(GROUPS, asked=asked)
     progress.detail({b"sa": None}, EACH)
@@ -130,7 +128,7 @@ def test_groups_are_taken_apart_where_it_is_wanted_and_their_events_read_once() 
     assert {INFO_FIELD} == {run[2] for run in [*rest[b"j1"], *rest[b"sa"]]}
 
 
-def test_a_group_is_taken_apart_in_the_same_way_once() -> None:
+def test_group_is_split_in_the_same_way_only_once() -> None:
     progress = progress_of(GROUPS)
     progress.detail({b"sa": None, b"sb": None}, EACH)
 
@@ -138,7 +136,7 @@ def test_a_group_is_taken_apart_in_the_same_way_once() -> None:
         progress.detail({b"sb": None}, EACH)
 
 
-def test_a_group_that_has_been_sealed_meanwhile_is_taken_apart_again() -> None:
+def test_group_sealed_meanwhile_is_split_anew() -> None:
     progress, two = progress_of(GROUPS), replace(BOUNDS, max_events=2)
     progress.detail({b"sa": OpenGroup(-1, 1_000, -1, 1_000, 1_000, events=1)}, two)
     before = rest_of(progress, b"sa", two)

@@ -75,7 +75,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("value", "reason"), REFUSED)
-def test_bad_event_is_refused_with_its_reason_and_keeps_its_record(value: bytes | None, reason: str) -> None:
+def test_bad_event_is_rejected_with_its_reason_and_keeps_its_record(value: bytes | None, reason: str) -> None:
     record = Raw(7, 1_000, b"a", value)
     reading = read([record])
 
@@ -117,7 +117,7 @@ def test_event_at_a_limit_is_folded(value: bytes, group: bytes, names: list[str]
         pytest.param(["{}", "a\nb", "\x00"], {"{}": None, "a\nb": None, "\x00": None}, id="names of any characters"),
     ],
 )
-def test_names_are_taken_from_the_changed_field(changed: Any, names: dict[str, Any]) -> None:
+def test_names_come_from_the_changed_field(changed: Any, names: dict[str, Any]) -> None:
     reading = read_value(json.dumps({"id": "a", "m": changed}).encode())
 
     assert [FoldEvent(7, 1_000, b"sa", names)] == reading.events
@@ -125,7 +125,7 @@ def test_names_are_taken_from_the_changed_field(changed: Any, names: dict[str, A
 
 @pytest.mark.parametrize("keep", ["names", "last"])
 @pytest.mark.parametrize("by", ["field", "function"])
-def test_the_changed_field_may_be_a_dotted_path(keep: str, by: str) -> None:
+def test_changed_field_may_be_a_dotted_path(keep: str, by: str) -> None:
     group_key = "id" if by == "field" else lambda event: event["id"]
     declared = fold(changed="payload.after", keep=keep, group_key=group_key)
     values: list[dict[str, Any]] = [
@@ -144,7 +144,7 @@ def test_the_changed_field_may_be_a_dotted_path(keep: str, by: str) -> None:
 
 
 @pytest.mark.parametrize("changed", ["a.", ".a", "a..b"])
-def test_a_path_with_an_empty_step_is_refused(changed: str) -> None:
+def test_path_with_an_empty_step_is_rejected(changed: str) -> None:
     with pytest.raises(ValueError, match="changed holds an empty path"):
         fold(changed=changed)
 
@@ -169,7 +169,7 @@ def test_group_is_read_from_the_declared_fields(group_key: Any, event: dict[str,
     assert [member_of(expected)] == [event.group for event in reading.events]
 
 
-def test_field_whose_name_is_the_whole_path_precedes_the_path() -> None:
+def test_field_whose_name_is_the_whole_path_takes_precedence() -> None:
     reading = read_value(json.dumps({"a.b": "exact", "a": {"b": "path"}, "m": "x"}).encode(), group_key="a.b")
 
     assert [member_of(("exact",))] == [event.group for event in reading.events]
@@ -189,7 +189,7 @@ def test_field_whose_name_is_the_whole_path_precedes_the_path() -> None:
         (("t", "id"), {"t": "x", "id": {}}),
     ],
 )
-def test_path_that_leads_nowhere_is_no_group(group_key: Any, event: dict[str, Any]) -> None:
+def test_unresolvable_path_yields_no_group(group_key: Any, event: dict[str, Any]) -> None:
     reading = read_value(json.dumps({**event, "m": "x"}).encode(), group_key=group_key)
 
     assert ["no-group"] == reasons(reading)
@@ -206,7 +206,7 @@ def test_path_that_leads_nowhere_is_no_group(group_key: Any, event: dict[str, An
         (("t", "id"), {"id": "x"}, "'t' is missing or null, not a string, a number or a boolean"),
     ],
 )
-def test_an_event_without_its_group_is_told_the_field(group_key: Any, event: dict[str, Any], expected: str) -> None:
+def test_event_without_its_group_is_reported_with_the_field(group_key: Any, event: dict[str, Any], expected: str) -> None:
     reading = read_value(json.dumps({**event, "m": "x"}).encode(), group_key=group_key)
 
     assert [("no-group", expected)] == [(refused.reason, refused.detail) for refused in reading.refused]
@@ -223,12 +223,12 @@ def test_record_key_can_be_the_group() -> None:
     ("key", "reason"),
     [(None, "no-group"), (b"", "no-group"), (b"\xff\xfe", "no-group"), (b"12345678901", "too-large")],
 )
-def test_record_key_that_cannot_be_the_group_is_refused(key: bytes | None, reason: str) -> None:
+def test_unusable_record_key_is_rejected_as_group(key: bytes | None, reason: str) -> None:
     assert [reason] == reasons(read_value(b'{"m":"x"}', key=key, group_key="@key"))
 
 
 @pytest.mark.parametrize("value", [None, b""])
-def test_tombstone_is_passed_over_where_the_fold_says_so(value: bytes | None) -> None:
+def test_tombstone_is_skipped_if_the_fold_ignores_tombstones(value: bytes | None) -> None:
     reading = read_value(value, tombstones="ignore")
 
     assert DecodedRange() == reading
@@ -251,15 +251,15 @@ def test_number_is_routed_by_its_canonical_bytes() -> None:
     assert 1 == read_value(b'{"id":1.0,"m":"x"}', key=b"1.0").misrouted
 
 
-def test_refused_event_is_not_counted_as_misrouted() -> None:
+def test_rejected_event_is_not_counted_as_misrouted() -> None:
     assert 0 == read_value(b'{"id":"a"}', key=b"other").misrouted
 
 
-def test_record_without_a_timestamp_says_so_by_a_negative_one() -> None:
+def test_record_without_a_timestamp_has_a_negative_one() -> None:
     assert [-1] == [event.timestamp_ms for event in read([Raw(0, None, b"a", b'{"id":"a","m":"x"}')]).events]
 
 
-def test_name_known_from_an_earlier_event_is_checked_no_less() -> None:
+def test_repeated_name_is_still_validated() -> None:
     reader = EventReader(fold(), LIMITS)
     records = [Raw(offset, 0, b"a", value) for offset, value in enumerate([
         b'{"id":"a","m":["ok"]}', b'{"id":"a","m":["ok","123456789"]}', b'{"id":"a","m":["123456789"]}',
@@ -282,7 +282,7 @@ def test_one_decoding_serves_several_folds() -> None:
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "m", "a"]), inner, max_size=3),
 ))), st.sampled_from(["id", ("id", "a"), "a.id", "@key"]))  # fmt: skip
-def test_every_record_is_folded_or_refused_and_none_stops_the_rest(values: list[bytes | None], group_key: Any) -> None:
+def test_every_record_is_folded_or_rejected_independently(values: list[bytes | None], group_key: Any) -> None:
     records = [Raw(offset, offset, b"a", value) for offset, value in enumerate(values)]
     reading = read(records, fold(group_key=group_key))
     seen = [event.offset for event in reading.events], [refused.record.offset for refused in reading.refused]

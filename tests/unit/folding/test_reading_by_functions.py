@@ -115,7 +115,7 @@ LONE = "\ud800"
         pytest.param({"source_filter": always(Undecided())}, "source_filter: ValueError: neither", id="an answer that is none"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_folded_is_a_dead_letter_and_the_partition_goes_on(options: dict[str, Any], expected: str) -> None:
+def test_unfoldable_result_is_a_dead_letter_and_the_partition_continues(options: dict[str, Any], expected: str) -> None:
     value = options.pop("value", EVENT)
     reading = read(fold(**options), value)
 
@@ -141,20 +141,20 @@ def test_what_cannot_be_folded_is_a_dead_letter_and_the_partition_goes_on(option
         ),
     ],
 )
-def test_what_json_can_say_is_folded(options: dict[str, Any], group: bytes, names: dict[str, Any]) -> None:
+def test_any_json_value_is_folded(options: dict[str, Any], group: bytes, names: dict[str, Any]) -> None:
     reading = read(fold(keep="last", **options), EVENT)
 
     assert [] == reading.refused
     assert [(group, names)] == [(event.group, event.changed) for event in reading.events]
 
 
-def test_values_that_are_not_kept_may_be_anything() -> None:
+def test_discarded_values_may_have_any_type() -> None:
     reading = read(fold(changed=always({"x": Decimal(1), "y": object()})), EVENT)
 
     assert [["x", "y"]] == [sorted(event.changed) for event in reading.events]
 
 
-def test_value_that_a_function_changes_later_stays_as_it_was() -> None:
+def test_value_mutated_later_by_a_function_is_unaffected() -> None:
     held: dict[str, Any] = {"x": []}
 
     def changed(_: Any) -> Any:
@@ -166,13 +166,13 @@ def test_value_that_a_function_changes_later_stays_as_it_was() -> None:
     assert [{"x": [0]}, {"x": [0, 1]}] == [event.changed for event in reading.events]
 
 
-def test_values_of_a_function_are_no_larger_than_an_event_may_be() -> None:
+def test_function_value_may_not_exceed_the_event_size() -> None:
     reading = read(fold(changed=always({"x": "y" * 100}), keep="last"), EVENT, limits=Limits(value_bytes=90))
 
     assert ["too-large"] == [refused.reason for refused in reading.refused]
 
 
-def test_known_name_is_no_excuse_for_a_key_that_only_looks_like_it() -> None:
+def test_repeated_name_does_not_excuse_a_key_that_resembles_it() -> None:
     answers = iter([["1"], {1: 1}, ["1", LONE], ["1"]])
     reading = read(fold(changed=lambda _: next(answers)), *[EVENT] * 4)
 
@@ -180,7 +180,7 @@ def test_known_name_is_no_excuse_for_a_key_that_only_looks_like_it() -> None:
     assert [1, 2] == [refused.record.offset for refused in reading.refused]
 
 
-def test_long_error_text_is_cut() -> None:
+def test_long_error_text_is_truncated() -> None:
     reading = read(fold(changed=raising(ValueError("x" * 1_000_000))), EVENT)
 
     assert len(reading.refused[0].detail) < 2_000
@@ -202,7 +202,9 @@ anything = st.recursive(
     st.lists(st.sampled_from(["decode", "source_filter", "group_key", "changed"]), min_size=1, unique=True),
     st.sampled_from(["names", "last"]),
 )
-def test_any_result_is_folded_refused_or_filtered(event: Any, group: Any, changed: Any, own: list[str], keep: str) -> None:
+def test_any_function_result_is_folded_rejected_or_filtered(
+    event: Any, group: Any, changed: Any, own: list[str], keep: str
+) -> None:
     functions = {"decode": always(event), "source_filter": always(group), "group_key": always(group), "changed": always(changed)}
     declared = fold(keep=keep, **{name: functions[name] for name in own})
     reading = read(declared, EVENT)

@@ -94,7 +94,7 @@ seen_before = st.lists(
 
 
 @given(st.lists(odd_events, min_size=1, max_size=4), seen_before)
-def test_one_event_has_one_fate_whatever_was_read_before(values: list[bytes], before: list[bytes]) -> None:
+def test_reading_an_event_is_independent_of_earlier_events(values: list[bytes], before: list[bytes]) -> None:
     limits = Limits(key_bytes=12, names_per_event=3, name_bytes=6)
     fresh: list[Any] = []
     for value in values:
@@ -108,7 +108,7 @@ def test_one_event_has_one_fate_whatever_was_read_before(values: list[bytes], be
 
 
 @pytest.mark.parametrize("depth", [990, 1_022, 1_023, 1_024, 1_025, 3_000])
-def test_fate_of_a_deep_event_is_the_same_however_deep_the_stack_may_be(depth: int) -> None:
+def test_deep_event_is_judged_equally_at_any_stack_depth(depth: int) -> None:
     records = [Raw(0, 1, b"a", b'{"g":"a","m":{"x":1},"z":' + b"[" * depth + b"]" * depth + b"}")]
     expected = told(EventReader(fold(), Limits()).read(records))
     before = sys.getrecursionlimit()
@@ -127,7 +127,7 @@ def test_fate_of_a_deep_event_is_the_same_however_deep_the_stack_may_be(depth: i
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "1" * 400, "9e308", "1" * 5_000])
 @pytest.mark.parametrize("text", ['{"g":"a","m":{"x":%s}}', '{"g":"a","m":{"x":1},"z":[{"y":%s}]}', '{"g":%s,"m":["x"],"g":"a"}'])
-def test_number_beyond_a_double_is_json_where_nobody_reads_it(text: str, number: str) -> None:
+def test_number_beyond_a_double_is_valid_in_an_unread_field(text: str, number: str) -> None:
     for reader in (FastReader(fold(), Limits()), EventReader(fold(), Limits())):
         reading = reader.read([Raw(0, 1, b"a", (text % number).encode())])
 
@@ -144,7 +144,7 @@ def test_number_beyond_a_double_is_json_where_nobody_reads_it(text: str, number:
         ('{"g":"a","m":{"x":1},"z":1e999}', {"source_filter": bool}),
     ],
 )
-def test_number_beyond_a_double_is_refused_where_it_is_wanted(text: str, options: dict[str, Any]) -> None:
+def test_number_beyond_a_double_is_rejected_in_a_required_field(text: str, options: dict[str, Any]) -> None:
     reading = reader_of(fold(**options), Limits()).read([Raw(0, 1, b"a", text.encode())])
 
     assert [] == reading.events
@@ -153,7 +153,7 @@ def test_number_beyond_a_double_is_refused_where_it_is_wanted(text: str, options
 
 
 @pytest.mark.parametrize("value", [b'{"g":"a","m":"x","z":' + b'"\\"' * 400_000, b'{"z":' + b"1" * 900_000 + b"}", b"-" * 900_000])
-def test_long_event_that_is_no_json_is_refused_in_a_moment(value: bytes) -> None:
+def test_long_invalid_json_is_rejected_quickly(value: bytes) -> None:
     reading = EventReader(fold(), Limits()).read([Raw(0, 1, b"a", value)])
 
     assert 1 == len(reading.refused)
@@ -187,7 +187,7 @@ def test_both_readers_agree_about_odd_values(value: bytes) -> None:
         assert told(exact) == told(FastReader(fold(), limits).read(records))
 
 
-def test_too_many_names_are_refused_although_all_of_them_are_known() -> None:
+def test_too_many_names_are_rejected_even_if_all_are_cached() -> None:
     limits = Limits(names_per_event=2)
     known = [Raw(at, 1, b"a", b'{"g":"a","m":["%c"]}' % name) for at, name in enumerate(b"xyz")]
     records = [*known, Raw(3, 1, b"a", b'{"g":"a","m":{"x":1,"y":1,"z":1}}'), Raw(4, 1, b"a", b'{"g":"a","m":{"x":1,"y":1}}')]
@@ -197,7 +197,7 @@ def test_too_many_names_are_refused_although_all_of_them_are_known() -> None:
     assert [0, 1, 2, 4] == [event.offset for event in reading.events]
 
 
-def test_groups_beyond_those_remembered_are_read_all_the_same() -> None:
+def test_groups_beyond_the_cache_are_read_correctly() -> None:
     reader = FastReader(fold(), Limits())
     records = [Raw(i, 1, b"k%d" % i, b'{"g":"k%d","m":["x"]}' % i) for i in range(KNOWN_GROUPS_MAX + 10)]
     reading = reader.read(records)
@@ -206,7 +206,7 @@ def test_groups_beyond_those_remembered_are_read_all_the_same() -> None:
     assert 0 == reading.misrouted
 
 
-def test_limit_of_a_group_key_holds_beyond_the_groups_that_are_remembered() -> None:
+def test_group_key_limit_applies_beyond_the_cached_groups() -> None:
     limits = Limits(key_bytes=12)
     reader = FastReader(fold(), limits)
     reader.read([Raw(i, 1, b"k%d" % i, b'{"g":"k%d","m":{"x":1}}' % i) for i in range(KNOWN_GROUPS_MAX)])
@@ -234,7 +234,7 @@ def test_limit_of_a_group_key_holds_beyond_the_groups_that_are_remembered() -> N
         {"changed": lambda event: event["m"]},
     ],
 )
-def test_what_is_not_usual_is_read_the_exact_way(options: dict[str, Any]) -> None:
+def test_unusual_fold_uses_the_exact_reader(options: dict[str, Any]) -> None:
     assert not is_usual(fold(**options))
     assert not isinstance(reader_of(fold(**options), Limits()), FastReader)
     assert isinstance(reader_of(fold(), Limits()), FastReader)

@@ -61,20 +61,20 @@ def test_value_has_the_documented_layout() -> None:
     ) == record.value
 
 
-def test_a_time_beyond_what_lua_counts_in_is_a_whole_number_all_the_same() -> None:
+def test_time_beyond_the_precision_of_lua_is_still_an_integer() -> None:
     packed = msgpack.packb([*SEALED[:4], 0.0, 2.0**63, "quiet", *SEALED[7:9], {"likes": b""}])
     (record,) = of_renderer(Renderer(SHAPE, "events", 3), [Sealed.unpack(packed)])[0]
 
     assert b'"first_event_ms":0,"last_event_ms":9223372036854775808,' in record.value
 
 
-def test_fold_id_is_beside_the_value_too() -> None:
+def test_fold_id_is_stored_beside_the_value() -> None:
     (record,) = rendered(SEALED)
 
     assert ID.encode() == record.fold_id
 
 
-def test_fold_id_is_made_of_the_source_alone() -> None:
+def test_fold_id_depends_on_the_source_only() -> None:
     assert "f:topic:7:0-0" == fold_id("f", "topic", 7, 0, 0)
 
 
@@ -90,7 +90,7 @@ def test_fold_id_is_made_of_the_source_alone() -> None:
         (("a", 1), b'["a",1]'),
     ],
 )
-def test_record_key_is_the_group_key_without_its_type_mark(group: tuple[Any, ...], expected: bytes) -> None:
+def test_record_key_is_the_group_key_without_its_type_prefix(group: tuple[Any, ...], expected: bytes) -> None:
     fields = ("a", "b")[: len(group)]
     (record,) = rendered(SEALED._replace(member=member_of(group)), replace(SHAPE, group_fields=fields))
 
@@ -108,7 +108,7 @@ def test_record_key_is_the_group_key_without_its_type_mark(group: tuple[Any, ...
         (("k",), ("key",), {"key": "k"}),
     ],
 )
-def test_group_fields_stand_at_the_top_under_the_sources_names(
+def test_group_fields_are_at_the_top_level_under_their_source_names(
     group: tuple[Any, ...], fields: tuple[str, ...], expected: dict[str, Any]
 ) -> None:
     value = only(SEALED._replace(member=member_of(group)), replace(SHAPE, group_fields=fields))
@@ -122,7 +122,7 @@ def test_names_are_sorted(names: set[str]) -> None:
     assert sorted(names) == only(SEALED._replace(names=dict.fromkeys(names, b"")))["metrics"]
 
 
-def test_changed_field_keeps_the_sources_name() -> None:
+def test_changed_field_keeps_its_source_name() -> None:
     assert ["likes"] == only(SEALED._replace(names={"likes": b""}), replace(SHAPE, changed="what"))["what"]
 
 
@@ -133,22 +133,22 @@ def test_keep_last_carries_the_last_value_of_each_name_sorted() -> None:
     assert [("a", 7), ("b", {"x": [1, None]}), ("c", "text"), ("d", None)] == list(metrics.items())
 
 
-def test_keep_last_says_null_for_a_name_folded_without_a_value() -> None:
+def test_keep_last_renders_null_for_a_name_without_a_value() -> None:
     assert {"likes": None} == only(SEALED._replace(names={"likes": b""}), LAST)["metrics"]
 
 
 @pytest.mark.parametrize("reason", ["quiet", "max_hold", "max_events", "max_changed", "flush"])
-def test_reason_is_handed_through(reason: str) -> None:
+def test_reason_is_copied_into_the_record(reason: str) -> None:
     assert reason == only(SEALED._replace(reason=reason))["fold"]["reason"]
 
 
-def test_group_of_events_without_names_is_a_record_with_none() -> None:
+def test_group_without_names_yields_a_record_without_names() -> None:
     assert [] == only(SEALED._replace(names={}))["metrics"]
     assert {} == only(SEALED._replace(names={}), LAST)["metrics"]
 
 
 @pytest.mark.parametrize("partitions", [1, 4, 8_000, 8_191])
-def test_version_is_exact_in_readers_that_use_doubles(partitions: int) -> None:
+def test_version_is_exact_as_a_double(partitions: int) -> None:
     version = SEALED._replace(partitions=partitions, last_offset=2**40 - 1).version
 
     assert version < 2**53
@@ -166,7 +166,7 @@ def test_version_grows_with_the_newest_offset_and_more_with_the_partition_count(
 
 
 @pytest.mark.parametrize("shape", [SHAPE, LAST])
-def test_record_at_the_limit_is_whole_and_one_byte_more_splits_it(shape: RecordShape) -> None:
+def test_record_at_the_limit_is_whole_and_one_more_byte_splits_it(shape: RecordShape) -> None:
     names = {"a": b"1", "b": b"2"}
     (small,) = rendered(SEALED._replace(names=names), shape)
     room = MAX_RECORD_BYTES - len(small.value)
@@ -187,7 +187,7 @@ sizes = st.lists(st.integers(1, 400_000), min_size=2, max_size=12)
 
 @given(sizes, st.sampled_from(["names", "last"]))
 @settings(max_examples=25, deadline=None)
-def test_split_record_loses_and_doubles_no_name_and_stays_below_the_limit(lengths: list[int], keep: str) -> None:
+def test_split_record_keeps_each_name_once_and_stays_below_the_limit(lengths: list[int], keep: str) -> None:
     values = {f"name-{position:02}": orjson.dumps("ä" * (length // 2)) for position, length in enumerate(lengths)}
     names = values if keep == "last" else {name + value.decode(): b"" for name, value in values.items()}
     records = rendered(SEALED._replace(names=names), replace(SHAPE, keep=keep))
@@ -205,11 +205,11 @@ def test_split_record_loses_and_doubles_no_name_and_stays_below_the_limit(length
     assert all(len(record.value) <= MAX_RECORD_BYTES for record in records)
 
 
-def test_rendering_twice_gives_the_same_bytes() -> None:
+def test_rendering_is_independent_of_name_order() -> None:
     assert rendered(SEALED) == rendered(SEALED._replace(names=dict(reversed(SEALED.names.items()))))
 
 
-def test_sealed_group_is_unpacked_from_what_the_scripts_pack() -> None:
+def test_sealed_group_is_unpacked_from_script_output() -> None:
     names = {name.encode(): b"" for name in SEALED.names}
     packed = msgpack.packb([
         SEALED.member, 1041, 1077, 4, 1_700_000_000_000, 1_700_000_009_000, b"quiet", 1_700_000_900_000, 4, names,
@@ -219,7 +219,7 @@ def test_sealed_group_is_unpacked_from_what_the_scripts_pack() -> None:
 
 
 @pytest.mark.parametrize("names", [{}, SEALED.names, {"likes": b"12", "shares": b""}])
-def test_sealed_names_are_a_map_or_pairs_one_after_the_other(names: dict[str, bytes]) -> None:
+def test_sealed_names_are_a_map_or_consecutive_pairs(names: dict[str, bytes]) -> None:
     pairs = [part for item in names.items() for part in item]
 
     assert [SEALED._replace(names=names)] * 2 == [
@@ -242,7 +242,7 @@ texts = st.text(st.characters(codec="utf-8"), max_size=5) | st.sampled_from(["%"
     st.lists(st.dictionaries(texts, st.just(b"1"), max_size=40), min_size=1, max_size=3),
     st.sampled_from(["names", "last"]),
 )
-def test_renderer_writes_the_same_bytes(text: str, fields: list[Any], sets: list[dict[str, bytes]], keep: str) -> None:
+def test_renderer_and_render_write_the_same_bytes(text: str, fields: list[Any], sets: list[dict[str, bytes]], keep: str) -> None:
     shape = RecordShape(f"f-{text}", tuple(f"{text}{number}" for number in range(len(fields))), f"m{text}", keep)
     held = [shared_names(names) if keep == "names" else names for names in sets]
     entries = [SEALED._replace(member=member_of(tuple(fields)), names=names) for names in held]
@@ -250,7 +250,7 @@ def test_renderer_writes_the_same_bytes(text: str, fields: list[Any], sets: list
     assert [render(sealed, shape, "t", 3) for sealed in entries] == of_renderer(Renderer(shape, "t", 3), entries)
 
 
-def test_renderer_splits_what_is_too_large() -> None:
+def test_renderer_splits_oversized_records() -> None:
     sealed = SEALED._replace(names=shared_names([f"{number}{'n' * 40_000}" for number in range(30)]))
     entries = [sealed, SEALED]
 

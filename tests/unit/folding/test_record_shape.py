@@ -18,14 +18,14 @@ LAST = replace(SHAPE, keep="last")
 
 
 @pytest.mark.parametrize("shape", [SHAPE, LAST, RecordShape("f", ("a", "b.c"), "ä", "last", "function", "function")])
-def test_shape_survives_the_way_through_redis(shape: RecordShape) -> None:
+def test_shape_survives_a_round_trip_through_redis(shape: RecordShape) -> None:
     assert shape == RecordShape.from_text(shape.to_text())
 
 
 @pytest.mark.parametrize(
     "keep", [{"keep": "events"}, {"keep": "events", "fields": ("a", "b.c")}, {"keep": {"v": "sum", "u": "max"}, "changed": "m"}]
 )
-def test_declared_shape_of_events_and_aggregates_survives_the_way_through_redis(keep: dict[str, Any]) -> None:
+def test_declared_shape_of_events_and_aggregates_survives_a_round_trip_through_redis(keep: dict[str, Any]) -> None:
     declared = Fold(**{"name": "f", "source": "s", "group_key": "g", "quiet_period": "1s"} | keep)
     shape = RecordShape.of(declared)
 
@@ -33,7 +33,7 @@ def test_declared_shape_of_events_and_aggregates_survives_the_way_through_redis(
     assert keep["keep"] == shape.declared_keep()
 
 
-def test_other_fields_or_aggregates_are_another_definition() -> None:
+def test_changed_fields_or_aggregates_are_a_different_definition() -> None:
     common: dict[str, Any] = {"name": "f", "source": "s", "group_key": "g", "quiet_period": "1s"}
     events = [Fold(**common, keep="events", fields=fields) for fields in ((), ("a",), ("a", "b"))]
     keeps: tuple[Any, ...] = ("names", "last", {"u": "sum"}, {"u": "max"}, {"v": "sum"})
@@ -44,7 +44,7 @@ def test_other_fields_or_aggregates_are_another_definition() -> None:
 
 
 @pytest.mark.parametrize("group_key", ["key", "@key", len, "account_id"])
-def test_a_text_that_does_not_say_where_groups_come_from_is_no_declared_fold(group_key: Any) -> None:
+def test_text_without_the_group_fields_is_no_declared_fold(group_key: Any) -> None:
     declared = RecordShape.of(declaration("f", group_key, "m", "names"))
     former = RecordShape.from_text(f'["f",["{declared.group_fields[0]}"],"m","names"]')
 
@@ -52,7 +52,7 @@ def test_a_text_that_does_not_say_where_groups_come_from_is_no_declared_fold(gro
     assert ("f", declared.group_fields, "m", "names") == (former.fold, former.group_fields, former.changed, former.keep)
 
 
-def test_function_that_is_called_as_a_field_is_another_definition() -> None:
+def test_function_named_like_a_field_is_a_different_definition() -> None:
     common: dict[str, Any] = {"name": "f", "source": "s", "quiet_period": timedelta(minutes=1)}
     declared = [
         Fold(group_key="a", changed="m", **common),
@@ -92,7 +92,7 @@ def meaning(declared: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @given(declarations, declarations)
-def test_two_folds_have_the_same_text_only_if_their_state_means_the_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+def test_shape_texts_are_equal_only_if_the_state_means_the_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
     texts = [RecordShape.of(declaration(*declared)).to_text() for declared in (one, other)]
 
     assert (meaning(one) == meaning(other)) == (texts[0] == texts[1])

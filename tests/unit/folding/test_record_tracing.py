@@ -38,15 +38,15 @@ def added(*offsets: int, member: bytes = A, contexts: EventContexts | None = Non
 
 
 @pytest.mark.parametrize("value", GARBAGE.values(), ids=GARBAGE)
-def test_context_that_is_not_valid_is_not_kept(value: bytes) -> None:
+def test_invalid_context_is_not_kept(value: bytes) -> None:
     assert None is sampled_context([("traceparent", value)])
 
 
-def test_context_of_a_trace_that_is_not_recorded_is_not_kept() -> None:
+def test_context_of_an_unsampled_trace_is_not_kept() -> None:
     assert None is sampled_context([("traceparent", trace_parent(1, 2, is_sampled=False))])
 
 
-def test_context_of_a_later_version_of_the_format_is_kept_without_what_is_new() -> None:
+def test_context_of_a_later_version_is_kept_without_its_additions() -> None:
     value = b"01" + trace_parent(1, 2)[2:]
 
     assert value == sampled_context([("ce_id", b"e"), ("traceparent", value + b"-more")])
@@ -89,7 +89,7 @@ def test_contexts_of_events_after_the_sealed_group_stay() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 50), st.booleans()), max_size=300), st.integers(1, 60))
-def test_number_of_contexts_is_bounded_and_right_whatever_comes_and_goes(steps: list[tuple[int, int, bool]], most: int) -> None:
+def test_number_of_contexts_is_bounded_and_consistent_in_any_order(steps: list[tuple[int, int, bool]], most: int) -> None:
     contexts = EventContexts(most)
     for offset, (group, context, is_sealed) in enumerate(steps):
         member = TEXT_MARK + b"%d" % group
@@ -122,7 +122,7 @@ def test_events_of_a_range_are_kept_with_their_groups_and_passed_on_unchanged() 
     assert [trace_parent(1, 6)] == contexts.of(SHARD, sealed(0, 9, B))
 
 
-def test_events_without_contexts_are_passed_on_as_they_are() -> None:
+def test_events_without_contexts_are_passed_on_unchanged() -> None:
     events: list[Any] = [(1, 0, A, {})]
 
     assert events is RecordTracing(Tracing(), EventContexts(), SHARD, "out").collected(
@@ -160,7 +160,7 @@ async def test_each_record_is_a_root_span_with_links_to_its_events(spans: Spans)
     assert ((), StatusCode.ERROR) == (tuple(second.links), second.status.status_code)
 
 
-async def test_a_record_that_is_sent_once_more_has_its_links_until_it_is_acknowledged(spans: Spans) -> None:
+async def test_resent_record_keeps_its_links_until_it_is_acknowledged(spans: Spans) -> None:
     contexts, entry = added(1), sealed(1, 1)
     tracing = RecordTracing(Tracing(), contexts, SHARD, "out")
     for _ in range(2):

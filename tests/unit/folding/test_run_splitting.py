@@ -38,7 +38,7 @@ def placed(history: list[tuple[int, dict[str, int]]]) -> list[tuple[FoldEvent, i
 
 
 @given(histories, bounds_of_a_fold, st.integers(0, 24))
-def test_a_new_run_begins_where_the_group_closes_and_nowhere_else(
+def test_new_run_starts_exactly_where_the_group_closes(
     history: list[tuple[int, dict[str, int]]], bounds: Bounds, before: int
 ) -> None:
     events, model = placed(history), MemoryShard(bounds)
@@ -61,21 +61,21 @@ def test_a_new_run_begins_where_the_group_closes_and_nowhere_else(
     assert [run.last_offset - run.first_offset + 1 for run in found] == [run.events for run in found]
 
 
-def test_what_the_group_holds_already_is_a_run_of_its_own() -> None:
+def test_events_already_in_the_group_form_a_separate_run() -> None:
     open_group = OpenGroup(0, 1_000, 1, 1_000, 1_000, events=2)
     found = split_runs(placed([(0, {"u": 1})] * 5), open_group, Bounds(10, 1_000, max_events=4))
 
     assert [(0, 1), (2, 3), (4, 4)] == [(run.first_offset, run.last_offset) for run in found]
 
 
-def test_values_that_json_does_not_have_are_left_alone() -> None:
+def test_values_without_a_json_form_are_unchanged() -> None:
     events = [(FoldEvent(at, 70, b"sa", {"u": Decimal(at)}), 70) for at in range(3)]
     found = split_runs(events, None, Bounds(10, 1_000, max_events=2))
 
     assert [(2, {"u": Decimal(1)}), (1, {"u": Decimal(2)})] == [(run.events, run.changed) for run in found]
 
 
-def test_a_run_has_the_last_values_and_the_edges_of_its_events() -> None:
+def test_run_has_the_last_values_and_the_first_and_last_times_of_its_events() -> None:
     events = [
         (FoldEvent(0, 70, b"sa", {"u": 1}), 90),
         (FoldEvent(1, -1, b"sa", {"v": 2}), 95),

@@ -41,7 +41,7 @@ forward = st.lists(st.tuples(around, st.sampled_from(GROUPS[:2])), min_size=1, m
 
 
 @given(forward, st.sets(st.integers(0, 59), min_size=3), st.sampled_from([0, 1, 3]), st.randoms(use_true_random=False))
-def test_split_folds_are_those_of_the_records_whenever_they_are_acknowledged(
+def test_split_folds_match_the_records_for_any_acknowledgement_order(
     events: list[Event], cuts: set[int], max_events: int, chance: random.Random
 ) -> None:
     of = bounds(max_events=max_events)
@@ -72,7 +72,7 @@ def test_split_folds_are_those_of_the_records_whenever_they_are_acknowledged(
     assert split_of(records, of) == added(seen)[3]
 
 
-def test_a_fold_that_opens_again_is_told_before_it_is_closed_again() -> None:
+def test_reopened_fold_is_reported_before_it_closes() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS)
     first, second = cut(log_of([(0, b"sa"), (19 * SECOND, b"sa")]), [0, 1], None)
     sample.folded(0, first)
@@ -81,7 +81,7 @@ def test_a_fold_that_opens_again_is_told_before_it_is_closed_again() -> None:
     assert 1 == sample.folded(0, second).split
 
 
-def test_a_record_that_is_made_again_is_no_split_fold() -> None:
+def test_rewritten_record_is_no_split_fold() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS)
     record = Sealed(b"sa", 0, 4, 5, DAY, DAY, "quiet", DAY + 10 * SECOND, 1, {})
     seen = [sample.emitted(0, [one], LATE).split for one in (record, record, record._replace(last_offset=6, events=7))]
@@ -94,7 +94,7 @@ def record_of(events: int, first_ms: int, last_ms: int) -> Sealed:
 
 
 @given(st.integers(1, 500), st.integers(0, 2 * DAY), st.integers(0, 2 * DAY))
-def test_the_first_and_the_last_event_of_a_record_wait_as_long_as_they_did(events: int, one_ms: int, other_ms: int) -> None:
+def test_first_and_last_event_of_a_record_keep_their_waiting_time(events: int, one_ms: int, other_ms: int) -> None:
     first_ms, last_ms = sorted((one_ms, other_ms if events > 1 else one_ms))
     waits = GroupSample(bounds(), BOUNDS_MS).emitted(0, [record_of(events, first_ms, last_ms)], 2 * DAY).waits
     shortest, longest = (bisect_left(BOUNDS_MS, 2 * DAY - at_ms) for at_ms in (last_ms, first_ms))
@@ -103,7 +103,7 @@ def test_the_first_and_the_last_event_of_a_record_wait_as_long_as_they_did(event
     assert (events, shortest, longest) == (sum(waits.counts), used[0], used[-1])
 
 
-def test_the_events_between_are_evenly_spread() -> None:
+def test_events_between_are_evenly_distributed() -> None:
     waits = GroupSample(bounds(), BOUNDS_MS).emitted(0, [record_of(101, 0, 100 * SECOND)], 100 * SECOND).waits
     longer = 101 - sum(waits.counts[: BOUNDS_MS.index(30 * SECOND) + 1])
 
@@ -111,7 +111,7 @@ def test_the_events_between_are_evenly_spread() -> None:
     assert 101 * 50 * SECOND == waits.total_ms
 
 
-def test_a_record_of_times_to_come_did_not_wait() -> None:
+def test_record_with_future_times_did_not_wait() -> None:
     waits = GroupSample(bounds(), BOUNDS_MS).emitted(0, [record_of(5, DAY, 2 * DAY)], 0).waits
 
     assert (5, 0) == (waits.counts[0], waits.total_ms)

@@ -40,7 +40,7 @@ def test_schema_lists_the_reasons_of_the_code() -> None:
 
 @pytest.mark.parametrize("keep", ["names", "last"])
 @pytest.mark.parametrize("reason", REASONS)
-def test_a_record_is_valid(keep: str, reason: str) -> None:
+def test_record_conforms_to_the_schema(keep: str, reason: str) -> None:
     (record,) = render(sealed(reason=reason), RecordShape("account-metrics", ("account_id",), "metrics", keep), "events", 3)
 
     VALIDATOR.validate(json.loads(record.value))
@@ -49,13 +49,13 @@ def test_a_record_is_valid(keep: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("keep", "names"), [("events", {"0": packed_events(kept((0, b"{}")), 0)}), ('{"likes":"sum"}', {"likes": b"1"})]
 )
-def test_a_record_of_events_or_aggregates_is_valid(keep: str, names: dict[str, bytes]) -> None:
+def test_record_of_events_or_aggregates_conforms_to_the_schema(keep: str, names: dict[str, bytes]) -> None:
     (record,) = render(sealed(names=names), RecordShape("f", ("account_id",), "metrics", keep), "events", 3)
 
     VALIDATOR.validate(json.loads(record.value))
 
 
-def test_the_parts_of_a_split_record_are_valid() -> None:
+def test_parts_of_a_split_record_conform_to_the_schema() -> None:
     names = {f"{i:05}" * 20: b"" for i in range(MAX_RECORD_BYTES // 60)}
     records = render(sealed(names=names), RecordShape("f", ("a",), "m", "names"), "t", 0)
 
@@ -68,7 +68,7 @@ def test_the_parts_of_a_split_record_are_valid() -> None:
     ("key", "value"),
     [("id", "no id"), ("reason", "because"), ("events", 0), ("version", 2**53), ("first_event_ms", "1"), ("more", 1)],
 )
-def test_what_is_no_folded_record_is_not_valid(key: str, value: Any) -> None:
+def test_other_values_do_not_conform_to_the_schema(key: str, value: Any) -> None:
     (record,) = render(sealed(), RecordShape("f", ("a",), "m", "names"), "t", 0)
     decoded = json.loads(record.value)
     decoded["fold"][key] = value

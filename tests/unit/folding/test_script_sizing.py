@@ -28,7 +28,7 @@ def paced(groups: int) -> ScriptSizing:
         pytest.param(FIRST_GROUPS, 5, 0, 2 * FIRST_GROUPS, id="work of nothing is not divided by"),
     ],
 )
-def test_pace_is_learned_from_what_a_script_took(before: int, taken: int, work: int, after: int) -> None:
+def test_script_size_is_learned_from_script_durations(before: int, taken: int, work: int, after: int) -> None:
     pace = paced(before)
     pace.learn(taken, work)
 
@@ -36,7 +36,7 @@ def test_pace_is_learned_from_what_a_script_took(before: int, taken: int, work: 
 
 
 @given(st.integers(1, 10_000), st.integers(1, MOST_GROUPS))
-def test_pace_settles_where_a_script_is_filled(cost: int, before: int) -> None:
+def test_script_size_converges_to_the_target_duration(cost: int, before: int) -> None:
     pace = paced(before)
     for _ in range(15):
         taken = min(pace.groups, -(-SCRIPT_WORK // cost))  # a script ends by itself

@@ -36,7 +36,7 @@ def clock_of(backlog: str, stored: Clocks = Clocks()) -> ShardClock:  # noqa: B0
         pytest.param(2 * FRESH_MS + 1, FRESH_MS, 2 * FRESH_MS, False, id="fetched by a clock that is ahead"),
     ],
 )
-def test_a_range_is_live_if_it_was_fetched_just_after_the_reader_had_been_at_the_end(
+def test_range_is_live_if_fetched_just_after_the_reader_was_at_the_end(
     fetched_ms: int, now_ms: int, caught_up_at_ms: int | None, is_live: bool, backlog: str
 ) -> None:
     clock = clock_of(backlog)
@@ -60,7 +60,9 @@ def test_a_range_is_live_if_it_was_fetched_just_after_the_reader_had_been_at_the
         ("sessions", 86_400_000, True),
     ],
 )
-def test_merge_holds_quiet_groups_while_the_clock_is_a_quiet_period_behind(backlog: str, behind_ms: int, expected: bool) -> None:
+def test_merge_keeps_quiet_groups_open_while_the_clock_is_a_quiet_period_behind(
+    backlog: str, behind_ms: int, expected: bool
+) -> None:
     assert expected == clock_of(backlog).quiet_groups_close(NOW - behind_ms, NOW)
 
 
@@ -74,14 +76,14 @@ def test_merge_holds_quiet_groups_while_the_clock_is_a_quiet_period_behind(backl
         pytest.param(9_000, None, 7_000, id="but it has arrived by now"),
     ],
 )
-def test_producers_are_no_later_than_what_has_been_read_of_them(late_ms: int, arrived_ms: int | None, expected: int) -> None:
+def test_producer_lateness_is_bounded_by_the_records_read(late_ms: int, arrived_ms: int | None, expected: int) -> None:
     clock = clock_of("sessions", Clocks(0, 0, late_ms))
     after = clock.after(RangeTime(NOW, arrived_ms), NOW - 7_000, has_events=True)
 
     assert (NOW - 7_000, expected) == (after.record_clock_ms, after.late_ms)
 
 
-def test_a_backlog_that_is_read_late_is_as_silent_as_one_that_is_read_at_once() -> None:
+def test_silence_in_a_backlog_is_independent_of_when_it_is_read() -> None:
     clock = clock_of("sessions", Clocks(0, 0, 4 * QUIET_MS))
     clock.take_over(clock.after(RangeTime(NOW, None), NOW - 100, has_events=True))
     by_when_read = {clock.after(RangeTime(NOW + late_ms, None), NOW + 100, has_events=True) for late_ms in (100, 3 * QUIET_MS)}
@@ -89,13 +91,13 @@ def test_a_backlog_that_is_read_late_is_as_silent_as_one_that_is_read_at_once() 
     assert {Clocks(NOW + 100, NOW + 100, 0), Clocks(NOW + 100, NOW + 100, 100)} == by_when_read
 
 
-def test_lateness_that_a_backlog_keeps_is_seen() -> None:
+def test_constant_lateness_of_a_backlog_is_detected() -> None:
     with BACKLOG_STAYS_LATE.applied(), pytest.raises(AssertionError):
-        test_a_backlog_that_is_read_late_is_as_silent_as_one_that_is_read_at_once()
+        test_silence_in_a_backlog_is_independent_of_when_it_is_read()
 
 
 @pytest.mark.parametrize(("backlog", "has_events"), [("merge", True), ("sessions", False)])
-def test_nothing_is_learned_of_lateness_by_arrivals_or_without_events(backlog: str, has_events: bool) -> None:
+def test_lateness_is_not_learned_by_arrival_time_or_without_events(backlog: str, has_events: bool) -> None:
     clock = clock_of(backlog, Clocks(0, 0, 4_000))
 
     assert 4_000 == clock.after(RangeTime(NOW, NOW), NOW - 7_000, has_events=has_events).late_ms
@@ -111,7 +113,7 @@ def test_nothing_is_learned_of_lateness_by_arrivals_or_without_events(backlog: s
         pytest.param("sessions", 800, 200, id="live or not"),
     ],
 )
-def test_scores_begin_at_the_clock_of_the_shard(backlog: str, arrived_ms: int | None, expected: int) -> None:
+def test_scores_start_at_the_clock_of_the_shard(backlog: str, arrived_ms: int | None, expected: int) -> None:
     assert expected == clock_of(backlog, Clocks(500, 200, 0)).start_ms(RangeTime(NOW, arrived_ms))
 
 
@@ -125,19 +127,17 @@ def test_scores_begin_at_the_clock_of_the_shard(backlog: str, arrived_ms: int | 
         pytest.param(None, SKEW_MS, NOW - 50_000, id="clocks that differ a little are not late"),
     ],
 )
-def test_silence_of_sessions_is_counted_from_the_arrival_as_far_as_it_is_known(
-    arrived_ms: int | None, late_ms: int, expected: int
-) -> None:
+def test_silence_of_sessions_counts_from_the_observed_arrival(arrived_ms: int | None, late_ms: int, expected: int) -> None:
     clock = clock_of("sessions", Clocks(NOW - 50_000, 0, 0))
 
     assert expected == clock.silent_from_ms(RangeTime(NOW, arrived_ms), Clocks(NOW - 40_000, NOW - 40_000, late_ms))
 
 
-def test_silence_of_merged_groups_is_counted_from_their_scores() -> None:
+def test_silence_of_merged_groups_counts_from_their_scores() -> None:
     assert 0 == clock_of("merge", Clocks(NOW, NOW, 60_000)).silent_from_ms(RangeTime(NOW, NOW), Clocks(NOW, NOW, 60_000))
 
 
-def test_what_silence_is_known_of_is_forgotten_with_the_owner() -> None:
+def test_observed_silence_is_reset_with_the_owner() -> None:
     clock = clock_of("merge", Clocks(100, 0, 0))
     is_at_the_end = clock.is_caught_up_now(9, ReaderView(10, NOW), NOW)
     folded_until_ms = clock.folded_until_ms, clock.caught_up_at_ms

@@ -28,7 +28,7 @@ def many(seed: int, groups: int, sample: GroupSample) -> tuple[list[Event], list
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("window", [10, 60, 900])
-def test_what_a_sample_estimates_is_within_three_standard_errors(seed: int, window: int) -> None:
+def test_sampled_estimates_are_within_three_standard_errors(seed: int, window: int) -> None:
     sample = GroupSample(bounds(window * SECOND), BOUNDS_MS, most_groups=256)
     events, seen = many(seed, 3_000, sample)
     above = BOUNDS_MS.index(window * SECOND) + 1
@@ -40,7 +40,7 @@ def test_what_a_sample_estimates_is_within_three_standard_errors(seed: int, wind
     assert abs(estimated - records) <= 3 * sample.error * records
 
 
-def test_the_error_that_is_made_is_as_large_as_the_one_that_is_told() -> None:
+def test_actual_error_matches_the_reported_error() -> None:
     """By its root mean square over many loads."""
     made = []
     for seed in range(20):
@@ -55,7 +55,7 @@ def test_the_error_that_is_made_is_as_large_as_the_one_that_is_told() -> None:
     assert 0.5 < typical < 1.5
 
 
-def test_no_more_groups_are_remembered_than_were_allowed() -> None:
+def test_watched_groups_never_exceed_their_limit() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS, most_groups=100)
     sizes = []
     for number in range(50):
@@ -67,7 +67,7 @@ def test_no_more_groups_are_remembered_than_were_allowed() -> None:
     assert min(sizes) >= 20
 
 
-def test_many_records_of_few_groups_leave_none_of_them_out() -> None:
+def test_many_records_of_few_groups_are_all_watched() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS, most_groups=4)
     records = [Sealed(GROUPS[at % 3], at, at, 1, DAY, DAY, "max_events", DAY, 1, {}) for at in range(30)]
     sample.emitted(0, records, LATE)
@@ -75,7 +75,7 @@ def test_many_records_of_few_groups_leave_none_of_them_out() -> None:
     assert (1, 3) == (sample.share, len(sample))
 
 
-def test_groups_that_were_silent_for_longer_than_any_window_make_room_first() -> None:
+def test_groups_silent_for_longer_than_any_window_are_evicted_first() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS, most_groups=100)
     steps = [(1, b"sold%d" % at) for at in range(90)] + [(2 * DAY, b"snew0")] + [(1, b"snew%d" % at) for at in range(1, 60)]
     for chunk in cut(log_of(steps), [89, 90, 149], None):
@@ -84,7 +84,7 @@ def test_groups_that_were_silent_for_longer_than_any_window_make_room_first() ->
     assert (1, 60) == (sample.share, len(sample))
 
 
-def test_a_group_that_comes_back_after_a_day_when_there_is_no_room_begins_anew() -> None:
+def test_group_that_returns_after_a_day_restarts_if_there_is_no_room() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS, most_groups=100)
     steps = [(1, b"sold%d" % at) for at in range(90)] + [(2 * DAY, b"sold0")] + [(1, b"snew%d" % at) for at in range(60)]
     *_, last = [sample.folded(0, chunk) for chunk in cut(log_of(steps), [89, 150], None)]
@@ -92,7 +92,7 @@ def test_a_group_that_comes_back_after_a_day_when_there_is_no_room_begins_anew()
     assert (0, 61) == (sum(last.gaps.counts), last.begun)
 
 
-def test_what_others_fold_now_makes_room() -> None:
+def test_groups_of_released_partitions_make_room() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS, most_groups=10)
     for partition in range(9):
         sample.folded(partition, cut(log_of([(1, b"s%d" % at) for at in range(4)]), [3], None)[0])
@@ -101,7 +101,7 @@ def test_what_others_fold_now_makes_room() -> None:
     assert (1, 4) == (sample.share, len(sample))
 
 
-def test_a_sample_that_is_full_takes_no_more_memory_than_is_said() -> None:
+def test_full_sample_stays_within_the_documented_memory() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS)
     tracemalloc.start()
     for first in range(0, 10 * MOST_GROUPS, 4_000):

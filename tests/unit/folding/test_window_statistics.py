@@ -16,7 +16,7 @@ logs = st.lists(st.tuples(times, st.sampled_from(GROUPS)), min_size=1, max_size=
 
 
 @given(logs, st.sets(st.integers(0, 59)), st.sampled_from([None, 300, 10 * SECOND]))
-def test_gaps_are_those_of_all_events_however_they_are_cut(events: list[Event], cuts: set[int], session_gap_ms: int | None) -> None:
+def test_gaps_are_independent_of_the_split_into_chunks(events: list[Event], cuts: set[int], session_gap_ms: int | None) -> None:
     sample = GroupSample(bounds(), BOUNDS_MS)
     ends = sorted({end for end in cuts if end < len(events) - 1} | {len(events) - 1})
     *found, split = added([sample.folded(0, chunk) for chunk in cut(events, ends, session_gap_ms)])
@@ -26,7 +26,7 @@ def test_gaps_are_those_of_all_events_however_they_are_cut(events: list[Event], 
     assert groups + sum(counts[BOUNDS_MS.index(10 * SECOND) + 1 :]) == sample._records
 
 
-def test_what_somebody_else_folded_between_is_no_gap() -> None:
+def test_events_folded_by_another_owner_between_leave_no_gap() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS)
     events = log_of([(0, b"sa"), (5 * SECOND, b"sa"), (5 * SECOND, b"sa"), (5 * SECOND, b"sa")])
     chunks = cut(events, [0, 1, 2, 3], None)
@@ -35,7 +35,7 @@ def test_what_somebody_else_folded_between_is_no_gap() -> None:
     assert (1, 5 * SECOND, 3 - 1) == (sum(found[0]), found[1], found[2])
 
 
-def test_events_that_are_folded_again_are_not_counted_again() -> None:
+def test_refolded_events_are_not_counted_twice() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS)
     events = log_of([(1_500, GROUPS[at % 3]) for at in range(40)])
     first = [sample.folded(0, chunk) for chunk in cut(events, [9, 29], None)]
@@ -44,7 +44,7 @@ def test_events_that_are_folded_again_are_not_counted_again() -> None:
     assert list(recomputed(events)) == list(added([*first, *again])[:3])
 
 
-def test_nothing_is_counted_of_a_chunk_that_was_counted_in_part() -> None:
+def test_partly_counted_chunk_is_not_counted() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS)
     chunks = cut(log_of([(1_500, b"sa")] * 40), [9], None) + cut(log_of([(1_500, b"sa")] * 40), [19, 39], None)
     seen = [sample.folded(0, chunk) for chunk in chunks]
@@ -53,14 +53,14 @@ def test_nothing_is_counted_of_a_chunk_that_was_counted_in_part() -> None:
     assert (9 + 19, 28 * 1_500, 2) == (sum(added(seen)[0]), *added(seen)[1:3])
 
 
-def test_partitions_are_apart() -> None:
+def test_partitions_are_counted_separately() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS)
     chunk = cut(log_of([(0, b"sa"), (5 * SECOND, b"sa")]), [1], None)[0]
 
     assert [1, 1] == [sample.folded(partition, chunk).begun for partition in (0, 1)]
 
 
-def test_what_is_folded_again_is_not_counted_again_in_a_partition_that_came_back_either() -> None:
+def test_refolded_events_are_not_counted_twice_after_a_partition_returns() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS)
     chunk = cut(log_of([(1_500, b"sa")] * 4), [3], None)[0]
     seen = sample.folded(0, chunk)
@@ -69,5 +69,5 @@ def test_what_is_folded_again_is_not_counted_again_in_a_partition_that_came_back
     assert [1, 0] == [seen.begun, sample.folded(0, chunk).begun]
 
 
-def test_gaps_that_are_not_told_apart_are_those_of_the_first_bucket() -> None:
+def test_first_bucket_bound_is_the_pause() -> None:
     assert PAUSE_MS == BOUNDS_MS[0]

@@ -33,7 +33,7 @@ SHOWN_BY: dict[str, Callable[[], object]] = {
         test_replayed.test_what_is_addressed_to_another_subscriber_or_to_nobody_is_not_its_event,
         replay_headers("recompute", test_replayed.ORIGIN, test_replayed.EVENT),
     ),
-    "ids of what is published are random": test_headers.test_a_repeated_attempt_derives_the_same_ids,
+    "ids of what is published are random": test_headers.test_repeated_attempt_derives_the_same_ids,
     "a worker chooses where a `no` begins": lambda: asyncio.run(
         test_guarantees.test_a_partition_without_a_commit_is_not_claimed_for_at_most_once()
     ),
