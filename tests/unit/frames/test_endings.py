@@ -15,7 +15,7 @@ from tests.helpers import wait_until
 from tests.unit.frames.connection import LIMIT_SECONDS, MEGABYTE, Connection, framed, run, works_with_large_replies
 
 
-def test_a_negative_length_ends_the_connection(loop: ReceivingLoop) -> None:
+def test_negative_length_closes_the_connection(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         waiting = asyncio.create_task(connection.reply())
         await connection.send(framed(b"whole") + struct.pack(">i", -2))
@@ -29,7 +29,7 @@ def test_a_negative_length_ends_the_connection(loop: ReceivingLoop) -> None:
 
 
 @pytest.mark.parametrize("left", [b"", b"\0", framed(b"abc")[:-1], framed(bytes(MEGABYTE))[:-1]])
-def test_the_end_of_a_connection_ends_the_wait_and_frees_the_buffer(loop: ReceivingLoop, left: bytes) -> None:
+def test_end_of_a_connection_ends_the_wait_and_frees_the_buffer(loop: ReceivingLoop, left: bytes) -> None:
     async def work(connection: Connection) -> None:
         waiting = asyncio.create_task(connection.reply())
         await connection.send(framed(b"whole"))
@@ -48,7 +48,7 @@ def test_the_end_of_a_connection_ends_the_wait_and_frees_the_buffer(loop: Receiv
     assert 1 == len(loop._buffers._free)
 
 
-def test_what_came_before_the_end_is_still_read(loop: ReceivingLoop) -> None:
+def test_reply_received_before_the_end_is_still_read(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         await connection.send(framed(b"last"))
         connection.peer.close()
@@ -59,7 +59,7 @@ def test_what_came_before_the_end_is_still_read(loop: ReceivingLoop) -> None:
 
 
 @pytest.mark.parametrize("left", [b"", framed(bytes(MEGABYTE))[:-1]])
-def test_a_reset_connection_is_an_error_and_harms_no_other(loop: ReceivingLoop, left: bytes) -> None:
+def test_reset_connection_is_an_error_and_affects_no_other(loop: ReceivingLoop, left: bytes) -> None:
     async def work(connection: Connection) -> None:
         waiting = asyncio.create_task(connection.reply())
         await connection.send(framed(b"whole") + left)
@@ -77,7 +77,7 @@ def test_a_reset_connection_is_an_error_and_harms_no_other(loop: ReceivingLoop, 
         works_with_large_replies(loop)
 
 
-def test_nothing_is_left_of_a_closed_connection(loop: ReceivingLoop) -> None:
+def test_closed_connection_is_garbage_collected(loop: ReceivingLoop) -> None:
     left: list[weakref.ref[Any]] = []
 
     async def work(connection: Connection) -> None:
@@ -91,7 +91,7 @@ def test_nothing_is_left_of_a_closed_connection(loop: ReceivingLoop) -> None:
     assert [None] * 3 == [each() for each in left]
 
 
-def test_no_memory_is_left_of_connections_that_were_reset(loop: ReceivingLoop) -> None:
+def test_reset_connections_retain_no_memory(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         waiting = asyncio.create_task(connection.reply())
         await connection.send(framed(bytes(4 * MEGABYTE))[:-1])
@@ -112,7 +112,7 @@ def test_no_memory_is_left_of_connections_that_were_reset(loop: ReceivingLoop) -
     assert left < 5 * MEGABYTE
 
 
-def test_a_wait_that_is_cancelled_takes_nothing(loop: ReceivingLoop) -> None:
+def test_cancelled_wait_consumes_nothing(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         waiting = asyncio.create_task(connection.reader.readexactly(4))
         await connection.waits_with(0)

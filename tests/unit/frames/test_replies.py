@@ -12,7 +12,7 @@ from tests.unit.frames.connection import MEGABYTE, Connection, framed, run
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_replies_arrive_whole_however_they_are_cut(loop: ReceivingLoop, seed: int) -> None:
+def test_replies_arrive_whole_for_any_segmentation(loop: ReceivingLoop, seed: int) -> None:
     chance = random.Random(seed)
     sizes = [chance.choice([0, 1, 5, 300, 70_000, LEAST_BUFFER_BYTES - 4, LEAST_BUFFER_BYTES, MEGABYTE]) for _ in range(20)]
     replies = [chance.randbytes(size) for size in sizes]
@@ -26,7 +26,7 @@ def test_replies_arrive_whole_however_they_are_cut(loop: ReceivingLoop, seed: in
     run(loop, work)
 
 
-def test_a_length_that_comes_byte_by_byte(loop: ReceivingLoop) -> None:
+def test_length_may_arrive_byte_by_byte(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         sending = asyncio.create_task(connection.send(framed(b"abc", b"", b"de"), most=1))
         assert [b"abc", b"", b"de"] == [await connection.reply() for _ in range(3)]
@@ -35,7 +35,7 @@ def test_a_length_that_comes_byte_by_byte(loop: ReceivingLoop) -> None:
     run(loop, work)
 
 
-def test_a_reply_larger_than_any_buffer_that_is_kept(loop: ReceivingLoop) -> None:
+def test_reply_may_be_larger_than_any_pooled_buffer(loop: ReceivingLoop) -> None:
     large = random.Random(1).randbytes(3 * KEPT_BUFFER_BYTES + 7)
 
     async def work(connection: Connection) -> None:
@@ -48,7 +48,7 @@ def test_a_reply_larger_than_any_buffer_that_is_kept(loop: ReceivingLoop) -> Non
     assert all(len(buffer) <= KEPT_BUFFER_BYTES for buffer in loop._buffers._free)
 
 
-def test_memory_is_not_taken_for_what_a_reply_claims_to_be(loop: ReceivingLoop) -> None:
+def test_buffer_is_not_allocated_from_a_claimed_length_alone(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         waiting = asyncio.create_task(connection.reply())
         other = b"HTTP/1.1 400 Bad Request\r\n\r\n"  # a gigabyte, as a length
@@ -66,7 +66,7 @@ def test_memory_is_not_taken_for_what_a_reply_claims_to_be(loop: ReceivingLoop) 
     assert [] == loop._buffers._free
 
 
-def test_whoever_writes_too_much_waits(loop: ReceivingLoop) -> None:
+def test_fast_sender_is_throttled(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         connection.writer.write(bytes(8 * MEGABYTE))
         draining = asyncio.create_task(connection.writer.drain())
@@ -79,7 +79,7 @@ def test_whoever_writes_too_much_waits(loop: ReceivingLoop) -> None:
     run(loop, work)
 
 
-def test_a_connection_at_rest_holds_no_buffer(loop: ReceivingLoop) -> None:
+def test_idle_connection_holds_no_buffer(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         other = await Connection.open()
         for each in (connection, other):
@@ -93,7 +93,7 @@ def test_a_connection_at_rest_holds_no_buffer(loop: ReceivingLoop) -> None:
     assert 1 == len(loop._buffers._free)
 
 
-def test_room_is_made_for_the_whole_reply_at_once(loop: ReceivingLoop) -> None:
+def test_buffer_grows_once_to_the_size_of_the_reply(loop: ReceivingLoop) -> None:
     """Each call to the socket costs a wait for Python's lock."""
 
     async def work(connection: Connection) -> None:
@@ -106,7 +106,7 @@ def test_room_is_made_for_the_whole_reply_at_once(loop: ReceivingLoop) -> None:
     assert [4 * MEGABYTE + 4] == [len(buffer) for buffer in loop._buffers._free]
 
 
-def test_other_protocols_are_left_alone(loop: ReceivingLoop) -> None:
+def test_other_protocols_are_unaffected(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(await reader.readline())
@@ -123,7 +123,7 @@ def test_other_protocols_are_left_alone(loop: ReceivingLoop) -> None:
     run(loop, work)
 
 
-def test_buffers_are_used_again_and_few_are_kept() -> None:
+def test_buffers_are_pooled_up_to_a_limit() -> None:
     buffers = Buffers()
     taken = [buffers.take() for _ in range(KEPT_BUFFERS + 2)]
     for buffer in taken:

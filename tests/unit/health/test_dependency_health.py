@@ -25,14 +25,14 @@ def asked_at(at_ms: int, limit_ms: int = 3_000) -> DependencyHealth:
     return answers
 
 
-def test_whoever_does_not_answer_for_longer_than_the_limit_is_away() -> None:
+def test_dependency_silent_for_longer_than_the_limit_is_away() -> None:
     answers = asked_at(1_000)
 
     assert [(4_500, "away")] == looked(answers, 1_500, 60_000)
     assert answers.is_away
 
 
-def test_a_reason_says_who_since_when_and_why() -> None:
+def test_reason_names_dependency_time_and_error() -> None:
     answers = asked_at(1_000)
     answers.failed("Connection refused")
     looked(answers, 1_500, 5_000)
@@ -40,7 +40,7 @@ def test_a_reason_says_who_since_when_and_why() -> None:
     assert "Redis at r has not answered since 2023-11-14 22:13:21Z: Connection refused" == answers.reason
 
 
-def test_an_answer_ends_an_outage_and_tells_how_long_it_lasted() -> None:
+def test_answer_ends_an_outage_and_reports_its_duration() -> None:
     answers = asked_at(1_000)
     looked(answers, 1_500, 42_000)
     answers.answered()
@@ -49,7 +49,7 @@ def test_an_answer_ends_an_outage_and_tells_how_long_it_lasted() -> None:
     assert 41_500 == answers.lasted_ms
 
 
-def test_a_question_asked_again_does_not_begin_the_outage_anew() -> None:
+def test_repeated_question_does_not_restart_the_outage() -> None:
     answers = asked_at(1_000)
     for at_ms in range(2_000, 4_001, 1_000):
         answers.failed("refused")
@@ -60,7 +60,7 @@ def test_a_question_asked_again_does_not_begin_the_outage_anew() -> None:
 
 
 @pytest.mark.parametrize("answered_at_ms", [1_500, 4_000])
-def test_a_late_answer_is_an_answer(answered_at_ms: int) -> None:
+def test_late_answer_is_an_answer(answered_at_ms: int) -> None:
     answers = asked_at(1_000)
     assert [] == looked(answers, 1_500, answered_at_ms)
     answers.answered()
@@ -68,7 +68,7 @@ def test_a_late_answer_is_an_answer(answered_at_ms: int) -> None:
     assert [] == looked(answers, answered_at_ms + STEP_MS, 60_000)
 
 
-def test_a_process_that_stood_still_itself_blames_nobody() -> None:
+def test_suspended_process_blames_no_dependency() -> None:
     answers = asked_at(1_000)
     looked(answers, 1_500, 2_000)
     after_ms = 2_000 + SUSPENDED_MS + 60_000
@@ -77,7 +77,7 @@ def test_a_process_that_stood_still_itself_blames_nobody() -> None:
     assert [(after_ms + 3_500, "away")] == looked(answers, after_ms + 2_500, after_ms + 10_000)
 
 
-def test_an_outage_goes_on_while_the_process_stands_still() -> None:
+def test_outage_continues_while_the_process_is_suspended() -> None:
     answers = asked_at(1_000)
     looked(answers, 1_500, 10_000)
 
@@ -86,5 +86,5 @@ def test_an_outage_goes_on_while_the_process_stands_still() -> None:
 
 
 @pytest.mark.parametrize(("session_ms", "limit_ms"), [(10_000, 3_333), (30_000, 10_000), (6_000, 2_000), (3_000, 2_000)])
-def test_the_broker_is_away_after_a_third_of_the_session_time_out(session_ms: int, limit_ms: int) -> None:
+def test_broker_is_away_after_a_third_of_the_session_timeout(session_ms: int, limit_ms: int) -> None:
     assert limit_ms == kafka_limit_ms(session_ms)

@@ -14,7 +14,7 @@ counted = st.lists(st.tuples(st.integers(0, 3 * 60 * MINUTE), st.integers(1, 5),
 
 
 @given(counted, st.integers(0, 2 * 60 * MINUTE))
-def test_it_is_that_of_the_records_of_sixty_minutes(items: list[tuple[int, int, int]], later_ms: int) -> None:
+def test_ratio_covers_the_records_of_sixty_minutes(items: list[tuple[int, int, int]], later_ms: int) -> None:
     hour = LastHour()
     for at_ms, records, events in items:
         hour.add(at_ms, records, events)
@@ -25,14 +25,14 @@ def test_it_is_that_of_the_records_of_sixty_minutes(items: list[tuple[int, int, 
     assert repr(expected) == repr(hour.ratio(now_ms))
 
 
-def test_an_hour_without_records_has_no_ratio() -> None:
+def test_hour_without_records_has_no_ratio() -> None:
     hour = LastHour()
     hour.add(0, 1, 10)
 
     assert [0.9, True] == [hour.ratio(59 * MINUTE), math.isnan(hour.ratio(60 * MINUTE))]
 
 
-def test_what_nobody_asks_for_is_forgotten_too() -> None:
+def test_old_minutes_are_dropped_without_a_query() -> None:
     hour = LastHour()
     for minute in range(1_000):
         hour.add(minute * MINUTE, 1, 10)

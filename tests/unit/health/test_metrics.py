@@ -30,7 +30,7 @@ def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], f
     return {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for family in families for sample in family.samples}
 
 
-def test_no_two_metrics_share_a_name() -> None:
+def test_metric_names_are_unique() -> None:
     names = [metric.name for metric in METRICS]
 
     assert sorted(set(names)) == sorted(names)
@@ -51,7 +51,7 @@ def test_every_metric_has_a_declared_attribute_and_every_attribute_a_metric() ->
     assert {metric.attribute for metric in METRICS} == set(Metrics.__annotations__)
 
 
-def test_series_of_each_fold_are_there_before_anything_happens(metrics: Metrics) -> None:
+def test_series_of_each_fold_exist_before_anything_happens(metrics: Metrics) -> None:
     found = samples(metrics)
     for metric in METRICS:
         if metric.labels == ("fold",):
@@ -60,7 +60,7 @@ def test_series_of_each_fold_are_there_before_anything_happens(metrics: Metrics)
                 assert found[name, (("fold", fold),)] == pytest.approx(metric.initial, nan_ok=True)
 
 
-def test_the_first_dead_letter_of_a_fold_or_read_store_is_an_increase_whatever_its_reason() -> None:
+def test_first_dead_letter_of_a_fold_or_read_store_is_an_increase_for_any_reason() -> None:
     fold = {"name": "one", "source": "events", "group_key": "id", "changed": "fields", "quiet_period": "1s", "keep": "last"}
     store = {"name": "read", "url": "sqlite:///read.db", "folds": ["one"], "source": "carried"}
     found = samples(Metrics(Settings.model_validate({"app_id": "a", "folds": [fold], "read_stores": [store]})))
@@ -70,7 +70,7 @@ def test_the_first_dead_letter_of_a_fold_or_read_store_is_an_increase_whatever_i
     assert {0.0} == of_stores
 
 
-def test_a_program_that_publishes_shows_its_events_before_the_first_one() -> None:
+def test_publishing_program_exposes_its_series_before_the_first_event() -> None:
     registry = CollectorRegistry()
     settings = Settings.model_validate({"app_id": "shop", "events": {"catalogue": "tests.shop:catalogue"}})
     Events(settings, Catalogue(events=(parcel_sent,)), metrics=registry)
@@ -80,7 +80,7 @@ def test_a_program_that_publishes_shows_its_events_before_the_first_one() -> Non
     assert [0.0] * 3 == [registry.get_sample_value(name, {"event": "parcel.sent", "result": one}) for one in results]
 
 
-def test_the_page_tells_of_the_process_its_version_and_its_application(metrics: Metrics) -> None:
+def test_metrics_page_shows_process_version_and_application(metrics: Metrics) -> None:
     found = samples(metrics)
 
     assert found["streams_app_build_info", (("app_id", "a"), ("version", version("streams_app")))] == 1
@@ -89,7 +89,7 @@ def test_the_page_tells_of_the_process_its_version_and_its_application(metrics: 
     assert found["process_open_fds", ()] > 0
 
 
-def test_two_applications_in_one_process_count_apart(metrics: Metrics) -> None:
+def test_two_applications_in_one_process_count_separately(metrics: Metrics) -> None:
     other = Metrics(Settings.model_validate({"app_id": "b", "folds": [
         {"name": "one", "source": "events", "group_key": "id", "changed": "fields", "quiet_period": "1s"}]}))  # fmt: skip
     metrics.events_folded.labels(fold="one").inc(3)
@@ -98,7 +98,7 @@ def test_two_applications_in_one_process_count_apart(metrics: Metrics) -> None:
     assert samples(other)["streams_app_events_folded_total", (("fold", "one"),)] == 0
 
 
-def test_the_folding_ratio_is_one_less_records_by_events(metrics: Metrics) -> None:
+def test_folding_ratio_is_one_minus_records_per_event(metrics: Metrics) -> None:
     metrics.emitted("one", "quiet", 1, 15, 0)
     metrics.emitted("one", "max_hold", 1, 5, 0)
     metrics.emitted("two", "quiet", 1, 1, 0)
@@ -110,14 +110,14 @@ def test_the_folding_ratio_is_one_less_records_by_events(metrics: Metrics) -> No
     assert found["streams_app_records_emitted_total", (("fold", "one"), ("reason", "max_hold"))] == 1
 
 
-def test_the_first_misrouted_event_is_told_once_for_each_fold(metrics: Metrics) -> None:
+def test_first_misrouted_event_is_reported_once_for_each_fold(metrics: Metrics) -> None:
     told = [metrics.is_first_misrouted(fold) for fold in ("one", "one", "two", "one", "two")]
 
     assert [True, False, True, False, False] == told
 
 
 @given(st.lists(st.integers(0, 30_000)))
-def test_many_values_observed_at_once_are_the_same_series(values: list[int]) -> None:
+def test_bulk_observation_yields_the_same_series(values: list[int]) -> None:
     pages = []
     for is_one_by_one in (True, False):
         registry = CollectorRegistry()

@@ -9,7 +9,7 @@ from streams_app.health.outage_reporter import OutageReporter
 from tests.manual_clock import ManualClock
 
 
-def test_whether_it_works_is_told() -> None:
+def test_outage_callback_receives_failure_and_success() -> None:
     told: list[bool] = []
     patience = OutageReporter("read store sync", told.append)
     patience.failed(TryAgainError("locked"))
@@ -18,7 +18,7 @@ def test_whether_it_works_is_told() -> None:
     assert [False, True] == told
 
 
-def test_an_operator_is_waited_for_while_a_fault_is_one_that_no_waiting_mends() -> None:
+def test_operator_is_awaited_while_a_fault_cannot_heal_by_itself() -> None:
     patience = OutageReporter("it")
     told = []
     for error in (TryAgainError("locked"), ConfigurationError(["no commit"])):
@@ -29,7 +29,7 @@ def test_an_operator_is_waited_for_while_a_fault_is_one_that_no_waiting_mends() 
     assert [False, True, False] == [*told, patience.waits_for_operator]
 
 
-def test_waits_double_up_to_ten_seconds_and_begin_anew_once_it_works() -> None:
+def test_waits_double_up_to_ten_seconds_and_reset_after_success() -> None:
     patience = OutageReporter("it")
     waits = [patience.failed(TryAgainError("locked")) for _ in range(8)]
     patience.succeeded()
@@ -38,7 +38,7 @@ def test_waits_double_up_to_ten_seconds_and_begin_anew_once_it_works() -> None:
     assert 200 == patience.failed(TryAgainError("locked"))
 
 
-def test_a_line_is_logged_when_the_fault_changes_and_one_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+def test_fault_is_logged_when_it_changes_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     patience = OutageReporter("it")
     for fault in ("locked", "locked", "gone"):
@@ -55,7 +55,7 @@ def test_a_line_is_logged_when_the_fault_changes_and_one_when_it_ends(caplog: py
     ] == [record.getMessage() for record in caplog.records]
 
 
-def test_a_fault_that_lasts_is_logged_every_ten_minutes_with_how_long_it_has_lasted(caplog: pytest.LogCaptureFixture) -> None:
+def test_lasting_fault_is_logged_every_ten_minutes_with_its_duration(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     patience = OutageReporter("it", clock=clock)
     for _ in range(0, 3_600, 10):  # an hour
@@ -71,7 +71,7 @@ def test_a_fault_that_lasts_is_logged_every_ten_minutes_with_how_long_it_has_las
     ] == [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
-def test_it_works_again_once_it_works_for_all_who_wait() -> None:
+def test_outage_ends_once_all_waiting_callers_succeed() -> None:
     told: list[bool] = []
     patience = OutageReporter("it", told.append)
     for who in ("a", "b"):

@@ -10,18 +10,18 @@ import pytest
 from streams_app.health.status import LIVE_MS, Status, cause_of
 
 
-def test_a_new_worker_is_not_ready_because_it_is_starting() -> None:
+def test_new_worker_is_not_ready_because_it_is_starting() -> None:
     assert ["the worker is starting"] == Status().ready_reasons()
 
 
-def test_a_worker_without_reasons_is_ready() -> None:
+def test_worker_without_reasons_is_ready() -> None:
     status = Status()
     status.clear("start")
 
     assert [] == status.ready_reasons()
 
 
-def test_a_later_reason_about_the_same_replaces_the_former() -> None:
+def test_later_reason_about_the_same_subject_replaces_the_former() -> None:
     status = Status()
     status.clear("start")
     status.set_not_ready("redis", "Redis is away")
@@ -31,25 +31,25 @@ def test_a_later_reason_about_the_same_replaces_the_former() -> None:
     assert ["Redis is loading", "claiming"] == status.ready_reasons()
 
 
-def test_taking_back_what_was_never_said_changes_nothing() -> None:
+def test_clearing_an_unset_reason_changes_nothing() -> None:
     status = Status()
     status.clear("redis")
 
     assert ["the worker is starting"] == status.ready_reasons()
 
 
-def test_the_reasons_given_are_a_copy() -> None:
+def test_ready_reasons_returns_a_copy() -> None:
     status = Status()
     status.ready_reasons().clear()
 
     assert ["the worker is starting"] == status.ready_reasons()
 
 
-def test_a_worker_is_live_before_its_first_beat() -> None:
+def test_worker_is_live_before_its_first_beat() -> None:
     assert Status().is_live(10**9)
 
 
-def test_a_topic_that_does_not_acknowledge_is_waited_for_until_it_does() -> None:
+def test_topic_without_acknowledgements_is_awaited_until_it_acknowledges() -> None:
     status = Status()
     status.clear("start")
     status.set_topic("one", "topic 'one' does not exist")
@@ -63,14 +63,14 @@ def test_a_topic_that_does_not_acknowledge_is_waited_for_until_it_does() -> None
 
 
 @pytest.mark.parametrize(("after_ms", "expected"), [(0, True), (LIVE_MS - 1, True), (LIVE_MS, False), (LIVE_MS + 1, False)])
-def test_a_worker_is_live_for_less_than_thirty_seconds_after_a_beat(after_ms: int, expected: bool) -> None:
+def test_worker_is_live_for_less_than_thirty_seconds_after_a_beat(after_ms: int, expected: bool) -> None:
     status = Status()
     status.beat(5_000)
 
     assert expected is status.is_live(5_000 + after_ms)
 
 
-def test_another_beat_brings_a_worker_back_to_life() -> None:
+def test_new_beat_makes_a_worker_live() -> None:
     status = Status()
     status.beat(0)
     status.beat(LIVE_MS)
@@ -83,7 +83,7 @@ def test_another_beat_brings_a_worker_back_to_life() -> None:
     [("start", "start"), ("kafka-away", "kafka"), ("source:a:b", "topic"), ("producer:t", "topic"),
      ("redis-memory", "redis-memory"), ("subscriber:ship", "subscriber"), ("something new", "other")],
 )  # fmt: skip
-def test_what_a_reason_is_about_is_one_of_few_causes(about: str, cause: str) -> None:
+def test_reason_maps_to_one_of_few_causes(about: str, cause: str) -> None:
     status = Status()
     status.clear("start")
     status.set_not_ready(about, "why")
@@ -93,7 +93,7 @@ def test_what_a_reason_is_about_is_one_of_few_causes(about: str, cause: str) -> 
     assert set() == status.causes(0)
 
 
-def test_every_reason_that_the_code_gives_has_a_cause_of_its_own() -> None:
+def test_every_reason_in_the_code_has_its_own_cause() -> None:
     text = "".join(path.read_text("utf-8") for path in (Path(__file__).parents[3] / "streams_app").rglob("*.py"))
     given = set(re.findall(r'set_not_ready\(\s*f?"([\w-]+)', text)) | {"claim", "kafka-away", "redis-away"}
 
@@ -101,7 +101,7 @@ def test_every_reason_that_the_code_gives_has_a_cause_of_its_own() -> None:
     assert "other" not in {cause_of(about) for about in given}
 
 
-def test_a_main_loop_that_hangs_is_a_cause() -> None:
+def test_hanging_main_loop_is_a_cause() -> None:
     status = Status()
     status.clear("start")
     status.beat(0)

@@ -39,7 +39,7 @@ def chunks_of(
     return found
 
 
-def test_range_without_records_moves_the_fence_and_opens_a_segment_only_where_there_is_none() -> None:
+def test_range_without_records_moves_the_fence_and_opens_a_segment_only_if_there_is_none() -> None:
     (first,) = chunks_of([], 7)
     (other,) = chunks_of([], 7, segment=Open(TODAY, 5))
 
@@ -47,7 +47,7 @@ def test_range_without_records_moves_the_fence_and_opens_a_segment_only_where_th
     assert (6, False, []) == (other.to, other.begins, list(other.rows))
 
 
-def test_chunk_is_bounded_by_events_and_by_bytes_and_the_last_takes_what_the_log_skips() -> None:
+def test_chunk_is_bounded_by_events_and_bytes_and_the_last_one_covers_skipped_offsets() -> None:
     small = chunks_of([record(offset) for offset in range(0, 2 * MOST_CHUNK_EVENTS, 2)], 2 * MOST_CHUNK_EVENTS + 50)
     large = chunks_of([record(offset, value=b'{"id": "%s"}' % (b"x" * MOST_CHUNK_BYTES)) for offset in range(3)], 3)
 
@@ -79,7 +79,7 @@ def test_chunk_keeps_each_record_under_its_key_and_counts_its_bytes() -> None:
     assert (4, 44, records[3]) == (chunk.entries, chunk.received_bytes, chunk.last)
 
 
-def test_day_that_changes_within_a_range_begins_a_segment_in_a_chunk_of_its_own() -> None:
+def test_day_that_changes_within_a_range_starts_a_segment_in_a_separate_chunk() -> None:
     times = [NOW_MS - 2 * DAY_MS, NOW_MS - 2 * DAY_MS + 5, NOW_MS - DAY_MS, NOW_MS - 2 * DAY_MS, NOW_MS]
     found = chunks_of([record(offset, time_ms) for offset, time_ms in enumerate(times)], 5, clock_ms=0)
 
@@ -90,14 +90,14 @@ def test_day_that_changes_within_a_range_begins_a_segment_in_a_chunk_of_its_own(
 
 
 @pytest.mark.parametrize("time_ms", [None, -1, 0, 4_102_444_800_000], ids=["none", "negative", "1970", "2100"])
-def test_record_of_another_century_moves_the_clock_no_further_than_the_wall_clock(time_ms: int | None) -> None:
+def test_implausible_record_time_moves_the_clock_at_most_to_the_wall_clock(time_ms: int | None) -> None:
     (chunk,) = chunks_of([record(0, time_ms)], 1, clock_ms=NOW_MS - 5, segment=Open(TODAY, 0))
 
     assert NOW_MS - 5 <= chunk.clock_ms <= NOW_MS
     assert [time_ms if time_ms is not None else -1] == [time for _, time, _ in chunk.rows[b"j1"]]
 
 
-def test_segment_is_over_once_it_has_received_its_share() -> None:
+def test_segment_ends_once_it_has_received_its_share() -> None:
     size = len(b'{"id": 1}') + len(b"j1")
     found = chunks_of([record(offset) for offset in range(10)], 10, segment_bytes=3 * size)
 
@@ -106,7 +106,7 @@ def test_segment_is_over_once_it_has_received_its_share() -> None:
 
 
 @pytest.mark.parametrize(("stored_bytes", "begins"), [(99, False), (100, True)])
-def test_segment_is_over_once_its_blocks_take_their_share(stored_bytes: int, begins: bool) -> None:
+def test_segment_ends_once_its_blocks_take_their_share(stored_bytes: int, begins: bool) -> None:
     chunk = Chunker(JOURNAL, Limits(), 10**9, 100).chunk_of([record(0)], 1, NOW_MS, NOW_MS, Open(TODAY, 5, stored_bytes))
 
     assert begins == chunk.begins
@@ -120,7 +120,7 @@ def test_unkeyed_records_are_counted_by_reason() -> None:
     assert {b"": 3, b"j1": 1} == {key: len(rows) for key, rows in chunk.rows.items()}
 
 
-def test_largest_keys_are_found_among_very_many_and_go_on_with_what_was_known() -> None:
+def test_largest_keys_are_found_among_very_many_and_continue_from_stored_counts() -> None:
     largest = Largest([(b"known", 10_000)])
     for _ in range(50):
         largest.add({b"often": 105})
@@ -131,7 +131,7 @@ def test_largest_keys_are_found_among_very_many_and_go_on_with_what_was_known() 
     assert 10 == len(top)
 
 
-def test_key_beside_the_event_does_not_hide_the_one_within() -> None:
+def test_key_in_the_envelope_does_not_hide_the_key_in_the_event() -> None:
     change = record(0, value=b'{"id": "envelope", "op": "c", "after": {"id": "row"}}')
     chunker = Chunker(JOURNAL, Limits(), 10**9, 10**9, ValueReader("debezium"))
 

@@ -39,7 +39,7 @@ def test_positions_are_in_the_order_of_key_and_offset(key: bytes, offset: int, o
 
 
 @given(st.lists(ROWS, min_size=1, max_size=8))
-def test_scan_position_sorts_right_behind_its_member(blocks: list[list[Row]]) -> None:
+def test_scan_position_sorts_directly_after_its_member(blocks: list[list[Row]]) -> None:
     members = sorted(set(map(block.encode, blocks)))
     for number, member in enumerate(members):
         position = block.scan_position(member)
@@ -49,18 +49,18 @@ def test_scan_position_sorts_right_behind_its_member(blocks: list[list[Row]]) ->
 
 
 @given(KEYS, OFFSETS)
-def test_scan_position_of_a_position_is_the_same(key: bytes, offset: int) -> None:
+def test_scan_position_of_a_position_is_itself(key: bytes, offset: int) -> None:
     assert block.position(key, offset) == block.scan_position(block.position(key, offset))
 
 
 @given(ROWS, ROWS)
-def test_rows_of_one_key_are_those_of_the_whole_block(rows: list[Row], others: list[Row]) -> None:
+def test_rows_of_one_key_match_those_of_the_whole_block(rows: list[Row], others: list[Row]) -> None:
     for key in {row.key for row in [*rows, *others]}:
         assert [row for row in rows if row.key == key] == block.rows_of_key(block.encode(rows), key)
 
 
 @given(ROWS)
-def test_what_is_encoded_is_decoded_and_stands_at_its_last_row(rows: list[Row]) -> None:
+def test_encoded_rows_are_decoded_at_their_last_position(rows: list[Row]) -> None:
     member = block.encode(rows)
 
     assert rows == block.decode(member)
@@ -69,12 +69,12 @@ def test_what_is_encoded_is_decoded_and_stands_at_its_last_row(rows: list[Row]) 
 
 
 @given(ROWS)
-def test_rows_are_stored_as_msgpack_has_them_so_that_older_workers_read_them(rows: list[Row]) -> None:
+def test_rows_are_stored_as_msgpack_that_older_workers_read(rows: list[Row]) -> None:
     assert msgpack.packb(rows, use_bin_type=True) == block.packed(rows)
 
 
 @given(ROWS, st.data())
-def test_any_damaged_byte_is_found(rows: list[Row], data: st.DataObject) -> None:
+def test_any_damaged_byte_is_detected(rows: list[Row], data: st.DataObject) -> None:
     member = bytearray(block.encode(rows))
     at = data.draw(st.integers(0, len(member) - 1))
     member[at] ^= data.draw(st.integers(1, 255))
@@ -84,7 +84,7 @@ def test_any_damaged_byte_is_found(rows: list[Row], data: st.DataObject) -> None
 
 
 @given(ROWS, st.data())
-def test_a_block_that_was_cut_is_found(rows: list[Row], data: st.DataObject) -> None:
+def test_truncated_block_is_detected(rows: list[Row], data: st.DataObject) -> None:
     member = block.encode(rows)
 
     with pytest.raises(block.DamagedBlockError):
@@ -92,13 +92,13 @@ def test_a_block_that_was_cut_is_found(rows: list[Row], data: st.DataObject) -> 
 
 
 @given(st.binary(max_size=60))
-def test_bytes_of_anything_else_are_damaged(member: bytes) -> None:
+def test_bytes_of_another_format_are_damaged(member: bytes) -> None:
     with pytest.raises(block.DamagedBlockError):
         block.decode(member)
 
 
 @pytest.mark.parametrize("claimed", [1_000, block.MOST_RAW_BYTES + 1], ids=["fewer than there are", "beyond the bound"])
-def test_a_zip_bomb_with_a_good_checksum_is_damaged(claimed: int) -> None:
+def test_zip_bomb_with_a_valid_checksum_is_damaged(claimed: int) -> None:
     payload = bytes(cramjam.zstd.compress(bytes(block.MOST_RAW_BYTES + 1), 1))
     head = block.position(b"k", 1) + struct.pack(">BI", block.COMPRESSED, claimed)
     checksum = struct.pack(">I", crc32c(payload, crc32c(head)))
@@ -107,7 +107,7 @@ def test_a_zip_bomb_with_a_good_checksum_is_damaged(claimed: int) -> None:
         block.decode(head + checksum + payload)
 
 
-def test_a_chunk_becomes_a_block_for_each_key_and_large_ones_are_compressed() -> None:
+def test_chunk_becomes_a_block_for_each_key_and_large_ones_are_compressed() -> None:
     rows = [Row(b"ab"[n % 2 :][:1], n, n, b"x" * (1 if n % 2 else 500)) for n in range(10)]
     members = block.encode_by_key({key: [block.short_of(row) for row in rows if row.key == key] for key in (b"a", b"b")})
 
@@ -119,7 +119,7 @@ def test_a_chunk_becomes_a_block_for_each_key_and_large_ones_are_compressed() ->
 
 
 @given(ROWS, st.integers(1, 6), st.integers(1, 6))
-def test_digest_does_not_depend_on_how_rows_are_divided(rows: list[Row], some: int, other: int) -> None:
+def test_digest_is_independent_of_how_rows_are_divided(rows: list[Row], some: int, other: int) -> None:
     digests = [repack.RowDigest() for _ in range(2)]
     for digest, size in zip(digests, (some, other), strict=True):
         for at in range(0, len(rows), size):
@@ -130,7 +130,7 @@ def test_digest_does_not_depend_on_how_rows_are_divided(rows: list[Row], some: i
 
 
 @given(ROWS, st.data())
-def test_digest_tells_rows_that_differ(rows: list[Row], data: st.DataObject) -> None:
+def test_digest_differs_for_different_rows(rows: list[Row], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(rows) - 1))
     changed: dict[str, Any] = {
         "key": b"other key",
@@ -149,7 +149,7 @@ def test_digest_tells_rows_that_differ(rows: list[Row], data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("count", [15, 16, 65_535, 65_536])
-def test_digest_of_many_rows_at_once_is_that_of_single_ones(count: int) -> None:
+def test_digest_of_many_rows_equals_that_of_single_ones(count: int) -> None:
     rows = [Row(b"", offset, 0, None) for offset in range(count)]
     digests = [repack.RowDigest() for _ in range(2)]
     digests[0].add(block.packed(rows))
@@ -159,7 +159,7 @@ def test_digest_of_many_rows_at_once_is_that_of_single_ones(count: int) -> None:
     assert digests[0].value == digests[1].value
 
 
-def test_packed_blocks_hold_all_rows_in_order_and_are_of_bounded_size() -> None:
+def test_packed_blocks_hold_all_rows_in_order_and_are_bounded() -> None:
     rows = [Row(b"%03d" % (n // 7), n, n, b"x" * (n * 37 % 5_000), (("h", b"y" * (n % 900)),)) for n in range(1_000)]
     rows[500] = rows[500]._replace(value=b"x" * 900_000)
     members = [block.encode(rows[at : at + 7]) for at in range(0, len(rows), 7)]
@@ -173,7 +173,7 @@ def test_packed_blocks_hold_all_rows_in_order_and_are_of_bounded_size() -> None:
     assert [] == [size for size in sizes if not 60_000 < size < 72_000 and size < 900_000 and size != sizes[-1]]
 
 
-def test_rows_that_stand_twice_or_beyond_the_segment_are_passed_over() -> None:
+def test_duplicate_rows_and_rows_beyond_the_segment_are_skipped() -> None:
     members = sorted([
         block.encode([Row(b"a", 9, 0, b"before")]),
         block.encode([Row(b"a", 10, 0, b"x"), Row(b"a", 12, 0, b"x")]),
@@ -217,12 +217,12 @@ BY_KEY = Journal((), is_by_record_key=True)
         (BY_KEY, Raw(1, 5, key=b"", value=b"x"), UNKEYED, "no-key"),
     ],
 )
-def test_a_record_is_filed_under_its_key_and_kept_whole(journal: Journal, record: Raw, expected: bytes, reason: str | None) -> None:
+def test_record_is_filed_under_its_key_and_stored_whole(journal: Journal, record: Raw, expected: bytes, reason: str | None) -> None:
     assert (Row(expected, 1, 5, record.value), reason) == row_of(record, journal, Limits(key_bytes=8))
     assert UsualKeys(journal, Limits(key_bytes=8)).of(record) in (None, expected or None)
 
 
-def test_a_record_keeps_its_headers_and_says_where_it_has_no_time() -> None:
+def test_record_keeps_its_headers_and_marks_a_missing_time() -> None:
     record = Raw(1, None, value=b'{"account": "7"}', headers=(("h", b"\0"), ("h", None)))
 
     assert Row(b"s7", 1, -1, record.value, (("h", b"\0"), ("h", None))) == row_of(record, Journal(), Limits())[0]
@@ -236,7 +236,7 @@ EVENTS = st.dictionaries(FIELDS, VALUES)
 
 
 @given(EVENTS.map(lambda event: json.dumps(event).encode()), st.data())
-def test_the_fast_reader_of_keys_finds_none_but_that_of_the_exact_one(value: bytes, data: st.DataObject) -> None:
+def test_fast_key_reader_agrees_with_the_exact_one(value: bytes, data: st.DataObject) -> None:
     bytes_of_it = bytearray(value)
     for _ in range(data.draw(st.integers(0, 2))):
         at = data.draw(st.integers(0, len(bytes_of_it)))
@@ -271,7 +271,7 @@ def test_usual_records_are_read_fast(value: bytes) -> None:
     ],
     ids=["headers", "too large", "tombstone", "empty", "key too large", "no key", "not JSON"],
 )
-def test_records_that_are_not_usual_are_left_to_the_exact_reader(record: Raw) -> None:
+def test_unusual_records_are_read_exactly(record: Raw) -> None:
     limits = Limits(value_bytes=100, key_bytes=8)
 
     assert [None, None] == [UsualKeys(journal, limits).of(record) for journal in (Journal(), BY_KEY)]
@@ -281,7 +281,7 @@ def test_records_that_are_not_usual_are_left_to_the_exact_reader(record: Raw) ->
     ("value", "headers", "size"),
     [(b'{"account": "7", "x": "%s"}' % (b"x" * 90), (), 115), (b'{"account": "7"}', (("h", b"x" * 100),), 117)],
 )
-def test_a_value_beyond_the_limits_is_filed_under_its_key_with_its_size(
+def test_oversized_value_is_filed_under_its_key_with_its_size(
     value: bytes, headers: tuple[tuple[str, bytes], ...], size: int
 ) -> None:
     row, reason = row_of(Raw(1, 5, value=value, headers=headers), Journal(), Limits(value_bytes=100))
@@ -303,13 +303,11 @@ def test_a_value_beyond_the_limits_is_filed_under_its_key_with_its_size(
         (b'{"too_large":999999999999}', b"9" * 12, 10**12 - 1),
     ],
 )
-def test_the_header_of_a_producer_is_believed_only_with_the_value_that_goes_with_it(
-    value: bytes | None, content: bytes | None, expected: int | None
-) -> None:
+def test_producer_header_is_trusted_only_with_its_value(value: bytes | None, content: bytes | None, expected: int | None) -> None:
     assert expected == too_large(Row(b"k", 1, 5, value, (("streams_app_too_large", content),)))
 
 
-def test_no_limit_allows_a_value_that_a_script_would_take_long_to_write() -> None:
+def test_limits_bound_the_time_a_script_needs_for_a_value() -> None:
     limits = Limits(value_bytes=2 * MOST_VALUE_BYTES)
 
     assert MOST_VALUE_BYTES + 1 == too_large(row_of(Raw(1, 5, b"k", bytes(MOST_VALUE_BYTES + 1)), BY_KEY, limits)[0])
@@ -320,7 +318,7 @@ DAY = 86_400_000
 NOW = day.begin_of("2026-08-20")
 
 
-def test_a_day_begins_at_midnight_utc() -> None:
+def test_day_starts_at_midnight_utc() -> None:
     assert ("2026-08-19", "2026-08-20", "2026-08-20") == (day.day_of(NOW - 1), day.day_of(NOW), day.day_of(NOW + DAY - 1))
     with pytest.raises(ValueError, match="20-08"):
         day.begin_of("20-08-2026")
@@ -330,11 +328,11 @@ def test_a_day_begins_at_midnight_utc() -> None:
     ("record_ms", "expected"),
     [(NOW + 5, NOW + 5), (NOW - 5, NOW), (NOW + 99, NOW + 10), (-1, NOW), (None, NOW), (4_000_000_000_000, NOW + 10)],
 )
-def test_the_clock_follows_records_up_to_the_trusted_clock_and_never_goes_back(record_ms: int | None, expected: int) -> None:
+def test_clock_follows_records_up_to_the_trusted_clock_and_never_goes_back(record_ms: int | None, expected: int) -> None:
     assert expected == day.clock_after(NOW, record_ms, NOW + 10)
 
 
-def test_the_clock_stays_where_the_trusted_clock_is_behind() -> None:
+def test_clock_stays_if_the_trusted_clock_is_behind() -> None:
     assert NOW == day.clock_after(NOW, NOW + 5, NOW - 10)
 
 
@@ -342,7 +340,7 @@ def test_the_clock_stays_where_the_trusted_clock_is_behind() -> None:
     ("received", "clock_ms", "expected"),
     [(0, NOW, False), (0, NOW + DAY - 1, False), (0, NOW + DAY, True), (99, NOW, False), (100, NOW, True)],
 )
-def test_a_segment_ends_with_its_day_or_when_it_is_full(
+def test_segment_ends_with_its_day_or_when_it_is_full(
     received: int, clock_ms: int, expected: bool
 ) -> None:  # a column of the table
     assert expected == day.ends("2026-08-20", received, clock_ms, 100)
@@ -357,7 +355,7 @@ def test_a_segment_ends_with_its_day_or_when_it_is_full(
         (None, UNKEYED, "no-key"),
     ],
 )
-def test_framed_value_is_kept_as_produced_under_the_key_within(value: bytes | None, expected: bytes, reason: str | None) -> None:
+def test_framed_value_is_kept_as_produced_under_its_inner_key(value: bytes | None, expected: bytes, reason: str | None) -> None:
     row, found = row_of(Raw(1, 5, value=value), Journal(("id",)), Limits(), ValueReader("avro", known()))
 
     assert (expected, value, reason) == (row.key, row.value, found)

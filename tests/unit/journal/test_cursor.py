@@ -23,12 +23,12 @@ POSITIONS = st.dictionaries(st.integers(0, MOST_PARTITION), st.integers(0, MOST_
 
 
 @given(POSITIONS)
-def test_a_cursor_is_read_as_it_was_written(positions: dict[int, int]) -> None:
+def test_cursor_survives_a_round_trip(positions: dict[int, int]) -> None:
     assert positions == parse_cursor(cursor_text(positions))
     assert Start("cursor", positions) == parse_start(cursor_text(positions), NOW_MS)
 
 
-def test_a_partition_of_which_nothing_was_had_is_left_out_of_a_cursor() -> None:
+def test_partition_without_events_is_omitted_from_a_cursor() -> None:
     assert "1-0,12-5" == cursor_text({12: 5, 0: -1, 1: 0})
 
 
@@ -48,7 +48,7 @@ def test_a_partition_of_which_nothing_was_had_is_left_out_of_a_cursor() -> None:
         ("0-77,3-1041,since-0", Start("moment", {0: 77, 3: 1041})),
     ],
 )
-def test_where_to_begin_may_be_written_so(text: str, start: Start) -> None:
+def test_start_accepts_its_documented_forms(text: str, start: Start) -> None:
     assert start == parse_start(text, NOW_MS)
 
 
@@ -60,7 +60,7 @@ def test_where_to_begin_may_be_written_so(text: str, start: Start) -> None:
         "inf", "nan", "\udcff", "since-", "since-x", ",since-1", "0-1,since-1,since-2", "since-1,0-1", "0-1,0-2,since-1", "10000-1",
     ],
 )  # fmt: skip
-def test_a_garbled_cursor_is_refused_with_an_example(text: str) -> None:
+def test_malformed_cursor_is_rejected_with_an_example(text: str) -> None:
     with pytest.raises(CursorError) as refused:
         parse_start(text, NOW_MS)
 
@@ -69,7 +69,7 @@ def test_a_garbled_cursor_is_refused_with_an_example(text: str) -> None:
 
 
 @given(st.text() | st.from_regex(r"[0-9,-]{0,30}"))
-def test_any_text_is_a_place_to_begin_or_refused(text: str) -> None:
+def test_any_text_is_a_start_or_rejected(text: str) -> None:
     try:
         parse_start(text, NOW_MS)
     except CursorError as error:
@@ -83,11 +83,11 @@ def asked(query: str, journal: JournalSettings = ACCOUNTS) -> PageRequest:
     return parse_request(journal, query, NOW_MS)
 
 
-def test_a_request_of_a_key_alone_has_the_usual_bounds() -> None:
+def test_request_with_only_a_key_has_the_default_bounds() -> None:
     assert PageRequest((b"saccount_7",), Start("earliest"), 100, 0, from_floor=False) == asked("key=account_7")
 
 
-def test_a_request_may_say_everything() -> None:
+def test_request_may_set_every_parameter() -> None:
     expected = PageRequest((UNKEYED,), Start("cursor", {3: 1041}), 1_000, 60_000, from_floor=True)
 
     assert expected == asked("unkeyed=1&from=3-1041&limit=1000&wait=60s&from_floor=1")
@@ -104,12 +104,12 @@ def test_a_request_may_say_everything() -> None:
         ("key=%FF", (b"s\xff",)),
     ],
 )
-def test_a_key_is_meant_as_the_commands_mean_it(query: str, keys: tuple[bytes, ...]) -> None:
+def test_key_is_parsed_as_in_the_commands(query: str, keys: tuple[bytes, ...]) -> None:
     assert keys == asked(query).keys
 
 
 @given(st.binary(min_size=1, max_size=20))
-def test_any_bytes_of_a_record_key_can_be_asked_for(key: bytes) -> None:
+def test_any_bytes_of_a_record_key_can_be_requested(key: bytes) -> None:
     assert (key,) == asked(f"key={quote_from_bytes(key)}", BY_KEY).keys
 
 
@@ -137,11 +137,11 @@ def test_any_bytes_of_a_record_key_can_be_asked_for(key: bytes) -> None:
         ("&".join(["key=a"] * 30), "more than 20 parameters"),
     ],
 )
-def test_a_wrong_request_says_what_to_write(query: str, says: str) -> None:
+def test_invalid_request_explains_what_to_write(query: str, says: str) -> None:
     with pytest.raises(BadRequestError, match=says.replace("?", r"\?")):
         asked(query)
 
 
-def test_a_garbled_cursor_of_a_request_is_refused() -> None:
+def test_malformed_cursor_in_a_request_is_rejected() -> None:
     with pytest.raises(CursorError):
         asked("key=a&from=3")

@@ -57,7 +57,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_comes_while_a_request_is_on_its_way_goes_together_in_the_next_one() -> None:
+async def test_records_that_arrive_during_a_request_are_sent_together_in_the_next_one() -> None:
     sends = Sends()
     producer = joining(sends)
     first = sent(producer, b"a")
@@ -73,7 +73,7 @@ async def test_what_comes_while_a_request_is_on_its_way_goes_together_in_the_nex
     assert [[None], [None], [LARGE], [None]] == outcomes
 
 
-async def test_a_partition_that_does_not_answer_holds_up_no_other() -> None:
+async def test_unresponsive_partition_does_not_block_others() -> None:
     sends = Sends()
     sends.silent, producer = {1}, joining(sends)
     sends.answers.set()
@@ -84,7 +84,7 @@ async def test_a_partition_that_does_not_answer_holds_up_no_other() -> None:
     assert ([None], [ProducerClosed]) == (outcome, [type(one) for one in await silent])
 
 
-async def test_a_record_has_its_outcome_in_time_also_where_it_waits_behind_another_one() -> None:
+async def test_record_waiting_behind_another_has_its_outcome_in_time() -> None:
     sends = Sends()
     sends.silent, producer = {0}, joining(sends, 0.05)
     outcomes = await asyncio.gather(sent(producer, b"a"), sent(producer, b"b"))
@@ -93,7 +93,7 @@ async def test_a_record_has_its_outcome_in_time_also_where_it_waits_behind_anoth
     assert [[KafkaTimeoutError], [KafkaTimeoutError]] == [[type(one) for one in each] for each in outcomes]
 
 
-async def test_what_nobody_waits_for_any_more_is_not_sent() -> None:
+async def test_abandoned_record_is_not_sent() -> None:
     sends = Sends()
     producer = joining(sends)
     first = sent(producer, b"a")
@@ -107,7 +107,7 @@ async def test_what_nobody_waits_for_any_more_is_not_sent() -> None:
     assert [[b"a"], [b"c"]] == sends.requests
 
 
-async def test_an_error_nobody_expects_is_told_to_each() -> None:
+async def test_unexpected_error_is_raised_to_every_caller() -> None:
     sends = Sends()
     sends.raises, producer = ValueError("a defect"), joining(sends)
     sends.answers.set()
@@ -117,7 +117,7 @@ async def test_an_error_nobody_expects_is_told_to_each() -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_when_it_stops_what_still_waits_fails(is_first: bool) -> None:
+async def test_waiting_records_fail_when_the_producer_stops(is_first: bool) -> None:
     sends = Sends()
     producer = joining(sends)
     first = sent(producer, b"a")
@@ -131,7 +131,7 @@ async def test_when_it_stops_what_still_waits_fails(is_first: bool) -> None:
     assert [ProducerClosed] == [type(one) for one in outcome]
 
 
-async def test_when_it_stops_what_was_given_to_it_just_before_fails_at_once() -> None:
+async def test_records_added_just_before_a_stop_fail_at_once() -> None:
     sends = Sends()
     producer = joining(sends, 1)
     last = sent(producer, b"a")

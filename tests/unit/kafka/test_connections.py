@@ -74,7 +74,7 @@ async def _is_reading_with(received_bytes: int) -> bool:
     return is_reading
 
 
-def test_a_large_reply_is_received_without_a_stop() -> None:
+def test_large_reply_is_received_without_a_pause() -> None:
     client_options(KafkaSettings())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         is_reading = runner.run(_is_reading_with(4 * 1024 * 1024))
@@ -83,7 +83,7 @@ def test_a_large_reply_is_received_without_a_stop() -> None:
 
 
 @pytest.mark.parametrize("factory", [uvloop.new_event_loop, asyncio.new_event_loop])
-def test_a_connection_that_is_reset_is_an_error_that_aiokafka_expects(factory) -> None:
+def test_reset_connection_is_an_error_that_aiokafka_expects(factory) -> None:
     client_options(KafkaSettings())
     with asyncio.Runner(loop_factory=factory) as runner:
         found = runner.run(_outcomes_of_sending_over_a_reset())

@@ -26,7 +26,7 @@ def consumer(stop: Callable[[], Awaitable[None]], heartbeat: asyncio.Task[None])
     )
 
 
-async def test_an_end_that_the_client_itself_cancels_leaves_no_task_behind() -> None:
+async def test_shutdown_cancelled_by_the_client_itself_leaves_no_task_behind() -> None:
     heartbeat = asyncio.create_task(asyncio.sleep(LIMIT_SECONDS))
 
     async def cancelled() -> None:
@@ -37,7 +37,7 @@ async def test_an_end_that_the_client_itself_cancels_leaves_no_task_behind() -> 
     assert heartbeat.cancelled()
 
 
-async def test_an_end_that_somebody_cancels_leaves_no_task_behind_and_is_cancelled() -> None:
+async def test_shutdown_cancelled_by_the_caller_leaves_no_task_behind_and_is_cancelled() -> None:
     heartbeat = asyncio.create_task(asyncio.sleep(LIMIT_SECONDS))
     begun = asyncio.Event()
 

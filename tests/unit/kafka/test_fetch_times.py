@@ -30,7 +30,7 @@ class Fetcher:
 
 
 @pytest.mark.parametrize(("is_answered", "expected"), [(True, 1_000), (False, None)])
-def test_a_reply_is_as_old_as_its_request(monkeypatch: pytest.MonkeyPatch, is_answered: bool, expected: int | None) -> None:
+def test_reply_has_the_time_of_its_request(monkeypatch: pytest.MonkeyPatch, is_answered: bool, expected: int | None) -> None:
     clock = ManualClock(1_000)
     monkeypatch.setattr(fetch_times, "_clock", clock)
     state = SimpleNamespace(timestamp=None)

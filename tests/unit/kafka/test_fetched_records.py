@@ -59,7 +59,9 @@ batches = st.lists(
 
 
 @given(batches, st.integers(0, 20), st.lists(st.integers(1, 7), min_size=1, max_size=4), st.booleans())
-def test_the_same_records_and_positions_as_aiokafka(shapes: Any, position: int, sizes: list[int], is_aborting: bool) -> None:
+def test_records_and_positions_are_the_same_as_those_of_aiokafka(
+    shapes: Any, position: int, sizes: list[int], is_aborting: bool
+) -> None:
     data, base = b"", 0
     for count, gap, compression, producer, is_transactional in shapes:
         base += gap
@@ -82,7 +84,7 @@ def test_the_same_records_and_positions_as_aiokafka(shapes: Any, position: int, 
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 99])
-def test_transaction_of_a_producer_after_one_it_aborted_is_read(most: int) -> None:
+def test_transaction_of_a_producer_after_an_aborted_one_is_read(most: int) -> None:
     data = b"".join(
         [
             batch(0, [0, 1], producer=7, is_transactional=True), marker(2, 7, is_abort=True),
@@ -104,7 +106,7 @@ def test_transaction_of_a_producer_after_one_it_aborted_is_read(most: int) -> No
 @pytest.mark.parametrize("compression", COMPRESSIONS.values(), ids=COMPRESSIONS)
 @pytest.mark.parametrize("odd", [{0}, {2}, {4}, {1, 3}, {0, 1, 2, 3, 4}])
 @pytest.mark.parametrize("position", [0, 3])
-def test_header_name_that_is_not_utf_8_is_read_all_the_same(odd: set[int], compression: int, most: int, position: int) -> None:
+def test_header_name_that_is_not_utf_8_is_readable(odd: set[int], compression: int, most: int, position: int) -> None:
     data = with_odd_names([0, 1, 2, 3, 4], odd, compression) + batch(5, [0, 1])
     ours, theirs = FetchedRecords(fetched(data, position)), fetched(data, position)
     found = []
@@ -118,14 +120,14 @@ def test_header_name_that_is_not_utf_8_is_read_all_the_same(odd: set[int], compr
     assert list(range(position, 7)) == [record.offset for record in found]
 
 
-def test_every_client_reads_such_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_client_reads_header_names_that_are_not_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetcher, "MemoryRecords", MemoryRecords)
     client_options(KafkaSettings())
 
     assert fetcher.MemoryRecords is RecordBatches
 
 
-def test_records_of_the_former_format() -> None:
+def test_records_of_the_old_format_are_read() -> None:
     data = legacy(3, 2) + legacy(5, 2)
 
     assert [4, 5, 6] == [record.offset for record in FetchedRecords(fetched(data, 4)).take(9)]
@@ -133,7 +135,7 @@ def test_records_of_the_former_format() -> None:
 
 @pytest.mark.parametrize("make", [lambda: batch(0, [0, 1]), lambda: batch(0, [0, 1], compression=1), lambda: legacy(0, 1)])
 @pytest.mark.parametrize("at", [-1, 18])
-def test_a_wrong_checksum_is_an_error_and_passes_no_position(make: Callable[[], bytes], at: int) -> None:
+def test_wrong_checksum_is_an_error_and_does_not_advance_the_position(make: Callable[[], bytes], at: int) -> None:
     broken = bytearray(make())
     broken[at] ^= 1
     records = FetchedRecords(fetched(bytes(broken) + batch(2, [2]), 0))
@@ -144,7 +146,7 @@ def test_a_wrong_checksum_is_an_error_and_passes_no_position(make: Callable[[], 
         assert 0 == records.next_fetch_offset
 
 
-def test_checksums_are_left_alone_where_the_consumer_says_so() -> None:
+def test_checksums_are_not_checked_if_the_consumer_disables_them() -> None:
     broken = bytearray(batch(0, [0, 1]))
     broken[18] ^= 1
     records = PartitionRecords(TopicPartition("t", 0), RecordBatches(bytes(broken)), None, 0, None, None, False, READ_COMMITTED)
@@ -152,14 +154,14 @@ def test_checksums_are_left_alone_where_the_consumer_says_so() -> None:
     assert 2 == len(FetchedRecords(records).take(9))
 
 
-def test_the_fetcher_makes_what_is_taken_here() -> None:
+def test_fetcher_uses_the_patched_record_batches() -> None:
     use_record_batches()
 
     assert fetcher.MemoryRecords is RecordBatches
 
 
 @pytest.mark.parametrize("left", [0, 1, 11, 12, 60, -1])
-def test_a_batch_that_is_cut_off_is_not_there_yet(left: int) -> None:
+def test_truncated_batch_is_not_returned_yet(left: int) -> None:
     whole, cut = batch(0, [0, 1]), batch(2, [2, 3])[:left]
     ours, theirs = RecordBatches(whole + cut), MemoryRecords(whole + cut)
     assert theirs.has_next()
@@ -174,7 +176,7 @@ def test_a_batch_that_is_cut_off_is_not_there_yet(left: int) -> None:
 
 
 @pytest.mark.parametrize(("magic", "least"), [(0, 26), (1, 34), (2, 61), (3, 61)])
-def test_the_smallest_batch_of_each_format(magic: int, least: int) -> None:
+def test_smallest_batch_of_each_format_is_read(magic: int, least: int) -> None:
     data = bytearray(least)
     data[16] = magic
     struct.pack_into(">i", data, 8, least - 12)
@@ -185,7 +187,7 @@ def test_the_smallest_batch_of_each_format(magic: int, least: int) -> None:
 
 
 @pytest.mark.parametrize("length", [-(2**31), -60, -20, -1, 0, 4, 5, 48])
-def test_a_batch_shorter_than_a_batch_can_be_is_corrupt(length: int) -> None:
+def test_batch_shorter_than_the_minimum_is_corrupt(length: int) -> None:
     data = bytearray(batch(0, list(range(20))))
     struct.pack_into(">i", data, 8, length)
     with pytest.raises(CorruptRecordException, match="a batch of"):
@@ -193,7 +195,7 @@ def test_a_batch_shorter_than_a_batch_can_be_is_corrupt(length: int) -> None:
 
 
 @given(st.binary(max_size=200), st.sampled_from([0, 1, 2, 3, 255]))
-def test_any_bytes_are_a_batch_or_corrupt_and_end(noise: bytes, magic: int) -> None:
+def test_any_bytes_are_a_batch_or_corrupt(noise: bytes, magic: int) -> None:
     data = bytearray(batch(0, [0]) + noise)
     data[16] = magic
     batches = RecordBatches(bytes(data))

@@ -42,17 +42,17 @@ def _installed() -> None:
 
 
 @pytest.mark.parametrize(("code", "moved"), [(LOADING, 0), (NOT_COORDINATOR, 1)])
-async def test_who_cannot_tell_yet_is_asked_again(code: int, moved: int) -> None:
+async def test_coordinator_that_cannot_answer_yet_is_retried(code: int, moved: int) -> None:
     asking = Asking(OffsetFetchResponse_v3(0, [], code), OffsetFetchResponse_v3(0, HELD, 0))
 
     assert {TP: OffsetAndMetadata(7, "note")} == await asking.fetch_committed_offsets([TP])
     assert moved == asking.moved
 
 
-async def test_what_may_not_be_told_is_an_error() -> None:
+async def test_authorization_failure_is_an_error() -> None:
     with pytest.raises(GroupAuthorizationFailedError):
         await Asking(OffsetFetchResponse_v3(0, [], NOT_AUTHORIZED)).fetch_committed_offsets([TP])
 
 
-async def test_an_answer_of_the_first_version_has_no_such_error() -> None:
+async def test_first_response_version_has_no_group_error() -> None:
     assert {TP: OffsetAndMetadata(7, "note")} == await Asking(OffsetFetchResponse_v1(HELD)).fetch_committed_offsets([TP])

@@ -22,7 +22,7 @@ from streams_app.settings.sections import KafkaSettings
 from tests.helpers import wait_until
 
 
-async def test_a_member_whose_client_is_starting_has_neither_generation_nor_id() -> None:
+async def test_member_whose_client_is_starting_has_neither_generation_nor_id() -> None:
     fold = Fold(name="f", source="s", group_key="g", changed="c", quiet_period="1s")
     member = GroupMember(Settings(app_id="a", folds=(fold,)), "g", ["t"])
     member._consumer = AIOKafkaConsumer(bootstrap_servers="127.0.0.1:1")
@@ -32,7 +32,7 @@ async def test_a_member_whose_client_is_starting_has_neither_generation_nor_id()
     assert (NO_GENERATION, "") == found
 
 
-async def test_a_member_that_lets_go_for_as_long_as_its_grace_is_not_put_out_of_its_group_meanwhile() -> None:
+async def test_member_that_releases_for_its_whole_grace_stays_in_its_group() -> None:
     fold = Fold(name="f", source="s", group_key="g", changed="c", quiet_period="1s")
     settings = Settings(app_id="a", folds=(fold,), kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1"))
     member = GroupMember(settings, "g", ["t"], release_seconds=10.0, stop_seconds=306.0)
@@ -45,7 +45,7 @@ async def test_a_member_that_lets_go_for_as_long_as_its_grace_is_not_put_out_of_
     assert client._max_poll_interval_ms > 306_000
 
 
-async def test_record_that_arrives_while_an_offset_is_asked_for_by_its_time_is_not_skipped() -> None:
+async def test_record_that_arrives_during_an_offset_lookup_by_time_is_not_skipped() -> None:
     log = [1_000, 2_000]
 
     class Broker:
@@ -89,7 +89,7 @@ class Cancelled(GroupMember):
         """There is nothing to leave."""
 
 
-async def test_a_client_that_cancels_what_a_member_waits_for_is_made_anew() -> None:
+async def test_client_that_cancels_a_waiting_member_is_replaced() -> None:
     fold = Fold(name="f", source="s", group_key="g", changed="c", quiet_period="1s")
     member = Cancelled(Settings(app_id="a", folds=(fold,)), "g", ["t"])
     nobody: Any = None
@@ -98,7 +98,7 @@ async def test_a_client_that_cancels_what_a_member_waits_for_is_made_anew() -> N
     assert 2 == member.joined
 
 
-async def test_the_end_of_a_client_that_is_cancelled_by_itself_ends_nobody_else() -> None:
+async def test_cancellation_inside_a_closing_client_does_not_spread() -> None:
     async def cancelled() -> None:
         raise asyncio.CancelledError
 
@@ -107,7 +107,7 @@ async def test_the_end_of_a_client_that_is_cancelled_by_itself_ends_nobody_else(
     assert not is_cancelled()
 
 
-async def test_a_member_that_is_cancelled_ends() -> None:
+async def test_cancelled_member_ends() -> None:
     running = asyncio.create_task(attempt(asyncio.Event().wait(), 60, "end"))
     await asyncio.sleep(0)
     running.cancel()
@@ -115,7 +115,7 @@ async def test_a_member_that_is_cancelled_ends() -> None:
         await running
 
 
-async def test_a_commit_that_nobody_waits_for_any_more_fails_in_silence() -> None:
+async def test_failure_of_an_abandoned_commit_is_silent() -> None:
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
     asked = asyncio.Event()

@@ -22,7 +22,7 @@ from streams_app.settings import KafkaSettings
 
 @pytest.mark.parametrize("version", [MetadataRequest_v4, MetadataRequest_v5])
 @pytest.mark.parametrize("allowed", [None, True])
-def test_asking_for_a_topic_does_not_make_it(version, allowed: bool | None) -> None:
+def test_metadata_request_for_a_topic_does_not_create_it(version, allowed: bool | None) -> None:
     client_options(KafkaSettings())
     request = MetadataRequest(["a"], allowed).build(version)
 
@@ -30,19 +30,19 @@ def test_asking_for_a_topic_does_not_make_it(version, allowed: bool | None) -> N
 
 
 @pytest.mark.parametrize(("version", "every"), [(MetadataRequest_v0, []), (MetadataRequest_v1, None), (MetadataRequest_v3, None)])
-def test_a_broker_that_cannot_be_forbidden_to_make_topics_is_asked_for_all_there_are(version, every: list[str] | None) -> None:
+def test_metadata_request_covers_all_topics_if_the_broker_cannot_disable_creation(version, every: list[str] | None) -> None:
     client_options(KafkaSettings())
 
     assert every == MetadataRequest(["a"]).build(version).topics
 
 
-def test_asking_for_the_brokers_alone_stays_that() -> None:
+def test_metadata_request_for_brokers_only_is_unchanged() -> None:
     client_options(KafkaSettings())
 
     assert [] == MetadataRequest([]).build(MetadataRequest_v5).topics
 
 
-async def test_a_client_that_asks_at_once_again_waits_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_immediately_repeated_metadata_request_is_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
     client_options(KafkaSettings())
     client = AIOKafkaClient()
     monkeypatch.setattr("streams_app.kafka.patches.metadata.PAUSE_SECONDS", 3_600)

@@ -10,7 +10,7 @@ from streams_app import Settings, create_app
 from streams_app.kafka.tables import NoTables
 
 
-async def test_the_topics_are_subscribed_to_without_waiting_for_tables() -> None:
+async def test_topics_are_subscribed_without_waiting_for_tables() -> None:
     tables = NoTables(faust.App("a", broker="memory://"))
     with patch.object(NoTables, "sleep", side_effect=AssertionError("it waits")):
         await tables.on_start()
@@ -20,7 +20,7 @@ async def test_the_topics_are_subscribed_to_without_waiting_for_tables() -> None
     assert tables.recovery.started
 
 
-def test_the_tables_of_the_application_are_these() -> None:
+def test_application_has_no_faust_tables() -> None:
     fold = {"name": "f", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "1s"}
     app = create_app(Settings.model_validate({"app_id": "a", "folds": [fold]}))
 

@@ -45,7 +45,7 @@ def function(monkeypatch: pytest.MonkeyPatch, answer: object) -> str:
 
 
 @pytest.mark.parametrize(("passed_ms", "fetches"), [(0, 1), (HOUR_MS * 8 // 10 - 1, 1), (HOUR_MS * 8 // 10, 2), (HOUR_MS * 2, 2)])
-def test_token_is_reused_until_four_fifths_of_its_lifetime_have_passed(passed_ms: int, fetches: int) -> None:
+def test_token_is_reused_for_four_fifths_of_its_lifetime(passed_ms: int, fetches: int) -> None:
     clock, fetched = ManualClock(START_MS), []
 
     def fetch() -> Token:
@@ -84,7 +84,7 @@ def test_rejected_token_is_not_reused() -> None:
     assert "b" == cache.get().text
 
 
-def test_token_that_could_not_be_obtained_is_tried_again() -> None:
+def test_failed_token_request_is_retried() -> None:
     answers: Iterator[Exception | Token] = iter([TokenUnavailableError("away"), Token("a")])
 
     def fetch() -> Token:
@@ -103,7 +103,7 @@ def test_token_that_could_not_be_obtained_is_tried_again() -> None:
 # ---- sources
 
 
-async def test_file_is_read_at_each_connection(tmp_path: Path) -> None:
+async def test_token_file_is_read_for_each_connection(tmp_path: Path) -> None:
     path = tmp_path / "token"
     one = provider(file=path)
     path.write_text("a\n", "utf-8")
@@ -161,12 +161,12 @@ async def test_function_that_returns_no_token_is_named_with_its_fault(
         ("json:__doc__", "is no function"),
     ],
 )
-def test_provider_that_cannot_be_imported_is_a_fault_of_the_settings(name: str, text: str) -> None:
+def test_provider_that_cannot_be_imported_is_a_settings_fault(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         provider(provider=name)
 
 
-async def test_expiry_within_the_token_is_used_where_nobody_says_another(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expiry_within_the_token_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     token = jwt.encode({"exp": 4_000_000_000}, "k" * 32, algorithm="HS256")
     one = provider(provider=function(monkeypatch, token))
     await one.token()
@@ -193,7 +193,7 @@ def test_client_options_have_the_provider_and_its_extensions_and_no_password(tmp
     assert set() == {"sasl_plain_username", "sasl_plain_password"} & set(options)
 
 
-async def test_challenge_after_the_token_ends_the_exchange_and_forgets_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_challenge_after_the_token_ends_the_exchange_and_discards_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     one = provider(provider=function(monkeypatch, ("abc", 4_000_000_000_000)))
     client_options(KafkaSettings())  # installs the patches
     authenticator = OAuthAuthenticator(sasl_oauth_token_provider=one)

@@ -48,14 +48,16 @@ def seen() -> Observed:
     return Observed()
 
 
-def test_a_log_without_transactions_hides_nothing(seen: Observed) -> None:
+def test_log_without_transactions_hides_nothing(seen: Observed) -> None:
     seen.see(t0=(5, 5))
     seen.see(REPORTED_MS, t0=(5, 5), t1=None)
 
     assert ((0, 0), []) == (seen.gauges(), seen.status.remarks())
 
 
-def test_what_is_hidden_is_counted_at_once_and_reported_once_it_stays(seen: Observed, caplog: pytest.LogCaptureFixture) -> None:
+def test_hidden_records_are_counted_at_once_and_reported_once_they_persist(
+    seen: Observed, caplog: pytest.LogCaptureFixture
+) -> None:
     seen.see(t0=(5, 8), t1=(1, 2))
     seen.see(REPORTED_MS - 1, t0=(5, 9), t1=(1, 2))
     before = [*seen.gauges(), len(seen.status.remarks())]
@@ -69,7 +71,7 @@ def test_what_is_hidden_is_counted_at_once_and_reported_once_it_stays(seen: Obse
     assert 1 == caplog.text.count("an open transaction hides what is behind it reader=folds source=t-0 offset=5 records=4")
 
 
-def test_transactions_that_come_and_go_are_not_reported(seen: Observed, caplog: pytest.LogCaptureFixture) -> None:
+def test_short_transactions_are_not_reported(seen: Observed, caplog: pytest.LogCaptureFixture) -> None:
     for stable in range(50):
         seen.see(REPORTED_MS - 1, t0=(stable, stable + 3))
 
@@ -78,9 +80,7 @@ def test_transactions_that_come_and_go_are_not_reported(seen: Observed, caplog: 
 
 
 @pytest.mark.parametrize("ends", [(9, 9), (7, 9)], ids=["all are over", "another one is open behind it"])
-def test_the_end_of_one_that_was_reported_is_reported(
-    seen: Observed, caplog: pytest.LogCaptureFixture, ends: tuple[int, int]
-) -> None:
+def test_end_of_a_reported_transaction_is_reported(seen: Observed, caplog: pytest.LogCaptureFixture, ends: tuple[int, int]) -> None:
     seen.see(t0=(5, 8))
     seen.see(REPORTED_MS, t0=(5, 8))
     seen.see(1, t0=ends)
@@ -94,7 +94,7 @@ def test_the_end_of_one_that_was_reported_is_reported(
     [({}, 0), ({"t0": None}, 0), ({"t0": (5, 8)}, KNOWN_MS + 1)],
     ids=["somebody else has it", "nothing was fetched", "the reader is cut off"],
 )
-def test_what_is_not_known_any_more_is_taken_back_without_a_word(
+def test_outdated_observation_is_cleared_silently(
     seen: Observed, caplog: pytest.LogCaptureFixture, partitions: dict[str, tuple[int, int] | None], silent_ms: int
 ) -> None:
     seen.see(t0=(5, 8))

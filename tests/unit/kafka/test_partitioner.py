@@ -19,17 +19,17 @@ KNOWN = {
 }
 
 
-def test_the_hash_is_that_of_the_java_client() -> None:
+def test_hash_matches_the_java_client() -> None:
     assert [value % 2**32 for value in KNOWN.values()] == murmur2(list(KNOWN))
 
 
 @given(st.lists(st.binary(max_size=40) | st.binary(min_size=12, max_size=13) | st.binary(max_size=600), max_size=60))
-def test_the_hashes_are_those_of_aiokafka(keys: list[bytes]) -> None:
+def test_hashes_match_those_of_aiokafka(keys: list[bytes]) -> None:
     assert [reference(key) for key in keys] == murmur2(keys)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=20), st.integers(1, 50))
-def test_the_partitions_are_those_of_aiokafka(keys: list[bytes], partitions: int) -> None:
+def test_partitions_match_those_of_aiokafka(keys: list[bytes], partitions: int) -> None:
     everyone = list(range(partitions))
 
     assert [DefaultPartitioner()(key, everyone, everyone) for key in keys] == partitions_of(keys, partitions)

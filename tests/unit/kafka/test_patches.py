@@ -31,7 +31,7 @@ PAGE = (PATCHES / "README.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("owner", TOUCHED)
-def test_the_installed_versions_have_what_is_touched(owner: str) -> None:
+def test_installed_versions_have_every_patched_name(owner: str) -> None:
     importlib.import_module(owner.partition(":")[0])
 
     assert () == faults_of(owner)
@@ -46,7 +46,7 @@ def unchecked() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_name_that_is_missing_is_told_with_package_and_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_name_is_reported_with_package_and_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(Fetcher, "_proc_fetch_request")
     with pytest.raises(ConfigurationError) as caught:
         install()
@@ -59,14 +59,14 @@ def test_a_name_that_is_missing_is_told_with_package_and_version(monkeypatch: py
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_class_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_class_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(fetcher, "PartitionRecords")
 
     assert ["aiokafka.consumer.fetcher.PartitionRecords"] == [re.findall(r"has no (\S+),", fault)[0] for fault in faults()]
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_method_that_takes_something_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_method_with_another_signature_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async def proc_fetch_request(self: Fetcher, assignment: object, node: int, request: object) -> None:
         """Its third parameter has another name."""
 
@@ -76,7 +76,7 @@ def test_a_method_that_takes_something_else_is_told(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_method_may_take_more_that_has_a_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_method_may_have_additional_defaulted_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     async def proc_fetch_request(self: Fetcher, assignment: object, node_id: int, request: object, *, more: int = 1) -> None:
         """It can be called as before."""
 
@@ -86,7 +86,7 @@ def test_a_method_may_take_more_that_has_a_default(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_an_attribute_that_objects_no_longer_get_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_instance_attribute_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def init(self: Fetcher) -> None:
         self._records = {}
 
@@ -110,7 +110,7 @@ def in_place() -> list[object]:
     ]
 
 
-def test_installing_twice_is_installing_once() -> None:
+def test_install_is_idempotent() -> None:
     install()
     once = in_place()
     install()
@@ -145,7 +145,7 @@ def test_importing_streams_app_patches_nothing() -> None:
 # ---- the page
 
 
-def test_the_page_has_one_row_for_each_patch() -> None:
+def test_patches_page_has_one_row_for_each_patch() -> None:
     rows = re.findall(r"^\| \[(\w+\.py)\]\((\w+\.py)\) \|", PAGE, re.MULTILINE)
 
     assert all(text == link for text, link in rows)
@@ -154,7 +154,7 @@ def test_the_page_has_one_row_for_each_patch() -> None:
     )
 
 
-def test_every_row_of_the_page_is_filled() -> None:
+def test_every_row_of_the_patches_page_is_complete() -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith("| [")]
 
     assert [] == [line for line in rows if not all(cell.strip() for cell in line.strip("|").split("|"))]

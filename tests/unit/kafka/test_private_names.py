@@ -129,7 +129,7 @@ def declared() -> set[str]:
     }
 
 
-def test_every_private_name_that_is_touched_is_declared_and_no_other() -> None:
+def test_every_private_name_in_use_is_declared_and_no_other() -> None:
     classes = classes_of_the_package()
     found = {name for path in PACKAGE.rglob("*.py") for name in touched(path.read_text("utf-8"), classes)}
     found |= {*words_of_patches(), *overridden()}
@@ -149,7 +149,7 @@ def test_every_private_name_that_is_touched_is_declared_and_no_other() -> None:
         "from aiokafka.client import _inner",
     ],
 )
-def test_a_private_name_of_others_is_seen_however_it_is_touched(source: str) -> None:
+def test_foreign_private_name_is_detected_in_any_kind_of_access(source: str) -> None:
     classes = Classes()
     classes.visit(ast.parse(source))
 
@@ -165,7 +165,7 @@ def test_a_private_name_of_others_is_seen_however_it_is_touched(source: str) -> 
         "def _inner(): ...\n_inner()",
     ],
 )
-def test_a_private_name_of_ones_own_is_not_one_of_others(source: str) -> None:
+def test_own_private_name_is_not_a_foreign_one(source: str) -> None:
     classes = Classes()
     classes.visit(ast.parse(source))
 

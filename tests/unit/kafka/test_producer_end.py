@@ -14,7 +14,7 @@ from streams_app.kafka.patches import producer_end
 from streams_app.kafka.patches.producer_end import end
 
 
-async def test_a_batch_that_waits_to_be_sent_again_fails_in_silence() -> None:
+async def test_batch_that_waits_for_a_retry_fails_silently() -> None:
     producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
     accumulator = producer._message_accumulator
     acknowledged: asyncio.Future[Any] = await accumulator.add_message(TopicPartition("t", 0), None, b"v", 1.0)
@@ -29,7 +29,7 @@ async def test_a_batch_that_waits_to_be_sent_again_fails_in_silence() -> None:
     assert [] == told
 
 
-async def test_a_sender_that_ends_only_when_it_is_cancelled_again_cancels_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sender_that_needs_a_second_cancellation_cancels_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_end, "PATIENCE_SECONDS", 0.01)
     producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
     never = asyncio.Event()

@@ -93,7 +93,7 @@ async def test_each_record_has_the_outcome_of_its_batch(
     assert len(takes) == len(broker.tried)
 
 
-async def test_a_partition_that_fails_says_nothing_about_another() -> None:
+async def test_failed_partition_does_not_affect_another() -> None:
     assert [LATE, None] == await send_all(Broker([LATE, None], [None, None]), batches_of([(0, [0]), (1, [1])]), 2)
 
 
@@ -106,7 +106,7 @@ async def test_a_partition_that_fails_says_nothing_about_another() -> None:
         pytest.param([LARGE, None], {}, id="what is too large says nothing about a topic"),
     ],
 )
-async def test_what_is_wrong_with_a_topic_is_said_until_the_partition_acknowledges(
+async def test_topic_fault_is_reported_until_the_partition_acknowledges(
     answers: list[BaseException | None], said: dict[str, str | None]
 ) -> None:
     told = Said()
@@ -117,7 +117,7 @@ async def test_what_is_wrong_with_a_topic_is_said_until_the_partition_acknowledg
     assert said == told
 
 
-async def test_a_broker_that_never_answers_fails_what_is_sent_and_keeps_what_is_acknowledged() -> None:
+async def test_unresponsive_broker_fails_unacknowledged_records_only() -> None:
     broker = Broker([None, None], [None, NEVER])
     said = Said()
 
@@ -139,7 +139,7 @@ async def test_a_broker_that_never_answers_fails_what_is_sent_and_keeps_what_is_
     assert "topic 't' does not acknowledge" in (said["t"] or "")
 
 
-async def test_a_broker_that_cannot_be_reached_is_the_outcome_of_every_record() -> None:
+async def test_unreachable_broker_fails_every_record() -> None:
     async def unreachable() -> AIOKafkaProducer:
         raise KafkaConnectionError("away")
 
@@ -148,7 +148,7 @@ async def test_a_broker_that_cannot_be_reached_is_the_outcome_of_every_record() 
     assert [KafkaConnectionError] * 2 == [type(outcome) for outcome in outcomes]
 
 
-async def test_every_replica_must_have_a_record_and_none_is_appended_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_replica_must_acknowledge_a_record_and_none_is_appended_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: dict[str, Any] = {}
 
     def note(**options: Any) -> None:
@@ -164,5 +164,5 @@ async def test_every_replica_must_have_a_record_and_none_is_appended_twice(monke
 @pytest.mark.parametrize(
     ("lso", "highwater", "expected"), [(5, 9, 5), (0, 9, 0), (None, 9, 9), (-1, 9, 9), (None, None, None), (9, 9, 9)]
 )
-def test_what_may_be_read_ends_at_the_last_stable_offset(lso: int | None, highwater: int | None, expected: int | None) -> None:
+def test_readable_log_ends_at_the_last_stable_offset(lso: int | None, highwater: int | None, expected: int | None) -> None:
     assert expected == stable_offset(SimpleNamespace(lso=lso, highwater=highwater))

@@ -47,7 +47,7 @@ def meant(declared: LiveView, value: Any, **more: Any) -> Put | Removal | None:
 @pytest.mark.parametrize(
     ("page", "name"), [("7", "7"), (7, "7"), (7.0, "7"), (7.5, "7.5"), (True, "true"), ("a b", "a b"), ("ü", "ü")]
 )
-def test_page_is_any_scalar_and_a_number_is_its_text(page: Any, name: str) -> None:
+def test_page_is_any_scalar_and_numbers_become_text(page: Any, name: str) -> None:
     assert Put(name, Item("x", NOW_MS - 5)) == meant(view(), {"p": {"id": page}, "i": "x"})
 
 
@@ -71,21 +71,21 @@ def test_page_is_any_scalar_and_a_number_is_its_text(page: Any, name: str) -> No
         ({"p": {"id": 1}, "i": "x", "more": "x" * 1_000}, "too-large"),
     ],
 )
-def test_record_that_cannot_be_shown_has_its_reason(value: Any, reason: str) -> None:
+def test_unusable_record_has_its_reason(value: Any, reason: str) -> None:
     with pytest.raises(BadEventError) as caught:
         meant(view(), value)
 
     assert reason == caught.value.reason
 
 
-def test_payload_beyond_its_limit_is_too_large_and_says_what_to_do() -> None:
+def test_oversized_payload_is_too_large_and_suggests_a_fix() -> None:
     listed = ViewRule(view(kind="list"), 10_000)
     with pytest.raises(BadEventError, match="set payload to the fields that are shown"):
         listed.decide(0, sent({"p": {"id": 1}, "i": "x", "text": "x" * 1_000}), NOW_MS)
 
 
 @pytest.mark.parametrize("value", [None, b""])
-def test_tombstone_is_nothing(value: bytes | None) -> None:
+def test_tombstone_is_ignored(value: bytes | None) -> None:
     assert meant(view(), value) is None
 
 
@@ -108,14 +108,14 @@ def test_tombstone_is_nothing(value: bytes | None) -> None:
         ({}, {"gone": True}, {}, b'{"p":{"id":1},"i":1}', "put"),
     ],
 )
-def test_conditions_choose(only: Any, remove: Any, headers: dict[str, str], value: bytes, expected: str) -> None:
+def test_conditions_select_records(only: Any, remove: Any, headers: dict[str, str], value: bytes, expected: str) -> None:
     found = meant(view(only=only, remove=remove), value, **headers)
 
     assert expected == {Put: "put", Removal: "removed", type(None): "other"}[type(found)]
 
 
 @pytest.mark.parametrize(("at_ms", "time_ms"), [(NOW_MS + 1, NOW_MS), (NOW_MS - 1, NOW_MS - 1), (-1, NOW_MS), (0, 0)])
-def test_time_is_that_of_the_record_and_never_to_come(at_ms: int, time_ms: int) -> None:
+def test_time_is_that_of_the_record_and_never_in_the_future(at_ms: int, time_ms: int) -> None:
     put = meant(view(), {"p": {"id": 1}, "i": 1}, at_ms=at_ms)
 
     assert isinstance(put, Put)
@@ -123,14 +123,14 @@ def test_time_is_that_of_the_record_and_never_to_come(at_ms: int, time_ms: int) 
 
 
 @pytest.mark.parametrize(("event", "item"), [({"fold": {"id": "f:t:0:1-2"}}, "f:t:0:1-2"), ({"fold": {}}, "3-7"), ({}, "3-7")])
-def test_item_is_by_default_the_fold_id_else_the_place_of_the_record(event: dict[str, Any], item: str) -> None:
+def test_item_defaults_to_the_fold_id_or_the_record_position(event: dict[str, Any], item: str) -> None:
     put = meant(view(item=""), {"p": {"id": 1}, **event})
 
     assert isinstance(put, Put)
     assert item == put.item.item
 
 
-def test_payload_has_the_fields_that_are_named_else_the_whole_event_on_one_line() -> None:
+def test_payload_has_the_named_fields_or_the_whole_event_on_one_line() -> None:
     value = b'{"p": {"id": 1},\n "i": 1, "title": "a"}'
     chosen = meant(view(kind="list", payload=["title", "a.b"]), value)
     whole = meant(view(kind="list"), value)
@@ -140,7 +140,7 @@ def test_payload_has_the_fields_that_are_named_else_the_whole_event_on_one_line(
     assert (b'{"title":"a","a.b":null}', b'{"p":{"id":1},"i":1,"title":"a"}') == (chosen.item.payload, whole.item.payload)
 
 
-def test_definition_says_what_the_state_means_and_not_how_it_is_shown() -> None:
+def test_definition_covers_the_state_but_not_its_presentation() -> None:
     same = [view(kind="list"), view(kind="list", show=3, dead_letters="d"), view(kind="list", max_items=1_000)]
     others = [
         view(),
@@ -164,7 +164,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_what_a_part_comes_to_is_what_its_records_do_one_by_one(events: list[tuple[dict[str, Any], int]]) -> None:
+def test_batch_has_the_same_effect_as_its_records_one_by_one(events: list[tuple[dict[str, Any], int]]) -> None:
     decider = ViewRule(view(kind="list", remove={"gone": True}), 1_000)
     records = [sent(event, offset=offset, at_ms=at_ms) for offset, (event, at_ms) in enumerate(events)]
     (part,) = view_batches(decider, 0, records, len(records), NOW_MS)
@@ -177,7 +177,7 @@ def test_what_a_part_comes_to_is_what_its_records_do_one_by_one(events: list[tup
     assert items_by_page(meant, 0, 1, 100) == items_by_page(combined, 0, 1, 100)
 
 
-def test_range_is_cut_where_a_part_would_have_too_many_events_or_pages() -> None:
+def test_range_is_split_before_a_batch_has_too_many_events_or_pages() -> None:
     decider = ViewRule(view(item=""), 1_000)
     many = [sent({"p": {"id": 1}}, offset=2 * n) for n in range(MAX_EVENTS + 1)]
     wide = [sent({"p": {"id": n}}, offset=n) for n in range(MAX_PAGES + 1)]
@@ -188,13 +188,13 @@ def test_range_is_cut_where_a_part_would_have_too_many_events_or_pages() -> None
     assert [MAX_PAGES - 1, MAX_PAGES] == [part.to for part in view_batches(decider, 0, wide, MAX_PAGES + 1, NOW_MS)]
 
 
-def test_range_without_records_is_a_part_that_moves_the_fence() -> None:
+def test_range_without_records_is_a_batch_that_moves_the_fence() -> None:
     (part,) = view_batches(ViewRule(view(), 1_000), 0, [], 12, NOW_MS)
 
     assert (11, []) == (part.to, part.changes)
 
 
-def test_refused_records_are_kept_and_counted() -> None:
+def test_rejected_records_are_kept_and_counted() -> None:
     records = [sent(b"{", offset=0), sent({"p": {"id": 1}, "i": 1}, offset=1)]
     (part,) = view_batches(ViewRule(view(), 1_000), 0, records, 2, NOW_MS)
 
@@ -225,7 +225,7 @@ def test_header_without_a_value_is_no_type() -> None:
 
 
 @pytest.mark.parametrize("payload", [[], ["deep"]])
-def test_payload_that_is_nested_too_deeply_to_be_written_is_refused(payload: list[str]) -> None:
+def test_too_deeply_nested_payload_is_rejected(payload: list[str]) -> None:
     raw = b'{"p": {"id": 1}, "i": "x", "deep": ' + b"[" * 300 + b"]" * 300 + b"}"
 
     with pytest.raises(BadEventError, match="cannot be written as JSON") as refused:
@@ -233,7 +233,7 @@ def test_payload_that_is_nested_too_deeply_to_be_written_is_refused(payload: lis
     assert "too-large" == refused.value.reason
 
 
-def test_fold_id_that_is_too_long_for_an_item_is_refused() -> None:
+def test_fold_id_too_long_for_an_item_is_rejected() -> None:
     with pytest.raises(BadEventError, match=r"the field of fold\.id has 600 bytes") as refused:
         meant(view(item=""), {"p": {"id": 1}, "fold": {"id": "x" * 600}})
     assert "no-item" == refused.value.reason
@@ -247,7 +247,7 @@ json_values = st.recursive(
 
 
 @given(p=json_values, i=json_values, header=st.none() | st.binary(max_size=4), kind=st.sampled_from(["count", "list"]))
-def test_whatever_a_record_holds_it_is_shown_or_refused(p: Any, i: Any, header: bytes | None, kind: str) -> None:
+def test_any_record_is_shown_or_rejected(p: Any, i: Any, header: bytes | None, kind: str) -> None:
     record = SentEvent(7, NOW_MS, json.dumps({"p": p, "i": i}).encode(), headers=[("ce_type", header)])
     try:
         found = ViewRule(view(kind=kind), 1_000).decide(3, record, NOW_MS)
@@ -260,7 +260,7 @@ def change(op: str, **sides: Any) -> bytes:
     return orjson.dumps({"op": op, "source": {"table": "news"}, "before": None, "after": None} | sides)
 
 
-def test_deleted_row_is_removed_and_a_heartbeat_ignored() -> None:
+def test_deleted_row_is_removed_and_a_heartbeat_is_ignored() -> None:
     declared = view(format="debezium", page="project", item="id", remove={"@op": "d"})
     row = {"project": 7, "id": 1}
 
@@ -269,7 +269,7 @@ def test_deleted_row_is_removed_and_a_heartbeat_ignored() -> None:
     assert meant(declared, b'{"ts_ms": 1}') is None
 
 
-def test_type_of_a_cloud_event_is_in_its_value_and_its_payload_is_its_data() -> None:
+def test_cloud_event_has_its_type_in_the_value_and_its_payload_in_data() -> None:
     declared = view(kind="list", format="cloudevents", page="p", item="@id", only={"@type": "made"})
     event = {"specversion": "1.0", "type": "made", "id": "e1", "data": {"p": 7, "title": "Shot"}}
 

@@ -9,7 +9,7 @@ from streams_app.live.core.state import Item
 
 
 @pytest.mark.parametrize("came_back_ms", [5, 9, 12])
-def test_an_item_that_was_removed_and_came_back_is_still_removed_first(came_back_ms: int) -> None:
+def test_removed_item_that_returns_is_still_removed_first(came_back_ms: int) -> None:
     change = PageChange()
     change.put(Item("x", 9))
     change.remove("x")
@@ -19,7 +19,7 @@ def test_an_item_that_was_removed_and_came_back_is_still_removed_first(came_back
     assert change.puts == {"x": Item("x", came_back_ms)}
 
 
-def test_what_was_put_before_a_removal_does_not_come_with_it() -> None:
+def test_item_put_before_its_removal_is_dropped() -> None:
     change = PageChange()
     change.put(Item("x", 9))
     change.put(Item("y", 9))

@@ -14,11 +14,11 @@ def test_module_for_pages_is_less_than_two_kilobytes() -> None:
     assert len((WEB / "live.js").read_bytes()) < 2_048
 
 
-def test_hub_finds_where_its_beat_belongs_in_the_module() -> None:
+def test_hub_finds_the_placeholder_of_its_heartbeat_in_the_module() -> None:
     assert 1 == (WEB / "live.js").read_text("utf-8").count(BEAT)
 
 
-def test_example_page_has_the_public_views_alone_and_no_markup_of_their_names() -> None:
+def test_example_page_has_only_public_views_and_escapes_their_names() -> None:
     views = [
         LiveView(name="here", kind="presence", expiry="60s", public=True),
         LiveView(name="who", kind="presence", expiry="60s", people=True),

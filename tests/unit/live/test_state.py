@@ -37,7 +37,7 @@ def test_state_is_that_of_the_worst_shard(heads: list[ShardHead | None], expecte
     assert expected == state_of(heads, NOW_MS, HOUR_MS)
 
 
-def test_shards_are_counted_together_and_their_newest_items_stand_first() -> None:
+def test_shards_are_counted_together_and_their_newest_items_come_first() -> None:
     first = ShardPage("1", 3, (Item("a", 5), Item("b", 2)))
     second = ShardPage("1", 2, (Item("c", 5), Item("a", 4)))
     state = merged(NEWS, [head(), head()], [first, second], NOW_MS)
@@ -45,13 +45,13 @@ def test_shards_are_counted_together_and_their_newest_items_stand_first() -> Non
     assert (5, True, (Item("c", 5), Item("a", 5))) == (state.count, state.more, state.items)
 
 
-def test_view_that_is_read_has_no_values() -> None:
+def test_view_being_read_has_no_values() -> None:
     state = merged(NEWS, [head(), None], [ShardPage("1", 3, (Item("a", 5),)), EMPTY_PAGE], NOW_MS)
 
     assert {"view": "news", "kind": "list", "state": "reading", "since_ms": None, "expiry_ms": HOUR_MS} == state.to_dict()
 
 
-def test_message_is_one_line_with_payloads_as_they_are() -> None:
+def test_message_is_one_line_with_unmodified_payloads() -> None:
     state = ViewState("news", "list", "ok", HOUR_MS, count=1, items=(Item("ü", 5, b'{"a":[1]}'),))
     item: dict[str, Any] = {"item": "ü", "time_ms": 5, "expires_ms": 5 + HOUR_MS, "data": {"a": [1]}}
 
@@ -59,7 +59,7 @@ def test_message_is_one_line_with_payloads_as_they_are() -> None:
     assert [item] == orjson.loads(state.to_json())["items"]
 
 
-def test_kit_shows_a_page_and_lets_items_expire_and_leave() -> None:
+def test_view_tester_shows_a_page_and_expires_and_removes_items() -> None:
     view = LiveView(name="n", kind="list", source="s", page="p", item="i", expiry="1h", remove={"@type": "gone"}, public=True)
     kit = ViewTester(view)
     kit.send({"p": 1, "i": "a"})
@@ -77,6 +77,6 @@ def test_kit_shows_a_page_and_lets_items_expire_and_leave() -> None:
     assert 0 == kit.shown("1").count
 
 
-def test_kit_takes_no_view_of_presence() -> None:
+def test_view_tester_rejects_a_presence_view() -> None:
     with pytest.raises(ValueError, match="takes no events"):
         ViewTester(LiveView(name="here", kind="presence", expiry="60s", public=True))

@@ -80,7 +80,7 @@ class Shop:
         await wait_until(lambda: len(self.seen) >= count, LIMIT_SECONDS, f"{count} calls")
 
 
-async def test_what_is_published_reaches_every_subscriber_with_retries_and_what_follows_from_it(
+async def test_published_event_reaches_every_subscriber_with_retries_and_follow_up_events(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     shop = Shop()
@@ -97,7 +97,7 @@ async def test_what_is_published_reaches_every_subscriber_with_retries_and_what_
     assert "lost with this process" in caplog.text
 
 
-def test_a_program_without_a_loop_publishes_and_its_subscribers_are_called() -> None:
+def test_synchronous_program_publishes_and_its_subscribers_are_called() -> None:
     shop = Shop()
     with LocalEvents(shop.catalogue) as events:
         events.publish_sync(paid, Paid("o1"))
@@ -106,7 +106,7 @@ def test_a_program_without_a_loop_publishes_and_its_subscribers_are_called() -> 
     assert ("closed",) == shop.seen[-1]
 
 
-async def test_a_dead_letter_is_logged_as_nobody_reads_a_topic_in_memory(caplog: pytest.LogCaptureFixture) -> None:
+async def test_dead_letter_is_logged_in_local_mode(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     shop = Shop()
     async with LocalEvents(shop.catalogue) as events:
@@ -118,7 +118,7 @@ async def test_a_dead_letter_is_logged_as_nobody_reads_a_topic_in_memory(caplog:
     assert "in ship" in line
 
 
-async def test_an_event_that_does_not_fit_is_refused_as_in_production() -> None:
+async def test_invalid_event_is_rejected_as_in_production() -> None:
     async with LocalEvents(Shop().catalogue) as events:
         with pytest.raises(BadEventError, match=r"\$\.order_id"):
             await events.publish(paid, Paid(3))  # type: ignore[arg-type]  # that is the point
@@ -132,13 +132,13 @@ async def test_an_event_that_does_not_fit_is_refused_as_in_production() -> None:
         ({"metadata": {"method": "card"}}, "the event declares no metadata, and nobody would read it"),
     ],
 )
-async def test_what_stands_beside_the_payload_is_refused_where_it_cannot_be_so(options: dict[str, Any], text: str) -> None:
+async def test_invalid_metadata_is_rejected(options: dict[str, Any], text: str) -> None:
     async with LocalEvents(Shop().catalogue) as events:
         with pytest.raises(ConfigurationError, match=re.escape(text)):
             await events.publish(paid, Paid("o1"), **options)
 
 
-async def test_what_runs_has_its_grace_when_the_program_ends() -> None:
+async def test_running_attempts_have_their_grace_when_the_program_ends() -> None:
     seen: list[str] = []
 
     @subscriber(paid, idempotent="unknown", description="Takes a moment.")
@@ -157,7 +157,7 @@ async def test_what_runs_has_its_grace_when_the_program_ends() -> None:
     assert ["begun", "ended"] == seen
 
 
-async def test_a_rate_is_kept() -> None:
+async def test_rate_limit_is_respected() -> None:
     done: list[str] = []
 
     @subscriber(paid, idempotent="yes", description="Ships.", rate="2/h")
@@ -172,7 +172,7 @@ async def test_a_rate_is_kept() -> None:
     assert ["o1"] == done
 
 
-async def test_a_subscriber_of_a_fold_needs_no_settings_for_it() -> None:
+async def test_subscriber_of_a_fold_needs_no_settings_for_it() -> None:
     @subscriber(records_of("account-metrics", Paid), idempotent="yes", description="Recomputes.")
     def recompute(event: Received[Paid]) -> None:
         raise NotImplementedError
@@ -194,7 +194,7 @@ LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))).publish_sync(paid, P
 """
 
 
-def test_a_script_that_never_closes_it_ends_without_a_word() -> None:
+def test_script_that_never_closes_local_mode_warns_in_one_line() -> None:
     ended = subprocess.run([sys.executable, "-c", UNCLOSED], cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert (0, 1) == (ended.returncode, len(ended.stderr.splitlines())), ended.stderr

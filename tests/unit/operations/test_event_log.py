@@ -20,7 +20,7 @@ RANGES = {LARGE: (100, 200), SMALL: (5, 10), NONE: (7, 7)}
         (-3, {LARGE: (100, 100), SMALL: (5, 5), NONE: (7, 7)}, {LARGE: (200, 200), SMALL: (10, 10), NONE: (7, 7)}),
     ],
 )
-def test_each_partition_has_its_share_of_what_may_be_searched(
+def test_each_partition_has_its_share_of_the_search_limit(
     most: int, first: dict[TP, tuple[int, int]], last: dict[TP, tuple[int, int]]
 ) -> None:
     assert (first, last) == (first_of(RANGES, most), last_of(RANGES, most))

@@ -56,14 +56,14 @@ def lay_out(
     return describe(found, fold, META, None if end is None else (end, end + hidden), AGAIN, now_ms, width)
 
 
-def test_what_an_open_transaction_hides_is_lag_and_does_not_stop_the_clock() -> None:
+def test_records_hidden_by_a_transaction_are_lag_and_do_not_stop_the_clock() -> None:
     text = said(hidden=7)
 
     assert "up to offset 41, 7 events behind its end; an open transaction hides 7 of them" in text
     assert "due in 14 min if no event arrives" in text
 
 
-def test_a_verdict_and_five_lines_name_every_fact() -> None:
+def test_verdict_and_five_lines_name_every_fact() -> None:
     expected = """\
 a of fold f is open, and due in 14 min if no event arrives.
   events  3 events at offsets 20 to 41 of s-2, the last of 2023-11-14 22:12:20Z;
@@ -81,7 +81,7 @@ a of fold f is open, and due in 14 min if no event arrives.
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+def test_no_line_exceeds_the_terminal_width(width: int) -> None:
     lines = lay_out(width=width, now_ms=NOW + 3_600_000, end=50, group="k" * 300, key="k" * 300, waiting=3).splitlines()
 
     assert max(map(len, lines)) <= min(width, 120)
@@ -109,11 +109,11 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
         ),
     ],
 )
-def test_the_verdict_says_why(options: dict[str, Any], verdict: str) -> None:
+def test_verdict_gives_the_reason(options: dict[str, Any], verdict: str) -> None:
     assert verdict == lay_out(width=200, **options).splitlines()[0]
 
 
-def test_what_waits_in_the_outbox_alone_has_a_verdict_and_five_lines_too() -> None:
+def test_group_only_in_the_outbox_has_a_verdict_and_five_lines_too() -> None:
     fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m", output="o")
     found = FoundGroup(StoredShard("app", fold, 2, NOW, 10**9), b"sa", None, (), 1)
     lines = describe(found, fold, META, (42, 42), AGAIN, NOW, 80).splitlines()
@@ -150,7 +150,7 @@ FOLD = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m"
         ),
     ],
 )
-def test_how_often_groups_open_again_is_said_as_far_as_a_worker_tells(page: Page | None, words: str) -> None:
+def test_reopening_rate_of_groups_is_shown_if_a_worker_reports_it(page: Page | None, words: str) -> None:
     assert words == reopening_text(page, FOLD)
 
 
@@ -169,11 +169,11 @@ def test_how_often_groups_open_again_is_said_as_far_as_a_worker_tells(page: Page
         pytest.param({"last_event_ms": 10**17}, "the last of 100000000000000000 ms", id="a stamp beyond all years"),
     ],
 )
-def test_what_is_unusual_is_said(options: dict[str, Any], words: str) -> None:
+def test_unusual_conditions_are_reported(options: dict[str, Any], words: str) -> None:
     assert words in said(**options)
 
 
-def test_a_partition_clock_that_is_ahead_is_called_so_and_no_wait_contradicts_its_time() -> None:
+def test_partition_clock_ahead_is_reported_and_waits_agree_with_it() -> None:
     told = said(clock_ms=NOW + 600_000)
 
     assert "is at 2023-11-14 22:23:20Z, 10 min ahead of the wall clock: the clock of a worker was wrong" in told
@@ -181,7 +181,7 @@ def test_a_partition_clock_that_is_ahead_is_called_so_and_no_wait_contradicts_it
     assert "in 5 h 43 min (2023-11-15 03:56:40Z)" in told
 
 
-def test_while_sessions_catch_up_silence_is_not_said_to_close_nothing() -> None:
+def test_catching_up_sessions_are_not_reported_as_stopping_quiet_groups() -> None:
     assert "quiet groups are not closed" not in said(now_ms=NOW + 3_600_000, end=50, backlog="sessions")
 
 
@@ -190,11 +190,11 @@ def test_while_sessions_catch_up_silence_is_not_said_to_close_nothing() -> None:
     [(-1, "due"), (0, "due"), (1_500, "1.5 s"), (59_999, "60.0 s"), (60_000, "1 min"), (90_000, "1 min 30 s"), (3_600_000, "1 h"),
      (20_400_000, "5 h 40 min"), (172_800_000, "2 d"), (273_600_000, "3 d 4 h")],
 )  # fmt: skip
-def test_spans_are_written_for_people(span_ms: int, text: str) -> None:
+def test_durations_are_formatted_for_people(span_ms: int, text: str) -> None:
     assert text == span(span_ms)
 
 
-def test_numbers_and_times_are_written_for_people() -> None:
+def test_numbers_and_times_are_formatted_for_people() -> None:
     assert ("1 group", "2 groups", "0 groups") == tuple(counted(number, "group") for number in (1, 2, 0))
     assert ("2023-11-14 22:13:20Z", "-") == (time_text(NOW), time_text(-1))
 
@@ -217,19 +217,19 @@ def test_numbers_and_times_are_written_for_people() -> None:
         ("\udcff", [b"s\xff"]),
     ],
 )
-def test_a_group_is_looked_for_as_text_and_as_the_json_it_may_be(typed: str, members: list[bytes]) -> None:
+def test_typed_group_is_looked_up_as_text_and_as_json(typed: str, members: list[bytes]) -> None:
     assert members == keys_typed(typed)
 
 
 @given(GROUPS)
-def test_what_the_list_shows_is_found_when_it_is_typed(group: tuple[object, ...]) -> None:
+def test_listed_group_is_found_when_it_is_typed(group: tuple[object, ...]) -> None:
     member = member_of(group)
 
     assert member in keys_typed(shown_group(member))
 
 
 @given(st.text(), st.lists(st.text(), min_size=1, max_size=3), st.binary())
-def test_every_line_is_printable_whatever_is_in_it(group: str, names: list[str], owner: bytes) -> None:
+def test_every_line_is_printable_with_any_content(group: str, names: list[str], owner: bytes) -> None:
     fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m")
     found = FoundGroup(
         StoredShard("app", fold, 2, NOW, 10**9), member_of((group,)), ROW | {"group": group, "key": group}, tuple(names), 1
@@ -238,7 +238,7 @@ def test_every_line_is_printable_whatever_is_in_it(group: str, names: list[str],
     assert all(line.isprintable() for line in describe(found, fold, META | {b"owner": owner}, (42, 42), AGAIN, NOW, 80).split("\n"))
 
 
-def test_journal_of_the_same_source_and_key_is_pointed_to() -> None:
+def test_journal_of_the_same_source_and_key_is_suggested() -> None:
     declared = {"app_id": "a", "folds": [FOLD.model_dump()]}
     journal = {"name": "accounts", "source": FOLD.source, "key": FOLD.group_key}
     others = [{**journal, "name": "o", "source": "other"}, {**journal, "name": "k", "key": "@key"}]
@@ -257,11 +257,11 @@ def test_events_that_would_close_the_group_are_named() -> None:
     assert "an event for which close_when returns true would close it at once" in said(close_when=bool)
 
 
-def test_a_group_without_events_has_had_its_early_record() -> None:
+def test_group_without_events_has_sent_its_early_record() -> None:
     assert "none since its early record, of offset 20 of" in said(events=0, names=0, first_offset=20)
 
 
-def test_size_of_kept_events_and_the_room_for_more_are_said() -> None:
+def test_size_of_kept_events_and_the_remaining_room_are_shown() -> None:
     text = said(events=3, names=0, bytes=400, keep="events", changed="", max_bytes=500)
 
     assert "400 bytes kept" in text

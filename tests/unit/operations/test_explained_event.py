@@ -91,14 +91,14 @@ def dead_letter(reason: str) -> ListedDeadLetter:
         (found(kept=AttemptEntry(1, 0, NOW_MS + 5_000), dead_letters=(dead_letter("failed"),)), "has failed 1 time"),
     ],
 )
-def test_the_verdict_is_what_is_known_best(event: EventFacts, expected: str, ship: Subscription) -> None:
+def test_verdict_uses_the_most_reliable_evidence(event: EventFacts, expected: str, ship: Subscription) -> None:
     verdict = " ".join(describe(event, ship, None, NOW_MS, 10_000).partition("\n  mark")[0].split())
 
     assert expected in verdict
     assert verdict.startswith("Event ")
 
 
-def test_a_letter_that_was_put_back_is_told_as_such(ship: Subscription) -> None:
+def test_replayed_dead_letter_is_reported_as_such(ship: Subscription) -> None:
     first, second = dead_letter("failed"), replace(dead_letter("rejected"), value=b"w")
     back = frozenset({first.digest()})
 
@@ -112,14 +112,14 @@ def test_a_letter_that_was_put_back_is_told_as_such(ship: Subscription) -> None:
     assert "Event e1 (orders:0:9) of subscriber ship is a dead letter: rejected." == twice[0]
 
 
-def test_what_may_be_called_again_begins_where_there_is_no_commit(ship: Subscription) -> None:
+def test_repeatable_event_without_a_commit_has_not_begun(ship: Subscription) -> None:
     again = replace(ship, subscriber=replace(ship.subscriber, idempotent="yes"))
     text = " ".join(describe(found(mark=None, note=None), again, None, NOW_MS, 10_000).split())
 
     assert "has not begun: no worker has run this subscriber in this partition." in text
 
 
-def test_five_lines_say_what_is_known_each_with_its_label(ship: Subscription) -> None:
+def test_five_labelled_lines_show_the_evidence(ship: Subscription) -> None:
     event = found(22, kept=AttemptEntry(2, 1, NOW_MS + 5_000), dead_letters=(dead_letter("failed"),))
     _, *lines = describe(event, ship, None, NOW_MS, 10_000).splitlines()
 
@@ -132,13 +132,13 @@ def test_five_lines_say_what_is_known_each_with_its_label(ship: Subscription) ->
     ] == [line.rstrip() for line in lines]
 
 
-def test_the_note_says_nothing_of_an_offset_that_the_log_has_not(ship: Subscription) -> None:
+def test_commit_metadata_is_not_applied_to_an_offset_missing_from_the_log(ship: Subscription) -> None:
     lines = [line.rstrip() for line in describe(found(100, event_id=""), ship, None, NOW_MS, 10_000).splitlines()]
 
     assert "  note    8 offsets above the mark finished, 1 begun" in lines
 
 
-def test_a_redis_that_does_not_answer_is_told_and_nothing_is_made_up(ship: Subscription) -> None:
+def test_redis_without_an_answer_is_reported_and_nothing_is_invented(ship: Subscription) -> None:
     text = describe(found(redis_fault="Redis at redis://x does not answer"), ship, None, NOW_MS, 10_000)
 
     assert "  redis   not known: Redis at redis://x does not answer" in text
@@ -157,7 +157,7 @@ def test_a_redis_that_does_not_answer_is_told_and_nothing_is_made_up(ship: Subsc
         ),
     ],
 )
-def test_what_redis_keeps_says_whether_an_attempt_runs_or_when_the_next_one_is_due(
+def test_redis_entry_shows_a_running_attempt_or_the_time_of_the_next_one(
     kept: AttemptEntry, expected: str, ship: Subscription
 ) -> None:
     text = " ".join(describe(found(kept=kept), ship, None, NOW_MS, 10_000).split())
@@ -182,7 +182,7 @@ def test_what_redis_keeps_says_whether_an_attempt_runs_or_when_the_next_one_is_d
         ),
     ],
 )
-def test_where_nothing_is_found_it_says_what_was_searched(
+def test_unsuccessful_search_reports_what_was_searched(
     searched: list[SearchedOffsets], verdict: str, told: str, ship: Subscription
 ) -> None:
     text = describe_none("e7", ship, searched, None, 10_000)
@@ -220,5 +220,5 @@ streams_app_waiting_for{subscriber="another",what="broker"} 1.0
         ),
     ],
 )
-def test_a_worker_says_how_the_subscriber_stands(page: Page | None, expected: str) -> None:
+def test_worker_reports_the_state_of_the_subscriber(page: Page | None, expected: str) -> None:
     assert expected == worker_text(page, "ship")

@@ -16,7 +16,7 @@ from streams_app.reasons import Reason
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(1, [10]), (3, [10, 20, 30]), (9, [10, 20, 30, 40])])
-def test_the_oldest_letters_are_kept_whatever_their_partitions(limit: int, expected: list[int]) -> None:
+def test_oldest_dead_letters_are_kept_across_partitions(limit: int, expected: list[int]) -> None:
     pages = [[(0, 20), (0, 40)], [(1, 10), (1, 30)]]
     oldest = OldestDeadLetters(limit)
     for page in pages:
@@ -25,7 +25,7 @@ def test_the_oldest_letters_are_kept_whatever_their_partitions(limit: int, expec
     assert (expected, 4) == ([one.dead_letter.timestamp_ms for one in oldest.shown()], oldest.total)
 
 
-def test_a_letter_that_was_sent_twice_is_shown_once_and_says_so() -> None:
+def test_dead_letter_sent_twice_is_listed_once_and_says_so() -> None:
     oldest = OldestDeadLetters(5)
     oldest.add(
         ListedDeadLetter(0, time, None, b"", time, {"letter-id": letter_id}) for time, letter_id in ((7, "a"), (8, "b"), (6, "a"))
@@ -37,7 +37,7 @@ def test_a_letter_that_was_sent_twice_is_shown_once_and_says_so() -> None:
     assert 2 == oldest.total
 
 
-def test_letters_are_taken_from_a_time_on() -> None:
+def test_dead_letters_are_listed_from_a_start_time() -> None:
     wanted = Selection("shop", "ship", since_ms=5)
 
     assert [5, 6] == [time for time in (4, 5, 6) if wanted.matches(ListedDeadLetter(0, 0, None, b"", time, {}))]
@@ -57,19 +57,17 @@ def test_letters_are_taken_from_a_time_on() -> None:
         (Selection("shop", "f", since_ms=5), False, "none of the dead letters of fold f fits --since"),
     ],
 )
-def test_where_nothing_is_shown_it_is_said_whether_there_is_nothing_or_nothing_fits(
-    wanted: Selection, has_others: bool, said: str
-) -> None:
+def test_empty_list_says_whether_the_topic_is_empty_or_nothing_matches(wanted: Selection, has_others: bool, said: str) -> None:
     assert said == _nothing(wanted, has_others=has_others)
 
 
 @pytest.mark.parametrize(("most_bytes", "shown"), [(None, "abcdef"), (6, "abcdef"), (5, "abcde…")])
-def test_a_value_is_whole_or_says_that_it_is_cut(most_bytes: int | None, shown: str) -> None:
+def test_value_is_whole_or_says_that_it_is_truncated(most_bytes: int | None, shown: str) -> None:
     assert shown == ListedDeadLetter(0, 0, None, b"abcdef", 0, {}).row(most_bytes)["value"]
 
 
 @pytest.mark.parametrize(("reasons", "taken"), [((), ["failed", "crashed"]), (("failed", "crashed"), ["failed", "crashed"])])
-def test_letters_of_several_reasons_are_taken_together(reasons: tuple[Reason, ...], taken: list[str]) -> None:
+def test_dead_letters_of_several_reasons_are_listed_together(reasons: tuple[Reason, ...], taken: list[str]) -> None:
     dead_letters = [ListedDeadLetter(0, 0, None, b"", 0, {"reason": reason}) for reason in ("failed", "crashed", "rejected")]
     wanted = Selection("shop", "ship", frozenset(reasons))
 
@@ -78,14 +76,14 @@ def test_letters_of_several_reasons_are_taken_together(reasons: tuple[Reason, ..
     ]
 
 
-def test_of_the_same_time_the_first_of_a_partition_is_the_older_one() -> None:
+def test_earlier_offset_of_a_partition_is_older_at_equal_times() -> None:
     oldest = OldestDeadLetters(2)
     oldest.add([ListedDeadLetter(0, offset, None, None, 5, {}) for offset in (2, 0, 1)])
 
     assert [0, 1] == [one.dead_letter.offset for one in oldest.shown()]
 
 
-def test_a_receipt_names_what_was_put_back_for_one_and_for_nobody_else() -> None:
+def test_replay_receipt_applies_only_to_its_own_subscriber() -> None:
     dead_letter = ListedDeadLetter(0, 0, b"o1", b"{}", 0, {"reason": "failed"})
     receipt = ListedDeadLetter(0, 1, None, dead_letter.digest().encode(), 0, {RECEIPT_HEADER: Selection("shop", "ship").address})
 
@@ -93,7 +91,7 @@ def test_a_receipt_names_what_was_put_back_for_one_and_for_nobody_else() -> None
     assert [] == receipt.receipt(Selection("shop", "thank").address) == dead_letter.receipt(Selection("shop", "ship").address)
 
 
-def test_where_there_is_no_fold_the_subscribers_are_named(tmp_path: Path) -> None:
+def test_unknown_fold_error_lists_the_subscribers(tmp_path: Path) -> None:
     config = tmp_path / "streams.toml"
     config.write_text('app_id = "shop"\n[events]\ncatalogue = "examples.shop:catalogue"\n')
     ran = CliRunner().invoke(group, ["dead-letters", "list", "--config", str(config)])
@@ -102,7 +100,7 @@ def test_where_there_is_no_fold_the_subscribers_are_named(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("key", [b"K" * 400_000, b"\xff" * 400_000, b"\n" * 400_000])
-def test_a_long_key_is_cut_for_people_and_whole_for_programs(key: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_key_is_shortened_for_people_and_whole_for_programs(key: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     headers = {"reason": "not-json", "source-topic": "s", "source-partition": "0", "source-offset": "1"}
     one = ShownDeadLetter(ListedDeadLetter(0, 1, key, b"no json", 7, headers))
     _print(one, as_json=False, is_late=False, is_replayed=False)

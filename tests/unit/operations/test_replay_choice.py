@@ -47,25 +47,25 @@ def choose(
     return [each for each in dead_letters if replay_filter.selects(each, done)], done
 
 
-def test_a_letter_that_the_present_definition_takes_goes_back() -> None:
+def test_dead_letter_accepted_by_the_current_definition_is_replayed() -> None:
     assert [dead_letter()] == choose(dead_letter())[0]
 
 
 @pytest.mark.parametrize(
     "headers", [{"fold": "other"}, {"app_id": "mirror"}], ids=["of another fold", "of a fold of that name in another application"]
 )
-def test_a_letter_of_others_is_not_even_counted(headers: dict[str, Any]) -> None:
+def test_foreign_dead_letter_is_not_counted(headers: dict[str, Any]) -> None:
     assert ([], ReplayProgress()) == choose(dead_letter(**headers))
 
 
-def test_a_letter_from_before_applications_were_told_apart_is_anybodys() -> None:
+def test_dead_letter_without_an_application_header_belongs_to_every_application() -> None:
     old = dead_letter()
     del old.headers["app-id"]
 
     assert [old] == choose(old)[0]
 
 
-def test_what_would_be_refused_again_stays_and_is_counted_by_reason() -> None:
+def test_event_that_would_be_rejected_anew_stays_and_is_counted_by_reason() -> None:
     chosen, done = choose(
         dead_letter(1, value=b"no json"),
         dead_letter(2, value=b"{}"),
@@ -78,7 +78,7 @@ def test_what_would_be_refused_again_stays_and_is_counted_by_reason() -> None:
     assert {"not-json": 1, "no-group": 1, "not-an-object": 2} == done.rejected
 
 
-def test_the_present_definition_is_that_of_the_functions_of_a_fold() -> None:
+def test_current_definition_includes_the_functions_of_a_fold() -> None:
     def decode(value: bytes) -> Any:
         return {"id": "a", "m": [value.decode()]}
 
@@ -87,19 +87,19 @@ def test_the_present_definition_is_that_of_the_functions_of_a_fold() -> None:
     assert ([dead_letter(1, value=b"no json")], {"user-error": 1}) == (chosen, done.rejected)
 
 
-def test_a_letter_written_twice_goes_back_once() -> None:
+def test_dead_letter_written_twice_is_replayed_once() -> None:
     chosen, done = choose(dead_letter(letter_offset=4, failed_at_ms="1"), dead_letter(letter_offset=9, failed_at_ms="2"))
 
     assert ([4], 1) == ([each.offset for each in chosen], done.duplicates)
 
 
-def test_what_an_earlier_replay_put_back_stays_also_where_it_was_written_twice() -> None:
+def test_dead_letter_replayed_earlier_stays_even_if_written_twice() -> None:
     chosen, done = choose(dead_letter(letter_offset=9), dead_letter(8), before=(dead_letter(letter_offset=4),))
 
     assert ([dead_letter(8)], 1) == (chosen, done.already_replayed)
 
 
-def test_what_was_not_chosen_is_not_said_to_have_been_put_back_before() -> None:
+def test_unselected_dead_letter_is_not_reported_as_replayed_earlier() -> None:
     only_the_first = Selection("social", "f", positions=frozenset({(3, 1)}))
 
     chosen, done = choose(
@@ -109,13 +109,13 @@ def test_what_was_not_chosen_is_not_said_to_have_been_put_back_before() -> None:
     assert ([], 1, 1) == (chosen, done.already_replayed, done.unselected)
 
 
-def test_another_event_at_the_place_of_one_put_back_before_the_topic_was_made_again_goes_back() -> None:
+def test_new_event_at_the_position_of_a_replayed_one_in_a_recreated_topic_is_replayed() -> None:
     other = dead_letter(value=b'{"id": "b", "m": ["x"]}')
 
     assert [other] == choose(other, before=(dead_letter(),))[0]
 
 
-def test_what_was_not_chosen_is_counted_and_remembered_as_nothing() -> None:
+def test_unselected_dead_letters_are_counted_and_use_no_memory() -> None:
     chosen, done = choose(
         dead_letter(1), dead_letter(2, reason="not-json"), selection=Selection("social", "f", reasons=frozenset({"not-json"}))
     )
@@ -123,7 +123,7 @@ def test_what_was_not_chosen_is_counted_and_remembered_as_nothing() -> None:
     assert ([dead_letter(2, reason="not-json")], 1) == (chosen, done.unselected)
 
 
-def test_letters_are_chosen_by_reason_place_and_key() -> None:
+def test_dead_letters_are_selected_by_reason_position_and_key() -> None:
     dead_letters = [
         dead_letter(1),
         dead_letter(2),
@@ -140,7 +140,7 @@ def test_letters_are_chosen_by_reason_place_and_key() -> None:
     assert [] == choose(*dead_letters, selection=by_both)[0]
 
 
-def test_letters_of_a_fold_that_was_renamed_are_chosen_by_the_name_it_had() -> None:
+def test_dead_letters_of_a_renamed_fold_are_selected_by_its_former_name() -> None:
     assert [dead_letter(fold="old")] == choose(dead_letter(), dead_letter(fold="old"), selection=Selection("social", "old"))[0]
 
 
@@ -156,9 +156,7 @@ def test_letters_of_a_fold_that_was_renamed_are_chosen_by_the_name_it_had() -> N
         pytest.param(GOOD, {"source_partition": "three"}, "its headers do not say where", id="no partition"),
     ],
 )
-def test_what_cannot_go_back_as_the_event_it_was_is_left_with_a_sentence(
-    value: bytes | None, headers: dict[str, Any], words: str
-) -> None:
+def test_unrestorable_event_stays_with_an_explanation(value: bytes | None, headers: dict[str, Any], words: str) -> None:
     ignoring = fold(tombstones="ignore")
 
     chosen, done = choose(dead_letter(value=value, **headers), declared=ignoring)
@@ -167,7 +165,7 @@ def test_what_cannot_go_back_as_the_event_it_was_is_left_with_a_sentence(
     assert words in next(iter(done.not_replayable))
 
 
-def test_a_letter_from_before_there_was_a_header_says_in_its_detail_that_its_value_was_not_kept() -> None:
+def test_dead_letter_without_the_header_has_its_missing_value_in_the_detail() -> None:
     old = dead_letter(value=None, reason="too-large", detail="the limit is 5; value of 9 bytes not kept")
     quoted = dead_letter(detail="user said: value of 9 bytes not kept")
     del old.headers["app-id"]
@@ -175,14 +173,14 @@ def test_a_letter_from_before_there_was_a_header_says_in_its_detail_that_its_val
     assert ([quoted], 1) == ((found := choose(old, quoted))[0], found[1].not_replayable.total())
 
 
-def test_a_tombstone_that_is_ignored_now_goes_back_as_one() -> None:
+def test_tombstone_ignored_by_the_current_definition_is_replayed_as_one() -> None:
     tombstone = dead_letter(value=None, reason="tombstone")
 
     assert ([], {"tombstone": 1}) == ((found := choose(tombstone))[0], found[1].rejected)
     assert [tombstone] == choose(tombstone, declared=fold(tombstones="ignore"))[0]
 
 
-def test_the_end_says_what_went_back_what_was_refused_again_and_what_became_of_the_rest() -> None:
+def test_summary_counts_replayed_rejected_and_other_dead_letters() -> None:
     done = ReplayProgress(
         offsets=20, read=12, replayed=3, already_replayed=1, duplicates=2, unselected=4, unacknowledged=5, unrecorded=6
     )
@@ -204,7 +202,7 @@ def test_the_end_says_what_went_back_what_was_refused_again_and_what_became_of_t
     )
 
 
-async def test_what_was_not_acknowledged_is_not_put_back() -> None:
+async def test_unacknowledged_event_is_not_counted_as_replayed() -> None:
     settings = Settings(app_id="social", kafka=KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_port()}"), folds=(fold(),))
     replay = DeadLetterReplay(settings, FoldDestination("social", fold(), Limits()), Selection("social", "f"), ManualClock())
 

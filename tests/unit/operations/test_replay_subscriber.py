@@ -48,14 +48,14 @@ def replayed(one: ListedDeadLetter) -> Any:
     return SubscriberDestination(SETTINGS, SHIP, ReplayOverride()).event(one)
 
 
-def test_an_event_goes_into_the_topic_of_the_application_with_its_headers_and_its_place() -> None:
+def test_event_is_replayed_into_the_application_topic_with_its_headers_and_position() -> None:
     event = replayed(dead_letter())
 
     assert ("social.again", b"o1", GOOD, None) == (event.topic, event.key, event.value, event.partition)
     assert replay_headers("ship", OriginalPosition(TP("orders", 3), 7, 5), EVENT) == event.headers
 
 
-def test_what_was_put_back_before_and_refused_again_is_that_of_its_first_place() -> None:
+def test_event_rejected_after_a_replay_keeps_its_first_position() -> None:
     origin = OriginalPosition(TP("orders", 3), 7, 5)
     again = dead_letter(2, received=tuple(replay_headers("ship", origin, EVENT)), source_topic="social.again", source_partition="0")
 
@@ -63,7 +63,7 @@ def test_what_was_put_back_before_and_refused_again_is_that_of_its_first_place()
     assert replay_headers("ship", origin, EVENT) == replayed(again).headers
 
 
-def test_of_events_of_several_sources_that_have_one_id_none_goes_back_until_its_source_is_named() -> None:
+def test_events_of_several_sources_with_one_id_are_not_replayed_until_the_source_is_named() -> None:
     eu, us = (
         dead_letter(at, received=(*EVENT, ("ce_source", source)), reason="interrupted") for at, source in ((7, b"/eu"), (8, b"/us"))
     )
@@ -77,7 +77,7 @@ def test_of_events_of_several_sources_that_have_one_id_none_goes_back_until_its_
     assert [eu, us] == choose(eu, us, interrupted=True)[0]
 
 
-def test_what_was_interrupted_stays_until_somebody_insists() -> None:
+def test_interrupted_event_stays_unless_explicitly_selected() -> None:
     cut_off, other = dead_letter(reason="interrupted"), dead_letter(8, event_id="e2", reason="interrupted")
     chosen, done = choose(cut_off, dead_letter(9))
 
@@ -91,7 +91,7 @@ def test_what_was_interrupted_stays_until_somebody_insists() -> None:
 
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("reason", ["interrupted", "timed-out"])
-def test_what_has_finished_late_goes_back_only_by_its_name(reason: str, is_first: bool) -> None:
+def test_late_event_is_replayed_only_if_explicitly_selected(reason: str, is_first: bool) -> None:
     cut_off, late = dead_letter(reason=reason), dead_letter(reason="finished-late")
     dead_letters = (late, cut_off) if is_first else (cut_off, late)
     chosen, done = choose(*dead_letters, interrupted=True)
@@ -102,7 +102,7 @@ def test_what_has_finished_late_goes_back_only_by_its_name(reason: str, is_first
     assert [cut_off] == choose(*dead_letters, event_ids=("e1",))[0]
 
 
-def test_what_the_present_declaration_refuses_stays() -> None:
+def test_event_rejected_by_the_current_declaration_stays() -> None:
     chosen, done = choose(dead_letter(value=b"{}"), dead_letter(8, value=b"1"))
 
     assert ([], {"not-valid": 2}) == (chosen, done.rejected)
@@ -119,14 +119,14 @@ def test_what_the_present_declaration_refuses_stays() -> None:
         (dead_letter(received=(("ce_type", b"order.shipped"),)), "another event"),
     ],
 )
-def test_what_cannot_go_back_as_it_was_is_left_with_a_sentence(one: ListedDeadLetter, words: str) -> None:
+def test_unrestorable_event_stays_with_an_explanation(one: ListedDeadLetter, words: str) -> None:
     chosen, done = choose(one)
 
     assert ([], 1) == (chosen, done.not_replayable.total())
     assert words in next(iter(done.not_replayable))
 
 
-def test_a_letter_is_told_from_the_headers_of_its_event_whatever_these_are_called() -> None:
+def test_dead_letter_headers_are_distinguished_from_event_headers_of_any_name() -> None:
     own = [("reason", b"failed"), ("subscriber", b"ship")]
     stranger = [("reason", b"mine"), ("received-headers", b"7"), ("streams-app-put-back", b"social/ship")]
     added = [("value-bytes-not-kept", b"9")]

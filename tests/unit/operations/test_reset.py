@@ -13,7 +13,7 @@ FOLDS = ("likes", "shares")
 
 
 @pytest.mark.parametrize("start", [0, 99])
-def test_a_reset_of_one_fold_leaves_the_marks_of_the_others_where_they_are(start: int) -> None:
+def test_reset_of_one_fold_keeps_the_offsets_of_the_others(start: int) -> None:
     held = commit_of(
         {"likes": OffsetAndMetadata(5, "3"), "shares": OffsetAndMetadata(9, "4"), "of a newer worker": OffsetAndMetadata(7)}
     )
@@ -25,19 +25,19 @@ def test_a_reset_of_one_fold_leaves_the_marks_of_the_others_where_they_are(start
 
 
 @pytest.mark.parametrize("start", [0, 99])
-def test_the_only_fold_begins_where_a_new_one_would(start: int) -> None:
+def test_only_fold_restarts_at_the_initial_offset(start: int) -> None:
     assert commit_of({"likes": OffsetAndMetadata(start)}) == without_mark(
         commit_of({"likes": OffsetAndMetadata(5)}), ["likes"], "likes", start
     )
 
 
-def test_a_commit_that_says_nothing_of_the_fold_is_left_alone() -> None:
+def test_commit_without_the_fold_is_unchanged() -> None:
     assert None is without_mark(commit_of({"shares": OffsetAndMetadata(5)}), FOLDS, "likes", 0)
     assert None is without_mark(Committed(5, ""), ["shares"], "likes", 0)
 
 
 @pytest.mark.parametrize(("start", "offset"), [pytest.param(0, 0, id="earliest"), pytest.param(99, 5, id="latest")])
-def test_without_metadata_no_other_fold_is_moved_forward(start: int, offset: int) -> None:
+def test_reset_without_metadata_moves_no_other_fold_forward(start: int, offset: int) -> None:
     """The committed offset is the mark of every fold, and stays one where the broker drops the metadata again."""
     left = without_mark(Committed(5, ""), FOLDS, "likes", start)
 

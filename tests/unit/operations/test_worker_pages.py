@@ -14,7 +14,7 @@ def settings_of(app_id: str) -> Settings:
 
 
 @pytest.mark.parametrize("url", ["w:8080", "http://w:8080", "http://w:8080/", "http://w:8080/metrics", "http://w:8080/metrics/"])
-def test_a_worker_may_be_named_in_several_ways(url: str) -> None:
+def test_worker_may_be_named_in_several_ways(url: str) -> None:
     assert "http://w:8080/metrics" == metrics_url(url)
 
 
@@ -27,11 +27,11 @@ def test_a_worker_may_be_named_in_several_ways(url: str) -> None:
         ("127.0.0.1", 0, None),
     ],
 )
-def test_a_worker_is_asked_where_the_settings_let_it_listen(host: str, port: int, url: str | None) -> None:
+def test_worker_address_defaults_to_the_settings(host: str, port: int, url: str | None) -> None:
     assert url == usual_url(HttpSettings(host=host, port=port))
 
 
-async def test_what_cannot_be_asked_is_a_fault_of_that_page_alone() -> None:
+async def test_invalid_worker_address_affects_only_its_own_page() -> None:
     found = await pages(settings_of("shop"), ["http://[", "ftp://w"])
 
     assert [None, None] == [page.text for page in found]
@@ -48,7 +48,7 @@ async def test_what_cannot_be_asked_is_a_fault_of_that_page_alone() -> None:
     ],
     ids=["this application", "another application", "an older version", "something else"],
 )
-def test_the_worker_of_another_application_says_nothing_of_this_one(told: str, fault: str) -> None:
+def test_worker_of_another_application_is_ignored(told: str, fault: str) -> None:
     page = page_of("http://w", told, "shop")
 
     assert (fault, not fault) == (page.fault, page.text == told)

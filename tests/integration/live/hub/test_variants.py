@@ -47,12 +47,12 @@ def test_an_open_transaction_does_not_hide_nothing() -> None:
 
 def test_a_removal_before_a_put_is_not_forgotten() -> None:
     with FORGOTTEN.applied(), pytest.raises(AssertionError):
-        of_operations.test_an_item_that_was_removed_and_came_back_is_still_removed_first(5)
+        of_operations.test_removed_item_that_returns_is_still_removed_first(5)
 
 
 def test_a_put_before_a_removal_does_not_stay() -> None:
     with STAYS.applied(), pytest.raises(AssertionError):
-        of_operations.test_what_was_put_before_a_removal_does_not_come_with_it()
+        of_operations.test_item_put_before_its_removal_is_dropped()
 
 
 async def test_two_states_have_two_numbers(redis_client: redis.asyncio.Redis, names: Names) -> None:

@@ -38,19 +38,19 @@ async def file_at(backlog: int, seconds: float, partitions: int) -> int:
 
 
 @pytest.mark.parametrize("partitions", [1, 8])
-def test_all_partitions_together_get_one_share_while_folds_have_a_backlog(partitions: int) -> None:
+def test_partitions_share_one_limit_while_folds_have_a_backlog(partitions: int) -> None:
     chunks = in_no_time(file_at(MANY, 100, partitions))
 
     assert chunks == pytest.approx(100 / (CHUNK_SECONDS * (1 + PAUSE_FACTOR)), rel=0.1)
 
 
-def test_partitions_file_side_by_side_while_folds_keep_up() -> None:
+def test_partitions_file_in_parallel_while_folds_keep_up() -> None:
     chunks = in_no_time(file_at(BACKLOG_RECORDS, 10, 4))
 
     assert chunks == pytest.approx(4 * 10 / CHUNK_SECONDS, rel=0.01)
 
 
-def test_filing_is_not_limited_any_longer_than_the_limit() -> None:
+def test_filing_is_throttled_no_longer_than_the_maximum() -> None:
     async def schedule() -> tuple[int, int]:
         throttle = FilingThrottle(lambda: MANY, TrustedClock(LoopClock()))
         limited = await file_for(LIMIT_MS / 1000, throttle, 1)
@@ -62,7 +62,7 @@ def test_filing_is_not_limited_any_longer_than_the_limit() -> None:
     assert unlimited == pytest.approx(10 / CHUNK_SECONDS, rel=0.01)
 
 
-def test_limit_begins_anew_once_folds_have_caught_up() -> None:
+def test_throttle_resets_once_folds_have_caught_up() -> None:
     async def schedule() -> list[bool]:
         backlog = MANY
         throttle = FilingThrottle(lambda: backlog, TrustedClock(LoopClock()))
