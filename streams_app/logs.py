@@ -34,7 +34,7 @@ _FIELD: Final = re.compile(r"\b([a-z_]+)=((?:%[-+ #0-9.]*[sdrfx])(?:-%[sd])*)(?=
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-class HeldBack(logging.Filter):
+class RepeatFilter(logging.Filter):
     """Limits log lines of a library to one of a kind a minute, and drops unfounded warnings.
 
     Two messages are of one kind if they differ only in numbers: ports, offsets, nodes, seconds.
@@ -56,15 +56,15 @@ class HeldBack(logging.Filter):
         now_ms = self._clock.monotonic_ms()
         message = record.getMessage()
         kind = record.name, record.levelno, _VARYING.sub("#", message)
-        since_ms, held = self._kinds.get(kind, (now_ms - EVERY_MS, 0))
+        since_ms, suppressed = self._kinds.get(kind, (now_ms - EVERY_MS, 0))
         if now_ms - since_ms < EVERY_MS:
-            self._kinds[kind] = since_ms, held + 1
+            self._kinds[kind] = since_ms, suppressed + 1
             return False
         if len(self._kinds) >= MOST_KINDS:
             self._kinds.clear()
         self._kinds[kind] = now_ms, 0
-        if held:
-            record.msg, record.args = f"{message} (and {held} more like it since the last one)", ()
+        if suppressed:
+            record.msg, record.args = f"{message} (and {suppressed} more like it since the last one)", ()
         return True
 
 
@@ -129,8 +129,8 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
 def hold_back_libraries() -> None:
     """Limit libraries in every handler of this process; the rest of its logging setup (Faust's worker, a program) stays."""
     for handler in logging.getLogger().handlers:
-        if not any(isinstance(each, HeldBack) for each in handler.filters):
-            handler.addFilter(HeldBack())
+        if not any(isinstance(each, RepeatFilter) for each in handler.filters):
+            handler.addFilter(RepeatFilter())
 
 
 def set_up_logging(log_level: str, log_format: str = "text") -> None:

@@ -20,7 +20,7 @@ REST_SECONDS = 3.0
 """Rest of that time after ``worker.grace`` of 15 s: for the last commits, and for closing connections."""
 
 
-def leave(exit_code: int) -> NoReturn:
+def exit_now(exit_code: int) -> NoReturn:
     """Exit the process at once, without closing the event loop and finalizing Python.
 
     Everything is closed by now. Both steps can crash while a thread is still ending (uvloop #706, CPython #87135), and two workers
@@ -37,14 +37,14 @@ def stop_seconds(grace_seconds: float) -> float:
     return max(STOP_SECONDS, grace_seconds + REST_SECONDS)
 
 
-def leave_in_time(grace_seconds: float) -> None:
+def exit_after(grace_seconds: float) -> None:
     """Exit the process after :func:`stop_seconds` if it is still running."""
     seconds = stop_seconds(grace_seconds)
 
     def end() -> None:
         logger.error("not stopped within %s seconds, ending now; nothing is lost", seconds)
         logging.shutdown()
-        os._exit(TryAgainError.exit_code)  # not leave(): stdout itself may hang
+        os._exit(TryAgainError.exit_code)  # not exit_now(): stdout itself may hang
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True

@@ -31,7 +31,7 @@ class ImpatientWorker(WorkerProcess):
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
         return [sys.executable, "-m", "tests.impatient", self.how, "worker", "--config", str(config), *arguments]
 
-    async def is_looked_at(self) -> None:
+    async def is_checked(self) -> None:
         """Returns when the watchdog has looked long enough to end a worker that stands still, or the worker has ended."""
         before = self.log().count(LOOKED)
         await wait_until(
@@ -48,7 +48,7 @@ class DeafWorker(ImpatientWorker):
 if __name__ == "__main__":
     from streams_app.cli import main
 
-    look = Watchdog._look
+    look = Watchdog._check
 
     async def said(self: Watchdog, *watched: Any) -> None:
         print(LOOKED, flush=True)
@@ -57,7 +57,7 @@ if __name__ == "__main__":
     with (
         mock.patch.object(watchdog, "LOOK_EVERY_SECONDS", 0.2),
         mock.patch.object(Watchdog.__init__, "__defaults__", (2_000,)),
-        mock.patch.object(Watchdog, "_look", said),
+        mock.patch.object(Watchdog, "_check", said),
     ):
         if sys.argv.pop(1) == "deaf":
             Ownership.deliver = lambda self, batch: None  # type: ignore[method-assign]

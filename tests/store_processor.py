@@ -33,11 +33,11 @@ class Partition:
         self.committed: list[OffsetAndMetadata] = []
         self.errors: list[BaseException] = []
         self.steps = 0
-        self.refusals: list[str] = []
+        self.rejections: list[str] = []
         self.common = common
 
     def resync(self, cause: str, why: str, script: str) -> None:
-        self.refusals.append(f"{cause}: {why}")
+        self.rejections.append(f"{cause}: {why}")
 
     def fatal(self, error: BaseException) -> None:
         self.errors.append(error)

@@ -36,8 +36,8 @@ async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, 
     async for finding in schema_registry_findings(settings):
         yield finding
     away = False
-    for looks in (kafka_findings(settings), redis_findings(settings, clock)):
-        async with aclosing(looks) as found:
+    for check_results in (kafka_findings(settings), redis_findings(settings, clock)):
+        async with aclosing(check_results) as found:
             async for finding in found:
                 away |= finding.is_away
                 yield finding
@@ -46,7 +46,7 @@ async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, 
     others += [subscriber_findings(settings, asks=not away), live_findings(settings, asks=not away)]
     others += [journal_findings(settings, asks=not away)]
     others += [] if away else [transaction_findings(settings)]
-    for looks in others:
-        async with aclosing(looks) as found:
+    for check_results in others:
+        async with aclosing(check_results) as found:
             async for finding in found:
                 yield finding

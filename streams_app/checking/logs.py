@@ -24,7 +24,7 @@ from streams_app.delivery.processor import NO_OFFSET
 from streams_app.errors import StreamsAppError, text_of
 from streams_app.journal.store.keys import journal_keys
 from streams_app.kafka.admin import admin_client, partition_counts
-from streams_app.kafka.group_offsets import held_in, in_group
+from streams_app.kafka.group_offsets import commits_in, in_group
 from streams_app.kafka.log_reader import log_reader
 from streams_app.kafka.one_record import checksum_at
 from streams_app.kafka.topic_ids import UNKNOWN, topic_ids
@@ -77,7 +77,7 @@ async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
             ids = await topic_ids(client._client, topics) if topics else {}
         for reader, read in readers.items():
             present = {tp: so_far for tp, so_far in read.items() if ids.get(tp.topic, UNKNOWN) != UNKNOWN}
-            for finding in [*made_again(reader, present, ids)] or await _compared(settings, reader, present):
+            for finding in [*recreations(reader, present, ids)] or await _compared(settings, reader, present):
                 yield finding
     except StreamsAppError:
         return  # another finding says so
@@ -102,7 +102,7 @@ async def _compared(settings: Settings, reader: ComparedReader, read: Read) -> l
     return found
 
 
-def made_again(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> Iterator[Finding]:
+def recreations(reader: ComparedReader, read: Read, ids: Mapping[str, str]) -> Iterator[Finding]:
     """Report that a reader has read another log than the current one (pure); once for all its partitions."""
     for tp, so_far in read.items():
         if so_far.topic_id in (UNKNOWN, ids[tp.topic]):
@@ -130,7 +130,7 @@ async def _readers(settings: Settings) -> dict[ComparedReader, Read]:
         tps = _partitions([settings.fold(fold).output for fold in store.folds], counts)
         group = f"{settings.app_id}.{store.group}"
         async with in_group(settings.kafka, group) as consumer:
-            commits = await held_in(settings.kafka, consumer, group, tps) if tps else {}
+            commits = await commits_in(settings.kafka, consumer, group, tps) if tps else {}
         readers[ComparedReader(f"read store {store.name}")] = {
             tp: ReadSoFar(noted[0], offset, of_text(noted[2]))
             for tp, (offset, note) in _marks(store.name, commits).items()
@@ -159,7 +159,7 @@ async def _subscribers(settings: Settings) -> dict[ComparedReader, Read]:
 
 def _marks(name: str, commits: Mapping[TP, Committed]) -> dict[TP, Any]:
     """Return the committed offsets of one name, with their metadata."""
-    return {tp: marks[name] for tp, held in commits.items() if (marks := offsets_in(held)) and name in marks}
+    return {tp: marks[name] for tp, commit in commits.items() if (marks := offsets_in(commit)) and name in marks}
 
 
 def _partitions(topics: Iterable[str], counts: Mapping[str, int]) -> list[TP]:

@@ -56,17 +56,17 @@ def record_schemas(fold: Fold, event: Event[Any, Any] | None = None) -> dict[str
         fold: The fold.
         event: The event that it folds, if known: it gives the types of groups and of last values.
     """
-    known = _Known(event) if event is not None and fold.format == "json" and not fold.is_by_functions else None
+    declared = _DeclaredEvent(event) if event is not None and fold.format == "json" and not fold.is_by_functions else None
     groups: dict[str, Schema] = {}
     for field in fold.group_fields:
-        groups[field] = TEXT if fold.group_key == RECORD_KEY else {"type": (known and known.scalars(field)) or SCALARS}
+        groups[field] = TEXT if fold.group_key == RECORD_KEY else {"type": (declared and declared.scalars(field)) or SCALARS}
     changed: Schema = {"type": "array", "items": TEXT}
     if fold.keeps_events:
         changed = {"type": "array", "items": ANYTHING}
     elif fold.aggregates is not None:
         changed = {"type": "object", "additionalProperties": ANYTHING}
     elif fold.keep == "last":
-        changed = {"type": "object", "additionalProperties": known.last_values(fold.changed_field) if known else ANYTHING}
+        changed = {"type": "object", "additionalProperties": declared.last_values(fold.changed_field) if declared else ANYTHING}
     info, _ = schema_of(FoldInfo)
     return {**groups, fold.changed_field: changed, "fold": info}
 
@@ -94,7 +94,7 @@ def required_names(fold: Fold, payload: Any) -> list[str]:
     return sorted(set.intersection(*required)) if required else []
 
 
-class _Known:
+class _DeclaredEvent:
     """Types of a record that follow from the type of its events."""
 
     def __init__(self, event: Event[Any, Any]) -> None:
@@ -135,7 +135,7 @@ class _Comparison:
     def clash(self, path: str, made: Schema, wanted: Any, depth: int = 0) -> Clash | None:
         """Return why no value of ``made`` can be one of ``wanted``; None if one may be."""
         if wanted is False:
-            return Clash(path, _told(made), "no such field")
+            return Clash(path, _description(made), "no such field")
         if depth > MOST_DEPTH or wanted is True:
             return None
         variants = list(_variants(wanted, self._definitions))
@@ -145,12 +145,12 @@ class _Comparison:
         deeper = [clash for clash in found if clash is not None and clash.field != path]
         if deeper:
             return deeper[0]
-        return Clash(path, _told(made), " or ".join(dict.fromkeys(_told(variant) for variant in variants)))
+        return Clash(path, _description(made), " or ".join(dict.fromkeys(_description(variant) for variant in variants)))
 
     def _inner(self, path: str, made: Schema, wanted: Schema, depth: int) -> Clash | None:
         common = {kind for kind in _types(made) if _fits(kind, _types(wanted))}
         if not common:
-            return Clash(path, _told(made), _told(wanted))
+            return Clash(path, _description(made), _description(wanted))
         if common == {"array"} and "items" in made and isinstance(wanted.get("items"), dict):
             return self.clash(f"{path}[]", made["items"], wanted["items"], depth + 1)
         if common == {"object"}:
@@ -164,11 +164,11 @@ class _Comparison:
             return self.clash(
                 f"{path}{{}}", value, {"anyOf": [*fields.values(), *([other] if other is not False else [])]}, depth + 1
             )
-        if (known := made.get("properties")) is None:
+        if (declared := made.get("properties")) is None:
             return None
-        if missing := [name for name in wanted.get("required", ()) if name not in known]:
+        if missing := [name for name in wanted.get("required", ()) if name not in declared]:
             return Clash(f"{path}.{missing[0]}", "nothing", "a value")
-        for name, inner in known.items():
+        for name, inner in declared.items():
             if clash := self.clash(f"{path}.{name}", inner, fields.get(name, wanted.get("additionalProperties", True)), depth + 1):
                 return clash
         return None
@@ -205,7 +205,7 @@ def _fits(made: str, wanted: set[str]) -> bool:
     return made in wanted or ({made, *wanted} >= {"integer", "number"} and made in ("integer", "number"))
 
 
-def _told(schema: Schema) -> str:
+def _description(schema: Schema) -> str:
     """Describe a schema."""
     kinds = _types(schema)
     if kinds == set(_TYPES.values()):

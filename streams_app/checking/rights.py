@@ -16,7 +16,7 @@ from streams_app.subscribers.running.requirements import enabled_subscriptions, 
 async def rights_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
     """Check the rights of this user; no findings if Kafka does not answer or does not report rights."""
     try:
-        needed, useful = needed_rights(settings), [*_told_configs(settings), *_published(settings)]
+        needed, useful = needed_rights(settings), [*_described_configs(settings), *_published(settings)]
         async with admin_client(settings.kafka) as client:
             missing, others = await missing_of(client, needed), await missing_of(client, useful)
     except StreamsAppError:
@@ -29,7 +29,7 @@ async def rights_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
             yield Finding(Level.WARNING, str(one), f"where that is wanted: {one.command(settings.kafka)}")
 
 
-def _told_configs(settings: Settings) -> Iterator[Needed]:
+def _described_configs(settings: Settings) -> Iterator[Needed]:
     topics = {*settings.sources, *(view.source for view in settings.live_of_topics)}
     for topic in sorted(topics | {one.topic for one in enabled_subscriptions(settings)}):
         yield Needed(Right.DESCRIBE_CONFIGS, TOPIC, topic, "check cannot see how long it is kept")

@@ -163,14 +163,14 @@ def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping
             yield Finding(level, text, "lengthen retention.ms to twice that, or have fewer attempts and less patience")
 
 
-def commit_finding(one: Subscription, tps: Collection[TP], held: Mapping[TP, Committed]) -> Finding:
+def commit_finding(one: Subscription, tps: Collection[TP], commits: Mapping[TP, Committed]) -> Finding:
     """Check whether commits can record what an at-most-once subscriber has begun (pure)."""
     name = one.subscriber.name
-    missing = len(set(tps) - held.keys())
+    missing = len(set(tps) - commits.keys())
     if missing:
         text = f"subscriber {name} has no commit in {missing} of {len(tps)} partitions: a worker refuses to run it"
         return Finding(Level.ERROR, text, how_to_set_offsets(name))
-    if not all((marks := offsets_in(commit)) and name in marks and marks[name].metadata for commit in held.values()):
+    if not all((marks := offsets_in(commit)) and name in marks and marks[name].metadata for commit in commits.values()):
         advice = f"use a broker that keeps it, then streams-app reset --subscriber {name} --at ..."
         return Finding(Level.ERROR, f"subscriber {name}: {NO_METADATA}", advice)
     return Finding(Level.OK, f"subscriber {name}: its commits say what has begun")

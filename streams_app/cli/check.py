@@ -33,14 +33,14 @@ def command(settings: Settings) -> int:
 
     counts: Counter[str] = Counter()
 
-    async def look() -> None:
+    async def run_checks() -> None:
         async for finding in findings(settings, SystemClock()):
             counts[finding.level] += 1
             click.echo(f"{click.style(f'{finding.level:<8}', fg=COLOURS[finding.level])} {finding.text}")
             if finding.advice:
                 click.echo(f"         -> {finding.advice}")
 
-    asyncio.run(look())
+    asyncio.run(run_checks())
     click.echo(f"{counted(counts['error'], 'error')}, {counted(counts['warning'], 'warning')}")
     # Of no use beside errors: what is missing gets all its partitions when it is made.
     if settings.folds and not counts["error"]:

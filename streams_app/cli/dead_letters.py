@@ -224,8 +224,8 @@ def _print(one: ShownDeadLetter, *, as_json: bool, is_late: bool, is_replayed: b
     from streams_app.operations.dead_letter import PREVIEW_BYTES
 
     dead_letter = one.dead_letter
-    marks = {"finished-late": is_late, "put-back": is_replayed}
-    row = dead_letter.row(None if as_json else PREVIEW_BYTES) | {mark: True for mark, is_so in marks.items() if is_so}
+    flags = {"finished-late": is_late, "put-back": is_replayed}
+    row = dead_letter.row(None if as_json else PREVIEW_BYTES) | {flag: True for flag, is_so in flags.items() if is_so}
     if as_json:
         click.echo(json_line(row | ({"times": one.times} if one.times > 1 else {})))
         return
@@ -233,8 +233,8 @@ def _print(one: ShownDeadLetter, *, as_json: bool, is_late: bool, is_replayed: b
     key = "none" if row["key"] is None else cut(shown(row["key"]), PREVIEW_BYTES)
     reason = ", ".join([dead_letter.reason, *[FINISHED_LATE] * is_late, *["replayed"] * is_replayed])
     times = f"  (there {one.times} times)" if one.times > 1 else ""
-    told = f"{reason:<16} {where}  key={key}  {_attempts(row)}{row.get('detail', '')}{times}"
-    click.echo(f"{time_text(dead_letter.timestamp_ms)}  {escaped(told)}")
+    line = f"{reason:<16} {where}  key={key}  {_attempts(row)}{row.get('detail', '')}{times}"
+    click.echo(f"{time_text(dead_letter.timestamp_ms)}  {escaped(line)}")
     if row["value"]:
         click.echo(f"    {escaped(row['value'])}")
 

@@ -56,7 +56,7 @@ def serve(settings: Settings, has_page: bool, log_level: str, log_format: str) -
     """  # noqa: D301  # \b is for click: keep these lines as they are
     from streams_app.live.hub.serving import serve_views
     from streams_app.logs import set_up_logging
-    from streams_app.process import leave
+    from streams_app.process import exit_now
 
     set_up_logging(log_level, log_format)
     try:
@@ -66,8 +66,8 @@ def serve(settings: Settings, has_page: bool, log_level: str, log_format: str) -
             logging.getLogger(__name__).critical("%s", error)
         else:
             report_error(error)
-        leave(error.exit_code)
-    leave(0)
+        exit_now(error.exit_code)
+    exit_now(0)
 
 
 @command.command(name="import")

@@ -137,7 +137,7 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
       3   the store is behind and makes no progress, with or without differences
       75  the store, its source or Kafka does not answer
     """  # noqa: D301  # \b is for click: keep these lines as they are
-    from streams_app.operations.verified import behind_text, told
+    from streams_app.operations.verified import behind_text, summary
 
     declared = settings.read_store(store)
     shown: list[Difference] = []
@@ -152,7 +152,7 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
         from streams_app.cli.tables import print_fitted
 
         print_fitted(columns_of(shown))
-    for line in told(done, declared.name):
+    for line in summary(done, declared.name):
         click.echo(line, err=as_json)
     if done.differences > len(shown):
         click.echo(f"{len(shown)} of {done.differences} differences are shown; --limit shows more", err=True)
@@ -235,10 +235,10 @@ def rebuild(settings: Settings, store: str | None) -> None:
     readers may run meanwhile: the switch is one transaction, no value becomes older, and the former table is kept as TABLE_old
     until the next rebuild. An interrupted rebuild changes nothing; run it again.
     """
-    from streams_app.operations.rebuild import told
+    from streams_app.operations.rebuild import summary
 
     declared = settings.read_store(store)
-    for line in told(asyncio.run(_run_rebuild(settings, declared)), declared):
+    for line in summary(asyncio.run(_run_rebuild(settings, declared)), declared):
         click.echo(line)
 
 

@@ -140,8 +140,8 @@ def _reset_subscriber(settings: Settings, name: str, at: At, *, yes: bool) -> No
 def _lines(one: Subscription, planned: SubscriberPlan) -> list[str]:
     lines = [f"subscriber {one.subscriber.name}: {counted(len(planned.keys), 'key')} in Redis would be removed"]
     for tp, mark in planned.offsets.items():
-        held = planned.held.get(tp)
-        now = "nothing is committed now" if held is None else f"{held.offset} is committed now"
+        present = planned.present.get(tp)
+        now = "nothing is committed now" if present is None else f"{present.offset} is committed now"
         lines.append(f"  {tp} would be committed at {mark.offset}; {now}")
     return lines
 

@@ -41,7 +41,7 @@ def create(settings: Settings) -> None:
     for name, partitions in changes.started.items():
         click.echo(f"placed   subscriber {name} in {counted(partitions, 'partition')}, by its `start`")
     for name, tps in changes.extended.items():
-        told = ", ".join(map(str, tps))
-        click.echo(f"placed   subscriber {name} in {counted(len(tps), 'new partition')}, with their first record: {told}")
+        listed = ", ".join(map(str, tps))
+        click.echo(f"placed   subscriber {name} in {counted(len(tps), 'new partition')}, with their first record: {listed}")
     if changes.faults:
         raise ConfigurationError(changes.faults)

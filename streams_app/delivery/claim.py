@@ -97,7 +97,7 @@ class Claimer:
             try:
                 served.next = await served.processor.claim(claims[name])
             finally:
-                beginning.leave(name)
+                beginning.discard(name)
 
         await together([claim(name, served) for name, served in partition.ranges.served.items()])
         return bounds

@@ -103,15 +103,15 @@ class Commits:
         its claim is valid until its processors have ended.
         """
         partition.marks.note({name: mark})
-        await partition.marks.beginning.told(name)
+        await partition.marks.beginning.announce(name)
         self._committing_now.append(partition)
         try:
             async with self.lock:
                 if partition.is_ended:
                     raise NotOwnerError("the claim is over")
                 member = partition.member
-                told = [one for one in self._committing_now if one.member == member and not one.is_ended]
-                wanted = {one: commit_of(one.marks.marks) for one in told}
+                committing = [one for one in self._committing_now if one.member == member and not one.is_ended]
+                wanted = {one: commit_of(one.marks.marks) for one in committing}
                 wanted = {one: mark for one, mark in wanted.items() if mark != one.marks.committed}
                 if wanted:
                     _forget(wanted)

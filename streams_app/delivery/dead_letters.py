@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 DETAIL_BYTES = 500
 
-Letter: TypeAlias = tuple[Reason, Outgoing]
+EncodedDeadLetter: TypeAlias = tuple[Reason, Outgoing]
 """The reason of a rejection, and its dead letter."""
 
 
@@ -73,52 +73,52 @@ class DeadLetters:
             on_failed: Called with the dead-letter topic and the error whenever some were not acknowledged.
         """
         backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
-        letters, failed = await self._send(self._encoded(refused))
+        dead_letters, failed = await self._send(self._encoded(refused))
         while failed is not None:
             if on_failed is not None:
                 on_failed(self.refuser.topic, failed)
             if not backoff.failures:
                 logger.warning(
                     "dead letters not acknowledged, trying again %s=%s source=%s count=%d error=%r",
-                    self.refuser.kind, self.refuser.name, self.source, len(letters), failed,
+                    self.refuser.kind, self.refuser.name, self.source, len(dead_letters), failed,
                 )  # fmt: skip
             await asyncio.sleep(backoff.failed())
-            letters, failed = await self._send(letters)
+            dead_letters, failed = await self._send(dead_letters)
 
     async def send_once(self, refused: Sequence[RejectedEvent]) -> BaseException | None:
         """Send dead letters once; return an error of the producer if one of them is not acknowledged."""
         _, failed = await self._send(self._encoded(refused))
         return failed
 
-    def _encoded(self, refused: Sequence[RejectedEvent]) -> list[Letter]:
+    def _encoded(self, refused: Sequence[RejectedEvent]) -> list[EncodedDeadLetter]:
         now_ms = self.clock.now_ms()
-        return [(one.reason, letter_of(self.refuser, self.source, one, now_ms)) for one in refused]
+        return [(one.reason, dead_letter_of(self.refuser, self.source, one, now_ms)) for one in refused]
 
-    async def _send(self, letters: Sequence[Letter]) -> tuple[list[Letter], BaseException | None]:
+    async def _send(self, dead_letters: Sequence[EncodedDeadLetter]) -> tuple[list[EncodedDeadLetter], BaseException | None]:
         """Send dead letters; one that is too large for its topic is sent without its content, and its headers locate the record.
 
         Returns:
             The dead letters that are not acknowledged, in the form in which to send them next, and an error of the producer.
         """
-        waiting, unsent = list(letters), list[Letter]()
+        waiting, unsent = list(dead_letters), list[EncodedDeadLetter]()
         failed: BaseException | None = None
         while waiting:
-            outcomes = await self.producer.send([letter for _, letter in waiting])
-            smaller: list[Letter] = []
-            for (reason, letter), outcome in zip(waiting, outcomes, strict=True):
+            outcomes = await self.producer.send([dead_letter for _, dead_letter in waiting])
+            smaller: list[EncodedDeadLetter] = []
+            for (reason, dead_letter), outcome in zip(waiting, outcomes, strict=True):
                 if outcome is None:
                     self.on_kept(self.refuser.name, reason)
-                elif isinstance(outcome, TOO_LARGE) and (letter.key or letter.value):
-                    logger.error("a refused event is too large for %s and is kept without its content", letter.topic)
-                    smaller.append((reason, without_content(letter)))
+                elif isinstance(outcome, TOO_LARGE) and (dead_letter.key or dead_letter.value):
+                    logger.error("a refused event is too large for %s and is kept without its content", dead_letter.topic)
+                    smaller.append((reason, without_content(dead_letter)))
                 else:
-                    unsent.append((reason, letter))
+                    unsent.append((reason, dead_letter))
                     failed = outcome
             waiting = smaller
         return unsent, failed
 
 
-def letter_of(refuser: RejectingComponent, source: TP, refused: RejectedEvent, now_ms: int) -> Outgoing:
+def dead_letter_of(refuser: RejectingComponent, source: TP, refused: RejectedEvent, now_ms: int) -> Outgoing:
     """Build the dead letter of a record.
 
     Args:
@@ -142,16 +142,16 @@ def letter_of(refuser: RejectingComponent, source: TP, refused: RejectedEvent, n
     return Outgoing(refuser.topic, refused.record.key, refused.record.value, headers)
 
 
-def without_content(letter: Outgoing) -> Outgoing:
+def without_content(dead_letter: Outgoing) -> Outgoing:
     """Return a dead letter without its value, then without its key, for a topic with a lower size limit than the source.
 
     A header and the detail hold the size of what is missing.
     """
-    what, lost = ("value", letter.value) if letter.value else ("key", letter.key or b"")
-    told = f"; {what} of {len(lost)} bytes not kept".encode()
-    headers = [(name, value + told if name == "detail" else value) for name, value in letter.headers]
-    headers.append((NOT_KEPT[what], str(len(lost)).encode()))
-    return letter._replace(key=letter.key if letter.value else None, value=None, headers=headers)
+    what, dropped = ("value", dead_letter.value) if dead_letter.value else ("key", dead_letter.key or b"")
+    suffix = f"; {what} of {len(dropped)} bytes not kept".encode()
+    headers = [(name, value + suffix if name == "detail" else value) for name, value in dead_letter.headers]
+    headers.append((NOT_KEPT[what], str(len(dropped)).encode()))
+    return dead_letter._replace(key=dead_letter.key if dead_letter.value else None, value=None, headers=headers)
 
 
 def unacknowledged_text(topic: str, error: BaseException) -> str:

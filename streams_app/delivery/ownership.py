@@ -71,7 +71,7 @@ class Ownership:
             return  # a claim would start work and interrupt it at once
         # Partitions that stay assigned are claimed again, too: Kafka rejects commits under the former generation.
         for tp in list(self.partitions):
-            self._release_partition(tp, self._config.again_seconds)
+            self._release_partition(tp, self._config.reclaim_seconds)
         self._config.status.clear(self._config.about)
         for tp in self.assignment:
             self._config.status.set_not_ready(self._config.about, f"claiming {len(self.assignment)} partitions")
@@ -86,12 +86,12 @@ class Ownership:
         """
         seconds = self._config.release_seconds if seconds is None else seconds
         given = list(tps)
-        held = [self.partitions[tp] for tp in given if tp in self.partitions]
+        claimed = [self.partitions[tp] for tp in given if tp in self.partitions]
         for tp in given:
             # A partition may be releasing already: its running work gets the same deadline, and is waited for, too.
             self._releases.shorten_deadline(tp, seconds - LAST_COMMIT_SECONDS)
             self._release_partition(tp, seconds - LAST_COMMIT_SECONDS, is_last=True)
-        await self._releases.release(given, held, seconds)
+        await self._releases.release(given, claimed, seconds)
 
     async def stop(self, seconds: float | None = None) -> None:
         """Release all partitions after a last commit, within the timeout of :meth:`revoked`; claim nothing meanwhile."""
@@ -112,7 +112,7 @@ class Ownership:
     # ---- claim
 
     def _claim_soon(self, tp: TP, generation: int, *, delay_seconds: float = 0.0, was_reset: bool = False) -> None:
-        self._release_partition(tp, self._config.again_seconds)
+        self._release_partition(tp, self._config.reclaim_seconds)
         work = self._claim_with_retry(tp, generation, delay_seconds, was_reset=was_reset)
         task = self._claims[tp] = asyncio.create_task(work, name=f"claim {tp}")
         task.add_done_callback(self._claim_ended)
@@ -180,7 +180,7 @@ class Ownership:
         for name in partition.ranges.served:
             self._config.on_resync(name, cause.cause)
         self._host.pause({tp})
-        delay_seconds, times = self._reclaim_backoff.again(tp, partition.ranges.applied)
+        delay_seconds, times = self._reclaim_backoff.reclaimed(tp, partition.ranges.applied)
         if times >= MANY:
             about = f"{tp} is claimed again and again ({cause.why}), see the log"
             self._config.status.set_not_ready(self._config.about, about)
@@ -253,17 +253,17 @@ class Ownership:
     def in_flight(self) -> int:
         """Count records that were delivered and are not applied, without those of partitions that are stuck."""
         now_ms = self._config.clock.monotonic_ms()
-        held = (partition.ranges for partition in self.partitions.values())
-        return sum(ranges.in_flight for ranges in held if not ranges.is_stuck(now_ms))
+        claimed = (partition.ranges for partition in self.partitions.values())
+        return sum(ranges.in_flight for ranges in claimed if not ranges.is_stuck(now_ms))
 
     def positions(self) -> dict[TP, int]:
         """Return the approximate position of each assigned partition; -1 while it is not claimed.
 
         Safe to call from any thread.
         """
-        held = dict(self.partitions)
+        claimed = dict(self.partitions)
         assigned = {tp for tp in self._host.assignment() if tp.topic in self._processors.topics}
-        return {tp: held[tp].ranges.done if tp in held else UNCLAIMED for tp in assigned}
+        return {tp: claimed[tp].ranges.done if tp in claimed else UNCLAIMED for tp in assigned}
 
     def progress(self, ends: Mapping[TP, int], monotonic_ms: int) -> dict[Hashable, Progress]:
         """Return the progress of each partition and of the processors' own work, without what a known pause explains.
@@ -354,7 +354,7 @@ class OwnershipConfig:
         tick_seconds: How often :meth:`streams_app.delivery.ownership.Ownership.tick_once` is called.
         release_seconds: Timeout of a revocation with its last commit. The group waits for this member, and removes it after the
             rebalance timeout.
-        again_seconds: Grace period of processors whose partition is claimed again by this process.
+        reclaim_seconds: Grace period of processors whose partition is claimed again by this process.
         on_doubt: Called if a commit had no answer, so that this member must leave its group and join as a new one; None if a late
             commit does no harm.
         on_went_back: Called with the name of a processor and the number of events that it read and the broker lost.
@@ -368,7 +368,7 @@ class OwnershipConfig:
     session_ms: int
     tick_seconds: float
     release_seconds: float = 4.0
-    again_seconds: float = 0.0
+    reclaim_seconds: float = 0.0
     on_doubt: Callable[[InDoubtError], None] | None = None
     on_went_back: Callable[[str, int], None] = lambda name, events: None
     about: str = "claim"

@@ -70,13 +70,13 @@ class FirstCommitBarrier:
         if self._awaited:
             self._known.clear()
 
-    def leave(self, name: str) -> None:
+    def discard(self, name: str) -> None:
         """Stop waiting for a processor: its initial offset is known, or its claim ended without one."""
         self._awaited.discard(name)
         if not self._awaited:
             self._known.set()
 
-    async def told(self, name: str) -> None:
+    async def announce(self, name: str) -> None:
         """Record that the initial offset of a processor is known, and wait until those of all are."""
-        self.leave(name)
+        self.discard(name)
         await self._known.wait()

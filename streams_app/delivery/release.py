@@ -64,7 +64,7 @@ class PartitionReleases:
         if (ending := self._releasing.get(tp)) is not None:
             ending.partition.shorten_deadline(seconds)
 
-    async def release(self, tps: Collection[TP], held: Collection[Partition], seconds: float) -> None:
+    async def release(self, tps: Collection[TP], claimed: Collection[Partition], seconds: float) -> None:
         """Wait until the processors of partitions have ended and the last commit is made, at most ``seconds``.
 
         Also waits for releases that began earlier: shutdown may arrive during a rebalance, and afterwards this member can no longer
@@ -72,12 +72,12 @@ class PartitionReleases:
 
         Args:
             tps: Partitions that are being released.
-            held: The claimed ones among them, whose last commit is made here.
+            claimed: The claimed ones among them, whose last commit is made here.
             seconds: Timeout.
         """
         endings = {task for tp in tps if (task := self.of(tp)) is not None}
         if endings:
-            release = asyncio.create_task(self._release(endings, held, seconds), name="release")
+            release = asyncio.create_task(self._release(endings, claimed, seconds), name="release")
             self._releases.add(release)
             release.add_done_callback(self._releases.discard)
         if self._releases:
@@ -85,10 +85,10 @@ class PartitionReleases:
             for one in done:
                 one.result()
 
-    async def _release(self, endings: Collection[asyncio.Task[None]], held: Collection[Partition], seconds: float) -> None:
+    async def _release(self, endings: Collection[asyncio.Task[None]], claimed: Collection[Partition], seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.wait(endings)
-                await self._commits.commit_last(held)
+                await self._commits.commit_last(claimed)
         except TimeoutError:
             logger.info("commit on revocation not answered in time; the next owner reads a little again")

@@ -41,7 +41,7 @@ class ReclaimBackoff:
         self._clock = clock
         self._last: dict[TP, tuple[int, int, Backoff]] = {}
 
-    def again(self, tp: TP, at: int) -> tuple[float, int]:
+    def reclaimed(self, tp: TP, at: int) -> tuple[float, int]:
         """Record that a partition is claimed again.
 
         Args:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from streams_app.delivery.processor import Claim
 from streams_app.delivery.scripts import FencedError
 
-AGAIN_SECONDS: Final = 0.5
+CANCEL_RETRY_SECONDS: Final = 0.5
 """Time after which a cancelled task that has not ended is cancelled again."""
 
 NO_WORDS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -41,7 +41,7 @@ async def ended(tasks: Collection[asyncio.Task[None]]) -> None:
     while left:
         for task in left:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=AGAIN_SECONDS)
+        _, left = await asyncio.wait(left, timeout=CANCEL_RETRY_SECONDS)
 
 
 def _ended(claim: Claim, words: Mapping[str, str], task: asyncio.Task[None]) -> None:

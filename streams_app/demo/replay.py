@@ -22,7 +22,7 @@ TIME_FIELDS: Final = (
     "time", "timestamp", "ts", "at", "time_ms", "timestamp_ms", "ts_ms", "event_time", "created_at", "updated_at", "date",
 )  # fmt: skip
 LONGEST_LINE_BYTES: Final = 16_000_000
-LOOKED_AT: Final = 100
+SAMPLED_LINES: Final = 100
 
 
 class EventReplay:
@@ -51,7 +51,7 @@ class EventReplay:
         self._step_ms = 1000 / rate
         self._speed = speed
         lines = self._lines()
-        self.head = list(islice(lines, LOOKED_AT))
+        self.head = list(islice(lines, SAMPLED_LINES))
         self._updates = self._read(chain(self.head, lines))
         self._next = next(self._updates, None)
 
@@ -69,7 +69,7 @@ class EventReplay:
         return given
 
     @property
-    def pace(self) -> str:
+    def rate_text(self) -> str:
         """Describe the pace, by the first events."""
         fields = {name for line in self.head if (name := time_field_of(_decoded(line))) is not None}
         if fields:

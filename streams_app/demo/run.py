@@ -45,8 +45,8 @@ from streams_app.kafka.producer import AckedProducer
 from streams_app.settings import Settings
 
 STEP_SECONDS: Final = 0.05
-LOOK_EVERY_MS: Final = 500
-PATIENCE_MS: Final = 60_000
+SAMPLE_EVERY_MS: Final = 500
+STALLED_MS: Final = 60_000
 """How long nothing may move while the last records come out; after that the demo has failed."""
 
 SHOWN_DIFFERENCES: Final = 10
@@ -93,14 +93,14 @@ def run(options: Options, console: Console) -> None:
             config, settings = demo_settings(on, folder, group_key=options.group_key, changed=options.changed)
             fold = fold_text(settings.fold(FOLD))
             if isinstance(source, EventReplay):
-                view.step(f"  pace        {source.pace}")
+                view.step(f"  pace        {source.rate_text}")
             view.step(f"  broker      {on.broker}\n  redis       {on.redis}\n  fold        {fold}\n{CONSUMERS}")
             try:
                 asyncio.run(_play(options, view, source, folder, on, settings, config, interruption))
             except asyncio.CancelledError:
                 raise KeyboardInterrupt from None
             finally:
-                interruption.leave()
+                interruption.begin_exit()
 
 
 def open_source(options: Options) -> LoadEvents:
@@ -177,7 +177,7 @@ class _Demo:
                 try:
                     await self._use(worker, hub)
                 finally:
-                    self._interruption.leave()
+                    self._interruption.begin_exit()
                     await self._observer.stop()
                     await self._producer.stop()
                     stops = (asyncio.to_thread(process.stop, at_once=self._is_stopped_at_once) for process in (worker, hub))
@@ -210,14 +210,14 @@ class _Demo:
         assert main is not None  # a coroutine runs in one
 
         def interrupted(number: int) -> None:
-            if self._interruption.is_leaving:  # the signal came just before the end began, which nothing may cut short
+            if self._interruption.is_exiting:  # the signal came just before the end began, which nothing may cut short
                 return
             if number == signal.SIGINT and self._is_loading and not self._is_asked_to_end:
                 self._is_asked_to_end = True
                 self._enough.set()
                 self._view.step("finishing, Ctrl-C again to stop at once")
             else:
-                self._interruption.leave()
+                self._interruption.begin_exit()
                 self._is_stopped_at_once = True
                 main.cancel()
 
@@ -226,7 +226,7 @@ class _Demo:
     async def _play(self, worker: WorkerProcess, session: aiohttp.ClientSession) -> None:
         """Produce the load, each event after its metrics are in the write database."""
         self._begin_ms, self._began_ms = self._clock.monotonic_ms(), self._clock.now_ms()
-        look_at_ms = 0
+        next_sample_ms = 0
         while not self._enough.is_set():
             elapsed_ms = self._clock.monotonic_ms() - self._begin_ms
             over = bool(self._options.seconds) and elapsed_ms >= self._options.seconds * 1000
@@ -237,9 +237,9 @@ class _Demo:
             await self._produce(updates)
             if over or self._source.is_exhausted or (self._options.events and self._sent >= self._options.events):
                 self._enough.set()
-            if elapsed_ms >= look_at_ms:
-                look_at_ms = elapsed_ms + LOOK_EVERY_MS
-                await self._look(worker, session, "load")
+            if elapsed_ms >= next_sample_ms:
+                next_sample_ms = elapsed_ms + SAMPLE_EVERY_MS
+                await self._sample(worker, session, "load")
             await asyncio.sleep(STEP_SECONDS)
         self._load_ms = max(1, self._clock.monotonic_ms() - self._begin_ms)
 
@@ -259,7 +259,7 @@ class _Demo:
         """Wait until the last group has been quiet, emitted and synced."""
         before, moved_ms = None, self._clock.monotonic_ms()
         while not self._is_complete():
-            await self._look(worker, session, "silence")
+            await self._sample(worker, session, "silence")
             seen = self._observer.seen
             gauges = self._gauges
             now = (
@@ -272,28 +272,28 @@ class _Demo:
             )
             if now != before:
                 before, moved_ms = now, self._clock.monotonic_ms()
-            elif self._clock.monotonic_ms() - moved_ms > PATIENCE_MS:
+            elif self._clock.monotonic_ms() - moved_ms > STALLED_MS:
                 return  # the check says what is missing
-            await asyncio.sleep(LOOK_EVERY_MS / 1000)
-        await self._look(worker, session, "done")
+            await asyncio.sleep(SAMPLE_EVERY_MS / 1000)
+        await self._sample(worker, session, "done")
 
     def _is_complete(self) -> bool:
         seen = self._observer.seen
         # What the worker says of its subscriber is a second old, and would be the last that is shown of it.
-        is_told = self._gauges.recomputed >= seen.records and self._gauges.journaled >= self._sent
-        return is_told and seen.events + seen.dead_letters >= self._sent and not self._differences()
+        is_recorded = self._gauges.recomputed >= seen.records and self._gauges.journaled >= self._sent
+        return is_recorded and seen.events + seen.dead_letters >= self._sent and not self._differences()
 
     def _differences(self) -> list[str]:
         expected = self._write_side.expected()
         found = differences(self._folder / "read.db", self._settings.read_store(STORE).table, expected)
         return found + undone(self._observer.ids, expected, recomputed(self._folder))
 
-    async def _look(self, worker: WorkerProcess, session: aiohttp.ClientSession, phase: str) -> None:
+    async def _sample(self, worker: WorkerProcess, session: aiohttp.ClientSession, phase: str) -> None:
         worker.check()
         self._gauges = await scrape(session, worker.url) or self._gauges
         elapsed_ms = self._clock.monotonic_ms() - self._begin_ms
         at_ms, events, rate = self._rate_seen
-        if elapsed_ms - at_ms >= 2 * LOOK_EVERY_MS:
+        if elapsed_ms - at_ms >= 2 * SAMPLE_EVERY_MS:
             rate = (self._sent - events) * 1000 / (elapsed_ms - at_ms)
             self._rate_seen = elapsed_ms, self._sent, rate
         self._view.show(self._snapshot(elapsed_ms, phase, rate))
@@ -355,7 +355,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self._listener: Callable[[int], object] | None = None
-        self._is_leaving = False
+        self._is_exiting = False
 
     @contextmanager
     def handled(self) -> Iterator[None]:
@@ -372,19 +372,19 @@ class Interruption:
         self._listener = listener
 
     @property
-    def is_leaving(self) -> bool:
+    def is_exiting(self) -> bool:
         """Whether the demo has begun to end, so that signals are ignored."""
-        return self._is_leaving
+        return self._is_exiting
 
-    def leave(self) -> None:
+    def begin_exit(self) -> None:
         """Mark the demo as ending: signals are ignored from now on."""
-        self._is_leaving = True
+        self._is_exiting = True
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        if self._is_leaving:
+        if self._is_exiting:
             return
         if self._listener is not None:
             self._listener(number)
             return
-        self._is_leaving = True
+        self._is_exiting = True
         raise KeyboardInterrupt

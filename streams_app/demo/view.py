@@ -79,7 +79,7 @@ class View:
         self._changed = changed
         self._live: Live | None = None
         self._line_at_ms = 0
-        self._told = 0, 0  # milliseconds and events of the line before
+        self._last_line = 0, 0  # milliseconds and events of the line before
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -109,7 +109,7 @@ class View:
             self.step(self._line(now))
 
     def _line(self, now: Snapshot) -> str:
-        (before_ms, before), self._told = self._told, (now.elapsed_ms, now.events)
+        (before_ms, before), self._last_line = self._last_line, (now.elapsed_ms, now.events)
         # Of all that came since the line before: the last second of it would not add up with the events.
         rate = (now.events - before) * 1000 / max(1, now.elapsed_ms - before_ms)
         return (

@@ -66,7 +66,7 @@ class WriteSide:
         self._connection.execute(CREATE)
         self._reader = EventReader(fold, limits)
         self._limits = limits
-        self._posts: dict[Place, Number] = {}
+        self._numbers: dict[Place, Number] = {}
         self.refused = 0
 
     def write(self, updates: Sequence[Update]) -> None:
@@ -82,7 +82,7 @@ class WriteSide:
             post = str(value.get("post_id", "")) if isinstance(value, dict) else ""
             for name, level in event.changed.items():
                 place = account, post, name
-                rows[place] = self._posts[place] = self._number(place, level)
+                rows[place] = self._numbers[place] = self._number(place, level)
         self._connection.execute("BEGIN")
         self._connection.executemany(UPSERT, [(*place, number) for place, number in rows.items()])
         self._connection.execute("COMMIT")
@@ -90,7 +90,7 @@ class WriteSide:
     def expected(self) -> dict[tuple[str, str], Number]:
         """Return (account, metric) → sum over its posts, from the events alone."""
         sums: dict[tuple[str, str], Number] = defaultdict(int)
-        for (account, _, name), number in self._posts.items():
+        for (account, _, name), number in self._numbers.items():
             sums[account, name] += number
         return dict(sums)
 
@@ -102,7 +102,7 @@ class WriteSide:
         if type(level) is float or (type(level) is int and abs(level) <= MAX_SAFE_INTEGER):
             return level
         # In the place of a value that is no number stands how often its name has changed.
-        return self._posts.get(place, 0) + 1
+        return self._numbers.get(place, 0) + 1
 
 
 def differences(path: Path, table: str, expected: Mapping[tuple[str, str], Number]) -> list[str]:

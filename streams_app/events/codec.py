@@ -279,10 +279,10 @@ def _checked(path: str, read: Callable[[Any], Any], value: Any) -> Any:
 def _not_valid(path: str, error: BaseException) -> BadEventError:
     """Return the error of an event for an exception that reading a part of it has raised."""
     if isinstance(error, msgspec.MsgspecError):
-        told = str(error)
-        if isinstance(error, msgspec.ValidationError) and "`$" not in told:
-            told += " - at `$`"  # msgspec names no place where the whole is of another type
-        return BadEventError("not-valid", told.replace("`$", f"`{path}"))
+        text = str(error)
+        if isinstance(error, msgspec.ValidationError) and "`$" not in text:
+            text += " - at `$`"  # msgspec names no place where the whole is of another type
+        return BadEventError("not-valid", text.replace("`$", f"`{path}"))
     if isinstance(error, ValidationError):
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join((path, *map(str, fault["loc"])))

@@ -46,9 +46,9 @@ def _breaking_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 def _around(key: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     """Return the breaking changes beside the payload; what the older document leaves open cannot break."""
-    for name, told in (("contentType", "written as"), ("x-keyed-by", "keyed by")):
+    for name, meaning in (("contentType", "written as"), ("x-keyed-by", "keyed by")):
         if name in old and old[name] != new.get(name):
-            yield f"{key}: it is {told} {new.get(name) or 'nothing'}, and was {told.split()[1]} {old[name] or 'nothing'}"
+            yield f"{key}: it is {meaning} {new.get(name) or 'nothing'}, and was {meaning.split()[1]} {old[name] or 'nothing'}"
 
 
 def _payload(message: dict[str, Any]) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class _Comparison:
         before, after = _resolved(self._old, old), _resolved(self._new, new)
         variants, others = _variants(before), _variants(after)
         if [_facts(self._old, one) for one in variants] != [_facts(self._new, one) for one in others]:
-            yield f"{path}: the type has changed from {_told(self._old, variants)} to {_told(self._new, others)}"
+            yield f"{path}: the type has changed from {_description(self._old, variants)} to {_description(self._new, others)}"
             return
         for one, other in zip(variants, others, strict=True):
             yield from self._inside(path, _resolved(self._old, one), _resolved(self._new, other))
@@ -106,9 +106,9 @@ class _Comparison:
             yield f"{path}.{name}: the field is newly required"
         for number, (one, other) in enumerate(zip(old.get("prefixItems", ()), new.get("prefixItems", ()), strict=False)):
             yield from self.of(f"{path}[{number}]", one, other)
-        for inner, mark in (("items", "[]"), ("additionalProperties", "{}")):
+        for inner, suffix in (("items", "[]"), ("additionalProperties", "{}")):
             if inner in old or inner in new:
-                yield from self.of(path + mark, _inner(old, inner), _inner(new, inner))
+                yield from self.of(path + suffix, _inner(old, inner), _inner(new, inner))
 
 
 def _inner(schema: dict[str, Any], name: str) -> dict[str, Any]:
@@ -146,5 +146,5 @@ def _facts(document: dict[str, Any], schema: dict[str, Any]) -> str:
     return json.dumps(kept, sort_keys=True)
 
 
-def _told(document: dict[str, Any], variants: list[dict[str, Any]]) -> str:
+def _description(document: dict[str, Any], variants: list[dict[str, Any]]) -> str:
     return " or ".join(_facts(document, one) for one in variants)

@@ -45,8 +45,8 @@ def has_hooks(kind: Any) -> bool:
         seen.add(id(part))
         if _is_hooked(part):
             return True
-        for held in (getattr(part, name) for name in getattr(part, "__struct_fields__", ())):
-            unseen += [one for one in (held if isinstance(held, tuple) else (held,)) if isinstance(one, _PARTS)]
+        for attribute in (getattr(part, name) for name in getattr(part, "__struct_fields__", ())):
+            unseen += [one for one in (attribute if isinstance(attribute, tuple) else (attribute,)) if isinstance(one, _PARTS)]
     return False
 
 

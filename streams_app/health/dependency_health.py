@@ -41,7 +41,7 @@ class DependencyHealth:
     is_away: bool = False
     lasted_ms: int = 0
     _asked: tuple[int, int] | None = None
-    _looked_ms: int | None = None
+    _checked_ms: int | None = None
     _error: str = "no answer"
     _trouble: str | None = None
     _away_since: tuple[int, int] = field(default=(0, 0))
@@ -69,8 +69,8 @@ class DependencyHealth:
         Returns:
             The change since the last evaluation; None: no change.
         """
-        was_suspended = self._looked_ms is not None and monotonic_ms - self._looked_ms > SUSPENDED_MS
-        self._looked_ms = monotonic_ms
+        was_suspended = self._checked_ms is not None and monotonic_ms - self._checked_ms > SUSPENDED_MS
+        self._checked_ms = monotonic_ms
         if self._asked is None:
             if self.is_away:
                 self.is_away = False
@@ -130,6 +130,6 @@ class MissingTopics:
         Returns:
             The sources that exist again, and those that are gone.
         """
-        again = sorted(self._since_ms.keys() - set(missing))
+        restored = sorted(self._since_ms.keys() - set(missing))
         self._since_ms = {name: self._since_ms.get(name, now_ms) for name in sorted(missing)}
-        return again, [name for name, since_ms in self._since_ms.items() if now_ms - since_ms >= self.limit_ms]
+        return restored, [name for name, since_ms in self._since_ms.items() if now_ms - since_ms >= self.limit_ms]

@@ -209,10 +209,10 @@ class HttpServer:
         reasons = self._status.ready_reasons()
         if not self._status.is_live(self._clock.monotonic_ms()):
             reasons.append("the main loop hangs")
-        told = {"ready": not reasons, "reasons": reasons}
+        fields = {"ready": not reasons, "reasons": reasons}
         if remarks := self._status.remarks():
-            told["remarks"] = remarks
-        return json_reply(told, status=503 if reasons else 200)
+            fields["remarks"] = remarks
+        return json_reply(fields, status=503 if reasons else 200)
 
     async def _page(self, request: web.Request) -> web.Response:
         """Answer ``/events`` and ``/asyncapi.json``: the catalogue, and the state of its subscribers in this worker."""

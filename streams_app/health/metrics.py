@@ -20,7 +20,7 @@ from streams_app.settings import Settings
 
 STORE_RESULTS = ("written", "stale", "unchanged")
 LIVE_RESULTS = ("put", "removed", "late", "other", "refused")
-LIVE_REFUSALS = ("token", "page-not-in-token", "origin", "view", "views", "page", "tab", "full", "redis", "stalled")
+LIVE_REJECTIONS = ("token", "page-not-in-token", "origin", "view", "views", "page", "tab", "full", "redis", "stalled")
 """Effects of a record on a live view."""
 
 JOURNAL_DROPS = ("age", "size", "memory")
@@ -145,8 +145,8 @@ class Metrics:
             self.live_expired.labels(view=view.name)
             for result in LIVE_RESULTS:
                 self.live_events.labels(view=view.name, result=result)
-        for refusal in LIVE_REFUSALS if settings.live else ():
-            self.live_refused.labels(reason=refusal)
+        for reason in LIVE_REJECTIONS if settings.live else ():
+            self.live_refused.labels(reason=reason)
 
     def _begin_journal(self, journal: str) -> None:
         for metric in METRICS:

@@ -23,16 +23,16 @@ REPEAT_AFTER_MS: Final = 600_000
 class OutageReporter:
     """Outage of one dependency with several users; it ends once the dependency works for every user that failed."""
 
-    def __init__(self, what: str, tell: Callable[[bool], None] = lambda _: None, clock: Clock | None = None) -> None:
+    def __init__(self, what: str, on_change: Callable[[bool], None] = lambda _: None, clock: Clock | None = None) -> None:
         """Create a reporter without an outage.
 
         Args:
             what: Name of the dependency, for messages.
-            tell: Called with whether the dependency works.
+            on_change: Called with whether the dependency works.
             clock: Clock for the duration of an outage; None: that of this machine.
         """
         self._what = what
-        self._tell = tell
+        self._on_change = on_change
         self._clock = clock or SystemClock()
         self._fault: str | None = None
         self._began_ms = 0
@@ -56,7 +56,7 @@ class OutageReporter:
         Returns:
             Milliseconds that ``who`` has to wait: 200, doubled with each failure in a row, at most 10 000.
         """
-        self._tell(False)
+        self._on_change(False)
         fault = str(error) or repr(error)
         self._is_for_operator = isinstance(error, ConfigurationError)
         if self._fault is None:
@@ -76,7 +76,7 @@ class OutageReporter:
         self.forget(who)
         if self._waiting:
             return
-        self._tell(True)
+        self._on_change(True)
         if self._fault is not None:
             logger.info("%s works again", self._what)
             self._fault = None

@@ -76,14 +76,14 @@ class ProgressWatchdog:
         self._status = status
         self._end = end
         self._progress = StallDetector(stuck_ms)
-        self._looked_ms: int | None = None
+        self._checked_ms: int | None = None
 
     def look(self, moves: Mapping[Hashable, Progress], monotonic_ms: int) -> None:
         """Evaluate the progress of everything; called several times a second."""
-        if self._looked_ms is not None and monotonic_ms - self._looked_ms > SUSPENDED_MS:
+        if self._checked_ms is not None and monotonic_ms - self._checked_ms > SUSPENDED_MS:
             # The process itself was suspended.
             self._progress = StallDetector(self._progress.stuck_ms)
-        self._looked_ms = monotonic_ms
+        self._checked_ms = monotonic_ms
         if stuck := self._progress.observe(monotonic_ms, moves):
             self._end(f"no progress {stuck.what} position={stuck.position} end={stuck.end} why={stuck.why!r}")
         if slow := self._progress.slow(monotonic_ms):

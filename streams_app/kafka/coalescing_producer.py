@@ -46,7 +46,7 @@ class CoalescingProducer:
             task.cancel()
         # A task that is cancelled before its first step runs nothing, and would not resolve the futures.
         for line in self._lines.values():
-            _tell(line, [ProducerClosed()] * len(line))
+            _resolve(line, [ProducerClosed()] * len(line))
         if tasks:
             await asyncio.wait(tasks)
         await self._producer.stop()
@@ -77,7 +77,7 @@ class CoalescingProducer:
                     await self._send_together(going)
         finally:
             del self._lines[place], self._tasks[place]
-            _tell(line, [ProducerClosed()] * len(line))
+            _resolve(line, [ProducerClosed()] * len(line))
 
     async def _send_together(self, going: _Line) -> None:
         outcomes: Outcomes = [ProducerClosed()] * len(going)
@@ -86,10 +86,10 @@ class CoalescingProducer:
         except Exception as error:  # noqa: BLE001  # each waiting caller raises it
             outcomes = [error] * len(going)
         finally:
-            _tell(going, outcomes)
+            _resolve(going, outcomes)
 
 
-def _tell(line: _Line, outcomes: Outcomes) -> None:
-    for (_, outcome), told in zip(line, outcomes, strict=True):
+def _resolve(line: _Line, outcomes: Outcomes) -> None:
+    for (_, outcome), result in zip(line, outcomes, strict=True):
         if not outcome.done():
-            outcome.set_result(told)
+            outcome.set_result(result)

@@ -17,7 +17,7 @@ from streams_app.delivery.batch import TP
 from streams_app.kafka.consumer_thread import FoldingThread
 from streams_app.settings import Settings
 
-HELD_RECORDS = 40_000
+BUFFERED_RECORDS = 40_000
 """Maximum number of parsed records in flight, in all partitions: one batch is processed while another one waits for
 Redis."""
 
@@ -78,7 +78,7 @@ class FoldingConsumer(Consumer):
 
         A stale batch is recognised by its seek number on delivery.
         """
-        self._thread.room = HELD_RECORDS - self._in_flight()
+        self._thread.room = BUFFERED_RECORDS - self._in_flight()
         if self.flow_active and self.assignment() and (self._thread.room <= 0 or not self._get_active_partitions()):
             self._resumed.clear()
             await self.wait(self._resumed, timeout=min(timeout, ROOM_SECONDS) if self._get_active_partitions() else timeout)

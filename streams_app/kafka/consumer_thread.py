@@ -14,7 +14,7 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.kafka.client import client_options
-from streams_app.kafka.fetching import drained, is_behind, notify_waiters
+from streams_app.kafka.fetching import is_behind, notify_waiters, take_fetched
 from streams_app.kafka.patches.fetch_times import watch
 from streams_app.kafka.patches.frames import ReceivingLoop
 from streams_app.kafka.queries import in_time
@@ -105,7 +105,7 @@ class FoldingThread(AIOKafkaConsumerThread):
             while True:
                 if fetcher._subscriptions.reassignment_in_progress:
                     await fetcher._subscriptions.wait_for_assignment()
-                batches = drained(fetcher, active_partitions, self.seek_numbers, self.room, max_records)
+                batches = take_fetched(fetcher, active_partitions, self.seek_numbers, self.room, max_records)
                 if batches:
                     fetcher._fetch_max_wait_ms = BUSY_FETCH_MAX_WAIT_MS if is_behind(batches.values()) else FETCH_MAX_WAIT_MS
                 if batches or remaining <= 0:

@@ -68,8 +68,8 @@ async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> Streams
     certain = next((found for found in findings if found and found.is_certain), None)
     if certain and None not in findings:
         return ConfigurationError([f"{where}: {certain.text}"])
-    told = next((found.text for found in findings if found), str(error) or type(error).__name__)
-    return TryAgainError(f"{where}: {told}")
+    detail = next((found.text for found in findings if found), str(error) or type(error).__name__)
+    return TryAgainError(f"{where}: {detail}")
 
 
 def not_allowed(kafka: KafkaSettings, error: BaseException) -> ConfigurationError:

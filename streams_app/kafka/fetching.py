@@ -18,7 +18,7 @@ from streams_app.kafka.patches.fetch_times import asked_ms
 from streams_app.kafka.patches.records import taken
 
 
-def drained(
+def take_fetched(
     fetcher: Any, active: Collection[TP], seek_numbers: Mapping[TP, int], room: int, max_records: int | None = None
 ) -> dict[TP, Batch]:
     """Take the fetched records, one batch for each partition.

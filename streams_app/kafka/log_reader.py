@@ -18,7 +18,7 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.errors import TryAgainError
 from streams_app.kafka.client import client_options
 from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed
-from streams_app.kafka.fetching import drained
+from streams_app.kafka.fetching import take_fetched
 from streams_app.settings import KafkaSettings
 
 FETCH_MAX_BYTES: Final = 4 * 1024 * 1024
@@ -109,7 +109,7 @@ async def read_ranges(consumer: AIOKafkaConsumer, ranges: Mapping[TP, tuple[int,
     seek_numbers: Mapping[TP, int] = defaultdict(int)
     while unread := unread - {TP(*tp) for tp in consumer.paused()}:
         with fetcher._subscriptions.fetch_context():
-            batches = drained(fetcher, unread, seek_numbers, MAX_RECORDS, MAX_RECORDS)
+            batches = take_fetched(fetcher, unread, seek_numbers, MAX_RECORDS, MAX_RECORDS)
             if not batches:
                 waiter = fetcher._create_fetch_waiter()
                 done, _ = await asyncio.wait([waiter], timeout=SILENT_SECONDS)

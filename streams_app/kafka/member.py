@@ -22,7 +22,7 @@ from streams_app.delivery.tasks import ended
 from streams_app.health.outage_reporter import OutageReporter
 from streams_app.kafka.attempts import attempt, is_cancelled
 from streams_app.kafka.client import client_options
-from streams_app.kafka.fetching import drained, is_behind, moved, notify_waiters
+from streams_app.kafka.fetching import is_behind, moved, notify_waiters, take_fetched
 from streams_app.kafka.members import places_of
 from streams_app.kafka.patches.consumer_end import end
 from streams_app.kafka.patches.fetch_times import watch
@@ -87,7 +87,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
         self._consumer: AIOKafkaConsumer | None = None
         self._ownership: Ownership | None = None
         self._seek_numbers: dict[TP, int] = defaultdict(int)
-        self.patience = OutageReporter(f"consumer of group {settings.app_id}.{group}")
+        self.outage = OutageReporter(f"consumer of group {settings.app_id}.{group}")
         self._failed: asyncio.Future[None] | None = None
 
     # ---- membership
@@ -108,7 +108,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             except (Exception, asyncio.CancelledError) as error:  # any error: the worker continues to fold
                 if is_cancelled():
                     raise
-                wait_ms = self.patience.failed(error)
+                wait_ms = self.outage.failed(error)
                 logger.debug("consumer of group %s is made anew", self._group, exc_info=error)
             finally:
                 await self._leave(ownership, self._stop_seconds if stop.is_set() else self._release_seconds)
@@ -147,7 +147,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             asyncio.create_task(self._read(ownership), name=f"{self._group} read"),
             asyncio.create_task(_every(worker.tick_ms / 1000, _soon(ownership.tick_once)), name=f"{self._group} tick"),
             asyncio.create_task(_every(worker.commit_every_ms / 1000, ownership.commit_once), name=f"{self._group} commit"),
-            asyncio.create_task(_told(stop), name=f"{self._group} stop"),
+            asyncio.create_task(_stopped(stop), name=f"{self._group} stop"),
         }
         try:
             done, _ = await asyncio.wait({*tasks, self._failed}, return_when=asyncio.FIRST_COMPLETED)
@@ -172,7 +172,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             await self._fetch_once(ownership)
             # Only with all partitions claimed: an error that ends every claim would otherwise count as many short faults.
             if ownership.partitions.keys() >= ownership.assignment:
-                self.patience.succeeded()
+                self.outage.succeeded()
 
     async def _fetch_once(self, ownership: Ownership) -> None:
         """Deliver fetched records, or wait for them for a moment.
@@ -188,7 +188,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             if fetcher._subscriptions.reassignment_in_progress:
                 await fetcher._subscriptions.wait_for_assignment()
             active = {TP(*tp) for tp in consumer.assignment() - consumer.paused()}
-            batches = drained(fetcher, active, self._seek_numbers, MAX_RECORDS)
+            batches = take_fetched(fetcher, active, self._seek_numbers, MAX_RECORDS)
             for batch in batches.values():
                 ownership.deliver(batch)
             if batches:
@@ -294,7 +294,7 @@ async def _every(seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         await step()
 
 
-async def _told(stop: asyncio.Event) -> None:
+async def _stopped(stop: asyncio.Event) -> None:
     await stop.wait()
 
 

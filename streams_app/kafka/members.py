@@ -39,7 +39,7 @@ async def committed_of(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> dict[TP
     """Read the commits from the broker, not from the client; partitions without a commit are left out."""
     asked = [TopicPartition(*tp) for tp in tps]
     found = await consumer._coordinator.fetch_committed_offsets(asked)
-    return {TP(*tp): Committed(held.offset, held.metadata or "") for tp, held in found.items() if held.offset >= 0}
+    return {TP(*tp): Committed(present.offset, present.metadata or "") for tp, present in found.items() if present.offset >= 0}
 
 
 async def places_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
@@ -60,7 +60,7 @@ async def places_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> 
     high = await high_watermarks(consumer, tps)
     committed = await committed_of(consumer, unknown) if unknown else {}
     never = [TopicPartition(*tp) for tp in unknown if tp not in committed]
-    known = {**positions, **{tp: held.offset for tp, held in committed.items()}}
+    known = {**positions, **{tp: present.offset for tp, present in committed.items()}}
     known |= {TP(*tp): begin for tp, begin in (await consumer.beginning_offsets(never) if never else {}).items()}
     return {TP(*tp): (known[TP(*tp)], max(end, high[tp])) for tp, end in ends.items()}
 
@@ -84,7 +84,7 @@ async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], m
         try:
             async with coordinator._commit_lock:
                 sending = asyncio.ensure_future(coordinator._send_req(request))
-                sending.add_done_callback(_look)
+                sending.add_done_callback(_retrieve_exception)
                 response = await asyncio.shield(sending)
             _check(response, coordinator, member)
         except _NOT_OWNER as error:
@@ -99,7 +99,7 @@ async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], m
             return
 
 
-def _look(sending: asyncio.Task[Any]) -> None:
+def _retrieve_exception(sending: asyncio.Task[Any]) -> None:
     """Retrieve the exception of a request that is not awaited any more, so that asyncio does not log it."""
     if not sending.cancelled():
         sending.exception()

@@ -71,4 +71,4 @@ def _records(batch: Any, batches: RecordBatches) -> list[Any]:
     try:
         return list(batch)
     except UnicodeDecodeError:
-        return list(batches.opened_again())
+        return list(batches.reopened())

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 REPORTED_MS: Final = 10_000
 """A transaction is reported once it has been open for this time; others end by themselves."""
 
-KNOWN_MS: Final = 30_000
+FRESH_MS: Final = 30_000
 """Maximum age of a fetch reply: an older one is not current, because the reader is paused or cut off."""
 
 ADVICE: Final = "its producer has neither committed nor aborted it: kafka-transactions.sh find-hanging names it"
@@ -82,7 +82,7 @@ class OpenTransactions:
         stable, high, at_ms = view.stable_offset, view.high_watermark, view.fetched_at_ms
         known = self._open[reader]
         former = known.get(tp)
-        if stable is None or high is None or at_ms is None or now_ms - at_ms > KNOWN_MS:
+        if stable is None or high is None or at_ms is None or now_ms - at_ms > FRESH_MS:
             known.pop(tp, None)
             return
         if former is not None and (high <= stable or former.stable != stable):
@@ -104,6 +104,6 @@ class OpenTransactions:
                     "an open transaction hides what is behind it reader=%s source=%s offset=%d records=%d: %s",
                     reader.name, tp, one.stable, one.records, ADVICE,
                 )  # fmt: skip
-        told = "; ".join(hidden_text(tp, one.records, one.stable) for tp, one in sorted(lasting.items()))
-        remark = f"{reader.name}: {told}, for {span(oldest_ms)}; {ADVICE}" if told else None
+        text = "; ".join(hidden_text(tp, one.records, one.stable) for tp, one in sorted(lasting.items()))
+        remark = f"{reader.name}: {text}, for {span(oldest_ms)}; {ADVICE}" if text else None
         self._status.remark(f"transaction:{reader.name}:{reader.topic}", remark)

@@ -38,7 +38,7 @@ class AckedProducer:
         kafka: KafkaSettings,
         *,
         client_id: str,
-        tell: Callable[[str, str | None], None] = _nobody,
+        report_fault: Callable[[str, str | None], None] = _nobody,
         send_seconds: float = SEND_SECONDS,
         linger_ms: int = LINGER_MS,
     ) -> None:
@@ -47,13 +47,13 @@ class AckedProducer:
         Args:
             kafka: How to connect.
             client_id: Name of this client in the broker's log.
-            tell: See :class:`TopicProducer`.
+            report_fault: See :class:`TopicProducer`.
             send_seconds: Deadline of every send.
             linger_ms: Time for which a send waits for records of other partitions, to share a request with them.
         """
         self._kafka = kafka
         self._client_id = client_id
-        self._tell = tell
+        self._report_fault = report_fault
         self._send_seconds = send_seconds
         self._linger_ms = linger_ms
         self._topics: dict[str, TopicProducer] = {}
@@ -100,7 +100,7 @@ class AckedProducer:
 
     def _topic(self, name: str) -> TopicProducer:
         if name not in self._topics:
-            self._topics[name] = TopicProducer(name, self._open, self._tell, self._send_seconds)
+            self._topics[name] = TopicProducer(name, self._open, self._report_fault, self._send_seconds)
         return self._topics[name]
 
     async def _open(self) -> AIOKafkaProducer:

@@ -82,7 +82,7 @@ class KafkaQueries(ABC):
         async def ask(consumer: AIOKafkaConsumer) -> dict[TP, Committed]:
             return await committed_of(consumer, [TP(topic, number) for number in consumer.partitions_for_topic(topic) or ()])
 
-        return {tp.partition: held for tp, held in (await self._asked(ask)).items()}
+        return {tp.partition: commit for tp, commit in (await self._asked(ask)).items()}
 
     async def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
         """Commit under the generation and member id of a claim.

@@ -33,7 +33,7 @@ SEND_SECONDS = 25.0
 LOOKUPS, LOOKUP_PAUSE_SECONDS = 10, 0.2
 """Number of requests for an unknown topic before a send fails: not all brokers know a new topic yet."""
 
-LOOK_SECONDS, SLOW_LOOKS = 1.0, 5
+POLL_SECONDS, SLOW_POLLS = 1.0, 5
 """How often a pending send checks that the topic exists, and after how many checks it reports that it waits."""
 
 
@@ -80,7 +80,7 @@ class TopicProducer:
         self,
         topic: str,
         opener: Callable[[], Awaitable[AIOKafkaProducer]],
-        tell: Callable[[str, str | None], None],
+        report_fault: Callable[[str, str | None], None],
         send_seconds: float = SEND_SECONDS,
     ) -> None:
         """Create a producer, without connecting.
@@ -88,12 +88,12 @@ class TopicProducer:
         Args:
             topic: Name of the topic.
             opener: Creates and starts an aiokafka producer.
-            tell: Called with the topic and its fault; with None once it has none.
+            report_fault: Called with the topic and its fault; with None once it has none.
             send_seconds: Deadline of every send.
         """
         self._topic = topic
         self._opener = opener
-        self._tell = tell
+        self._report_fault = report_fault
         self._send_seconds = send_seconds
         self._opened: Opened | None = None
         self._opening = asyncio.Lock()
@@ -140,7 +140,7 @@ class TopicProducer:
     def forget_trouble(self) -> None:
         """Forget the fault of the topic; a failing send reports it again."""
         self._troubled.clear()
-        self._tell(self._topic, None)
+        self._report_fault(self._topic, None)
 
     async def stop(self) -> None:
         """Close the producer; pending sends fail."""
@@ -271,19 +271,19 @@ class TopicProducer:
         self, opened: Opened, acks: Sequence[asyncio.Future[Any]], queue: Sequence[ProducerBatch], outcomes: Outcomes
     ) -> None:
         """Wait until all batches are answered, or the topic does not exist any more."""
-        looks, waiting = 0, set(acks)
+        polls, waiting = 0, set(acks)
         while waiting:
-            _, waiting = await asyncio.wait(waiting, timeout=LOOK_SECONDS)
+            _, waiting = await asyncio.wait(waiting, timeout=POLL_SECONDS)
             if not waiting:
                 return
-            looks += 1
+            polls += 1
             if opened.producer.client.cluster.partitions_for_topic(self._topic) is None:
                 for batch, ack in zip(queue, acks, strict=False):
                     if not ack.done():
                         self._note(batch, outcomes, self._missing())
                 return
-            if looks == SLOW_LOOKS:
-                slow = KafkaTimeoutError(f"nothing for {SLOW_LOOKS * LOOK_SECONDS:g} s")
+            if polls == SLOW_POLLS:
+                slow = KafkaTimeoutError(f"nothing for {SLOW_POLLS * POLL_SECONDS:g} s")
                 self._note_trouble(queue[0].partition, slow)
 
     # ---- outcomes
@@ -302,10 +302,12 @@ class TopicProducer:
         elif self._troubled:
             self._troubled -= {batch.partition, None}
             if not self._troubled:
-                self._tell(self._topic, None)
+                self._report_fault(self._topic, None)
 
     def _note_trouble(self, partition: int | None, error: BaseException) -> None:
         """Record that a partition, or with None the whole topic, does not acknowledge."""
         self._troubled.add(partition)
         is_missing = isinstance(error, UnknownTopicOrPartitionError)
-        self._tell(self._topic, f"topic {self._topic!r} " + ("does not exist" if is_missing else f"does not acknowledge: {error}"))
+        self._report_fault(
+            self._topic, f"topic {self._topic!r} " + ("does not exist" if is_missing else f"does not acknowledge: {error}")
+        )

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 APP_ID: Final = "local"
 STOP_SECONDS: Final = 2.0
-AGAIN_SECONDS: Final = 1.0
+REASSIGN_SECONDS: Final = 1.0
 
 
 class LocalEvents(Events):
@@ -115,23 +115,23 @@ class _Worker:
         self._subscriptions = subscriptions
         self._broker = broker
         self._clock = clock
-        self._listening = [(one.dead_letters, partial(self._letter, one)) for one in subscriptions]
-        self._told = dict.fromkeys((one.dead_letters for one in subscriptions), 0)
+        self._listening = [(one.dead_letters, partial(self._log_dead_letters, one)) for one in subscriptions]
+        self._logged_until = dict.fromkeys((one.dead_letters for one in subscriptions), 0)
         self._users = UserLoop()
         self._own = OwnLoop("local-events")
         self._process: LocalProcess | None = None
 
     async def start(self) -> None:
-        for topic, tell in self._listening:
-            self._told[topic] = self._broker.end(topic)
-            self._broker.listen(topic, tell)
+        for topic, on_record in self._listening:
+            self._logged_until[topic] = self._broker.end(topic)
+            self._broker.listen(topic, on_record)
         await self._there(self._start())
 
     async def stop(self) -> None:
         if self._process is not None:
             await self._there(self._end(self._process))
-        for topic, tell in self._listening:
-            self._broker.unlisten(topic, tell)
+        for topic, on_record in self._listening:
+            self._broker.unlisten(topic, on_record)
         await _aside(partial(self._users.stop, STOP_SECONDS))
         await _aside(self._own.close)
 
@@ -167,17 +167,17 @@ class _Worker:
 
     def _failed(self, member: LocalMember, error: BaseException) -> None:
         logger.error("a subscriber in this process has failed and is restarted", exc_info=error)
-        asyncio.get_running_loop().call_later(AGAIN_SECONDS, member.assign)
+        asyncio.get_running_loop().call_later(REASSIGN_SECONDS, member.assign)
 
-    def _letter(self, one: Subscription) -> None:
+    def _log_dead_letters(self, one: Subscription) -> None:
         """Log new dead letters, because a topic in memory cannot be inspected."""
-        letters = self._broker.records(one.dead_letters, self._told[one.dead_letters])
-        self._told[one.dead_letters] += len(letters)
-        for letter in letters:
+        dead_letters = self._broker.records(one.dead_letters, self._logged_until[one.dead_letters])
+        self._logged_until[one.dead_letters] += len(dead_letters)
+        for dead_letter in dead_letters:
             # The headers of the dead letter come before those of its event, so the first value of a name counts.
-            said = {name: (value or b"").decode(errors="replace") for name, value in reversed(letter.headers)}
-            told = (said.get(name, "") for name in ("reason", "event-id", "attempts", "detail", "trace"))
-            logger.error("dead letter subscriber=%s reason=%s event=%s attempts=%s detail=%s\n%s", one.subscriber.name, *told)
+            said = {name: (value or b"").decode(errors="replace") for name, value in reversed(dead_letter.headers)}
+            shown = (said.get(name, "") for name in ("reason", "event-id", "attempts", "detail", "trace"))
+            logger.error("dead letter subscriber=%s reason=%s event=%s attempts=%s detail=%s\n%s", one.subscriber.name, *shown)
 
 
 async def _aside(act: Callable[[], None]) -> None:

@@ -69,18 +69,18 @@ class LocalProcess:
         self._shared = LifespanHost(users, lifespan, events)
         self._is_open = False
         self._served: list[tuple[LocalMember, Serving]] = []
-        again, trials = replay_topic(settings.app_id), CrashIsolation()
+        replays_topic, trials = replay_topic(settings.app_id), CrashIsolation()
         for one in subscriptions:
             if one.subscriber.idempotent == "no":
-                _place(broker, one, [one.topic, again])
-            member = LocalMember(broker, one.group, name, [one.topic, again], clock)
+                _place(broker, one, [one.topic, replays_topic])
+            member = LocalMember(broker, one.group, name, [one.topic, replays_topic], clock)
             self._served.append((
                 member,
                 serving(
                     settings, one.subscriber, member, topic=one.topic, dead_letters=one.dead_letters,
-                    decode=decode_of(one.subscriber, settings.limits, events, again), scripts=scripts,
+                    decode=decode_of(one.subscriber, settings.limits, events, replays_topic), scripts=scripts,
                     producer=producer, clock=clock, executor=partial(slots, one),
-                    on_fatal=partial(on_fatal, member), crash_isolation=trials, again=again,
+                    on_fatal=partial(on_fatal, member), crash_isolation=trials, replays_topic=replays_topic,
                 ),
             ))  # fmt: skip
 

@@ -59,7 +59,7 @@ class MemoryScripts:
 
     def _claim(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
         meta = self._hash(keys[0])
-        if arg["again"] and meta.get("token", arg["token"]) != arg["token"]:
+        if arg["retried"] and meta.get("token", arg["token"]) != arg["token"]:
             raise FencedError("subscriber-claim", "token")
         if not ("fence" in meta and "number" in meta):
             if not arg["begin"]:
@@ -68,8 +68,8 @@ class MemoryScripts:
             meta |= {"fence": arg["begin"], "number": "0", "note": ""}
         meta |= {"token": arg["token"], "note": meta.get("note", ""), "told": "0"}
         self._hashes[keys[0]] = meta
-        held = self._hash(keys[1])
-        return _bytes("ok", meta["fence"], meta["number"], meta["note"], *(text for entry in held.items() for text in entry))
+        entries = self._hash(keys[1])
+        return _bytes("ok", meta["fence"], meta["number"], meta["note"], *(text for entry in entries.items() for text in entry))
 
     def _begin(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
         meta = self._owned("subscriber-begin", keys, arg)
@@ -95,10 +95,10 @@ class MemoryScripts:
             raise FencedError("subscriber-end", "number")
         if arg["told"] <= int(meta.get("told", 0)):
             return _bytes("ok")
-        held = self._hashes.setdefault(keys[1], {})
+        entries = self._hashes.setdefault(keys[1], {})
         for offset in arg["finished"]:
-            held.pop(offset, None)
-        held |= dict(zip(arg["waiting"][::2], arg["waiting"][1::2], strict=True))
+            entries.pop(offset, None)
+        entries |= dict(zip(arg["waiting"][::2], arg["waiting"][1::2], strict=True))
         meta |= {"fence": arg["low"], "note": arg["note"], "told": str(arg["told"])}
         return _bytes("ok")
 
@@ -116,15 +116,15 @@ class MemoryScripts:
 
     def _lease(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
         now_us = self._now_ms() * 1_000
-        held = self._hashes.setdefault(keys[0], {})
+        entries = self._hashes.setdefault(keys[0], {})
         gone_us = now_us - arg["gone_ms"] * 1_000
-        for token in [name for name, at_us in held.items() if name != "empty" and int(at_us) < gone_us]:
-            del held[token]
-        empty_us = float(held["empty"]) if "empty" in held else None
+        for token in [name for name, at_us in entries.items() if name != "empty" and int(at_us) < gone_us]:
+            del entries[token]
+        empty_us = float(entries["empty"]) if "empty" in entries else None
         got = leased(TokenBucket(arg["every_us"], arg["full_us"]), empty_us, arg["wanted"], now_us)
-        held |= {"empty": f"{got.empty_us:.0f}", arg["token"]: str(now_us)}
+        entries |= {"empty": f"{got.empty_us:.0f}", arg["token"]: str(now_us)}
         self._expire_ms[keys[0]] = self._now_ms() + max(ceil(arg["full_us"] / 1_000), arg["gone_ms"])
-        return _bytes("ok", str(got.granted), str(got.wait_us), str(len(held) - 1))
+        return _bytes("ok", str(got.granted), str(got.wait_us), str(len(entries) - 1))
 
     def _first(self, keys: Sequence[str], event_id: str, offset: str) -> str:
         """Return the offset at which an id was first seen; the given one if it is new."""

@@ -28,7 +28,7 @@ _SUSPENDED: Final = (
     "that; meanwhile, for as long as its patience, failed attempts do not count"
 )
 _NOT_BEGUN: Final = "has not begun: no worker has run this subscriber in this partition"
-_NOT_PLACED: Final = (
+_NO_OFFSET: Final = (
     'cannot begin: the group has no commit for this partition, and with idempotent = "no" no worker chooses where to begin; '
     "`streams-app check` says what to do"
 )
@@ -236,18 +236,18 @@ def _ended(found: EventFacts, one: Subscription) -> str | None:
     if refused and refused[-1].digest() in found.replayed:
         back = ", was replayed since, and is finished" if found.is_none_waiting else ", and was replayed since"
     # A replayed event still has its earlier dead letter, and may be unfinished nevertheless.
-    is_letter = bool(refused) and (found.is_finished or found.kept is None)
+    is_dead_lettered = bool(refused) and (found.is_finished or found.kept is None)
     whose = f"is of another type, {shown(found.type)}: not for this subscriber"
     if not found.type:
         whose = "was replayed for another subscriber: not for this one"
     cases = [
         (found.offset >= max(found.end, found.high), "is not in the log yet"),
         (found.offset >= found.end, f"{_HIDDEN} {found.end}: nobody reads on before that has ended"),
-        (is_letter, f"is a dead letter: {reason}{late}{back}"),
+        (is_dead_lettered, f"is a dead letter: {reason}{late}{back}"),
         (not found.is_ours, whose),
         (found.is_finished and found.offset < found.begin, _GONE),
         (found.is_finished, "is finished"),
-        (found.mark is None, _NOT_PLACED if one.subscriber.idempotent == "no" else _NOT_BEGUN),
+        (found.mark is None, _NO_OFFSET if one.subscriber.idempotent == "no" else _NOT_BEGUN),
         (found.offset < found.begin, "is lost: retention has removed it before it was finished"),
         (not found.event_id, "is none: the log has no record at this offset, and passes over it"),
     ]

@@ -108,7 +108,9 @@ class EventLog:
         self._one = one
         self._consumer = consumer
         self._marks = {
-            tp: mark for tp, held in commits.items() if (mark := offsets_of(held, [one.subscriber.name]).get(one.subscriber.name))
+            tp: mark
+            for tp, commit in commits.items()
+            if (mark := offsets_of(commit, [one.subscriber.name]).get(one.subscriber.name))
         }
         self._log_bounds = log_bounds
         self._high = high
@@ -328,8 +330,8 @@ async def _dead_letters(
     # The dead letters of a replayed event are in the same topic and name the same original position.
     listed = _from(found.tp.topic, await _listed(settings, one, here, scope))
     if found.event_id and any(dead_letter.digest() in listed.replayed for dead_letter in listed.dead_letters):
-        again = replace(mine, event_ids=frozenset({found.event_id}))
-        later = _from(replay_topic(settings.app_id), await _listed(settings, one, again, scope))
+        repeated = replace(mine, event_ids=frozenset({found.event_id}))
+        later = _from(replay_topic(settings.app_id), await _listed(settings, one, repeated, scope))
         listed = listed._replace(shown=[*listed.shown, *later.shown])
     return listed
 

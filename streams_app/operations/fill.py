@@ -104,7 +104,7 @@ class Fill:
                 for step in steps(batch):
                     refused = await with_retries(partial(self._sync.replay_records, self._fold.output, step, is_former=True))
                     for one in sorted(refused, key=lambda one: one.record.offset):
-                        self._refuse(one.record.offset, one.detail)
+                        self._reject(one.record.offset, one.detail)
                 self._on_progress(f"{self.done.lines:,} lines taken", self.done.lines, None)
         except TryAgainError as error:
             kind = AccessDeniedError if isinstance(error, AccessDeniedError) else TryAgainError
@@ -113,7 +113,7 @@ class Fill:
             await self._sync.close()
         return self.done
 
-    def _refuse(self, number: int, why: str) -> None:
+    def _reject(self, number: int, why: str) -> None:
         self.done.refused += 1
         self._on_refused(number, why)
 
@@ -125,7 +125,7 @@ class Fill:
             try:
                 given: Any = orjson.loads(line)
             except orjson.JSONDecodeError:
-                self._refuse(number, "not JSON")
+                self._reject(number, "not JSON")
                 continue
             if isinstance(given, dict):
                 given["fold"] = {"name": self._fold.name, "version": 0}

@@ -74,7 +74,7 @@ class FoldedTopics:
             asker.assign([TopicPartition(topic, number) for topic in expected for number in range(counts[topic])])
             yield cls(expected, readers, asker)
 
-    async def edges(self) -> dict[TP, tuple[int, int]]:
+    async def log_bounds(self) -> dict[TP, tuple[int, int]]:
         """Return the current bounds of each partition.
 
         Raises:

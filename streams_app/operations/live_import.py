@@ -201,8 +201,8 @@ async def _send(producer: AckedProducer, batch: Mapping[int, Outgoing], sent: in
         return len(batch)
     first = min(failed)
     # An error of the client, such as a timeout, is not an answer of the broker, whatever its class.
-    refused = {at: error for at, error in failed.items() if at not in left and _is_refusal(error)}
-    number, error = next(iter((refused or failed).items()))
+    rejected = {at: error for at, error in failed.items() if at not in left and _is_rejection(error)}
+    number, error = next(iter((rejected or failed).items()))
     done = (
         f"{view.source} has acknowledged {sent + len(batch) - len(failed):,} of {counted(lines, 'record')}, "
         f"all before line {first}; line {number}: {text_of(error)}"
@@ -211,12 +211,12 @@ async def _send(producer: AckedProducer, batch: Mapping[int, Outgoing], sent: in
         "an item that is sent twice is one" if view.item else "what of it is there already counts twice, as items have no name here"
     )
     rest = f"import the file from line {first} on (tail -n +{first}): {twice}"
-    if refused:
+    if rejected:
         raise ConfigurationError([f"{done}; the broker would refuse it once more: mend that, then {rest}"]) from error
     raise TryAgainError(f"{done}; {rest}") from error
 
 
-def _is_refusal(error: BaseException) -> bool:
+def _is_rejection(error: BaseException) -> bool:
     return isinstance(error, BrokerResponseError) and not error.retriable
 
 
@@ -280,13 +280,13 @@ def _checked(settings: Settings, view: LiveView, path: Path, now_ms: int, ages: 
             plan.late += 1
         else:
             plan.put += 1
-    _refuse(path, view, faults, too_old, ages)
+    _reject(path, view, faults, too_old, ages)
     if not plan.lines:
         raise ConfigurationError([f"{path} has no lines"])
     return plan
 
 
-def _refuse(path: Path, view: LiveView, faults: BadLines, too_old: BadLines, ages: _Ages) -> None:
+def _reject(path: Path, view: LiveView, faults: BadLines, too_old: BadLines, ages: _Ages) -> None:
     """Raise if any line is invalid.
 
     Raises:

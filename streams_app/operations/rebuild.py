@@ -118,12 +118,12 @@ class Rebuild:
                 self.done.is_alone = await self._is_alone()
                 if self.done.is_alone:
                     self._on_found(ALONE)
-                edges = await topics.edges()
-                self._former = {} if self.done.is_alone else former_ends(await with_retries(self._old.progress), edges)
-                for tp, (begin, _) in edges.items():
+                log_bounds = await topics.log_bounds()
+                self._former = {} if self.done.is_alone else former_ends(await with_retries(self._old.progress), log_bounds)
+                for tp, (begin, _) in log_bounds.items():
                     self._stands[tp] = begin
                     await self._begin(tp, begin)
-                await self._read(topics, edges)
+                await self._read(topics, log_bounds)
                 await self._keep()
                 await self._switch(topics)
         except OvertakenError as error:
@@ -142,10 +142,10 @@ class Rebuild:
     async def _begin(self, tp: TP, offset: int) -> None:
         await with_retries(lambda: self._new.begin(tp, offset, self._clock.now_ms()))
 
-    async def _read(self, topics: FoldedTopics, edges: Mapping[TP, tuple[int, int]]) -> None:
+    async def _read(self, topics: FoldedTopics, log_bounds: Mapping[TP, tuple[int, int]]) -> None:
         """Apply the topics up to their ends."""
-        ranges = {tp: (self._stands[tp], end) for tp, (_, end) in edges.items() if tp in self._stands}
-        total, done = left_of(edges, self._stands), 0
+        ranges = {tp: (self._stands[tp], end) for tp, (_, end) in log_bounds.items() if tp in self._stands}
+        total, done = left_of(log_bounds, self._stands), 0
         async for part in topics.read(ranges, self._former):
             await self._apply(part)
             self.done.records += part.records
@@ -233,9 +233,9 @@ class Rebuild:
         """Apply new records, and switch unless a worker has applied more; return the partitions in which it has."""
         # In this order: what the store in use had applied before the ends were read lies below them, or in another log.
         taken = {} if self.done.is_alone else await with_retries(self._old.progress)
-        edges = await topics.edges()
-        await self._read(topics, edges)
-        recreated = {tp for tp, (_, end) in edges.items() if taken.get(tp, end) > end}
+        log_bounds = await topics.log_bounds()
+        await self._read(topics, log_bounds)
+        recreated = {tp for tp, (_, end) in log_bounds.items() if taken.get(tp, end) > end}
         return await with_retries(lambda: self._rebuilding.switch(recreated))
 
 
@@ -256,7 +256,7 @@ def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool
     return is_level and old.version < (0 if is_carried else new.version)
 
 
-def told(done: Rebuilt, declared: ReadStoreSettings) -> list[str]:
+def summary(done: Rebuilt, declared: ReadStoreSettings) -> list[str]:
     """Describe the result for an operator, a sentence each."""
     table = declared.table
     database = database_of(declared.url)

@@ -144,7 +144,7 @@ class ReplayFilter:
         if why := self._destination.obstacle(dead_letter, self._partitions):
             done.not_replayable[why] += 1
             return False
-        refused = self._destination.refusals(dead_letter)
+        refused = self._destination.rejections(dead_letter)
         done.rejected.update(refused)
         return not refused
 
@@ -185,7 +185,7 @@ class DeadLetterReplay:
         self._selection = selection
         self._clock = clock
         self._limit = limit
-        self._again = again
+        self._repeats = again
         self._dry_run = dry_run
         self.on_page: Callable[[ReplayProgress], None] = lambda _: None
         self._producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-replay")
@@ -217,7 +217,7 @@ class DeadLetterReplay:
                 raise ConfigurationError([f"the topic {to.topic!r} does not exist: nothing can be replayed into it"])
             self.done.is_begun, self.done.offsets = True, topic.offsets
             before = await self._receipts(topic)
-            replay_filter = ReplayFilter(to, self._selection, topic.source_partitions, () if self._again else before)
+            replay_filter = ReplayFilter(to, self._selection, topic.source_partitions, () if self._repeats else before)
             async for page in topic.pages():
                 if self._is_over():
                     return

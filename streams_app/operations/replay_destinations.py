@@ -52,7 +52,7 @@ class Destination(Protocol):
             partitions: Present number of partitions of :attr:`topic`.
         """
 
-    def refusals(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
+    def rejections(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
         """The reasons for which the present declaration would reject the event again."""
 
     def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
@@ -96,7 +96,7 @@ class FoldDestination(Destination):
             return f"partition {dead_letter.position[0]} of {self.topic} does not exist any more"
         return ""
 
-    def refusals(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
+    def rejections(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
         """Return the reasons for which the present declaration would reject the event again."""
         record = _Event(dead_letter.offset, dead_letter.timestamp_ms, dead_letter.key, dead_letter.value)
         try:
@@ -179,7 +179,7 @@ class SubscriberDestination(Destination):
                 return f"{dead_letter.reason}, and finished late: they were handled; --event-id replays one nevertheless"
         return ""
 
-    def refusals(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
+    def rejections(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
         """Return the reasons for which the present declaration would reject the event again."""
         try:
             self._decoded(dead_letter)

@@ -77,7 +77,7 @@ class ReplayLease:
             found, left_ms = await self._redis.get(self._key), await self._redis.pttl(self._key)
         except REDIS_ERRORS as error:
             raise await self._unreachable(error) from error
-        raise TryAgainError(_refusal(found, left_ms))
+        raise TryAgainError(_in_use_text(found, left_ms))
 
     async def renew_forever(self) -> None:
         """Renew the lease until cancelled."""
@@ -135,7 +135,7 @@ async def replay_lease(
         await redis.aclose()
 
 
-def _refusal(found: bytes | str | None, left_ms: int) -> str:
+def _in_use_text(found: bytes | str | None, left_ms: int) -> str:
     """Return the message for a replay that has to wait (pure).
 
     Args:

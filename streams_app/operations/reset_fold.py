@@ -41,7 +41,7 @@ from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
 from streams_app.kafka.admin import admin_client
 from streams_app.kafka.diagnosis import why_unreachable
-from streams_app.kafka.group_offsets import held_in, in_group, member_count, move
+from streams_app.kafka.group_offsets import commits_in, in_group, member_count, move
 from streams_app.kafka.producer import AckedProducer
 from streams_app.kafka.topic_ids import topic_ids
 from streams_app.operations.groups import redis_of
@@ -217,23 +217,23 @@ async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: st
     if not tps:
         return
     begins, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
-    committed = await held_in(settings.kafka, consumer, settings.app_id, [TP(*tp) for tp in tps])
+    committed = await commits_in(settings.kafka, consumer, settings.app_id, [TP(*tp) for tp in tps])
     declared = [known.name for known in settings.folds if known.source == source]
     starts = ends if any(known.name == fold and known.start == "latest" for known in settings.folds) else begins
     for tp in tps:
-        held = committed.get(TP(*tp))
-        if held is None:
+        current = committed.get(TP(*tp))
+        if current is None:
             continue
-        mark = without_mark(held, declared, fold, starts[tp])
+        mark = without_mark(current, declared, fold, starts[tp])
         if mark is not None:
             found.offsets[TP(*tp)] = mark
 
 
-def without_mark(held: Committed, declared: Iterable[str], fold: str, start: int) -> Committed | None:
+def without_mark(current: Committed, declared: Iterable[str], fold: str, start: int) -> Committed | None:
     """Return the commit of a partition without the offset of one fold; the offsets of other folds stay (pure).
 
     Args:
-        held: The current commit. Without metadata, its offset is that of every declared fold.
+        current: The current commit. Without metadata, its offset is that of every declared fold.
         declared: Names of the folds of this source.
         fold: Name of the fold whose offset is removed.
         start: Offset at which it would start as a new fold.
@@ -241,7 +241,7 @@ def without_mark(held: Committed, declared: Iterable[str], fold: str, start: int
     Returns:
         The commit to make; without another fold, its offset is ``start``. None: the fold has no offset in it.
     """
-    marks = offsets_of(held, declared)
+    marks = offsets_of(current, declared)
     if fold not in marks:
         return None
     others = {name: mark for name, mark in marks.items() if name != fold}
@@ -249,7 +249,7 @@ def without_mark(held: Committed, declared: Iterable[str], fold: str, start: int
         return commit_of({fold: OffsetAndMetadata(start)})
     commit = commit_of(others)
     # A broker without metadata has only the offset: not above what the others need, nor above the start of this one.
-    return commit if held.metadata else Committed(min(commit.offset, start), commit.metadata)
+    return commit if current.metadata else Committed(min(commit.offset, start), commit.metadata)
 
 
 NOTHING_REMOVED: Final = "nothing was removed"

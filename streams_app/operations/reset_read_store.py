@@ -68,7 +68,7 @@ async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, con
     store = open_store(declared)
     try:
         values = await store.count_versioned(fold)
-        unread = {} if values is None else await _unread(await _edges(settings, declared, fold, consumer), store)
+        unread = {} if values is None else await _unread(await _log_bounds_of(settings, declared, fold, consumer), store)
         return Behind(declared.name, values or 0, sum(place.end - place.begin for place in unread.values()))
     finally:
         await store.close()
@@ -91,10 +91,10 @@ async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, con
     store = open_store(declared)
     try:
         if await store.count_versioned(fold) is not None:
-            edges = await _edges(settings, declared, fold, consumer)
-            await _sync(settings, declared, consumer, await _unread(edges, store))
+            log_bounds = await _log_bounds_of(settings, declared, fold, consumer)
+            await _sync(settings, declared, consumer, await _unread(log_bounds, store))
             now_ms = SystemClock().now_ms()
-            for tp, (_, end) in edges.items():
+            for tp, (_, end) in log_bounds.items():
                 await store.begin(former_end_of(TP(*tp)), end, now_ms)
             await store.begin(reset_of(fold), now_ms, now_ms)  # for earlier dead letters
             await store.reset_versions(fold)
@@ -116,7 +116,7 @@ class Unread(NamedTuple):
     end: int
 
 
-async def _edges(
+async def _log_bounds_of(
     settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Return partition of the fold's output topic → bounds of its log; empty if the store does not read the topic."""
@@ -131,11 +131,11 @@ async def _edges(
     return {tp: (begins[tp], ends[tp]) for tp in tps}
 
 
-async def _unread(edges: Mapping[TopicPartition, tuple[int, int]], store: ReadStore) -> dict[TopicPartition, Unread]:
+async def _unread(log_bounds: Mapping[TopicPartition, tuple[int, int]], store: ReadStore) -> dict[TopicPartition, Unread]:
     """Return partition of the fold's output topic → the records that the store has not applied."""
-    progress = await store.progress() if edges else {}
-    stored = {tp: progress.get(TP(*tp)) for tp in edges}
-    places = {tp: Unread(stored[tp], max(begin, stored[tp] or 0), end) for tp, (begin, end) in edges.items()}
+    progress = await store.progress() if log_bounds else {}
+    stored = {tp: progress.get(TP(*tp)) for tp in log_bounds}
+    places = {tp: Unread(stored[tp], max(begin, stored[tp] or 0), end) for tp, (begin, end) in log_bounds.items()}
     return {tp: place for tp, place in places.items() if place.begin < place.end}
 
 

@@ -26,13 +26,13 @@ class SubscriberPlan:
 
     Attributes:
         offsets: Partition → the offset that would be committed.
-        held: Partition → the current commit, if there is one.
+        present: Partition → the current commit, if there is one.
         keys: Keys in Redis that would be removed.
         members: Number of members of its group; 0 if the broker does not report it.
     """
 
     offsets: dict[TP, Committed]
-    held: dict[TP, Committed]
+    present: dict[TP, Committed]
     keys: list[bytes]
     members: int
 

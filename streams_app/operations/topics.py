@@ -87,12 +87,12 @@ async def _start_in_new_partitions(settings: Settings, one: Subscription) -> lis
         TryAgainError: Kafka or Redis does not answer.
     """
     name = one.subscriber.name
-    wanted = await places(settings, one, "earliest", again="earliest")
-    held = await committed(settings, one, wanted)
-    missing = sorted(wanted.keys() - held.keys())
-    if not missing or not held:
+    wanted = await places(settings, one, "earliest", replays_at="earliest")
+    commits = await committed(settings, one, wanted)
+    missing = sorted(wanted.keys() - commits.keys())
+    if not missing or not commits:
         return []
-    if not were_added(missing, held) or await _has_served(settings, one, missing):
+    if not were_added(missing, commits) or await _has_served(settings, one, missing):
         lost = f"subscriber {name!r} has no commit in {', '.join(map(str, missing))}, which it has read before"
         raise ConfigurationError([f"{lost}: streams-app reset --subscriber {name} --at ..."])
     await place(settings, one, {tp: wanted[tp] for tp in missing})

@@ -34,7 +34,7 @@ class Verified:
     is_cut: bool = False
 
 
-def told(done: Verified, store: str) -> list[str]:
+def summary(done: Verified, store: str) -> list[str]:
     """Describe the result for an operator, a sentence each."""
     cells = f"{counted(done.cells, 'cell')} and " if done.cells else ""
     at_least = "at least " if done.is_cut else ""

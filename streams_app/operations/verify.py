@@ -43,7 +43,7 @@ PAGE: Final = 500
 MOST_SUSPECTS: Final = 10_000
 """Number of differences that are checked again together."""
 
-MOST_TOLD: Final = 1_000_000
+MOST_REPORTED: Final = 1_000_000
 """Maximum number of differences, after which the comparison ends."""
 
 IDLE_SECONDS: Final = 10.0
@@ -90,7 +90,7 @@ class Verify:
         self._source = CurrentValues(declared, clock)
         self._may_write = True
         self._suspects: dict[Cell, CellChange] = {}
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     async def run(self) -> Verified:
         """Compare everything.
@@ -124,20 +124,20 @@ class Verify:
                     break
                 after = page[-1][0]
                 self.done.cells += len(page)
-                found = await self._look([CellChange(cell, stored.version) for cell, stored in page], dict(page))
+                found = await self._compare([CellChange(cell, stored.version) for cell, stored in page], dict(page))
                 await self._suspect((one.change for one in found), topics)
                 self._on_progress(f"{self.done.cells:,} cells compared", self.done.cells, max(total, self.done.cells))
         await self._settle(topics)
 
     async def _compare_records(self, topics: FoldedTopics) -> None:
         progress = await with_retries(self._store.progress)
-        edges = await topics.edges()
-        ranges = {tp: (begin, min(end, progress.get(tp, begin))) for tp, (begin, end) in edges.items()}
+        log_bounds = await topics.log_bounds()
+        ranges = {tp: (begin, min(end, progress.get(tp, begin))) for tp, (begin, end) in log_bounds.items()}
         total, done = sum(max(0, end - begin) for begin, end in ranges.values()), 0
         async for part in topics.read(ranges, former_ends(progress, ranges)):
             for changes in _chunks(part.changes, PAGE):
                 if self._source.carries_values:
-                    found = [one.change for one in await self._look(changes)]
+                    found = [one.change for one in await self._compare(changes)]
                 else:
                     stored = await self._read(changes)
                     found = [change for change in changes if change.cell not in stored]
@@ -150,7 +150,7 @@ class Verify:
             self._on_progress(f"{self.done.records:,} folded records compared", done, total)
         await self._settle(topics)
 
-    async def _look(self, changes: Sequence[CellChange], stored: Mapping[Cell, Stored] | None = None) -> list[Difference]:
+    async def _compare(self, changes: Sequence[CellChange], stored: Mapping[Cell, Stored] | None = None) -> list[Difference]:
         """Read cells from the source, and from the store unless they are given."""
         current, failed = await with_retries(lambda: self._source.of(changes))
         possible: list[CellChange] = []
@@ -166,15 +166,15 @@ class Verify:
                 found.append(Difference(DifferenceKind.REFUSED, change, stored.get(change.cell), why))
             else:
                 possible.append(change)
-        held, refused = await self._held(possible)
+        storable, refused = await self._storable(possible)
         found += [
             Difference(DifferenceKind.REFUSED, one, stored.get(one.cell), refused[one.cell])
             for one in possible
             if one.cell in refused
         ]
-        return found + differences(held, stored, is_carried=self._source.carries_values)
+        return found + differences(storable, stored, is_carried=self._source.carries_values)
 
-    async def _held(self, changes: Sequence[CellChange]) -> tuple[list[CellChange], dict[Cell, str]]:
+    async def _storable(self, changes: Sequence[CellChange]) -> tuple[list[CellChange], dict[Cell, str]]:
         """Return changes with values as the store would hold them; and those that it can never hold, with the reason."""
         refused: dict[Cell, str] = {}
         while True:
@@ -200,38 +200,38 @@ class Verify:
     async def _settle(self, topics: FoldedTopics) -> None:
         """Check all differences again, report those that remain, and repair them."""
         suspects, self._suspects = list(self._suspects.values()), {}
-        first = await self._look_at_all(suspects)
+        first = await self._compare_all(suspects)
         if first and not self._source.carries_values:
-            first = await self._again(first, topics)
-        new = [one for cell, one in first.items() if hash(cell) not in self._told]
+            first = await self._recheck(first, topics)
+        new = [one for cell, one in first.items() if hash(cell) not in self._reported]
         for chunk in _chunks(new, PAGE):
             refused: dict[Cell, str] = {}
             try:
                 refused = await self._repair([one for one in chunk if one.kind is not DifferenceKind.REFUSED])
             finally:  # differences are reported even if the repair fails
-                self._tell(
+                self._report(
                     replace(one, kind=DifferenceKind.REFUSED, why=refused[one.cell]) if one.cell in refused else one
                     for one in chunk
                 )
-        self.done.is_cut = len(self._told) >= MOST_TOLD
+        self.done.is_cut = len(self._reported) >= MOST_REPORTED
 
-    def _tell(self, found: Iterable[Difference]) -> None:
+    def _report(self, found: Iterable[Difference]) -> None:
         for one in found:
-            self._told.add(hash(one.cell))
+            self._reported.add(hash(one.cell))
             self.done.differences += 1
             self._on_difference(one)
 
-    async def _look_at_all(self, changes: Sequence[CellChange]) -> dict[Cell, Difference]:
-        return {one.cell: one for chunk in _chunks(changes, PAGE) for one in await self._look(chunk)}
+    async def _compare_all(self, changes: Sequence[CellChange]) -> dict[Cell, Difference]:
+        return {one.cell: one for chunk in _chunks(changes, PAGE) for one in await self._compare(chunk)}
 
-    async def _again(self, before: Mapping[Cell, Difference], topics: FoldedTopics) -> dict[Cell, Difference]:
+    async def _recheck(self, before: Mapping[Cell, Difference], topics: FoldedTopics) -> dict[Cell, Difference]:
         """Return the differences that have not changed after everything in flight has had time to arrive."""
         await asyncio.sleep(self._wait_seconds)
         # In this order: a group that is not open now has been emitted, below the ends that the store has to pass.
         is_open = await self._open(before)
         # A store that has made no progress is not waited for as long again.
         await self._wait_for_store(topics, 0 if self.done.behind else IDLE_SECONDS)
-        after = await self._look_at_all([one.change for one in before.values()])
+        after = await self._compare_all([one.change for one in before.values()])
         same = {cell: one for cell, one in after.items() if stays(before[cell], one) and cell[:2] not in is_open}
         self.done.on_their_way += len(after) - len(same)
         return same
@@ -249,15 +249,15 @@ class Verify:
 
     async def _wait_for_store(self, topics: FoldedTopics, idle_seconds: float) -> None:
         """Wait until the store has passed the current ends, or has made no progress for a time."""
-        edges = await topics.edges()
+        log_bounds = await topics.log_bounds()
         seen, since_ms = -1, self._clock.monotonic_ms()
         while True:
             progress = await with_retries(self._store.progress)
-            behind = left_of(edges, progress)
+            behind = left_of(log_bounds, progress)
             if behind != seen:
                 seen, since_ms = behind, self._clock.monotonic_ms()
             if not behind or self._clock.monotonic_ms() - since_ms >= idle_seconds * 1000:
-                left = {tp: (max(begin, progress.get(tp, begin)), end) for tp, (begin, end) in edges.items()}
+                left = {tp: (max(begin, progress.get(tp, begin)), end) for tp, (begin, end) in log_bounds.items()}
                 self.done.behind = behind if behind and await topics.has_records(left) else 0
                 return
             await asyncio.sleep(0.1)
@@ -286,9 +286,9 @@ class Verify:
         return refused
 
 
-def left_of(edges: Mapping[TP, tuple[int, int]], progress: Mapping[TP, int]) -> int:
+def left_of(log_bounds: Mapping[TP, tuple[int, int]], progress: Mapping[TP, int]) -> int:
     """Return the number of records that a store has not applied (pure); skipped offsets count, too."""
-    return sum(max(0, end - max(begin, progress.get(tp, begin))) for tp, (begin, end) in edges.items())
+    return sum(max(0, end - max(begin, progress.get(tp, begin))) for tp, (begin, end) in log_bounds.items())
 
 
 def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -17,7 +17,7 @@ from streams_app.read_store.core.store import ReadableStore
 from streams_app.read_store.python_source import PythonSource
 from streams_app.settings import ReadStoreSettings
 
-MOST_NAME_LETTERS: Final = 45
+MAX_NAME_LENGTH: Final = 45
 """Longest name of a table that can be rebuilt: the suffixes of the new table and of its progress are appended to it."""
 
 
@@ -101,8 +101,8 @@ def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadableSt
     Raises:
         ConfigurationError: The store cannot be rebuilt.
     """
-    if len(declared.table.rpartition(".")[2]) > MOST_NAME_LETTERS:
-        raise ConfigurationError([f"{declared.section}.table: '{declared.table}' has more than {MOST_NAME_LETTERS} letters"])
+    if len(declared.table.rpartition(".")[2]) > MAX_NAME_LENGTH:
+        raise ConfigurationError([f"{declared.section}.table: '{declared.table}' has more than {MAX_NAME_LENGTH} letters"])
     database = _store_database(declared).load(declared.section)
     new = database.open_store(settings_of_new(declared))
     return database.open_rebuilding(declared, new), new

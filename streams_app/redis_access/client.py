@@ -271,14 +271,14 @@ async def _tls_fault(settings: RedisSettings, error: BaseException) -> str | Non
     return None
 
 
-WriteRefusal = Literal["memory", "read-only", "other"]
-WRITE_REFUSALS: Final[tuple[WriteRefusal, ...]] = ("memory", "read-only", "other")
+WriteRejection = Literal["memory", "read-only", "other"]
+WRITE_REJECTIONS: Final[tuple[WriteRejection, ...]] = ("memory", "read-only", "other")
 """Why Redis rejects writes: it is full, it is a replica, or another reason, such as a failed snapshot."""
 
 _SCRIPT: Final = (files("streams_app.delivery") / "lua" / "takes_writes.lua").read_text("utf-8")
 
 
-async def write_refusal(redis: Redis) -> WriteRefusal | None:
+async def write_rejection(redis: Redis) -> WriteRejection | None:
     """Return why Redis rejects writes; None if it accepts them. In a cluster every primary is asked.
 
     Raises:

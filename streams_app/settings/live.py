@@ -269,6 +269,8 @@ def faults_of_views(views: Sequence[LiveView], server: LiveServer, taken: Collec
             f"{', '.join(private)}: wants tokens, and live_server.secret_file is not set: name a file with a secret, "
             "or say public = true"
         )
-    letters = {*taken, *(view.dead_letters for view in views if view.is_of_topic)}
-    faults += [f"{view.section}.source is a dead-letter topic" for view in views if view.is_of_topic and view.source in letters]
+    dead_letter_topics = {*taken, *(view.dead_letters for view in views if view.is_of_topic)}
+    faults += [
+        f"{view.section}.source is a dead-letter topic" for view in views if view.is_of_topic and view.source in dead_letter_topics
+    ]
     return faults

@@ -234,7 +234,9 @@ class Settings(Section):
 
     @field_validator("read_stores")
     @classmethod
-    def _name_letters(cls, stores: tuple[ReadStoreSettings, ...], known: ValidationInfo) -> tuple[ReadStoreSettings, ...]:
+    def _name_read_store_dead_letters(
+        cls, stores: tuple[ReadStoreSettings, ...], known: ValidationInfo
+    ) -> tuple[ReadStoreSettings, ...]:
         """Give a store without a dead-letter topic the default one."""
         app_id = known.data.get("app_id")
         return tuple(
@@ -270,10 +272,10 @@ class Settings(Section):
             faults += [f'{who}: format = "{one}" needs schema_registry.url' for who, one in formats if one in REGISTERED]
         if clash := set(outputs) & set(self.sources):
             faults.append(f"{sorted(clash)} is both an output and a source")
-        letters = {fold.dead_letters for fold in self.folds} | {store.dead_letters for store in self.read_stores}
-        faults += faults_of_views(self.live, self.live_server, letters)
-        letters |= {view.dead_letters for view in self.live_of_topics}
-        if clash := letters & (set(outputs) | set(self.sources)):
+        dead_letter_topics = {fold.dead_letters for fold in self.folds} | {store.dead_letters for store in self.read_stores}
+        faults += faults_of_views(self.live, self.live_server, dead_letter_topics)
+        dead_letter_topics |= {view.dead_letters for view in self.live_of_topics}
+        if clash := dead_letter_topics & (set(outputs) | set(self.sources)):
             faults.append(f"{sorted(clash)} is both a dead-letter topic and a source or an output")
         faults += faults_of(self.read_stores, self.folds)
         faults += faults_of_journals(self.journals)

@@ -1,7 +1,7 @@
 """Test kits for declared folds, subscribers and live views, with a virtual clock, without Kafka, Redis and waiting."""
 
 from streams_app.testing.folds import START_MS, DeadLetter, FoldTester, Record
-from streams_app.testing.seen import Letter, Run, UnseenLettersError
+from streams_app.testing.seen import Run, SeenDeadLetter, UnseenDeadLettersError
 from streams_app.testing.subscribers import SubscriberTester
 from streams_app.testing.views import ViewTester
 
@@ -9,10 +9,10 @@ __all__ = [
     "START_MS",
     "DeadLetter",
     "FoldTester",
-    "Letter",
     "Record",
     "Run",
+    "SeenDeadLetter",
     "SubscriberTester",
-    "UnseenLettersError",
+    "UnseenDeadLettersError",
     "ViewTester",
 ]

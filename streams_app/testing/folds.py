@@ -124,8 +124,8 @@ class FoldTester:
     @property
     def open_groups(self) -> list[bytes]:
         """Keys of the groups not yet emitted, oldest first."""
-        held = sorted(self._shard.open.items(), key=lambda item: item[1].first_offset)
-        return [canonical_bytes(group) for group, _ in held]
+        in_order = sorted(self._shard.open.items(), key=lambda item: item[1].first_offset)
+        return [canonical_bytes(group) for group, _ in in_order]
 
     def send(self, value: Any, *, key: bytes | None = None, at_ms: int | None = None) -> list[Record]:
         """Produce one event to a worker that has caught up.
@@ -150,7 +150,7 @@ class FoldTester:
             What was emitted meanwhile.
         """
         emitted = self._receive([(value, None, at_ms) for at_ms, value in events], is_behind=True)
-        return emitted + self._look()
+        return emitted + self._emit_due()
 
     def advance(self, by: str | timedelta) -> list[Record]:
         """Let time pass without events, tick by tick.
@@ -170,7 +170,7 @@ class FoldTester:
         emitted: list[Record] = []
         while (tick_ms := self.next_due_ms()) is not None and tick_ms <= until_ms:
             self.now_ms = tick_ms
-            emitted += self._look()
+            emitted += self._emit_due()
         self.now_ms = until_ms
         return emitted
 
@@ -200,7 +200,7 @@ class FoldTester:
         dropped = [self._shard.drop(member, self._shard.open[member].first_offset) for member in members]
         return sum(group.events for group in dropped if group is not None)
 
-    def _look(self) -> list[Record]:
+    def _emit_due(self) -> list[Record]:
         clock_ms = self._clock.due_ms(self.now_ms)
         quiet = self._clock.quiet_groups_close(clock_ms, self.now_ms)
         self._clock.stored = self._clock.stored._replace(clock_ms=clock_ms)

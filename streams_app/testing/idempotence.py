@@ -138,8 +138,8 @@ def assert_idempotent(
     once, cutter = left(None)
     if reset is not None and once == untouched:
         raise AssertionError(f"{subscriber.name} publishes nothing and changes nothing that observe() returns: nothing is compared")
-    again, _ = left(None) if reset is None else left(None, None)
-    _compare(subscriber, once, again, "called twice")
+    second, _ = left(None) if reset is None else left(None, None)
+    _compare(subscriber, once, second, "called twice")
     for number, place in enumerate(cutter.places):
         _compare(subscriber, once, left(number, None)[0], f"cut off {place}, and called again")
 
@@ -190,8 +190,8 @@ def _compare(subscriber: Subscriber[Any, Any, Any], expected: State, found: Stat
     for what, once, then in pairs:
         if once != then:
             lines = difflib.ndiff(pformat(once).splitlines(), pformat(then).splitlines())
-            told = "\n".join(["- called once", f"+ {when}", *lines])
-            raise AssertionError(f"{subscriber.name} is not idempotent: {when} it leaves {what}\n{told}")
+            diff = "\n".join(["- called once", f"+ {when}", *lines])
+            raise AssertionError(f"{subscriber.name} is not idempotent: {when} it leaves {what}\n{diff}")
 
 
 def _tracer(function: Callable[[Any], Any], cutter: AttemptCutter) -> Callable[[FrameType, str, Any], Any]:

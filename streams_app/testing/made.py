@@ -37,7 +37,7 @@ def record_of(source: Records[Any], data: Any, number: int, now_ms: int, fold_id
     """
     if fold_id == "":
         raise BadEventError("not-valid", "event_id = '' must have 1 byte or more")
-    told = FoldInfo(
+    info = FoldInfo(
         fold_id or f"{source.fold}:{source.fold}.source:0:{number}-{number}", source.fold, "quiet", 1, now_ms, now_ms, number
     )
     if source.is_list:
@@ -45,7 +45,7 @@ def record_of(source: Records[Any], data: Any, number: int, now_ms: int, fold_id
     _, value = encode(Event("test.record", source.value_type, description="A record.", keyed_by=None), data, None, None)
     separator = b"" if value == b"{}" else b","
     return FoldedRecord(
-        told.id.encode(), (group or "").encode(), b'%b%b"fold":%b}' % (value[:-1], separator, msgspec.json.encode(told))
+        info.id.encode(), (group or "").encode(), b'%b%b"fold":%b}' % (value[:-1], separator, msgspec.json.encode(info))
     )
 
 

@@ -31,7 +31,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class SeenDeadLetter:
     """A dead letter.
 
     Attributes:
@@ -55,7 +55,7 @@ class Letter:
     value: bytes | None
 
     @classmethod
-    def of(cls, record: LocalRecord) -> Letter:
+    def of(cls, record: LocalRecord) -> SeenDeadLetter:
         """Parse a dead letter as its topic has it; its own headers come before those of its event."""
         said = {name: (value or b"").decode(errors="replace") for name, value in reversed(record.headers)}
         texts = (said.get(name, "") for name in ("reason", "detail", "event-id", "attempts", "exception", "trace"))
@@ -63,13 +63,13 @@ class Letter:
         return cls(reason, detail, event_id, int(attempts or 0), exception, trace, record.key, record.value)
 
 
-class UnseenLettersError(AssertionError):
+class UnseenDeadLettersError(AssertionError):
     """Events became dead letters that the test has not read."""
 
-    def __init__(self, unseen: Iterable[tuple[str, Letter]]) -> None:
+    def __init__(self, unseen: Iterable[tuple[str, SeenDeadLetter]]) -> None:
         """List each dead letter with its traceback."""
-        told = [
-            f"{name}: {letter.event_id or letter.value!r} became a dead letter, {letter.reason}: {letter.detail}\n{letter.trace}"
-            for name, letter in unseen
+        lines = [
+            f"{name}: {one.event_id or one.value!r} became a dead letter, {one.reason}: {one.detail}\n{one.trace}"
+            for name, one in unseen
         ]
-        super().__init__("\n".join(["dead letters that the test has not looked at by kit.dead_letters(subscriber):", *told]))
+        super().__init__("\n".join(["dead letters that the test has not looked at by kit.dead_letters(subscriber):", *lines]))

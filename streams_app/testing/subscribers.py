@@ -33,7 +33,7 @@ from streams_app.testing.folds import FoldTester
 from streams_app.testing.given import catalogue_of_given, given_faults
 from streams_app.testing.idempotence import assert_idempotent
 from streams_app.testing.made import record_of
-from streams_app.testing.seen import Letter, Run, UnseenLettersError
+from streams_app.testing.seen import Run, SeenDeadLetter, UnseenDeadLettersError
 from streams_app.testing.workers import Workers
 
 Declared: TypeAlias = Subscriber[Any, Any, Any]
@@ -55,7 +55,7 @@ class SubscriberTester:
     clock. Functions that are ``async`` run on the virtual loop: ``asyncio.sleep`` takes no real time and passes in
     :meth:`advance`, and until then the attempt is ``running``. Others run inline.
 
-    The end of the block raises :class:`UnseenLettersError` if events became dead letters that the test has not read.
+    The end of the block raises :class:`UnseenDeadLettersError` if events became dead letters that the test has not read.
     """
 
     def __init__(
@@ -105,13 +105,15 @@ class SubscriberTester:
         """End the processes.
 
         Raises:
-            UnseenLettersError: Events became dead letters that the test has not read.
+            UnseenDeadLettersError: Events became dead letters that the test has not read.
         """
         self._is_open = False
         self._workers.close()
-        unseen = [(name, letter) for name in self._subscriptions for letter in self._dead_letters_of(name)[self._seen[name] :]]
+        unseen = [
+            (name, dead_letter) for name in self._subscriptions for dead_letter in self._dead_letters_of(name)[self._seen[name] :]
+        ]
         if unseen and kind is None:
-            raise UnseenLettersError(unseen)
+            raise UnseenDeadLettersError(unseen)
 
     # ---- what happens
 
@@ -182,12 +184,12 @@ class SubscriberTester:
         found = [decode(TP(event.topic, 0), record, 1) for record in self._workers.broker.records(event.topic)]
         return [one.event for one in found if one is not None]
 
-    def dead_letters(self, subscriber: Declared) -> list[Letter]:
+    def dead_letters(self, subscriber: Declared) -> list[SeenDeadLetter]:
         """Return the dead letters of a subscriber, in order; they count as read afterwards."""
         name = self._known(subscriber).subscriber.name
-        letters = self._dead_letters_of(name)
-        self._seen[name] = len(letters)
-        return letters
+        dead_letters = self._dead_letters_of(name)
+        self._seen[name] = len(dead_letters)
+        return dead_letters
 
     # ---- a bad night
 
@@ -303,8 +305,8 @@ class SubscriberTester:
             raise ValueError(f"{name or subscriber!r} is no subscriber of this kit, which has: {', '.join(self._subscriptions)}")
         return self._subscriptions[name]
 
-    def _dead_letters_of(self, name: str) -> list[Letter]:
-        return [Letter.of(record) for record in self._workers.broker.records(self._subscriptions[name].dead_letters)]
+    def _dead_letters_of(self, name: str) -> list[SeenDeadLetter]:
+        return [SeenDeadLetter.of(record) for record in self._workers.broker.records(self._subscriptions[name].dead_letters)]
 
 
 def _seconds(duration: str | timedelta) -> float:

@@ -219,8 +219,8 @@ class Workers:
     def _is_quiet(self) -> bool:
         """Return whether every event is finished according to the committed offsets."""
         return all(
-            (held := self.broker.groups[one.group].committed.get(TP(one.topic, 0))) is not None
-            and held.offset == self.broker.end(one.topic)
+            (commit := self.broker.groups[one.group].committed.get(TP(one.topic, 0))) is not None
+            and commit.offset == self.broker.end(one.topic)
             for one in self._subscriptions
         )
 

@@ -100,7 +100,7 @@ class LineReader:
                     on_progress(self._tally)
         except FAULTS as error:
             self._tally.read += 1
-            self._tally.refuse(BROKEN_OFF, f"line {self._tally.read:,}", f"the file cannot be read any further: {error}")
+            self._tally.reject(BROKEN_OFF, f"line {self._tally.read:,}", f"the file cannot be read any further: {error}")
         self._tally.notes += timestamp_remarks(self._columns, self._tally, "lines")
         on_progress(self._tally)
 
@@ -148,7 +148,7 @@ class LineReader:
         most = self._limits.value_bytes
         for number, value in lines_of(file, most):
             if value is None:
-                self._tally.refuse("too-large", f"line {number:,}", f"more than {most:,} bytes, the limit of limits.value_bytes")
+                self._tally.reject("too-large", f"line {number:,}", f"more than {most:,} bytes, the limit of limits.value_bytes")
             yield number, value or b""
 
     def _add(self, lines: list[Line]) -> None:
@@ -157,7 +157,7 @@ class LineReader:
             event = value.rest if isinstance(value, BeyondDoubleError) else value
             if type(event) is not dict:
                 fault = event if isinstance(event, BadEventError) else BadEventError("not-json", "there is nothing in it")
-                self._tally.refuse(fault.reason, f"line {line.offset:,}", fault.detail)
+                self._tally.reject(fault.reason, f"line {line.offset:,}", fault.detail)
                 continue
             if len(self.fields) < MOST_FIELDS:
                 self.fields |= {name: event[name] for name in event if name not in self.fields}
@@ -171,7 +171,7 @@ class LineReader:
             decoded.append(value)
         reading = DecodedRange()
         self._columns.add(0, self._reader.events(taken, decoded, reading))
-        self._tally.refuse_all(reading.refused, lambda number: f"line {number:,}")
+        self._tally.reject_all(reading.refused, lambda number: f"line {number:,}")
 
     def _time_of(self, line: Line, event: dict[str, Any]) -> int | None:
         value = at_path(event, self._time_path)
@@ -179,7 +179,7 @@ class LineReader:
         if at_ms is None:
             missing = value is None
             detail = f"no field {self._time!r}" if missing else self._bad_time(value)
-            self._tally.refuse("no-time" if missing else "bad-time", f"line {line.offset:,}", detail)
+            self._tally.reject("no-time" if missing else "bad-time", f"line {line.offset:,}", detail)
             return None
         if self._is_outside(at_ms):
             return None

@@ -23,7 +23,7 @@ STANDARD_INPUT: Final = Path("-")
 FAULTS: Final = (OSError, EOFError, zlib.error)
 """Errors of a disk, and of a compressed file that is damaged or truncated."""
 
-_MARK: Final = b"\xef\xbb\xbf"
+_BYTE_ORDER: Final = b"\xef\xbb\xbf"
 """Byte order mark that some programs write before the first line."""
 
 _GZIP: Final = b"\x1f\x8b"
@@ -48,13 +48,13 @@ def opened(path: Path, option: str = "--file") -> Iterator[tuple[BinaryIO, Calla
         except OSError as error:
             raise ConfigurationError([f"{option}: cannot read {path}: {error.strerror}"]) from error
         if head.startswith(_GZIP):
-            yield stack.enter_context(gzip.GzipFile(fileobj=file)), lambda: _told(file)  # type: ignore[misc]  # it is one
+            yield stack.enter_context(gzip.GzipFile(fileobj=file)), lambda: _position(file)  # type: ignore[misc]  # it is one
         elif head.startswith(_ZSTD):
             if not _is_on_disk(file):
                 raise ConfigurationError([f"{option} {path}: a pipe compressed by zstd cannot be read: pipe it through `zstd -dc`"])
             yield stack.enter_context(decompressed(file)), lambda: 0
         else:
-            yield file, lambda: _told(file)
+            yield file, lambda: _position(file)
 
 
 def lines_of(file: BinaryIO, most_bytes: int) -> Iterator[tuple[int, bytes | None]]:
@@ -62,7 +62,7 @@ def lines_of(file: BinaryIO, most_bytes: int) -> Iterator[tuple[int, bytes | Non
     number = 0
     while piece := file.readline(most_bytes + 2):
         number += 1
-        value = piece.strip() if number > 1 else piece.removeprefix(_MARK).strip()
+        value = piece.strip() if number > 1 else piece.removeprefix(_BYTE_ORDER).strip()
         yield number, value if len(value) <= most_bytes else None
         while piece and not piece.endswith(b"\n"):
             piece = file.readline(most_bytes + 2)
@@ -89,7 +89,7 @@ def size_of(path: Path) -> int | None:
         return None  # reported when it is opened for reading
 
 
-def _told(file: Any) -> int:
+def _position(file: Any) -> int:
     try:
         return int(file.tell())
     except OSError:

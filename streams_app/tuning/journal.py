@@ -183,9 +183,9 @@ class _JournalColumns:
         self._tally.read += len(wanted)
         place = f"{self._journal.source}:{partition}:"
         if reading.refused:
-            self._tally.refuse_all(reading.refused, lambda offset: f"{place}{offset}")
+            self._tally.reject_all(reading.refused, lambda offset: f"{place}{offset}")
         for _ in range(len(wanted) - len(kept)):
-            self._tally.refuse("too-large", place, "too large for the journal")
+            self._tally.reject("too-large", place, "too large for the journal")
 
     def _is_within(self, time_ms: int) -> bool:
         return (self._from_ms is None or time_ms >= self._from_ms) and (self._to_ms is None or time_ms < self._to_ms)

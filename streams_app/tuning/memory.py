@@ -89,18 +89,18 @@ class SomeRecords:
         if sets.are_counted:
             totals = np.bincount(records, numbers, minlength=len(self._opens))
             return np.minimum(totals, sets.max_changed).astype(np.int64)
-        held: dict[int, set[int]] = {}
+        by_record: dict[int, set[int]] = {}
         for record, number in set(zip(records.tolist(), numbers.tolist(), strict=True)):
-            held.setdefault(record, set()).update(sets.names_of(number))
+            by_record.setdefault(record, set()).update(sets.names_of(number))
         found = np.zeros(len(self._opens), np.int64)
-        for record, names in held.items():
+        for record, names in by_record.items():
             found[record] = len(names)
         return found
 
 
 _SPANS: Final = 1 << 20
 _BLOCK: Final = 1 << 19
-_LOOKED_AT: Final = 1 << 20
+_SAMPLE_TIMES: Final = 1 << 20
 """Maximum number of beginnings and ends that are sorted at once."""
 
 
@@ -142,9 +142,9 @@ def _most_from(opens: Times, closes: Times, low: int, shift: int, before: int) -
     while shift and len(wanted := np.flatnonzero(limits > most)):
         wanted = wanted[np.argsort(-limits[wanted], kind="stable")]
         times = np.cumsum(opening[wanted] + closing[wanted])
-        some = np.sort(wanted[: max(1, int(np.searchsorted(times, _LOOKED_AT)))])
+        some = np.sort(wanted[: max(1, int(np.searchsorted(times, _SAMPLE_TIMES)))])
         limits[some] = 0
-        if times[0] > _LOOKED_AT:
+        if times[0] > _SAMPLE_TIMES:
             inner = max(0, shift - _SPANS.bit_length() + 1)
             found = _most_from(opens, closes, low + (int(some[0]) << shift), inner, int(begun[some[0]]))
         else:
@@ -174,8 +174,8 @@ def _most_in(
     opens.sort()
     closes.sort()
     # Number of intervals that opened and closed in the examined spans before the span of each opening.
-    edges = low + (spans << shift)
-    opened_before, closed_before = np.searchsorted(opens, edges), np.searchsorted(closes, edges)
+    boundaries = low + (spans << shift)
+    opened_before, closed_before = np.searchsorted(opens, boundaries), np.searchsorted(closes, boundaries)
     of = np.searchsorted(spans, (opens - low) >> shift)
     opened = np.searchsorted(opens, opens, "right") - opened_before[of]
     closed = np.searchsorted(closes, opens, "left") - closed_before[of]

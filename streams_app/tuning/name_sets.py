@@ -219,23 +219,23 @@ def _by_count(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[np
 def _by_window(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[np.int32], begin: int) -> bool:
     """Limit one group with a sliding window that counts its names; only the names of the window are in memory."""
     most, events = sets.max_changed, len(numbers)
-    held: dict[int, int] = defaultdict(int)
+    in_window: dict[int, int] = defaultdict(int)
     is_any, stop = False, 0
     ahead = _names(numbers, sets)
     coming = next(ahead)
-    for start, leaving in enumerate(_names(numbers, sets)):
-        while stop < events and (stop <= start or len(held) + sum(name not in held for name in coming) <= most):
+    for start, removed in enumerate(_names(numbers, sets)):
+        while stop < events and (stop <= start or len(in_window) + sum(name not in in_window for name in coming) <= most):
             for name in coming:
-                held[name] += 1
+                in_window[name] += 1
             stop += 1
             coming = next(ahead, ())
         if begin + stop < following[start]:
             following[start] = begin + stop
             is_any = True
-        for name in leaving:
-            held[name] -= 1
-            if not held[name]:
-                del held[name]
+        for name in removed:
+            in_window[name] -= 1
+            if not in_window[name]:
+                del in_window[name]
     return is_any
 
 

@@ -86,10 +86,10 @@ def plot(curve: Curve, recommended_ms: int | None, configured_ms: int, width: in
     is_beside = len(panels) > 1 and width >= LEAST_WIDTH
     each = min(width, MOST_WIDTH)
     each = (each - GAP) // 2 if is_beside else min(each, MOST_WIDTH // 2 + AXIS)
-    marks = {configured_ms: signs.configured}
+    signs_at = {configured_ms: signs.configured}
     if recommended_ms is not None:
-        marks[recommended_ms] = signs.recommended
-    drawn = [_drawn(panel, points, marks, each, signs) for panel in panels]
+        signs_at[recommended_ms] = signs.recommended
+    drawn = [_drawn(panel, points, signs_at, each, signs) for panel in panels]
     if not is_beside:
         return [line for lines in drawn for line in lines]
     return [Text.assemble(left, " " * GAP, right) for left, right in zip(*drawn, strict=True)]
@@ -114,15 +114,15 @@ def _latencies(points: Sequence[Point]) -> _Panel | None:
     return _Panel("latency, P95", known, min(known), max(known), ticks, "magenta")
 
 
-def _drawn(panel: _Panel, points: Sequence[Point], marks: dict[int, str], width: int, signs: Signs) -> list[Text]:
+def _drawn(panel: _Panel, points: Sequence[Point], signs_at: dict[int, str], width: int, signs: Signs) -> list[Text]:
     canvas = Canvas(width - AXIS - 1, HEIGHT, is_fine=signs.is_fine)
     x_of = _horizontal(points)
-    placed = [(x_of(point.quiet_ms), panel.y_of(value)) for point, value in zip(points, panel.values, strict=True)]
-    canvas.line(placed)
-    for quiet_ms, sign in marks.items():
-        for point, (x, y) in zip(points, placed, strict=True):
+    coordinates = [(x_of(point.quiet_ms), panel.y_of(value)) for point, value in zip(points, panel.values, strict=True)]
+    canvas.line(coordinates)
+    for quiet_ms, sign in signs_at.items():
+        for point, (x, y) in zip(points, coordinates, strict=True):
             if point.quiet_ms == quiet_ms:
-                canvas.mark(x, y, sign)
+                canvas.draw_sign(x, y, sign)
     labels = _labels(panel, canvas)
     bar, corner, flat = ("│", "└", "─") if signs.is_fine else ("|", "+", "-")
     lines = [Text(f"{'':{AXIS + 1}}{panel.title}"[:width].ljust(width), style="bold")]
@@ -195,7 +195,7 @@ class Canvas:
         self._columns, self._rows = (2, 4) if is_fine else (1, 1)
         self._is_fine = is_fine
         self._bits = [[0] * width for _ in range(height)]
-        self._marks: dict[tuple[int, int], str] = {}
+        self._signs: dict[tuple[int, int], str] = {}
 
     def line(self, points: Sequence[tuple[float, float]]) -> None:
         """Connect points from left to right."""
@@ -207,9 +207,9 @@ class Canvas:
         if len(points) == 1:
             self._dot(*points[0])
 
-    def mark(self, x: float, y: float, char: str) -> None:
+    def draw_sign(self, x: float, y: float, char: str) -> None:
         """Put a character over the line; the first one at a position stays."""
-        self._marks.setdefault((self.row_of(y), self.column_of(x)), char)
+        self._signs.setdefault((self.row_of(y), self.column_of(x)), char)
 
     def column_of(self, x: float) -> int:
         """Return the column of a position."""
@@ -222,7 +222,7 @@ class Canvas:
     def rows(self) -> list[str]:
         """Return the lines, from the top, each as wide as the canvas."""
         return [
-            "".join(self._marks.get((row, column)) or self._char(bits) for column, bits in enumerate(line))
+            "".join(self._signs.get((row, column)) or self._char(bits) for column, bits in enumerate(line))
             for row, line in enumerate(self._bits)
         ]
 

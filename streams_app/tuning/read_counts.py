@@ -29,13 +29,13 @@ class ReadCounts:
     examples: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def refuse(self, reason: str, where: str, detail: str) -> None:
+    def reject(self, reason: str, where: str, detail: str) -> None:
         """Count a record or line that is unusable."""
         self.refused[reason] += 1
         if reason not in self.examples:
             self.examples[reason] = f"{where}: {detail}"
 
-    def refuse_all(self, refused: list[RejectedEvent], where: Callable[[int], str]) -> None:
+    def reject_all(self, refused: list[RejectedEvent], where: Callable[[int], str]) -> None:
         """Count the events that a fold's reader rejected.
 
         Args:
@@ -43,7 +43,7 @@ class ReadCounts:
             where: Offset → its place, for messages.
         """
         for one in refused:
-            self.refuse(one.reason, where(one.record.offset), one.detail)
+            self.reject(one.reason, where(one.record.offset), one.detail)
 
 
 def ignore_progress(_: ReadCounts) -> None:

@@ -259,19 +259,19 @@ class _Replay:
         """
         opens = np.empty_like(closes)
         used = shut = 0
-        is_first_again = False
+        is_first_reopened = False
         for begin in range(0, len(starts), _BLOCK):
             end = min(begin + _BLOCK, len(starts))
             opened = self._after_ms[starts[begin : end + 1]]
             # A group that opens again in the instant in which it closed was open all the time.
-            is_again = np.zeros(end - begin + 1, bool)
-            is_again[0] = is_first_again
+            is_reopened = np.zeros(end - begin + 1, bool)
+            is_reopened[0] = is_first_reopened
             if self._following is not None:
-                is_again[1 : len(opened)] = ~self._firsts[starts[begin + 1 : end + 1]] & (
+                is_reopened[1 : len(opened)] = ~self._firsts[starts[begin + 1 : end + 1]] & (
                     opened[1:] <= closes[begin:end][: len(opened) - 1]
                 )
-            is_first_again = bool(is_again[-1])
-            opened, closed = opened[: end - begin][~is_again[:-1]], closes[begin:end][~is_again[1:]]
+            is_first_reopened = bool(is_reopened[-1])
+            opened, closed = opened[: end - begin][~is_reopened[:-1]], closes[begin:end][~is_reopened[1:]]
             opens[used : used + len(opened)], closes[shut : shut + len(closed)] = opened, closed
             used, shut = used + len(opened), shut + len(closed)
         return most_open(opens[:used], closes[:shut])

@@ -22,7 +22,7 @@ from streams_app.tuning.columns import Columns
 from streams_app.tuning.read_counts import ReadCounts, ignore_progress
 from streams_app.tuning.timestamps import timestamp_remarks
 
-LOOKS_EVERY: Final = 20
+CHECK_EVERY_BATCHES: Final = 20
 """Number of batches between two progress reports."""
 
 
@@ -73,7 +73,7 @@ async def read_topic(
                 consumer.pause(TopicPartition(*batch.tp))
                 tally.total -= end - min(batch.end, end)  # beyond to_ms
             tally.done += min(batch.end, end) - batch.begin
-            if batches % LOOKS_EVERY == 0:
+            if batches % CHECK_EVERY_BATCHES == 0:
                 on_progress(tally)
     tally.notes += timestamp_remarks(columns, tally, "events")
     on_progress(tally)
@@ -137,4 +137,4 @@ class _PartitionRead:
         self._columns.add(tp.partition, self.reader.events(mine, values, reading))
         self._tally.read += len(records)
         if reading.refused:
-            self._tally.refuse_all(reading.refused, lambda offset: f"{tp.topic}:{tp.partition}:{offset}")
+            self._tally.reject_all(reading.refused, lambda offset: f"{tp.topic}:{tp.partition}:{offset}")

@@ -239,7 +239,7 @@ def assemble(
     access = settings.redis if uses_redis else settings.redis.model_copy(update=NO_SECRETS)
     metrics, status, redis = Metrics(settings), Status(), connect(access)
     if is_folding:
-        producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-output", tell=status.set_topic)
+        producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-output", report_fault=status.set_topic)
     else:
         producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-letters")
     # A worker without folds does not report the lag of folds, which other workers run.

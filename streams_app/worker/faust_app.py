@@ -30,7 +30,7 @@ from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.faust_consumer import FaustGroupConsumer
 from streams_app.kafka.tables import NoTables
 from streams_app.logs import hold_back_libraries
-from streams_app.process import leave
+from streams_app.process import exit_now
 from streams_app.settings import Settings
 from streams_app.subscribers.running.requirements import require_topics
 from streams_app.worker.components import Components, assemble
@@ -87,7 +87,7 @@ class FoldingApp(faust.App):
             await self.components.prepare()
             self.components.start(Folding(self.ownership, self.claimed_shards))
         except StreamsAppError as error:
-            self._leave_for(error)
+            self._exit_with(error)
             raise
         await super().on_start()
 
@@ -106,13 +106,13 @@ class FoldingApp(faust.App):
         """
         await super().on_shutdown()
         await self.components.stop()
-        self._leave_for(self.fatal)
+        self._exit_with(self.fatal)
 
-    def _leave_for(self, fault: BaseException | None) -> None:
+    def _exit_with(self, fault: BaseException | None) -> None:
         """Under ``faust -A``: exit with the code of an error that has one."""
         if isinstance(fault, StreamsAppError) and not self.is_served:
             logger.critical("%s", fault)
-            leave(fault.exit_code)
+            exit_now(fault.exit_code)
 
     def _create_directories(self) -> None:
         """Do nothing: Faust would create folders for tables, and there are none."""
@@ -219,8 +219,8 @@ def _counted(settings: Settings, metrics: Metrics) -> Callable[[str, str], None]
 def _add_agents(app: FoldingApp) -> None:
     async def fold(stream: Any) -> None:
         # It only hands batches over: an agent that waits would stop the delivery to every other one.
-        async for carrier in stream:
-            app.ownership.deliver(carrier.taken())
+        async for message in stream:
+            app.ownership.deliver(message.taken())
 
     for source in app.settings.sources:
         topic = app.topic(source, key_serializer="raw", value_serializer="raw", acks=False)

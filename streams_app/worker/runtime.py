@@ -15,7 +15,7 @@ import uvloop
 
 from streams_app.errors import InternalError, StreamsAppError
 from streams_app.kafka.member import wait
-from streams_app.process import leave_in_time, search_cycles_rarely
+from streams_app.process import exit_after, search_cycles_rarely
 from streams_app.settings import Settings
 from streams_app.subscribers.running.requirements import enabled_subscriptions, require_rights, require_topics, rights_without_folds
 from streams_app.tracing import tracing_of
@@ -43,7 +43,7 @@ def serve(declared: Settings | FoldingApp, only: Collection[str] = ()) -> None:
     tracing_of(settings)  # before any server is asked: without its package no waiting helps
     running = _serve_selection(settings, select(settings, only)) if only or not settings.folds else _serve_folds(declared)
     search_cycles_rarely()
-    # The runner is not closed: see leave().
+    # The runner is not closed: see exit_now().
     asyncio.Runner(loop_factory=uvloop.new_event_loop).run(running)
 
 
@@ -67,7 +67,7 @@ async def _serve_folds(declared: Settings | FoldingApp) -> None:
         if starting.done() and not starting.cancelled() and starting.exception() is None:
             await asyncio.wait([stopping, crashed, failed], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        leave_in_time(settings.worker.grace_seconds)
+        exit_after(settings.worker.grace_seconds)
         if not starting.done():
             starting.cancel()
         await app.stop()
@@ -96,7 +96,7 @@ async def _serve_selection(settings: Settings, selection: Selection) -> None:
         components.start()
         while not (stop.is_set() or fatal.error):
             await wait(stop, BEAT_SECONDS)
-        leave_in_time(settings.worker.grace_seconds)
+        exit_after(settings.worker.grace_seconds)
     finally:
         await components.stop()
     if fatal.error is not None:

@@ -33,13 +33,13 @@ from streams_app.health.progress import STUCK_MS, UNCLAIMED, Progress, ProgressW
 from streams_app.health.status import Status
 from streams_app.kafka.open_transactions import OpenTransactions
 from streams_app.kafka.source_ends import SourceEnds
-from streams_app.redis_access.client import REDIS_ERRORS, WRITE_REFUSALS, answered_trouble
+from streams_app.redis_access.client import REDIS_ERRORS, WRITE_REJECTIONS, answered_trouble
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 ASK_EVERY_SECONDS: Final = 1.0
-LOOK_EVERY_SECONDS: Final = 0.5
+CHECK_EVERY_SECONDS: Final = 0.5
 CALL_SECONDS: Final = 10.0
 KAFKA, REDIS = "kafka", "redis"
 
@@ -96,7 +96,7 @@ class Watchdog:
         if asks_redis:
             self._answers[REDIS] = DependencyHealth(f"Redis at {settings.redis.redacted_url}", REDIS_LIMIT_MS)
         self._progress = ProgressWatchdog(status, self._end, stuck_ms)
-        self._vanished = MissingTopics(gone_ms(settings.kafka.session_timeout_ms))
+        self._missing_topics = MissingTopics(gone_ms(settings.kafka.session_timeout_ms))
         self._is_stopped = threading.Event()
         self._groups: list[tuple[str, Ownership, bool]] = []
         self._readers: list[tuple[str, Ownership]] = []
@@ -135,7 +135,7 @@ class Watchdog:
     async def _watch(self, folding: Folding | None) -> None:
         asked = {KAFKA: lambda: self._ask(KAFKA, self._sources.ask_once), REDIS: self._ask_redis}
         tasks = [asyncio.create_task(self._forever(asked[component], ASK_EVERY_SECONDS)) for component in self._answers]
-        tasks.append(asyncio.create_task(self._forever(lambda: self._look(folding), LOOK_EVERY_SECONDS)))
+        tasks.append(asyncio.create_task(self._forever(lambda: self._check(folding), CHECK_EVERY_SECONDS)))
         await asyncio.to_thread(self._is_stopped.wait)
         for task in tasks:
             task.cancel()
@@ -145,13 +145,13 @@ class Watchdog:
             await self._stored.close()
 
     async def _forever(self, step: Callable[[], Awaitable[None]], every_seconds: float) -> None:
-        told = ""
+        logged = ""
         while True:
             try:
                 await step()
             except Exception as error:
                 # Any error: a watchdog that died silently is worse than one that tries again.
-                if told != (told := text_of(error)):
+                if logged != (logged := text_of(error)):
                     logger.exception("watchdog failed, looking again")
             await asyncio.sleep(every_seconds)
 
@@ -175,24 +175,24 @@ class Watchdog:
             await self._ask(REDIS, lambda: self._stored.ask_once(ends))
         finally:
             self._ends, self._high = ends, high
-        for cause in WRITE_REFUSALS:
-            self._metrics.redis_refuses_writes.labels(cause=cause).set(cause == self._stored.refusal)
+        for cause in WRITE_REJECTIONS:
+            self._metrics.redis_refuses_writes.labels(cause=cause).set(cause == self._stored.rejection)
 
     # ---- judging
 
-    async def _look(self, folding: Folding | None) -> None:
+    async def _check(self, folding: Folding | None) -> None:
         now_ms = self._clock.monotonic_ms()
         for component, answers in self._answers.items():
-            self._tell(component, answers, now_ms)
+            self._report(component, answers, now_ms)
         # Before the first assignment there is no reader, and asking for it would create one in this thread.
         has_begun = not self._status.is_waiting_for("start")
-        ends = self._tell_lag(folding, now_ms, has_begun=has_begun) if folding is not None else {}
+        ends = self._report_lag(folding, now_ms, has_begun=has_begun) if folding is not None else {}
         self._judge_sources(now_ms)
         self._progress.look(self._moves(ends, now_ms) if has_begun else {}, now_ms)
         for name, ownership in list(self._readers) if has_begun else []:
             self._transactions.observe(name, ownership.reader_views(), self._clock.now_ms())
 
-    def _tell_lag(self, folding: Folding, now_ms: int, *, has_begun: bool) -> dict[TP, int]:
+    def _report_lag(self, folding: Folding, now_ms: int, *, has_begun: bool) -> dict[TP, int]:
         """Set the lag of every fold up to the high watermarks; return the last stable offsets of its source."""
         read = {tp: folding.ownership.read_end(tp) for tp in self._ends} if has_begun else {}
         is_answering = not self._answers[KAFKA].is_away
@@ -213,7 +213,7 @@ class Watchdog:
             if is_essential or not (is_away or one.position == UNCLAIMED)
         }
 
-    def _tell(self, component: str, answers: DependencyHealth, now_ms: int) -> None:
+    def _report(self, component: str, answers: DependencyHealth, now_ms: int) -> None:
         change = answers.look(now_ms, self._clock.now_ms())
         if change == "away":
             # As a warning: operators who hide INFO would see every outage but never its end.
@@ -230,8 +230,8 @@ class Watchdog:
         if self._answers[KAFKA].is_away:
             return
         missing = self._sources.missing
-        again, gone = self._vanished.observe(now_ms, missing)
-        for topic in again:
+        restored, gone = self._missing_topics.observe(now_ms, missing)
+        for topic in restored:
             self._status.clear(f"source:{topic}")
         for topic in missing:
             self._status.set_not_ready(f"source:{topic}", f"topic {topic!r} does not exist any more")

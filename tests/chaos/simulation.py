@@ -132,7 +132,7 @@ class World:
 
     # ---- what happens
 
-    def tell(self, kind: str, what: str) -> None:
+    def report_fault(self, kind: str, what: str) -> None:
         """Notes a violation."""
         if kind in self._tolerated:
             self.count(kind)
@@ -220,15 +220,15 @@ class World:
         until = self.now() + DRAIN_SECONDS
         while not self.violations and (waiting := self._waits_for()):
             if self.now() > until:
-                self.tell("stuck", waiting)
+                self.report_fault("stuck", waiting)
                 break
             await asyncio.sleep(0.5)  # virtual time, with a limit of its own
         for worker in self.workers:
             causes = worker.causes
             if RESET in causes and not worker.reader.was_reset:
-                self.tell("reset", f"{worker.name} took a batch for a reset of the reader")
+                self.report_fault("reset", f"{worker.name} took a batch for a reset of the reader")
             if causes and not self.mix.has_any:
-                self.tell("resync", f"{worker.name} claimed again without a fault: {causes}")
+                self.report_fault("resync", f"{worker.name} claimed again without a fault: {causes}")
         if not self.violations:
             self.subject.check_end()
 

@@ -75,14 +75,14 @@ class CallLedger:
     def check_call(self, claim: ClaimOf, offset: int) -> None:
         """What has ended well runs again only under another claim."""
         if self.done_under.has(claim, offset):
-            self._world.tell("again", f"{offset} is called again under the claim under which it was done")
+            self._world.report_fault("again", f"{offset} is called again under the claim under which it was done")
 
     def check_order(self, offset: int, key: bytes | None) -> None:
         """An event of a key is called when those before it are finished."""
         entries = self._log.entries[:offset]
         behind = [entry.offset for entry in entries if entry is not None and entry.key == key]
         if key and (unfinished := [at for at in behind if not self.is_finished(at)]):
-            self._world.tell("order", f"{offset} is called before {unfinished} of its key")
+            self._world.report_fault("order", f"{offset} is called before {unfinished} of its key")
 
     def on_record(self, record: Outgoing) -> None:
         """The broker has appended a dead letter, acknowledged or not."""
@@ -91,11 +91,11 @@ class CallLedger:
         expected = {"always fails": {"failed"}, "is rejected": {"rejected"}, "hangs": self.hanging, "kills": {self.killer}}
         if reason not in expected.get(fate, set()):
             if not self.is_excused(reason):
-                self._world.tell("letter", f"{offset}, which {fate}, became a letter for {reason}")
+                self._world.report_fault("letter", f"{offset}, which {fate}, became a letter for {reason}")
         # An attempt during which its process died is one, and the event runs again all the same.
         most = self.attempts if self._world.mix.is_calm and not self._world.counts.get("killed") else 100
         if reason in ("failed", "timed-out") and not self.attempts <= int(headers["attempts"]) <= most:
-            self._world.tell("letter", f"{offset} became a letter after {headers['attempts']} attempts")
+            self._world.report_fault("letter", f"{offset} became a letter after {headers['attempts']} attempts")
         self.letters[offset] = reason
 
     def is_excused(self, reason: str) -> bool:
@@ -112,7 +112,9 @@ class CallLedger:
         """A worker has said that retention took these offsets, but for those that are finished."""
         if last >= self._log.start or first < highest_at_claim.get(name, 0):
             committed = highest_at_claim.get(name, 0)
-            self._world.tell("false-loss", f"{first}-{last}, the log begins at {self._log.start}, committed up to {committed}")
+            self._world.report_fault(
+                "false-loss", f"{first}-{last}, the log begins at {self._log.start}, committed up to {committed}"
+            )
         self.lost.update(range(first, last + 1))
 
     def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
@@ -120,9 +122,9 @@ class CallLedger:
         offset = marks_in(mark)[NAME]
         # One that comes late is told from a newer one by nobody; what begins goes by those that were answered.
         if before is not None and offset < before.offset and "overtaken" not in self._world.mix.faults:
-            self._world.tell("back", f"went back from {before.offset} to {offset}")
+            self._world.report_fault("back", f"went back from {before.offset} to {offset}")
         if open_below := [at for at in range(offset) if not self.is_finished(at)]:
-            self._world.tell("commit", f"committed up to {offset}, {open_below} are not finished")
+            self._world.report_fault("commit", f"committed up to {offset}, {open_below} are not finished")
         self._check_note(offset, note_in(mark))
         self.highest[NAME] = max(offset, self.highest.get(NAME, 0))
 
@@ -130,14 +132,16 @@ class CallLedger:
         """The note of a commit names what is finished, all of what its claim has finished, and nothing else."""
         note = decoded(text, offset, self._log.end)
         if note is None and text:  # a claim that has not read a place set by hand commits it as it stands
-            self._world.tell("note", f"that of {offset} cannot be read")
+            self._world.report_fault("note", f"that of {offset} cannot be read")
         finished = (NOTHING if note is None else note.above).finished
         for run in finished:
             if unfinished := [at for at in range(*run) if not self.is_finished(at)]:
-                self._world.tell("note", f"the note calls {unfinished} finished")
+                self._world.report_fault("note", f"the note calls {unfinished} finished")
         unsaid = self.done_under.committed(CURRENT.get().claim, offset, finished)
         if unsaid and "overtaken" not in self._world.mix.faults:
-            self._world.tell("note", f"that of {offset} says nothing of {unsaid}, which were done {self.behind} commits before")
+            self._world.report_fault(
+                "note", f"that of {offset} says nothing of {unsaid}, which were done {self.behind} commits before"
+            )
 
 
 def note_in(mark: Committed) -> str:

@@ -46,14 +46,14 @@ class CountLedger:
         name, offset = headers["toy"].decode(), int(headers["source-offset"])
         entry = self._log.entries[offset]
         if entry is None or entry.value or (entry.key, entry.value) != (record.key, record.value):
-            self._world.tell("invented", f"{name} refuses {entry} as {record}")
+            self._world.report_fault("invented", f"{name} refuses {entry} as {record}")
         self.letters[name].add(offset)
 
     def on_count(self, name: str, first: int, last: int) -> None:
         """A range was counted, and the fence has moved over it."""
         refused = {offset for offset in range(first, last + 1) if (entry := self._log.entries[offset]) and not entry.value}
         if missing := refused - self.letters[name]:
-            self._world.tell("fence", f"{name} has passed {sorted(missing)}, which are no dead letters")
+            self._world.report_fault("fence", f"{name} has passed {sorted(missing)}, which are no dead letters")
         self.counted[name].update(range(first, last + 1))
         self.records += sum(entry is not None for entry in self._log.entries[first : last + 1])
 
@@ -64,13 +64,13 @@ class CountLedger:
         """The coordinator has taken a commit."""
         marks, former = marks_in(mark), marks_in(before)
         if mark.offset != min(marks.values()):
-            self._world.tell("commit", f"offset {mark.offset} is not the lowest of {marks}")
+            self._world.report_fault("commit", f"offset {mark.offset} is not the lowest of {marks}")
         for name, at in marks.items():
             missing = set(range(at)) - self.counted[name]
             if any(self._log.entries[offset] for offset in missing):
-                self._world.tell("commit", f"{name} committed up to {at}, {sorted(missing)} are not counted")
+                self._world.report_fault("commit", f"{name} committed up to {at}, {sorted(missing)} are not counted")
             if at < former.get(name, 0):
-                self._world.tell("back", f"{name} went back from {former[name]} to {at}")
+                self._world.report_fault("back", f"{name} went back from {former[name]} to {at}")
             self.highest[name] = max(at, self.highest.get(name, 0))
 
 
@@ -103,7 +103,7 @@ class Counting:
 
     is_exact = False
     release_seconds = 4.0
-    again_seconds = 0.0
+    reclaim_seconds = 0.0
 
     def __init__(self, world: World) -> None:
         """Two names."""
@@ -150,11 +150,11 @@ class Counting:
         for name, (meta, counts) in self.keys.items():
             lost = [offset for offset, entry in enumerate(log.entries) if entry and offset not in self.ledger.counted[name]]
             if lost:
-                self._world.tell("lost", f"{name} never counted {lost}")
+                self._world.report_fault("lost", f"{name} never counted {lost}")
             begin = int(cast("bytes", client.hget(meta, "begin")))
             expected = Counter(entry.key or b"" for entry in log.entries[begin:] if entry and entry.value)
             found = {key: int(count) for key, count in cast("dict[bytes, bytes]", client.hgetall(counts)).items()}
             if expected != found:
-                self._world.tell("count", f"{name} counts {found}, events from {begin} on are {dict(expected)}")
+                self._world.report_fault("count", f"{name} counts {found}, events from {begin} on are {dict(expected)}")
             if begin and not self._world.server.losses:
-                self._world.tell("count", f"{name} begins at {begin} although Redis kept its data")
+                self._world.report_fault("count", f"{name} begins at {begin} although Redis kept its data")

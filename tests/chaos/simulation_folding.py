@@ -65,7 +65,7 @@ class Folding:
 
     is_exact = False
     release_seconds = 4.0
-    again_seconds = 0.0
+    reclaim_seconds = 0.0
 
     def __init__(self, world: World) -> None:
         """Declares two folds by chance."""
@@ -76,7 +76,7 @@ class Folding:
         self.ledger = Ledger(
             world.log,
             self.folds,
-            world.tell,
+            world.report_fault,
             keeps_either="settings" in world.mix.faults,
             clocks_differ="clocks" in world.mix.faults,
         )
@@ -198,7 +198,7 @@ class Folding:
         self.ledger.check_end()
         left = [key for key in server.keys(self.shards) if b":group:" in key and server.client.exists(key)]
         if left and not server.losses and not mix.dying:
-            self._world.tell("left", f"nothing is open, and Redis keeps {left}")
+            self._world.report_fault("left", f"nothing is open, and Redis keeps {left}")
         if not mix.dying and "settings" not in mix.faults:
             self.ledger.check_limits(is_calm=mix.is_calm and range_progress.SCRIPT_WORK == WORK[-1])
 

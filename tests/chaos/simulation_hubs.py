@@ -158,7 +158,7 @@ class Browser:
         for message in connection.take():
             state = message.state
             if state != self.sent.get(state.view):
-                self._world.tell("queued", f"{self.page} is written {state} after {self.sent.get(state.view)}")
+                self._world.report_fault("queued", f"{self.page} is written {state} after {self.sent.get(state.view)}")
             if state.state != "reading":
                 self.shown[state.view] = state
 
@@ -188,7 +188,7 @@ class Audience:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._world.tell("crash", f"{task} {error!r}")
+            self._world.report_fault("crash", f"{task} {error!r}")
 
     async def _lose_tabs(self, here: Sequence[PresenceKeys]) -> None:
         """Redis loses who has pages open, and nothing else."""
@@ -214,7 +214,7 @@ class Audience:
                     if not browser.is_here or sent is None or sent.state != "ok" or (sent.count or 0) >= least:
                         right_at[browser, name] = now
                     elif now - right_at.get((browser, name), now) > MISCOUNTED_SECONDS:
-                        self._world.tell("tabs", f"{browser.page} shows {sent}, {least} are there")
+                        self._world.report_fault("tabs", f"{browser.page} shows {sent}, {least} are there")
 
     def differing(self) -> str:
         """What a browser shows that is not so, asked once nothing goes wrong any more; empty where all show what is."""
@@ -222,7 +222,7 @@ class Audience:
         if self._same_at is None or not differing or not all(model.is_whole() for model in self._models.values()):
             self._same_at = now
         elif now - self._same_at > STALE_SECONDS:
-            self._world.tell("stale", differing)
+            self._world.report_fault("stale", differing)
         return differing
 
     def _differing(self) -> str:

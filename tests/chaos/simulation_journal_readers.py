@@ -88,7 +88,7 @@ class JournalReading:
         return "flips" in self._world.mix.faults
 
     def _tell(self, what: str) -> None:
-        self._world.tell("read", f"{self._key!r} of {self._model.journal.name} after {self.after} {what}")
+        self._world.report_fault("read", f"{self._key!r} of {self._model.journal.name} after {self.after} {what}")
 
 
 class Readership:
@@ -117,4 +117,4 @@ class Readership:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._world.tell("crash", f"{task} {error!r}")
+            self._world.report_fault("crash", f"{task} {error!r}")

@@ -87,7 +87,7 @@ class Journaling:
 
     is_exact = False
     release_seconds = 4.0
-    again_seconds = 0.0
+    reclaim_seconds = 0.0
 
     def __init__(self, world: World) -> None:
         """One journal by a field, and one by the record key, of the same log."""
@@ -187,7 +187,7 @@ class Journaling:
             self._world.counts["packed"] = self._world.counts.get("packed", 0) + model.packed
             self._world.counts["dropped"] = self._world.counts.get("dropped", 0) + model.dropped
             if state is None or state.blocks - state.named:
-                self._world.tell("left", f"{name} has {state and state.blocks - state.named}")
+                self._world.report_fault("left", f"{name} has {state and state.blocks - state.named}")
 
 
 def _shorter(journal: JournalSettings, **settings: Any) -> JournalSettings:

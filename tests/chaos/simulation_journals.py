@@ -140,7 +140,7 @@ class JournalModel:
         about = {int(first): _about(value) for first, value in of_segments.items()}
         firsts = [int(first) for first in segments]
         if missing := set(firsts) - about.keys():
-            self.world.tell("about", f"{self.journal.name} lacks what the segments of {missing} are")
+            self.world.report_fault("about", f"{self.journal.name} lacks what the segments of {missing} are")
             return None
         up_to = [first for first in firsts if first <= fence]
         lasts = [*(first - 1 for first in up_to[1:]), fence][: len(up_to)]
@@ -164,11 +164,11 @@ class JournalModel:
             except DamagedBlockError:
                 is_damaged = True
                 if member not in self._damaged:
-                    self.world.tell("damaged", f"{self.journal.name} has a block in {first} that cannot be decoded")
+                    self.world.report_fault("damaged", f"{self.journal.name} has a block in {first} that cannot be decoded")
                 continue
             for row in found:
                 if rows.setdefault(row[:2], row) != row:
-                    self.world.tell("rows", f"{self.journal.name} has two rows {row[:2]}")
+                    self.world.report_fault("rows", f"{self.journal.name} has two rows {row[:2]}")
         return Part(first, last, about, {place: row for place, row in rows.items() if first <= place[1] <= last}, is_damaged)
 
     # ---- faults
@@ -200,13 +200,13 @@ class JournalModel:
             return
         self.fences.add(after.fence)
         for fault in self._faults(after):
-            self.world.tell("state", f"{self.journal.name} after {name}: {fault}")
+            self.world.report_fault("state", f"{self.journal.name} after {name}: {fault}")
         if name == "claim":
             self._check_claim(before, after, reply)
         elif before is not None and before.meta["token"] == after.meta["token"] and reply[0] != b"already":
             check = {"append": self._check_append, "swap": self._check_swap, "drop": self._check_drop}.get(name)
             for fault in check(before, after, args) if check is not None else ():
-                self.world.tell(name, f"{self.journal.name}: {fault}")
+                self.world.report_fault(name, f"{self.journal.name}: {fault}")
         self.appended += name == "append"
         self.packed += name == "swap"
         self.dropped += name == "drop"
@@ -237,17 +237,17 @@ class JournalModel:
     def _check_claim(self, before: State | None, after: State, reply: Any) -> None:
         name = self.journal.name
         if after.firsts and after.firsts[-1] > after.fence:
-            self.world.tell("claim", f"{name} has a segment above the fence: {after.firsts}, {after.fence}")
+            self.world.report_fault("claim", f"{name} has a segment above the fence: {after.firsts}, {after.fence}")
         if after.is_staged:
-            self.world.tell("claim", f"{name} has staged blocks")
+            self.world.report_fault("claim", f"{name} has staged blocks")
         if reply[0] == b"new":
             young = [at for at in range(self.world.log.start, after.fence + 1) if self._is_young(at)]
             if young:
-                self.world.tell("claim", f"{name} begins behind {young}, which are younger than it keeps")
+                self.world.report_fault("claim", f"{name} begins behind {young}, which are younger than it keeps")
         if before is None or reply[0] == b"new":
             return
         if (before.floor, before.fence, before.meta["clock"]) != (after.floor, after.fence, after.meta["clock"]):
-            self.world.tell("claim", f"{name} was {before.floor}-{before.fence}, is {after.floor}-{after.fence}")
+            self.world.report_fault("claim", f"{name} was {before.floor}-{before.fence}, is {after.floor}-{after.fence}")
 
     def _is_young(self, offset: int) -> bool:
         entry = self.world.log.entries[offset]
@@ -294,7 +294,7 @@ class JournalModel:
     def on_commit(self, at: int) -> None:
         """The coordinator has taken a commit, which is to be no further than what was appended."""
         if at > max([self.world.log.start, *(fence + 1 for fence in self.fences)]):
-            self.world.tell("commit", f"{self.journal.name} committed {at}, appended are {sorted(self.fences)}")
+            self.world.report_fault("commit", f"{self.journal.name} committed {at}, appended are {sorted(self.fences)}")
 
     # ---- the end
 

@@ -40,7 +40,7 @@ class Ledger:
     """
 
     def __init__(
-        self, log: Log, folds: dict[str, Fold], tell: Callable[[str, str], None], *, keeps_either: bool = False,
+        self, log: Log, folds: dict[str, Fold], report_fault: Callable[[str, str], None], *, keeps_either: bool = False,
         clocks_differ: bool = False,
     ) -> None:  # fmt: skip
         """Create an empty ledger.
@@ -48,7 +48,7 @@ class Ledger:
         Args:
             log: Log of the source.
             folds: Folds by name.
-            tell: Receives the kind and the text of a violation.
+            report_fault: Receives the kind and the text of a violation.
             keeps_either: Workers differ in whether they keep values, and a record may be of any of them.
             clocks_differ: Scores may be limited by a wall clock that is behind.
         """
@@ -57,7 +57,7 @@ class Ledger:
         self._keeps_either = keeps_either
         self._folds = folds
         self._outputs = {fold.output: fold for fold in folds.values()}
-        self._tell = tell
+        self._tell = report_fault
         self.done: dict[str, set[int]] = {name: set() for name in folds}
         self.highest: dict[str, int] = {}
         self.records = self.dead_letters = self.commits = self.known_losses = 0

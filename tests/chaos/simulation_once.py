@@ -81,7 +81,7 @@ class OnceLedger(CallLedger):
         self.check_noted(offset)
         event_id = id_of(offset)
         if (self.serious.get(offset) or self.by_id.get(event_id)) and not self.may_run_twice():
-            self._world.tell("twice", f"{offset} of id {event_id} is called again, after {self.calls.get(offset)}")
+            self._world.report_fault("twice", f"{offset} of id {event_id} is called again, after {self.calls.get(offset)}")
         self.serious[offset] = self.serious.get(offset, 0) + 1
         self.by_id[event_id] = self.by_id.get(event_id, 0) + 1
 
@@ -143,9 +143,9 @@ class Once(Subscribing):
         """A duplicate repeats an event that is done or a letter."""
         for offset, first in self.ledger.duplicates.items():
             if id_of(offset) != id_of(first) or offset == first:
-                self._world.tell("duplicate", f"{offset} was taken for a duplicate of {first}")
+                self._world.report_fault("duplicate", f"{offset} was taken for a duplicate of {first}")
             if first in self.ledger.duplicates or not self.ledger.is_finished(first):
-                self._world.tell("duplicate", f"{first}, which {offset} repeats, was never called")
+                self._world.report_fault("duplicate", f"{first}, which {offset} repeats, was never called")
         super().check_end()
 
 
@@ -171,7 +171,7 @@ class AtMostOnceLedger(OnceLedger):
         assert noted is not None
         is_finished = offset < held.offset or any(run.begin <= offset < run.end for run in noted.above.finished)
         if offset not in noted.above.begun and not is_finished:
-            self._world.tell("unnoted", f"{offset} begins, and the commit does not say so")
+            self._world.report_fault("unnoted", f"{offset} begins, and the commit does not say so")
 
 
 class AtMostOnce(Once):

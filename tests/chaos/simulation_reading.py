@@ -98,13 +98,13 @@ class StoreLedger:
         self.copies.append(_copy(self._connection))
         for (progress,) in self._connection.execute("SELECT next_offset FROM cells_progress").fetchall():
             if missing := self.missing(progress):
-                self._world.tell("progress", f"the store goes on at {progress}, and has nothing of {missing}")
+                self._world.report_fault("progress", f"the store goes on at {progress}, and has nothing of {missing}")
 
     def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
         """The coordinator has taken a commit."""
         self.highest[NAME] = marks_in(mark)[NAME]
         if missing := self._without(self.ever, self.highest[NAME]):
-            self._world.tell("commit", f"committed {mark}, the store never had {missing}")
+            self._world.report_fault("commit", f"committed {mark}, the store never had {missing}")
 
 
 def _copy(connection: sqlite3.Connection) -> sqlite3.Connection:
@@ -141,7 +141,7 @@ class Reading:
 
     is_exact = False
     release_seconds = 4.0
-    again_seconds = 0.0
+    reclaim_seconds = 0.0
 
     def __init__(self, world: World) -> None:
         """A store of this schedule alone; Redis has nothing of it."""
@@ -199,4 +199,4 @@ class Reading:
         stored, log = self.ledger.stored(), self._world.log
         wrong = stored ^ {offset for offset, entry in enumerate(log.entries) if entry}
         if wrong:
-            self._world.tell("lost", f"{sorted(wrong)} are missing or invented")
+            self._world.report_fault("lost", f"{sorted(wrong)} are missing or invented")

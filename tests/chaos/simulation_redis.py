@@ -89,7 +89,7 @@ class Server:
         if name == "claim" and status != b"refused":
             self.owners[meta] = token
         elif status in (b"ok", b"done", b"more", b"already") and self.owners.get(meta) != token:
-            self.world.tell("intruder", f"{name} was done for a worker that is not the owner of {meta}")
+            self.world.report_fault("intruder", f"{name} was done for a worker that is not the owner of {meta}")
 
     def keys(self, names: Iterable[str]) -> list[bytes]:
         """Every key that may exist."""

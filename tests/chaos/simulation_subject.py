@@ -32,7 +32,7 @@ class Subject(Protocol):
         """So long a revocation may take, with its last commit."""
 
     @property
-    def again_seconds(self) -> float:
+    def reclaim_seconds(self) -> float:
         """So long processors may take to end where their partition is claimed again by the same process."""
 
     def limits(self, seed: int) -> AbstractContextManager[None]:

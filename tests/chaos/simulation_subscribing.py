@@ -61,8 +61,8 @@ class Subscribing:
     ordered: Any = None
     idempotent: Any = "yes"
     is_exact = False
-    again_seconds = RELEASE_SECONDS + TIMEOUT_MS / 1000
-    release_seconds = again_seconds + LAST_COMMIT_SECONDS
+    reclaim_seconds = RELEASE_SECONDS + TIMEOUT_MS / 1000
+    release_seconds = reclaim_seconds + LAST_COMMIT_SECONDS
     ledger: CallLedger
 
     def __init__(self, world: World) -> None:
@@ -189,9 +189,9 @@ class Subscribing:
         ledger, log = self.ledger, self._world.log
         events = [offset for offset, entry in enumerate(log.entries) if entry]
         if lost := [offset for offset in events if not ledger.is_finished(offset)]:
-            self._world.tell("lost", f"{lost} are neither done nor letters")
+            self._world.report_fault("lost", f"{lost} are neither done nor letters")
         if self._world.mix.has_any or self._world.counts.get("killed"):
             return
         for offset in events:
             if (called := ledger.calls.get(offset, [])) != self.calls_of(offset):
-                self._world.tell("again", f"{offset}, which {fate_of(offset)}, was called as {called}")
+                self._world.report_fault("again", f"{offset}, which {fate_of(offset)}, was called as {called}")

@@ -70,7 +70,7 @@ class Viewing:
 
     is_exact = False
     release_seconds = 4.0
-    again_seconds = 0.0
+    reclaim_seconds = 0.0
 
     def __init__(self, world: World) -> None:
         """A list and a count of the same log, and who has their pages open."""

@@ -105,12 +105,12 @@ class ViewModel:
         pages = Pages()
         for page, items, data in zip(PAGES, contents[::2], contents[1::2], strict=True):
             if self.view.kind == "list" and {name for name, _ in items} != data.keys():
-                self._world.tell("state", f"{self.view.name} holds payloads of {sorted(data)}, and {items}")
+                self._world.report_fault("state", f"{self.view.name} holds payloads of {sorted(data)}, and {items}")
             if items:
                 pages[page] = [Item(name.decode(), int(time_ms), data.get(name, b"")) for name, time_ms in items]
         indexed = {page.decode() for page in index}
         if indexed != pages.keys():
-            self._world.tell("state", f"{self.view.name} says that {indexed} hold something, it is {set(pages)}")
+            self._world.report_fault("state", f"{self.view.name} says that {indexed} hold something, it is {set(pages)}")
         return pages
 
     # ---- what must be there
@@ -150,30 +150,30 @@ class ViewModel:
     def _check(self, fence: int, lost: frozenset[int]) -> None:
         now, log = self.stored[-1], self._world.log
         if now.clock_ms < EPOCH_MS:
-            self._world.tell("clock", f"{self.view.name} has a clock of {now.clock_ms}")
+            self._world.report_fault("clock", f"{self.view.name} has a clock of {now.clock_ms}")
         meant = [self._meaning(offset) for offset in range(fence + 1) if offset not in lost]
         expected = items_by_page(meant, now.clock_ms, self.view.expiry_ms, self.view.keeps)
         if expected != now.pages:
-            self._world.tell("state", f"{self.view.name} at {fence}, {now.clock_ms} holds {now.pages}, not {expected}")
+            self._world.report_fault("state", f"{self.view.name} at {fence}, {now.clock_ms} holds {now.pages}, not {expected}")
         until = sum(readable_ms < now.clock_ms for readable_ms in log.readable_ms)
         if now.is_shown and fence + 1 < until:
-            self._world.tell("unread", f"{self.view.name} is shown as of {now.clock_ms} with fence {fence}, not {until}")
+            self._world.report_fault("unread", f"{self.view.name} is shown as of {now.clock_ms} with fence {fence}, not {until}")
         for offset in lost:
             one = self._meaning(offset)
             if isinstance(one, Put) and one.item.time_ms + self.view.expiry_ms > max(now.whole_ms, now.clock_ms):
-                self._world.tell("incomplete", f"{self.view.name} lacks {one} and does not say so: {now.whole_ms}")
+                self._world.report_fault("incomplete", f"{self.view.name} lacks {one} and does not say so: {now.whole_ms}")
 
     def _check_refused(self, first: int, last: int, lost: frozenset[int]) -> None:
         entries = self._world.log.entries
         due = {at for at in range(first, last + 1) if (entry := entries[at]) and self._is_refused(entry)}
         if missing := due - self.refused - lost:
-            self._world.tell("fence", f"{self.view.name} has passed {sorted(missing)}, which are no dead letters")
+            self._world.report_fault("fence", f"{self.view.name} has passed {sorted(missing)}, which are no dead letters")
 
     def on_commit(self, at: int) -> None:
         """The coordinator has taken a commit, which is to be no further than what was applied."""
         fences = [fence for _, fence in self._lost]
         if at > max([self._world.log.start, *(fence + 1 for fence in fences)]):
-            self._world.tell("commit", f"{self.view.name} committed {at}, applied are {sorted(set(fences))}")
+            self._world.report_fault("commit", f"{self.view.name} committed {at}, applied are {sorted(set(fences))}")
 
     # ---- what may be shown
 
@@ -192,7 +192,7 @@ class ViewModel:
         self.note()  # Redis may have lost something since the last script
         if state.state == "reading":
             if state.count is not None or state.items is not None:
-                self._world.tell("reading", f"{self.view.name} shows values while it is read: {state}")
+                self._world.report_fault("reading", f"{self.view.name} shows values while it is read: {state}")
             return since
         if state.state == "behind":
             until = state.since_ms or 0
@@ -206,7 +206,7 @@ class ViewModel:
             if stored.is_shown and is_recent and is_whole and stored.shows(state, page):
                 return place
         recent = self.stored[max(since, len(self.stored) - 5) :]
-        self._world.tell("shown", f"{page} of {self.view.name} shows {state} at {now_ms}, Redis had {recent}")
+        self._world.report_fault("shown", f"{page} of {self.view.name} shows {state} at {now_ms}, Redis had {recent}")
         return since
 
     def is_whole(self) -> bool:
@@ -219,7 +219,7 @@ class ViewModel:
         for offset in range(self._world.log.start, self._world.log.end):
             entry = self._world.log.entries[offset]
             if entry and self._is_refused(entry) and offset not in self.refused and self._is_recent(entry):
-                self._world.tell("lost", f"{self.view.name} never refused {offset}")
+                self._world.report_fault("lost", f"{self.view.name} never refused {offset}")
 
     def _is_recent(self, entry: Record) -> bool:
         """Whether it is read again after any loss."""

@@ -87,7 +87,7 @@ class Worker:
         self.skew = SkewWatch(self.trusted, self.status, Link(self, world.server).time)
         around = OwnershipConfig(
             self.trusted, self.status, self._on_fatal, lambda _, cause: self.causes.add(cause), SESSION_MS, TICK_SECONDS,
-            release_seconds=world.subject.release_seconds, again_seconds=world.subject.again_seconds,
+            release_seconds=world.subject.release_seconds, reclaim_seconds=world.subject.reclaim_seconds,
             on_doubt=self._on_doubt if world.subject.is_exact else None,
         )  # fmt: skip
         self.ownership = Ownership(self.reader, world.subject.processors(self), around)
@@ -123,7 +123,7 @@ class Worker:
         """A member whose generation was over before its claim began must not touch Redis."""
         group = self.world.group
         if self.generation != group.generation and group.bumped_at < began_at:
-            self.world.tell("robbed", f"{self.name} of generation {self.generation} claims from {group.generation}")
+            self.world.report_fault("robbed", f"{self.name} of generation {self.generation} claims from {group.generation}")
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -139,7 +139,7 @@ class Worker:
 
     def _on_fatal(self, error: BaseException) -> None:
         if not isinstance(error, TryAgainError):
-            self.world.tell("crash", repr(error))
+            self.world.report_fault("crash", repr(error))
         self.is_alive = False
 
     def _on_doubt(self, error: InDoubtError) -> None:

@@ -95,7 +95,7 @@ class Reader:
     def drain(self) -> Batch | None:
         """What is handed out; a broken reply is asked for again."""
         try:
-            return fetching.drained(self.fetcher, {TP0}, self.seek_numbers, 100, self.rng.choice([1, 3, 100])).get(TP0)
+            return fetching.take_fetched(self.fetcher, {TP0}, self.seek_numbers, 100, self.rng.choice([1, 3, 100])).get(TP0)
         except CorruptRecordException:
             self.fetcher._records.pop(PLACE, None)
             return None
@@ -163,7 +163,7 @@ BROKEN = (
         (),
         (
             Change(
-                "kafka.fetching:drained",
+                "kafka.fetching:take_fetched",
                 "if begin is None or not state.has_valid_position or state.position <= begin:",
                 "begin = records[0].offset if records else begin\nif begin is None or state.position <= begin:",
             ),

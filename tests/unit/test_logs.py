@@ -16,7 +16,7 @@ from streams_app import Fold
 from streams_app.delivery.batch import TP
 from streams_app.folding.agents.context import report_rejected_events
 from streams_app.health.metrics import Metrics
-from streams_app.logs import EVERY_MS, HeldBack, JsonLines, OneLine, hold_back_libraries
+from streams_app.logs import EVERY_MS, JsonLines, OneLine, RepeatFilter, hold_back_libraries
 from streams_app.settings import Settings
 from tests.manual_clock import ManualClock
 
@@ -41,7 +41,7 @@ def raised(error: Exception) -> Any:
 
 def test_a_library_says_a_thing_once_a_minute_and_then_how_often_it_was_held_back() -> None:
     clock = ManualClock()
-    held = HeldBack(clock)
+    held = RepeatFilter(clock)
     said = []
     for number in range(121):
         each = record(
@@ -61,13 +61,13 @@ def test_a_library_says_a_thing_once_a_minute_and_then_how_often_it_was_held_bac
 def test_a_library_that_has_no_exception_shows_none() -> None:
     crashed = record("Crashed reason=%r", "a topic was made again", name="streams_app.worker.faust_app")
     crashed.exc_info = (None, None, None)
-    HeldBack(ManualClock()).filter(crashed)
+    RepeatFilter(ManualClock()).filter(crashed)
 
     assert [] == [line for line in OneLine().format(crashed).splitlines() if "NoneType" in line]
 
 
 def test_what_belongs_to_every_rebalance_is_no_warning() -> None:
-    held = HeldBack(ManualClock())
+    held = RepeatFilter(ManualClock())
     name = "aiokafka.consumer.group_coordinator"
     ordinary = record("Heartbeat failed for group %s because it is rebalancing", "shop.ship", name=name)
     expelled = record("Heartbeat failed: local member_id was not recognized; resetting and re-joining group", name=name)
@@ -77,7 +77,7 @@ def test_what_belongs_to_every_rebalance_is_no_warning() -> None:
 
 
 def test_another_cause_is_said_at_once() -> None:
-    held = HeldBack(ManualClock())
+    held = RepeatFilter(ManualClock())
     causes = ["Connection refused", "No route to host", "Connection refused"]
 
     assert [True, True, False] == [held.filter(record("Unable connect: %s", cause, name="aiokafka.conn")) for cause in causes]
@@ -85,7 +85,7 @@ def test_another_cause_is_said_at_once() -> None:
 
 @pytest.mark.parametrize("name", ["aiokafka.conn", "faust.transport", "mode.services", "asyncio"])
 def test_every_library_that_may_flood_is_held_back(name: str) -> None:
-    held = HeldBack(ManualClock())
+    held = RepeatFilter(ManualClock())
 
     assert [True, False] == [held.filter(record("again", name=name)) for _ in range(2)]
 
@@ -94,7 +94,7 @@ def test_every_library_that_may_flood_is_held_back(name: str) -> None:
     ("name", "level"), [("streams_app.worker.watchdog", logging.WARNING), ("users", logging.ERROR), ("aiokafka", logging.DEBUG)]
 )
 def test_nothing_of_ours_or_the_users_is_held_back(name: str, level: int) -> None:
-    held = HeldBack(ManualClock())
+    held = RepeatFilter(ManualClock())
 
     assert [True, True] == [held.filter(record("again", name=name, level=level)) for _ in range(2)]
 
@@ -105,7 +105,7 @@ def test_every_handler_of_the_process_holds_back_once(monkeypatch: pytest.Monkey
     hold_back_libraries()
     hold_back_libraries()
 
-    assert [HeldBack] == [type(each) for each in handler.filters]
+    assert [RepeatFilter] == [type(each) for each in handler.filters]
 
 
 # Lines

@@ -131,7 +131,7 @@ async def _skip_lost(shard: Shard, emitter: Emitter, mark: int, begin: int, metr
     await shard.skip_to(begin - 1)
 
 
-def partitions_at_first_start(partition: int, elsewhere: Mapping[int, OffsetAndMetadata | None], present: int) -> int:
+def partitions_at_first_start(partition: int, in_others: Mapping[int, OffsetAndMetadata | None], present: int) -> int:
     """Return how many partitions the source had when a fold began, which decides where a partition without a position begins.
 
     ``start = "latest"`` applies to the first start of a fold. Events of a partition that was added later belong to the fold from
@@ -140,7 +140,7 @@ def partitions_at_first_start(partition: int, elsewhere: Mapping[int, OffsetAndM
 
     Args:
         partition: Number of the partition that is claimed.
-        elsewhere: Positions of the fold in the other partitions, see
+        in_others: Positions of the fold in the other partitions, see
             :meth:`streams_app.delivery.processor.Claim.offsets_in_other_partitions`.
         present: Number of partitions the source has now.
 
@@ -149,7 +149,7 @@ def partitions_at_first_start(partition: int, elsewhere: Mapping[int, OffsetAndM
         every partition without a position was added later. If the broker keeps no metadata, the present count.
     """
     none_added = max(present, partition + 1)
-    if None in elsewhere.values():
+    if None in in_others.values():
         return none_added
-    counts = [int(mark.metadata) if mark.metadata.isdecimal() else 0 for mark in elsewhere.values() if mark is not None]
+    counts = [int(mark.metadata) if mark.metadata.isdecimal() else 0 for mark in in_others.values() if mark is not None]
     return min(counts, default=none_added)

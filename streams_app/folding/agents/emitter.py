@@ -276,13 +276,13 @@ class Emitter:
         for record, position, outcome in zip(records, owner, outcomes, strict=True):
             fault = outcome
             if isinstance(outcome, TOO_LARGE):
-                fault = await self._refuse(record)
+                fault = await self._dead_letter_too_large(record)
             if fault is not None:
                 failed = failed or fault
                 unsent.add(position)
         return [entry for position, entry in enumerate(entries) if position not in unsent], failed
 
-    async def _refuse(self, record: Outgoing) -> BaseException | None:
+    async def _dead_letter_too_large(self, record: Outgoing) -> BaseException | None:
         """Send a dead letter for a record that the broker will never accept, which would otherwise block its shard for ever.
 
         It has the key and the id of the record, and no value.

@@ -18,7 +18,7 @@ from streams_app.delivery.group_consumer import Committed
 from streams_app.delivery.offset_metadata import offsets_of
 from streams_app.fold import Fold
 from streams_app.folding.store.keys import shard_keys
-from streams_app.redis_access.client import WriteRefusal, connect, write_refusal
+from streams_app.redis_access.client import WriteRejection, connect, write_rejection
 from streams_app.settings import Settings
 
 ShardKey: TypeAlias = tuple[str, TP]
@@ -98,12 +98,12 @@ class StoredFences:
 
     Attributes:
         fences: The last reply, which is kept while Redis is down.
-        refusal: Why Redis rejected writes at the last reply; None: it accepts them.
+        rejection: Why Redis rejected writes at the last reply; None: it accepts them.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.fences: dict[ShardKey, int] = {}
-        self.refusal: WriteRefusal | None = None
+        self.rejection: WriteRejection | None = None
         self._settings = settings
         self._redis: Redis | None = None
 
@@ -117,8 +117,8 @@ class StoredFences:
             # No retry: the caller asks every second, and must learn that this request was not answered.
             options = {"socket_timeout": SOCKET_SECONDS, "socket_connect_timeout": SOCKET_SECONDS, "health_check_interval": 0}
             self._redis = connect(self._settings.redis, retries=0, **options)
-        self.refusal = await write_refusal(self._redis)
-        if self.refusal == "read-only":
+        self.rejection = await write_rejection(self._redis)
+        if self.rejection == "read-only":
             raise ReadOnlyError("it is a replica")
         wanted = [(fold.name, tp) for fold in self._settings.folds for tp in tps if tp.topic == fold.source]
         if not wanted:

@@ -27,17 +27,17 @@ class WindowStatistics:
 
     def folded(self, partition: int, chunk: Chunk) -> None:
         """Count a chunk that has been folded completely."""
-        self._tell(self._sample.folded(partition, chunk))
+        self._record(self._sample.folded(partition, chunk))
 
     def emitted(self, partition: int, records: Sequence[Sealed], now_ms: int) -> None:
         """Count records that the broker has acknowledged and that have left the outbox."""
-        self._tell(self._sample.emitted(partition, records, now_ms))
+        self._record(self._sample.emitted(partition, records, now_ms))
 
     def keep(self, assigned: Collection[TP]) -> None:
         """Drop the groups of partitions other than these, which are assigned to this worker."""
         self._sample.keep({tp.partition for tp in assigned if tp.topic == self._source})
 
-    def _tell(self, seen: ObservedGroups) -> None:
+    def _record(self, seen: ObservedGroups) -> None:
         observe_counts(self._gaps, seen.gaps.counts, seen.gaps.total_ms / 1_000)
         observe_counts(self._waits, seen.waits.counts, seen.waits.total_ms / 1_000)
         self._begun.inc(seen.begun)

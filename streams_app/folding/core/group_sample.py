@@ -49,7 +49,7 @@ class SampledGroup(msgspec.Struct, gc=False):
         records: Number of records it would have had if only silence closed groups.
         closed_ms: When its last record was closed; None if it has no record, or if the fold after it was counted.
         closed_offset: Last offset of that record.
-        is_open_again: Whether events after that record were counted before the record was.
+        is_reopened: Whether events after that record were counted before the record was.
     """
 
     last_offset: int = NEVER
@@ -57,7 +57,7 @@ class SampledGroup(msgspec.Struct, gc=False):
     records: int = 0
     closed_ms: int | None = None
     closed_offset: int = NEVER
-    is_open_again: bool = False
+    is_reopened: bool = False
 
 
 @dataclass(slots=True)
@@ -143,7 +143,7 @@ class GroupSample:
             found.begun += weight
             begin = runs[0].first_score
             events, records = -1, 1  # there is no gap before its first event
-        if group.closed_ms is not None and not group.is_open_again:
+        if group.closed_ms is not None and not group.is_reopened:
             self._opened(found, group, runs)
         last = begin
         for run in runs:
@@ -203,7 +203,7 @@ class GroupSample:
             if group.closed_ms is not None and record.first_offset > group.closed_offset:
                 self._judge(found, group, record.first_event_ms)
             group.closed_ms, group.closed_offset = _closed_ms(record, self.bounds), record.last_offset
-            group.is_open_again = group.last_offset > record.last_offset
+            group.is_reopened = group.last_offset > record.last_offset
         return found
 
     def _opened(self, found: ObservedGroups, group: SampledGroup, runs: Sequence[GroupRun]) -> None:
@@ -213,7 +213,7 @@ class GroupSample:
                 self._judge(found, group, run.low_ms)
                 return
             if run.last_offset > group.closed_offset:
-                group.is_open_again = True  # a bound falls inside a run: the next record tells when its fold began
+                group.is_reopened = True  # a bound falls inside a run: the next record tells when its fold began
                 return
 
     def _judge(self, found: ObservedGroups, group: SampledGroup, opened_ms: int) -> None:

@@ -104,10 +104,10 @@ class MemoryShard:
         """
         sealed = []
         for group, stored in sorted(self.open.items(), key=lambda item: item[1].first_offset):
-            is_held_too_long = clock_ms >= stored.opened_ms + self.bounds.hold_ms + late_ms
+            exceeds_hold = clock_ms >= stored.opened_ms + self.bounds.hold_ms + late_ms
             if everything:
                 sealed += self._close(group, "flush", clock_ms)
-            elif is_held_too_long or (quiet and clock_ms > stored.quiet_from_ms + self.bounds.quiet_ms):
+            elif exceeds_hold or (quiet and clock_ms > stored.quiet_from_ms + self.bounds.quiet_ms):
                 closed = self.bounds.closed_by(stored.opened_ms + late_ms, stored.quiet_from_ms, quiet=quiet)
                 sealed += self._close(group, *closed)
         return sealed

@@ -114,8 +114,8 @@ class ShardStore:
             return FoldReply(outcome, detail=dict(zip(reply[1][::2], map(unpack_open_group, reply[1][1::2]), strict=True)))
         if outcome is FoldOutcome.ALREADY:
             return FoldReply(outcome, reply[1], int(reply[2]))
-        _, new_cursor, clock, sealed, elsewhere, sessions, taken, work = reply
-        return FoldReply(outcome, new_cursor, int(clock), _sealed(groups, sealed, elsewhere, sessions), taken, work)
+        _, new_cursor, clock, sealed, rewritten, sessions, taken, work = reply
+        return FoldReply(outcome, new_cursor, int(clock), _sealed(groups, sealed, rewritten, sessions), taken, work)
 
     async def seal(
         self, token: str, fence: int, clock_ms: int, bounds: Bounds, *, quiet: bool, limit: int, partitions: int,
@@ -238,16 +238,16 @@ class ShardStore:
             above = int(reply[1][-1])
 
 
-def _sealed(groups: PackedGroups, packed: bytes, elsewhere: bytes, sessions: int) -> list[Sealed]:
+def _sealed(groups: PackedGroups, packed: bytes, rewritten: bytes, sessions: int) -> list[Sealed]:
     """Return the records that a script has put into the outbox, in the order of first offsets.
 
     Args:
         groups: Groups that were sent to the script.
         packed: Records that the script made.
-        elsewhere: Positions, counted from 1, of the sessions that are not in the outbox as they were sent; a packed array.
+        rewritten: Positions, counted from 1, of the sessions that are not in the outbox as they were sent; a packed array.
         sessions: Number of sessions of the groups that the script took.
     """
-    left_out = set(msgpack.unpackb(elsewhere))
+    left_out = set(msgpack.unpackb(rewritten))
     found = [session.sealed for at, session in enumerate(groups.sessions[:sessions], 1) if at not in left_out]
     found += Sealed.unpack_all(packed)
     found.sort(key=_FIRST_OFFSET)

@@ -62,7 +62,7 @@ class JournalContext:
         clock: Trusted clock of the worker.
         keeping: Shared by the keepers of a worker.
         throttle: Limits filing while the folds of the worker have a backlog.
-        patience: Backoff and log lines of an outage of Redis.
+        outage: Backoff and log lines of an outage of Redis.
         on_filed: Called with each filed chunk.
         on_lost: Called with the number of offsets that retention removed before they were filed.
         schemas: The schema registry; None if the journal does not need one.
@@ -76,7 +76,7 @@ class JournalContext:
     clock: TrustedClock
     keeping: Keeping
     throttle: FilingThrottle
-    patience: OutageReporter
+    outage: OutageReporter
     on_filed: Callable[[Filing], None] = lambda filing: None
     on_lost: Callable[[int], None] = lambda offsets: None
     schemas: PatientRegistry | None = None
@@ -84,7 +84,7 @@ class JournalContext:
     @property
     def is_waiting(self) -> bool:
         """Whether Redis or the schema registry is away, which explains that nothing is filed."""
-        return self.patience.fault is not None or (self.schemas is not None and self.schemas.is_away)
+        return self.outage.fault is not None or (self.schemas is not None and self.schemas.is_away)
 
 
 class JournalProcessors(Processors):
@@ -207,7 +207,7 @@ class JournalProcessor(Processor):
         """Stop at once; the state stays for the next owner."""
         self.shard = None
         await ended(self._tasks)
-        self._context.patience.forget(self)
+        self._context.outage.forget(self)
 
     async def _skip_lost(self, shard: Shard, claim: Claim) -> None:
         """File a gap for offsets that retention removed before they were filed."""
@@ -289,17 +289,17 @@ class JournalProcessor(Processor):
         Raises:
             FencedError: Another owner has the state, or Redis has lost writes.
         """
-        patience = self._context.patience
+        outage = self._context.outage
         while True:
             try:
                 await step()
             except REDIS_ERRORS as error:
-                wait_ms = patience.failed(error, self)
+                wait_ms = outage.failed(error, self)
                 if isinstance(error, OutOfMemoryError) and await self._made_room(keeper):
                     continue
                 await asyncio.sleep(min(wait_ms / 1000, PAUSE_SECONDS))
             else:
-                patience.succeeded(self)
+                outage.succeeded(self)
                 return
 
     async def _made_room(self, keeper: Keeper) -> bool:

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 1.0
+END_TIMEOUT_SECONDS = 1.0
 """How long what was cancelled may take to end."""
 
 
@@ -42,7 +42,7 @@ async def _break_off(consumer: AIOKafkaConsumer) -> None:
         tasks = [task for task in of_group if task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
+        await asyncio.wait(tasks, timeout=END_TIMEOUT_SECONDS)
     if fetcher:
         await fetcher.close()
     await consumer._client.close()

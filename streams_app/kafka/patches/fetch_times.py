@@ -34,8 +34,8 @@ def watch(fetcher: Any) -> None:
         try:
             return await process(assignment, node_id, request)
         finally:
-            for state, looked_ms in zip(states, before, strict=True):
-                if state.timestamp != looked_ms:
+            for state, before_ms in zip(states, before, strict=True):
+                if state.timestamp != before_ms:
                     setattr(state, _ASKED, asked_ms)
 
     fetcher._proc_fetch_request = timed

@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError, ProducerClosed
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 3.0
+END_TIMEOUT_SECONDS = 3.0
 """How long an answer to what is under way is waited for."""
 
 
@@ -24,16 +24,16 @@ async def end(producer: AIOKafkaProducer) -> None:
     sending = producer._sender.sender_task
     if sending is not None:
         sending.cancel()
-        await asyncio.wait({sending}, timeout=PATIENCE_SECONDS)
+        await asyncio.wait({sending}, timeout=END_TIMEOUT_SECONDS)
         if not sending.done():
             producer.client._maybe_wait_metadata = _at_once
             await producer.client.close()
-            await asyncio.wait({sending}, timeout=PATIENCE_SECONDS)
+            await asyncio.wait({sending}, timeout=END_TIMEOUT_SECONDS)
     _fail_all(producer)
     # In a task of its own: it waits for one that was cancelled above, whose CancelledError is not meant for the caller.
     stopping = asyncio.create_task(producer.stop())
     try:
-        await asyncio.wait({stopping}, timeout=PATIENCE_SECONDS)
+        await asyncio.wait({stopping}, timeout=END_TIMEOUT_SECONDS)
     finally:
         is_late = stopping.cancel()
     error: BaseException | None = TimeoutError()

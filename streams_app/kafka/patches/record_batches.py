@@ -56,9 +56,9 @@ class WholeBatch:
     Everything else is delegated to the underlying batch.
     """
 
-    def __init__(self, batch: Any, again: Any) -> None:
+    def __init__(self, batch: Any, reopen: Any) -> None:
         self._batch = batch
-        self._again = again
+        self._reopen = reopen
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batch, name)
@@ -70,7 +70,7 @@ class WholeBatch:
         try:
             return iter(list(self._batch))
         except UnicodeDecodeError:
-            return iter(self._again())
+            return iter(self._reopen())
 
 
 class RecordBatches:
@@ -96,9 +96,9 @@ class RecordBatches:
     def next_batch(self) -> Any:
         """Return the same as :meth:`open_batch`, for aiokafka's own consumers."""
         batch = self.open_batch()
-        return None if batch is None else WholeBatch(batch, self.opened_again)
+        return None if batch is None else WholeBatch(batch, self.reopened)
 
-    def opened_again(self) -> ForgivingBatch:
+    def reopened(self) -> ForgivingBatch:
         """Return the last batch once more, parsed with any names of headers."""
         return ForgivingBatch(self._data[self._begin : self._end])
 

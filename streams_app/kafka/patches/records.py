@@ -50,7 +50,7 @@ class FetchedRecords:
                 found = list(islice(self._records, wanted))
             except UnicodeDecodeError:
                 # The name of a header. The whole batch is read once more; what was taken of it lies below the position.
-                self._records = iter(self._fetched._records.opened_again())
+                self._records = iter(self._fetched._records.reopened())
                 continue
             is_exhausted = len(found) < wanted
             if found and found[0].offset < self.next_fetch_offset:

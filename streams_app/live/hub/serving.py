@@ -23,7 +23,7 @@ from streams_app.live.hub.hub import Hub
 from streams_app.live.hub.server import ViewServer
 from streams_app.live.hub.sockets import ask_for_descriptors, descriptors_for
 from streams_app.live.hub.tokens import TokenVerifier
-from streams_app.process import leave_in_time
+from streams_app.process import exit_after
 from streams_app.redis_access.client import connect, require_access
 from streams_app.settings import RedisSettings, Settings
 
@@ -49,7 +49,7 @@ def serve_views(settings: Settings, *, has_page: bool = False) -> None:
     if not settings.live:
         raise ConfigurationError(["there is no live view to serve: declare one as [live.NAME]"])
     ask_for_descriptors(settings.live_server.connections)
-    # The runner is not closed: see leave().
+    # The runner is not closed: see exit_now().
     asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(settings, has_page=has_page))
 
 
@@ -89,7 +89,7 @@ async def _serve(settings: Settings, *, has_page: bool) -> None:
                 status.beat(clock.monotonic_ms())
                 done, _ = await asyncio.wait([*tasks, stopping], timeout=BEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            leave_in_time(settings.worker.grace_seconds)
+            exit_after(settings.worker.grace_seconds)
             status.set_not_ready("end", "the server is shutting down")
             accepting.close()
             await server.end()

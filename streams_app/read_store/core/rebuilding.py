@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 NEW_SUFFIX: Final = "_new"
 FORMER_SUFFIX: Final = "_old"
-MOST_LETTERS: Final = 45
+MAX_NAME_LENGTH: Final = 45
 """Of the name of a table, which gets a suffix."""
 
 

@@ -263,10 +263,10 @@ class OpenSearchStore:
         await self.probe()
         retried = self._shape.without_fields([item for item, _ in outcome.rejected], now_ms)
         if retried:
-            again = await self._write(retried)
-            outcome.taken += again.taken
-            outcome.rejected = again.rejected
-            outcome.delayed += again.delayed
+            retried_result = await self._write(retried)
+            outcome.taken += retried_result.taken
+            outcome.rejected = retried_result.rejected
+            outcome.delayed += retried_result.delayed
 
     def _counted(self, step: ProgressStep, outcome: BulkOutcome) -> Counts:
         """Count the cells; what an earlier attempt of the same step has written is found unchanged, and counted as written."""

@@ -89,7 +89,7 @@ SELECT fold, group_key, versions::text, {values}
 FROM unnest($1::text[], $2::text[]) AS given (fold, group_key) JOIN {table} USING (fold, group_key)
 """
 
-HELD: Final = "SELECT fold, group_key, NULL, {values} FROM jsonb_populate_recordset(NULL::{table}, $1::jsonb)"
+STORED_FORM: Final = "SELECT fold, group_key, NULL, {values} FROM jsonb_populate_recordset(NULL::{table}, $1::jsonb)"
 
 # Excludes other writers during a repair, so that no row changes between its comparison and its update.
 LOCK_TABLE: Final = "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"
@@ -131,10 +131,10 @@ class PostgresGroupStore(PostgresStore):
             ConfigurationError: A table lacks a column, or has one of an unsupported type.
         """
 
-        async def look(connection: Connection) -> list[str]:
+        async def check(connection: Connection) -> list[str]:
             return [] if await self._read_types(connection) else [f"table {self._settings.table}"]
 
-        return [*await self._pool.call(look), *await super().missing()]
+        return [*await self._pool.call(check), *await super().missing()]
 
     async def progress(self) -> dict[TP, int]:
         """Return the next offset to be read, for each partition that was ever synced."""
@@ -175,7 +175,7 @@ class PostgresGroupStore(PostgresStore):
 
         async def run(connection: Connection) -> list[CellChange]:
             fitting, _ = fit_to_columns(changes, self._columns, await self._load_types(connection))
-            sql = self._sql(HELD)
+            sql = self._sql(STORED_FORM)
             rows = await bisecting_rejected(connection, fitting, lambda part: connection.fetch(sql, self._rows(part)))
             converted = {RowKey(*row[:2]): dict(zip(self._types, row[3:], strict=True)) for row in rows}
             columns = [self._columns[one.cell.name] for one in fitting]

@@ -214,7 +214,7 @@ class PostgresRebuilding:
             if left := behind(old, new or {}, recreated):
                 return left
             await connection.execute(DISOWN.format(progress=quoted(f"{self._new}_progress")), *OWNER)
-            again = await self._check(connection)
+            current = await self._check(connection)
             for part in PARTS:
                 await connection.execute(f"DROP TABLE IF EXISTS {quoted(self._table + FORMER_SUFFIX + part)}")
             renaming = [statement for part in PARTS for statement in await self._renaming(connection, part)]
@@ -226,7 +226,7 @@ class PostgresRebuilding:
                         table_statement(f"{self._table}{FORMER_SUFFIX}{part}", PROGRESS_COLUMNS, "topic, partition")
                     )
                 await connection.execute(_rename(f"{self._new}{part}", f"{self._table}{part}"))
-            for statement in [*renaming, *again]:
+            for statement in [*renaming, *current]:
                 await connection.execute(statement)
             self._ownership.begin_switch()
             return set()
@@ -262,7 +262,7 @@ class PostgresRebuilding:
         Raises:
             ConfigurationError: The tables have an addition that cannot follow their name.
         """
-        faults, again = [], list[str]()
+        faults, current = [], list[str]()
         for part in PARTS:
             table = quoted(self._table + part)
             views: list[Any] = await connection.fetch(VIEWS, table)
@@ -270,11 +270,11 @@ class PostgresRebuilding:
             faults += [f"the materialised view {view['name']} {hint}" for view in views if view["is_materialised"]]
             hint = f"would stay with {self._table}{FORMER_SUFFIX}{part}; remove it first, and make it again afterwards"
             faults += [f"{what} {hint}" for (what,) in await connection.fetch(FIXED, table)]
-            again += [f"CREATE OR REPLACE VIEW {view['name']} {view['options'] or ''} AS {view['query']}" for view in views]
-            again += [statement for (statement,) in await connection.fetch(TRIGGERS, table)]
+            current += [f"CREATE OR REPLACE VIEW {view['name']} {view['options'] or ''} AS {view['query']}" for view in views]
+            current += [statement for (statement,) in await connection.fetch(TRIGGERS, table)]
         if faults:
             raise ConfigurationError([f"{self._section}.table: {fault}" for fault in faults])
-        return again
+        return current
 
 
 class Belonging(NamedTuple):

@@ -83,7 +83,7 @@ NAMES: Final = """
 SELECT fold, group_key, name FROM unnest($1::text[], $2::text[]) AS given (fold, group_key) JOIN {table} USING (fold, group_key)
 """
 
-HELD: Final = "SELECT value::jsonb::text FROM unnest($1::text[]) WITH ORDINALITY AS given (value, place) ORDER BY place"
+STORED_FORM: Final = "SELECT value::jsonb::text FROM unnest($1::text[]) WITH ORDINALITY AS given (value, place) ORDER BY place"
 
 REPAIR: Final = """
 WITH given AS MATERIALIZED (
@@ -138,10 +138,10 @@ class PostgresStore:
     async def missing(self) -> list[str]:
         """List tables that are missing or have other columns."""
 
-        async def look(connection: Connection) -> list[str]:
+        async def check(connection: Connection) -> list[str]:
             return [f"table {table}" for table, columns, key in self._tables() if await _fault(connection, table, columns, key)]
 
-        return await self._pool.call(look)
+        return await self._pool.call(check)
 
     async def probe(self) -> None:
         """Run the statement of an empty batch and roll it back; this detects a missing right on either table."""
@@ -220,7 +220,7 @@ class PostgresStore:
 
         async def run(connection: Connection) -> list[Any]:
             return await bisecting_rejected(
-                connection, changes, lambda part: connection.fetch(HELD, [json_text(one.value) for one in part])
+                connection, changes, lambda part: connection.fetch(STORED_FORM, [json_text(one.value) for one in part])
             )
 
         rows = await self._pool.call(run)

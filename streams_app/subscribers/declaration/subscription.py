@@ -127,15 +127,15 @@ def _clashes(catalogue: Catalogue, settings: Settings, found: list[Subscription]
         for event in catalogue.events
         if event.topic in written
     ]
-    letters = {store.dead_letters for store in settings.read_stores}
+    dead_letter_topics = {store.dead_letters for store in settings.read_stores}
     faults += [
         f"event {event.key!r}: the topic {event.topic!r} holds the dead letters of a read store"
         for event in catalogue.events
-        if event.topic in letters
+        if event.topic in dead_letter_topics
     ]
-    read = {*written, *letters, *settings.sources, *(event.topic for event in catalogue.events)}
-    if (again := replay_topic(settings.app_id)) in read:
-        faults.append(f"the topic {again!r} holds replayed events of subscribers, and has another use")
+    read = {*written, *dead_letter_topics, *settings.sources, *(event.topic for event in catalogue.events)}
+    if (replays_topic := replay_topic(settings.app_id)) in read:
+        faults.append(f"the topic {replays_topic!r} holds replayed events of subscribers, and has another use")
     for one in found:
         if one.dead_letters in read:
             faults.append(f"subscriber {one.subscriber.name!r}: its dead-letter topic {one.dead_letters!r} has another use")

@@ -30,10 +30,10 @@ class SubscriberContext:
         dispatcher: Brings events to the executor slots.
         decode: Decodes records.
         store: Partition and token → its state in Redis.
-        letters: Partition → sends its dead letters.
+        dead_letters: Partition → sends its dead letters.
         clock: The wall clock as far as it is trusted.
         subscriber_metrics: Metrics of the subscriber.
-        again: Topic of replayed events; "": there is none.
+        replays_topic: Topic of replayed events; "": there is none.
         crash_isolation: Crash isolation of all subscribers of the process.
         limits: Limits of the settings.
         schemas: Fetches the schemas of framed events; None: no event is framed.
@@ -43,10 +43,10 @@ class SubscriberContext:
     dispatcher: Dispatcher
     decode: Decode
     store: Callable[[TP, str], SubscriberStore]
-    letters: Callable[[TP], DeadLetters]
+    dead_letters: Callable[[TP], DeadLetters]
     clock: TrustedClock
     subscriber_metrics: SubscriberMetrics
-    again: str = ""
+    replays_topic: str = ""
     crash_isolation: CrashIsolation = field(default_factory=CrashIsolation)
     limits: Limits = field(default_factory=Limits)
     schemas: PatientRegistry | None = None
@@ -62,7 +62,7 @@ class SubscriberContext:
         return DeadLetterWriter(
             tp,
             self.subscriber.name,
-            self.letters(tp),
+            self.dead_letters(tp),
             on_acknowledged,
             self.subscriber_metrics.dead_lettered,
             self.limits,

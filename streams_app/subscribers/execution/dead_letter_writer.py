@@ -56,7 +56,7 @@ class DeadLetterWriter:
         subscriber: str,
         sender: DeadLetters,
         on_acknowledged: Callable[[Sequence[InFlightEvent]], None],
-        count: Callable[[Sequence[tuple[InFlightEvent, str]]], None] = lambda letters: None,
+        count: Callable[[Sequence[tuple[InFlightEvent, str]]], None] = lambda dead_letters: None,
         limits: Limits | None = None,
         *,
         is_ordered: bool = False,
@@ -87,9 +87,9 @@ class DeadLetterWriter:
         self._sending_now = asyncio.Lock()
         self._late: set[asyncio.Task[None]] = set()
 
-    def put(self, work: InFlightEvent, letter: DeadLettering) -> None:
+    def put(self, work: InFlightEvent, dead_letter: DeadLettering) -> None:
         """Have a dead letter sent."""
-        self._unsent.append((work, letter))
+        self._unsent.append((work, dead_letter))
         self._has_some.set()
 
     def is_waiting(self) -> bool:
@@ -108,11 +108,11 @@ class DeadLetterWriter:
             async with self._sending_now:
                 self._sending = sending = self._unsent
                 self._unsent = []
-                await self._sender.send([self._refused(work, letter) for work, letter in sending], self._failed)
+                await self._sender.send([self._refused(work, dead_letter) for work, dead_letter in sending], self._failed)
                 self.fault = ""
                 # Only now: a dead letter that is not acknowledged may be lost, but its event must not be.
                 self._sending = []
-                self._count([(work, letter.reason) for work, letter in sending])
+                self._count([(work, dead_letter.reason) for work, dead_letter in sending])
                 self._on_acknowledged([work for work, _ in sending])
 
     async def sent(self, seconds: float) -> None:
@@ -135,26 +135,26 @@ class DeadLetterWriter:
             await self._sender.send([self._refused(work, second)])
             self._count([(work, second.reason)])
 
-    async def send_last(self, letters: Sequence[tuple[InFlightEvent, DeadLettering]], seconds: float) -> None:
+    async def send_last(self, dead_letters: Sequence[tuple[InFlightEvent, DeadLettering]], seconds: float) -> None:
         """Send dead letters of events that this claim can no longer finish, if that is possible within ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._sender.send([self._refused(work, letter) for work, letter in letters])
-                self._count([(work, letter.reason) for work, letter in letters])
+                await self._sender.send([self._refused(work, dead_letter) for work, dead_letter in dead_letters])
+                self._count([(work, dead_letter.reason) for work, dead_letter in dead_letters])
 
-    def _refused(self, work: InFlightEvent, letter: DeadLettering) -> RejectedEvent:
+    def _refused(self, work: InFlightEvent, dead_letter: DeadLettering) -> RejectedEvent:
         # The same for each sending of one attempt, so that readers recognise a repetition.
-        letter_id = f"{self._subscriber}:{self._tp.topic}:{self._tp.partition}:{work.offset}:{work.attempts}"
-        if letter.reason == FINISHED_LATE:
-            letter_id += ":late"  # the same attempt has another dead letter
+        dead_letter_id = f"{self._subscriber}:{self._tp.topic}:{self._tp.partition}:{work.offset}:{work.attempts}"
+        if dead_letter.reason == FINISHED_LATE:
+            dead_letter_id += ":late"  # the same attempt has another dead letter
         at_ms = str(work.record.timestamp).encode()
         # Events that were rejected before they were decoded, or never ran, must be found by their id, too.
-        named = [pair if pair != _UNNAMED else ("event-id", self._received_id(work).encode()) for pair in letter.headers]
-        own = (("letter-id", letter_id.encode()), *named, ("source-timestamp-ms", at_ms))
-        detail = letter.detail
-        if self._is_ordered and work.record.key is not None and letter.reason != FINISHED_LATE:
+        named = [pair if pair != _UNNAMED else ("event-id", self._received_id(work).encode()) for pair in dead_letter.headers]
+        own = (("letter-id", dead_letter_id.encode()), *named, ("source-timestamp-ms", at_ms))
+        detail = dead_letter.detail
+        if self._is_ordered and work.record.key is not None and dead_letter.reason != FINISHED_LATE:
             detail = detail[:DETAIL_CHARACTERS] + GOES_ON
-        return RejectedEvent(work.record, letter.reason, detail, headers=(*own, *received_headers(work.record.headers)))
+        return RejectedEvent(work.record, dead_letter.reason, detail, headers=(*own, *received_headers(work.record.headers)))
 
     def _received_id(self, work: InFlightEvent) -> str:
         return received_id(self._tp, work.record, self._limits)

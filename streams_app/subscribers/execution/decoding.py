@@ -54,7 +54,7 @@ def decode_of(
     subscriber: Subscriber[Any, Any, Any],
     limits: Limits,
     publisher: Publisher | None,
-    again: str = "",
+    replays_topic: str = "",
     *,
     is_late: bool = False,
     schemas: SchemaCache | None = None,
@@ -65,7 +65,7 @@ def decode_of(
         subscriber: The subscriber.
         limits: Records that exceed them are rejected before they are decoded.
         publisher: Publishes the events of the function.
-        again: The topic of replayed events, which stand for the original ones.
+        replays_topic: The topic of replayed events, which stand for the original ones.
         is_late: Whether decoding by code of users is left to :func:`function_of`, away from the event loop of the worker.
         schemas: Decodes framed values, and raises :class:`.NotFetchedError` for a schema that has to be fetched first; None: what a
             frame would contain comes as plain JSON, as in a test.
@@ -86,7 +86,7 @@ def decode_of(
     def decode(tp: TP, record: Any, attempt: int) -> DecodedRecord | None:
         nonlocal last, before_offset
         headers, offset, timestamp_ms = record.headers, record.offset, record.timestamp
-        is_put_back = tp.topic == again
+        is_put_back = tp.topic == replays_topic
         if is_put_back:
             if not is_replay_for(name, headers):
                 return None

@@ -153,7 +153,7 @@ class Dispatcher:
         if self._rate_limiter is not None:
             self._rate_limiter.start(self._wanted, self.kick)
 
-    def leave(self, source: EventSource) -> None:
+    def remove_source(self, source: EventSource) -> None:
         """Take no more events of a partition; attempts that were made go on."""
         if source in self._sources:
             self._sources.remove(source)

@@ -147,20 +147,20 @@ class Executor(ABC):
         self._until_ms = self._wall_ahead_ms() + self._timeout_ms
         return [call for call in list(self.running) if now_ms - call.begun_ms - call.excused_ms >= self._timeout_ms]
 
-    def _check_hung(self, held: Mapping[Any, Attempt], stack_of: Callable[[Any], str]) -> None:
+    def _check_hung(self, occupied: Mapping[Any, Attempt], stack_of: Callable[[Any], str]) -> None:
         """Report once when every slot is held by an attempt that has been overdue for long.
 
         Args:
-            held: Slot → the attempt that holds it.
+            occupied: Slot → the attempt that holds it.
             stack_of: Returns the stack of a slot.
         """
         # The time counts from the outcome: an attempt that was delayed by another function, or by a stopped process, may have
         # started long ago without being overdue. This is cheap, because usually not even all slots are held.
         since_ms = self._clock.monotonic_ms() - HUNG_MS
-        if self._is_hung or len(held) < self._slots or not all(0 < call.ended_ms <= since_ms for call in held.values()):
+        if self._is_hung or len(occupied) < self._slots or not all(0 < call.ended_ms <= since_ms for call in occupied.values()):
             return
         self._is_hung = True
-        stacks = Counter(map(stack_of, held)).most_common()
+        stacks = Counter(map(stack_of, occupied)).most_common()
         text = "\n".join(f"{slots} slots:\n{stack}" for stack, slots in stacks)
         self._home.call_soon_threadsafe(self._on_hung, text)
 
@@ -189,7 +189,7 @@ class Executor(ABC):
 
     def _schedule_delivery(self) -> None:
         try:
-            self._home.call_soon_threadsafe(self._tell)
+            self._home.call_soon_threadsafe(self._wake_home)
         except RuntimeError:
             # A thread that could not be stopped may outlive the event loop of its worker.
             if not self._home.is_closed():
@@ -205,7 +205,7 @@ class Executor(ABC):
         self._is_freed = True
         self._schedule_delivery()
 
-    def _tell(self) -> None:
+    def _wake_home(self) -> None:
         # First, so that attempts that end from now on schedule another call.
         self._is_scheduled, is_freed, self._is_freed = False, self._is_freed, False
         ended = [self._ended.popleft() for _ in range(len(self._ended))]

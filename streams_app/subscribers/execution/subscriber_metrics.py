@@ -65,7 +65,7 @@ class Observed:
         else:
             self._counted.update(numbers)
 
-    def tell(self) -> None:
+    def export(self) -> None:
         """Pass the numbers to the histogram."""
         bounds = self._histogram._upper_bounds
         counts, total = [0] * len(bounds), 0
@@ -91,13 +91,13 @@ class SubscriberMetrics:
         self._clock = clock
         self._attempts: Counter[Attempted] = Counter()
         self._finished: Counter[Finished] = Counter()
-        self._letters: Counter[str] = Counter()
+        self._dead_letters: Counter[str] = Counter()
         self._unreported: Counter[str] = Counter()
         self._finished_by = {one: metrics.subscriber_finished.labels(name, event, one) for one in FINISHED}
         self._attempts_by = {one: metrics.subscriber_attempts.labels(name, event, one) for one in ATTEMPTED}
-        self._letters_by = metrics.subscriber_dead_letters
+        self._dead_letters_by_reason = metrics.subscriber_dead_letters
         for reason in OF_SUBSCRIBERS:
-            self._letters_by.labels(name, reason)
+            self._dead_letters_by_reason.labels(name, reason)
         self._resyncs_by = metrics.subscriber_resyncs
         self._name = name
         self._seconds = {one: Observed(metrics.subscriber_handler_seconds.labels(name, one), 1000) for one in ATTEMPTED}
@@ -146,10 +146,10 @@ class SubscriberMetrics:
         if work.attempts and result != "duplicate":
             self._tries.add_all([work.attempts])
 
-    def dead_lettered(self, letters: Sequence[tuple[InFlightEvent, str]]) -> None:
+    def dead_lettered(self, dead_letters: Sequence[tuple[InFlightEvent, str]]) -> None:
         """Count acknowledged dead letters; each has finished its event, except for that of an attempt that succeeded late."""
-        for work, reason in letters:
-            self._letters[reason] += 1
+        for work, reason in dead_letters:
+            self._dead_letters[reason] += 1
             self._unreported[reason] += 1
             if reason != _LATE:
                 self.finished(work, "dead-letter")
@@ -167,16 +167,16 @@ class SubscriberMetrics:
         counts, self._unreported = self._unreported, Counter()
         return counts
 
-    def tell(self) -> None:
+    def export(self) -> None:
         """Pass all counts to the metrics."""
         for outcome, attempts in self._attempts.items():
             self._attempts_by[outcome].inc(attempts)
         for result, events in self._finished.items():
             self._finished_by[result].inc(events)
             self.done[result] += events
-        for reason, letters in self._letters.items():
-            self._letters_by.labels(self._name, reason).inc(letters)
-        for counts in (self._attempts, self._finished, self._letters):
+        for reason, dead_letters in self._dead_letters.items():
+            self._dead_letters_by_reason.labels(self._name, reason).inc(dead_letters)
+        for counts in (self._attempts, self._finished, self._dead_letters):
             counts.clear()
         for observed in (self._wait, self._tries, *self._seconds.values()):
-            observed.tell()
+            observed.export()

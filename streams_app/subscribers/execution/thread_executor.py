@@ -19,7 +19,7 @@ class ThreadExecutor(Executor):
     def __init__(self, *given: Any, **options: Any) -> None:
         """Take the arguments of :class:`.Executor`."""
         super().__init__(*given, **options)
-        self._held: dict[int, Attempt] = {}
+        self._occupied: dict[int, Attempt] = {}
         self._queue: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
         self._queued: dict[Attempt, None] = {}
         self._threads = [threading.Thread(target=self._serve, name=f"slot-{number}", daemon=True) for number in range(self._slots)]
@@ -30,7 +30,7 @@ class ThreadExecutor(Executor):
     @property
     def hanging(self) -> int:
         """Threads that an overdue attempt still holds."""
-        return max(0, len(self._held) - len(self.running))
+        return max(0, len(self._occupied) - len(self.running))
 
     def put(self, calls: Iterable[Attempt]) -> None:
         """Queue attempts for the next free thread."""
@@ -65,7 +65,7 @@ class ThreadExecutor(Executor):
     def _sweep(self) -> None:
         for call in self._overdue():
             self._give_up(call, AttemptOutcome.TIMEOUT)
-        self._check_hung(dict(self._held), stack_of)
+        self._check_hung(dict(self._occupied), stack_of)
         self._sweeping = self._home.call_later(SWEEP_SECONDS, self._sweep)
 
     def _is_next(self, call: Attempt) -> bool:
@@ -82,13 +82,13 @@ class ThreadExecutor(Executor):
             if not self._is_next(call):
                 continue
             self._begin(call, True, self._clock.monotonic_ms())
-            self._held[slot] = call
+            self._occupied[slot] = call
             error: BaseException | None = None
             try:
                 call_inline(self._function, call.event)
             except BaseException as raised:  # noqa: BLE001  # whatever a user's function raises is the outcome of this event alone
                 error = raised
-            del self._held[slot]
+            del self._occupied[slot]
             if self._took_outcome(call):
                 self._end(
                     call, AttemptOutcome.ERROR if error is not None else AttemptOutcome.DONE, self._clock.monotonic_ms(), error

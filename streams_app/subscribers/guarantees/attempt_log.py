@@ -190,7 +190,7 @@ class AttemptLog:
             raise
 
     async def _claim(self) -> dict[int, AttemptEntry]:
-        kept = await self._store.claim(self._progress.offset, again=self._was_claimed)
+        kept = await self._store.claim(self._progress.offset, is_repeated=self._was_claimed)
         self._is_claimed = self._was_claimed = True
         self._stored = {} if kept is None else dict(kept.open)
         self._written_progress = None if kept is None else OffsetAndMetadata(kept.fence, kept.note)

@@ -71,7 +71,7 @@ async def restored_position(tp: TP, context: SubscriberContext, claim: Claim, *,
 def initial_offset(context: SubscriberContext, claim: Claim) -> int:
     """Return where a subscriber begins at its first start in a partition."""
     # Replayed events are for subscribers that existed before: one that is new to that topic skips none of them.
-    from_begin = context.subscriber.start == "earliest" or claim.tp.topic == context.again
+    from_begin = context.subscriber.start == "earliest" or claim.tp.topic == context.replays_topic
     return claim.log_bounds.begin if from_begin else claim.log_bounds.end
 
 

@@ -259,8 +259,8 @@ class WriteAhead:
     async def send_late(self, events: Collection[InFlightEvent]) -> None:
         """Send a dead letter for each event that has succeeded, although another owner has to finish it."""
         if events:
-            letters = [(event, dead_lettering(event, "finished-late", LATE)) for event in events]
-            await self._partition.dead_letters.send_last(letters, CLOSE_SECONDS)
+            dead_letters = [(event, dead_lettering(event, "finished-late", LATE)) for event in events]
+            await self._partition.dead_letters.send_last(dead_letters, CLOSE_SECONDS)
 
     def _progress(self) -> EndLog | None:
         if not self._readback.is_complete:

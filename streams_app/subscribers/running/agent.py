@@ -133,7 +133,7 @@ def serving(
     executor: MakeExecutor,
     on_fatal: Callable[[BaseException], None],
     crash_isolation: CrashIsolation,
-    again: str = "",
+    replays_topic: str = "",
     metrics: Metrics | None = None,
     schemas: PatientRegistry | None = None,
 ) -> Serving:
@@ -152,7 +152,7 @@ def serving(
         executor: Makes the executor, given the function to call with attempts that have ended.
         on_fatal: Called with an error after which the consumer cannot continue.
         crash_isolation: Crash isolation of all subscribers of the process.
-        again: Topic of replayed events; "": there is none.
+        replays_topic: Topic of replayed events; "": there is none.
         metrics: Metrics of the worker; None: they are not exported.
         schemas: Fetches the schemas of framed events; None: no event is framed.
     """
@@ -189,12 +189,12 @@ def serving(
         dead_letter_writer,
         trusted,
         subscriber_metrics,
-        again,
+        replays_topic,
         crash_isolation,
         settings.limits,
         schemas,
     )
-    topics = [topic, again] if again else [topic]
+    topics = [topic, replays_topic] if replays_topic else [topic]
     config = OwnershipConfig(
         trusted,
         Status(),  # not that of the worker, which stays ready while one subscriber waits, because the others go on
@@ -204,7 +204,7 @@ def serving(
         session_ms=settings.kafka.session_timeout_ms,
         tick_seconds=settings.worker.tick_ms / 1000,
         release_seconds=release_seconds(subscriber),
-        again_seconds=release_seconds(subscriber) - LAST_COMMIT_SECONDS,
+        reclaim_seconds=release_seconds(subscriber) - LAST_COMMIT_SECONDS,
         # Begun events are in its commits alone, which an older commit must never overwrite.
         on_doubt=on_fatal if subscriber.idempotent == "no" else None,
     )
@@ -243,7 +243,7 @@ class SubscriberAgent:
         on_fatal: Callable[[BaseException], None],
         crash_isolation: CrashIsolation,
         loop_monitor: LoopMonitor | None = None,
-        again: str = "",
+        replays_topic: str = "",
         schemas: PatientRegistry | None = None,
     ) -> None:
         """Assemble the subscriber; called on the event loop of the worker. Connections are made by :meth:`run`.
@@ -263,7 +263,7 @@ class SubscriberAgent:
             on_fatal: Ends the process, which alone ends hanging threads.
             crash_isolation: Crash isolation of all subscribers of the process.
             loop_monitor: Monitors the event loop of ``async`` functions; None: nothing does.
-            again: Topic of replayed events; "": there is none.
+            replays_topic: Topic of replayed events; "": there is none.
             schemas: Fetches the schemas of framed events; None: no event is framed.
         """
 
@@ -283,31 +283,31 @@ class SubscriberAgent:
             logger.critical("all slots of a subscriber hang, ending subscriber=%s stacks:\n%s", subscriber.name, stacks)
             on_fatal(TryAgainError(f"all slots of subscriber {subscriber.name!r} hang, their stacks are in the log"))
 
-        topics = [topic, again] if again else [topic]
+        topics = [topic, replays_topic] if replays_topic else [topic]
         self._member = GroupMember(
             settings, subscriber.name, topics, release_seconds=release_seconds(subscriber), stop_seconds=stop_seconds(settings)
         )
         self._dispatcher, subscriber_metrics, self.ownership = serving(
             settings, subscriber, self._member, topic=topic, dead_letters=dead_letters, decode=decode, scripts=ScriptSet(redis),
             producer=producer, clock=clock, executor=make_executor, on_fatal=self._member.fail, crash_isolation=crash_isolation,
-            again=again, metrics=metrics, schemas=schemas,
+            replays_topic=replays_topic, metrics=metrics, schemas=schemas,
         )  # fmt: skip
         self.subscriber_metrics = subscriber_metrics
         about = f"subscriber:{subscriber.name}"
 
         def said(text: str | None) -> None:
-            patience = self._member.patience
-            if patience.waits_for_operator:
-                status.set_not_ready(about, f"subscriber {subscriber.name} does not run: {patience.fault}")
+            outage = self._member.outage
+            if outage.waits_for_operator:
+                status.set_not_ready(about, f"subscriber {subscriber.name} does not run: {outage.fault}")
             else:
                 status.clear(about)
-            status.remark(about, remark_with(patience.fault, subscriber.name, text))
+            status.remark(about, remark_with(outage.fault, subscriber.name, text))
 
         self.gauges = SubscriberGauges(
             metrics, subscriber.name, self._dispatcher, subscriber_metrics, self._places, clock,
             remark=said,
             lag_ms=lambda: 0 if loop_monitor is None else loop_monitor.lag_ms(subscriber.name),
-            waits_for_operator=lambda: self._member.patience.waits_for_operator,
+            waits_for_operator=lambda: self._member.outage.waits_for_operator,
             idempotent=subscriber.idempotent,
         )  # fmt: skip
 

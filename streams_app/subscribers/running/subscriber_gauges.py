@@ -109,7 +109,7 @@ class SubscriberGauges:
         # This is the second dead letter of its event.
         late = reasons.pop(FINISHED_LATE, 0)
         if reasons:
-            text = ", ".join(f"{letters} {reason}" for reason, letters in reasons.most_common())
+            text = ", ".join(f"{dead_letters} {reason}" for reason, dead_letters in reasons.most_common())
             events = counted(reasons.total(), "event")
             logger.warning("%s dead-lettered in the last minute (%s) subscriber=%s", events, text, self._name)
         if late:
@@ -128,7 +128,7 @@ class SubscriberGauges:
             logger.debug("lag of a subscriber is not known now error=%s", text_of(error))
             is_away = bool(self._known)
         self._update(is_away=is_away)
-        self._figures.tell()
+        self._figures.export()
 
     def _update(self, *, is_away: bool) -> None:
         now_ms = self._clock.now_ms()

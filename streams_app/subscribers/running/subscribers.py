@@ -153,12 +153,12 @@ class Subscribers:
         return asyncapi_of(self._settings.app_id, self._catalogue, self._declared)
 
     def _agent(self, one: Subscription, users: UserLoop, watch: LoopMonitor) -> SubscriberAgent:
-        again = replay_topic(self._settings.app_id)
+        replays_topic = replay_topic(self._settings.app_id)
         schemas = None if self._schemas is None else self._schemas.registry
-        decode = decode_of(one.subscriber, self._settings.limits, self._events, again, is_late=True, schemas=schemas)
+        decode = decode_of(one.subscriber, self._settings.limits, self._events, replays_topic, is_late=True, schemas=schemas)
         return SubscriberAgent(
             self._settings, one.subscriber, topic=one.topic, dead_letters=one.dead_letters, decode=decode, redis=self._redis,
-            producer=self._producer, clock=self._clock, users=users, again=again,
+            producer=self._producer, clock=self._clock, users=users, replays_topic=replays_topic,
             metrics=self._metrics, status=self._status, on_fatal=self._on_fatal, crash_isolation=self._trials,
             loop_monitor=watch, schemas=self._schemas,
         )  # fmt: skip

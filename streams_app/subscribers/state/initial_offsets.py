@@ -16,7 +16,7 @@ from streams_app.delivery.offset_metadata import commit_of, offsets_in
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.admin import admin_client, partition_counts
-from streams_app.kafka.group_offsets import held_in, in_group, move
+from streams_app.kafka.group_offsets import commits_in, in_group, move
 from streams_app.kafka.log_reader import log_reader, stable_ends
 from streams_app.kafka.topic_ids import topic_ids
 from streams_app.settings import KafkaSettings, Settings
@@ -65,45 +65,45 @@ async def missing_initial_offsets(settings: Settings, subscriptions: Iterable[Su
         async with admin_client(settings.kafka) as client:
             counts = await partition_counts(client, topics)
         tps = [TP(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
-        held = await committed(settings, one, tps)
-        if missing := len(tps) - len(held):
+        commits = await committed(settings, one, tps)
+        if missing := len(tps) - len(commits):
             faults.append(f"subscriber {name!r} has no commit in {missing} of {len(tps)} partitions: {how_to_set_offsets(name)}")
-        elif not any(commit.metadata for commit in held.values()):
+        elif not any(commit.metadata for commit in commits.values()):
             faults.append(f"subscriber {name!r}: {NO_METADATA}")
-        elif not all((marks := offsets_in(commit)) and name in marks and marks[name].metadata for commit in held.values()):
+        elif not all((marks := offsets_in(commit)) and name in marks and marks[name].metadata for commit in commits.values()):
             faults.append(f"subscriber {name!r} has a commit that does not say what was begun: {how_to_set_offsets(name)}")
     return faults
 
 
-def were_added(missing: Iterable[TP], held: Iterable[TP]) -> bool:
+def were_added(missing: Iterable[TP], commits: Iterable[TP]) -> bool:
     """Whether partitions can be new: all committed partitions of their topics have lower numbers, and there are some.
 
     Kafka loses the commits of a whole topic or consumer group, never those of its last partitions alone.
 
     Args:
         missing: Partitions without a commit.
-        held: Partitions with a commit.
+        commits: Partitions with a commit.
     """
     last: dict[str, int] = {}
-    for topic, number in held:
+    for topic, number in commits:
         last[topic] = max(number, last.get(topic, number))
     return all(topic in last and number > last[topic] for topic, number in missing)
 
 
-async def places(settings: Settings, one: Subscription, at: At, again: At = "latest") -> dict[TP, Committed]:
+async def places(settings: Settings, one: Subscription, at: At, replays_at: At = "latest") -> dict[TP, Committed]:
     """Determine the commits by which a subscriber begins somewhere else.
 
     Args:
         settings: Settings of the application.
         one: The subscriber.
         at: Where it begins.
-        again: The same for replayed events, which are skipped by default: the topic of the event contains the same events.
+        replays_at: The same for replayed events, which are skipped by default: the topic of the event contains the same events.
 
     Raises:
         ConfigurationError: A topic does not exist.
         TryAgainError: Kafka does not answer.
     """
-    begins: dict[str, At] = {one.topic: at, replay_topic(settings.app_id): again}
+    begins: dict[str, At] = {one.topic: at, replay_topic(settings.app_id): replays_at}
     async with admin_client(settings.kafka) as client:
         counts = await partition_counts(client, list(begins))
         if missing := begins.keys() - counts.keys():
@@ -126,7 +126,7 @@ async def committed(settings: Settings, one: Subscription, tps: Iterable[TP]) ->
         ConfigurationError: Kafka denies access.
     """
     async with in_group(settings.kafka, one.group) as consumer:
-        return await held_in(settings.kafka, consumer, one.group, tps)
+        return await commits_in(settings.kafka, consumer, one.group, tps)
 
 
 async def place(settings: Settings, one: Subscription, offsets: Mapping[TP, Committed]) -> None:
@@ -139,8 +139,8 @@ async def place(settings: Settings, one: Subscription, offsets: Mapping[TP, Comm
     """
     async with in_group(settings.kafka, one.group) as consumer:
         await move(settings.kafka, consumer, one.group, offsets)
-        held = await held_in(settings.kafka, consumer, one.group, offsets)
-    if one.subscriber.idempotent == "no" and held != offsets:
+        commits = await commits_in(settings.kafka, consumer, one.group, offsets)
+    if one.subscriber.idempotent == "no" and commits != offsets:
         raise ConfigurationError([f"subscriber {one.subscriber.name!r}: {NO_METADATA}"])
 
 
@@ -154,8 +154,8 @@ async def commit_initial_offsets(settings: Settings, one: Subscription) -> int:
         ConfigurationError, TryAgainError: As for :func:`place`.
     """
     wanted = await places(settings, one, one.subscriber.start)
-    held = await committed(settings, one, wanted)
-    missing = {tp: mark for tp, mark in wanted.items() if tp not in held}
+    commits = await committed(settings, one, wanted)
+    missing = {tp: mark for tp, mark in wanted.items() if tp not in commits}
     if missing:
         await place(settings, one, missing)
     return len(missing)

@@ -128,8 +128,8 @@ def _read(low: int, body: bytes) -> Iterator[_Part]:
     if len(numbers) % 2:
         raise ValueError("a distance without a length")
     before, was_finished = low, True
-    for distance, told in zip(numbers[::2], numbers[1::2], strict=True):
-        length, is_begun = told >> 1, bool(told & 1)
+    for distance, packed in zip(numbers[::2], numbers[1::2], strict=True):
+        length, is_begun = packed >> 1, bool(packed & 1)
         # The committed offset is never finished, and finished intervals that touch would have been merged.
         if length < 1 or (is_begun and length > 1) or (not is_begun and was_finished and distance == 0):
             raise ValueError("a part that is none")

@@ -145,12 +145,12 @@ class SubscriberStore:
         reply = await self._call("progress")
         return None if reply[0] == b"none" else OffsetAndMetadata(int(reply[1]), reply[2].decode())
 
-    async def claim(self, low: int | None, *, again: bool = False) -> StoredState | None:
+    async def claim(self, low: int | None, *, is_repeated: bool = False) -> StoredState | None:
         """Take over the state from any former owner.
 
         Args:
             low: Low watermark of a new state; None: do not create one.
-            again: Whether this claim has been made before, and Redis may have lost it: then another owner keeps the state.
+            is_repeated: Whether this claim has been made before, and Redis may have lost it: then another owner keeps the state.
 
         Returns:
             None if there is no state and none was created.
@@ -158,7 +158,7 @@ class SubscriberStore:
         Raises:
             FencedError: Another owner has claimed the state since.
         """
-        reply = await self._call("claim", token=self._token, begin="" if low is None else str(low), again=again)
+        reply = await self._call("claim", token=self._token, begin="" if low is None else str(low), retried=is_repeated)
         if reply[0] == b"none":
             return None
         fence, self._number = int(reply[1]), int(reply[2])

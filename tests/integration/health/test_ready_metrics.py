@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streams_app.embedded import Valkey
 from streams_app.health.status import CAUSES
-from streams_app.redis_access.client import connect, write_refusal
+from streams_app.redis_access.client import connect, write_rejection
 from streams_app.settings import RedisSettings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, delete_topic, wait_until
@@ -136,9 +136,9 @@ async def test_asking_whether_redis_takes_writes_writes_nothing(valkey: Valkey, 
     asking = connect(RedisSettings(url=valkey.url))
     before = client.info()["rdb_changes_since_last_save"]
     try:
-        assert None is await write_refusal(asking)
+        assert None is await write_rejection(asking)
         client.config_set("min-replicas-to-write", 1)
-        assert "other" == await write_refusal(asking)
+        assert "other" == await write_rejection(asking)
     finally:
         await asking.aclose()
 

@@ -14,7 +14,7 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError
-from streams_app.operations.rebuild import ALONE, Rebuilt, is_kept, told
+from streams_app.operations.rebuild import ALONE, Rebuilt, is_kept, summary
 from streams_app.read_store.core.merge import Stored
 from streams_app.read_store.core.rebuilding import behind
 from streams_app.read_store.core.store import ProgressError, ProgressStep
@@ -92,7 +92,7 @@ def test_what_was_passed_over_is_told() -> None:
         "1 folded record read, 2 cells kept from the former table",
         "1 value passed over, which the store can never hold; the last one before it stays",
         "2 records of the topics passed over: not folded records",
-    ] == told(Rebuilt(records=1, kept=2, refused=1, rejected=2), declared)[:-1]
+    ] == summary(Rebuilt(records=1, kept=2, refused=1, rejected=2), declared)[:-1]
 
 
 @pytest.mark.parametrize(("table", "why"), [("t" * 46, "45 letters"), ("t;--", "is not a valid name of a table")])

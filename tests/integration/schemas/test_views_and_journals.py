@@ -107,7 +107,7 @@ async def test_worker_that_waits_for_a_registry_is_not_considered_stuck(site: Si
     await site.send("events", [(b"7", framed(1, b"?"))])
     with ImpatientWorker(config, site.folder) as worker:
         await wait_until(lambda: "schema registry" in worker.log(), LIMIT_SECONDS, "it waits for the registry")
-        await worker.is_looked_at()
+        await worker.is_checked()
         assert worker.exit_code is None, worker.log()
         assert 0 == await worker.terminate(), worker.log()
 

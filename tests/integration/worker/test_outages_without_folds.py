@@ -200,7 +200,7 @@ async def test_a_subscriber_that_waits_for_redis_does_not_end_its_worker(shop: S
         with frozen(valkey.pid):
             await told_away(worker, "Redis")
             await shop.send(*(f"o{number}" for number in range(1, 200)))
-            await worker.is_looked_at()
+            await worker.is_checked()
             await shop.send("o200")
             assert worker.exit_code is None, worker.log()
         await shop.until_shipped("o200")

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from streams_app.checking.finding import Level
-from streams_app.checking.logs import ComparedReader, ReadSoFar, made_again, went_back
+from streams_app.checking.logs import ComparedReader, ReadSoFar, recreations, went_back
 from streams_app.delivery.batch import TP
 
 HERE = TP("orders", 1)
 
 
 def test_reader_that_needs_a_reset_is_an_error_with_its_command() -> None:
-    (finding,) = made_again(ComparedReader("subscriber ship", "reset it"), {HERE: ReadSoFar("old", 8)}, {"orders": "new"})
+    (finding,) = recreations(ComparedReader("subscriber ship", "reset it"), {HERE: ReadSoFar("old", 8)}, {"orders": "new"})
 
     assert (Level.ERROR, "reset it") == (finding.level, finding.advice)
     assert "orders-1 was deleted and made again: subscriber ship has read another log" in finding.text
 
 
 def test_reader_that_restarts_by_itself_is_a_warning() -> None:
-    (finding,) = made_again(ComparedReader("read store main"), {HERE: ReadSoFar("old", 8)}, {"orders": "new"})
+    (finding,) = recreations(ComparedReader("read store main"), {HERE: ReadSoFar("old", 8)}, {"orders": "new"})
 
     assert Level.WARNING is finding.level
 
@@ -25,7 +25,7 @@ def test_reader_that_restarts_by_itself_is_a_warning() -> None:
 def test_unchanged_log_and_log_without_stored_progress_are_no_finding() -> None:
     read = {HERE: ReadSoFar("same", 8), TP("orders", 2): ReadSoFar("", 8)}
 
-    assert [] == list(made_again(ComparedReader("fold sums", "reset it"), read, {"orders": "same"}))
+    assert [] == list(recreations(ComparedReader("fold sums", "reset it"), read, {"orders": "same"}))
 
 
 def test_log_that_went_back_is_reported_with_the_missing_offsets() -> None:

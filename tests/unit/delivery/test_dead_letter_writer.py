@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent, letter_of, without_content
+from streams_app.delivery.dead_letters import DeadLetters, RejectingComponent, dead_letter_of, without_content
 from streams_app.delivery.producer import Outgoing
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.reasons import REASONS, RECORD_TOO_LARGE, Reason
@@ -23,7 +23,7 @@ FOLD = RejectingComponent("fold", "f", "social", "dead")
 
 
 def letter(detail: str = "why", *, key: bytes | None = b"k", value: bytes | None = b"v", addressee: str = "") -> Outgoing:
-    return letter_of(FOLD, TP("s", 3), RejectedEvent(Raw(7, 1, key, value), "user-error", detail, addressee), 99)
+    return dead_letter_of(FOLD, TP("s", 3), RejectedEvent(Raw(7, 1, key, value), "user-error", detail, addressee), 99)
 
 
 def headers_of(record: Outgoing) -> dict[str, bytes]:

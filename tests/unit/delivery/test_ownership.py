@@ -198,10 +198,10 @@ def test_claim_that_times_out_logs_its_time_limit(caplog: pytest.LogCaptureFixtu
 def test_stalled_partition_is_reclaimed_at_growing_intervals() -> None:
     clock: Any = SimpleNamespace(monotonic_ms=lambda: 5_000)
     stumbling = ReclaimBackoff(clock)
-    stuck = [stumbling.again(TP0, 9) for _ in range(6)]
-    moved = [stumbling.again(TP0, at)[0] for at in (10, 11, 11)]
+    stuck = [stumbling.reclaimed(TP0, 9) for _ in range(6)]
+    moved = [stumbling.reclaimed(TP0, at)[0] for at in (10, 11, 11)]
     clock.monotonic_ms = lambda: 5_000 + LONG_AGO_MS
-    later = stumbling.again(TP0, 11)[0]
+    later = stumbling.reclaimed(TP0, 11)[0]
 
     assert [(0.05, 0), (0.1, 1), (0.2, 2), (0.4, 3), (0.8, 4), (1.6, 5)] == stuck
     assert [0.05, 0.05, 0.1, 0.05] == [*moved, later]
@@ -239,7 +239,7 @@ async def test_processors_may_use_the_release_time_except_that_of_the_last_commi
     assert {TP0} == worker.host.committed.keys()
 
 
-@pytest.mark.parametrize(("around_it", "given"), [({}, 0.0), ({"again_seconds": 5.0}, 5.0)])
+@pytest.mark.parametrize(("around_it", "given"), [({}, 0.0), ({"reclaim_seconds": 5.0}, 5.0)])
 async def test_resync_gives_processors_the_requested_time(around_it: dict[str, Any], given: float) -> None:
     Slow.given.clear()
     worker = Worker(**around_it)

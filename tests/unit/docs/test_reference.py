@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.dead_letters import RejectingComponent, letter_of, without_content
+from streams_app.delivery.dead_letters import RejectingComponent, dead_letter_of, without_content
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import StreamsAppError
 from streams_app.health.metric_table import METRICS
@@ -99,7 +99,9 @@ def test_reference_lists_every_exit_code() -> None:
 
 def test_reference_lists_every_header_of_a_dead_letter() -> None:
     refused = RejectedEvent(SimpleNamespace(offset=0, key=b"k", value=b"v"), "not-json", "")
-    smallest = without_content(without_content(letter_of(RejectingComponent("fold", "f", "app", "dead"), TP("s", 0), refused, 0)))
+    smallest = without_content(
+        without_content(dead_letter_of(RejectingComponent("fold", "f", "app", "dead"), TP("s", 0), refused, 0))
+    )
     told = quoted(columns(REFERENCE, "Its headers are text:"))
     record = SimpleNamespace(offset=0, key=None, value=None, timestamp=0, headers=())
     error = ValueError("no such article")

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.dead_letters import RejectingComponent, letter_of
+from streams_app.delivery.dead_letters import RejectingComponent, dead_letter_of
 from streams_app.fold import Fold
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.reading.by_functions import reader_of
@@ -56,7 +56,7 @@ def passed_on(declared: Fold, reading: DecodedRange) -> list[Any]:
     for chunk in chunks_of(reading.events, 100, cap_ms=10**13, keeps_values=keeps_values):
         pack(packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {}).values)
     refuser = RejectingComponent("fold", declared.name, "app", declared.dead_letters)
-    return [letter_of(refuser, TP("s", 0), refused, 0) for refused in reading.refused]
+    return [dead_letter_of(refuser, TP("s", 0), refused, 0) for refused in reading.refused]
 
 
 def read(declared: Fold, *values: bytes, limits: Limits | None = None) -> DecodedRange:

@@ -8,7 +8,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.clocks import ReaderView
 from streams_app.health.metrics import Metrics
 from streams_app.health.status import Status
-from streams_app.kafka.open_transactions import KNOWN_MS, REPORTED_MS, OpenTransactions
+from streams_app.kafka.open_transactions import FRESH_MS, REPORTED_MS, OpenTransactions
 from streams_app.settings import Settings
 
 T0, T1 = TP("t", 0), TP("t", 1)
@@ -91,7 +91,7 @@ def test_end_of_a_reported_transaction_is_reported(seen: Observed, caplog: pytes
 
 @pytest.mark.parametrize(
     ("partitions", "silent_ms"),
-    [({}, 0), ({"t0": None}, 0), ({"t0": (5, 8)}, KNOWN_MS + 1)],
+    [({}, 0), ({"t0": None}, 0), ({"t0": (5, 8)}, FRESH_MS + 1)],
     ids=["somebody else has it", "nothing was fetched", "the reader is cut off"],
 )
 def test_outdated_observation_is_cleared_silently(

@@ -30,7 +30,7 @@ async def test_batch_that_waits_for_a_retry_fails_silently() -> None:
 
 
 async def test_sender_that_needs_a_second_cancellation_cancels_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_end, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(producer_end, "END_TIMEOUT_SECONDS", 0.01)
     producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
     never = asyncio.Event()
 

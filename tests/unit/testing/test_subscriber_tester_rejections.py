@@ -10,7 +10,7 @@ import pytest
 
 from streams_app import Catalogue, EventsSettings, Received, Reject, Retries, Settings, SubscriberSettings
 from streams_app.errors import BadEventError, ConfigurationError
-from streams_app.testing import SubscriberTester, UnseenLettersError
+from streams_app.testing import SubscriberTester, UnseenDeadLettersError
 from tests.kit import Paid, Sent, paid, sent, subscribed
 
 
@@ -22,7 +22,7 @@ def test_a_letter_that_the_test_does_not_look_at_is_raised_with_where_it_came_fr
         with SubscriberTester(subscribed(ship)) as kit:
             kit.publish(paid, Paid("o1"))
 
-    with pytest.raises(UnseenLettersError, match=r"(?s)ship: .*, rejected: nobody lives there.*in ship"):
+    with pytest.raises(UnseenDeadLettersError, match=r"(?s)ship: .*, rejected: nobody lives there.*in ship"):
         leave()
 
 
@@ -36,7 +36,7 @@ def test_a_letter_after_those_that_were_looked_at_is_raised_too() -> None:
             assert 1 == len(kit.dead_letters(one))
             kit.publish(paid, Paid("o2"))
 
-    with pytest.raises(UnseenLettersError):
+    with pytest.raises(UnseenDeadLettersError):
         leave()
 
 

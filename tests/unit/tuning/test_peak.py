@@ -20,7 +20,7 @@ def test_it_is_the_most_that_hold_an_instant(intervals: list[tuple[int, int]], d
     with pytest.MonkeyPatch.context() as patch:
         # Few spans, of which few are looked into at once: what is left of them is parted again.
         patch.setattr("streams_app.tuning.memory._SPANS", spans)
-        patch.setattr("streams_app.tuning.memory._LOOKED_AT", spans)
+        patch.setattr("streams_app.tuning.memory._SAMPLE_TIMES", spans)
         most, instant = most_open(np.array(opens, dtype), np.array(closes, dtype))
 
     def count(at: int) -> int:

@@ -112,7 +112,7 @@ async def test_worker_without_folds_limits_its_shutdown_by_its_grace(monkeypatch
     limits: list[float] = []
     stop, running = asyncio.Event(), AsyncMock(start=MagicMock())
     stop.set()
-    monkeypatch.setattr(runtime, "leave_in_time", limits.append)
+    monkeypatch.setattr(runtime, "exit_after", limits.append)
     monkeypatch.setattr(runtime, "assemble", lambda *_: running)
     monkeypatch.setattr(runtime, "require_rights", AsyncMock())
     monkeypatch.setattr(runtime, "_stop_on_signals", lambda: stop)

@@ -88,7 +88,7 @@ async def test_a_comparison_without_an_answer_does_not_hold_up_the_end_of_a_work
     assert (await asyncio.wait({comparing}, timeout=SOON_SECONDS))[0] == {comparing}
 
 
-async def test_a_redis_that_is_away_at_the_start_of_a_worker_is_looked_at_once_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_redis_that_is_away_at_the_start_of_a_worker_is_checked_once_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(components, "SKEW_EVERY_SECONDS", 0)
     stop, redis, looks = asyncio.Event(), Asked(), 0
     answers = iter([ConnectionError("Redis is away"), ConnectionError("Redis is away"), None])

@@ -190,7 +190,7 @@ def look(clock: ManualClock, status: Status, watchdog: Watchdog) -> Callable[[in
 
     async def looks(seconds: int, every_ms: int) -> None:
         for _ in range(0, seconds * 1000, every_ms):
-            await watchdog._look(Folding(ownership, parts.claimed_shards))
+            await watchdog._check(Folding(ownership, parts.claimed_shards))
             clock.advance_ms(every_ms)
 
     return looks

@@ -4,7 +4,7 @@
 -- KEYS   of the shard, see keys.py
 -- token  text: of the claimant, random
 -- begin  text: fence of a new state; "" = do not create one
--- again  boolean: the claimant has claimed before, so a state with another token belongs to a later owner, who keeps it
+-- retried boolean: the claimant has claimed before, so a state with another token belongs to a later owner, who keeps it
 --
 -- Returns {"ok", fence, number, note, offset, entry, offset, entry, …}, {"none"} if there is no state and none is created, or
 --         {"refused", "token"}.
@@ -12,7 +12,7 @@
 -- include fenced.lua
 
 read_marks('number', 'note')
-if arg.again and state.token and state.token ~= arg.token then return {'refused', 'token'} end
+if arg.retried and state.token and state.token ~= arg.token then return {'refused', 'token'} end
 if not (state.fence and state.number) then
   if arg.begin == '' then return {'none'} end
   -- Without its fence, the rest of the state is not reliable. The commit in Kafka is.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.dead_letters import RejectingComponent, letter_of
+from streams_app.delivery.dead_letters import RejectingComponent, dead_letter_of
 from streams_app.delivery.producer import Outgoing
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.kafka.producer import AckedProducer
@@ -61,7 +61,7 @@ async def test_what_was_interrupted_stays_until_somebody_insists(orders: Orders)
         event_id = f"e{offset}".encode()
         own = (("event-id", event_id), ("source-timestamp-ms", b"5"), ("received-headers", b"1"), ("ce_id", event_id))
         record = Raw(offset, 5, b"o1", b'{"order_id": "o1"}')
-        return letter_of(refuser, source, RejectedEvent(record, reason, "", headers=own), 99)
+        return dead_letter_of(refuser, source, RejectedEvent(record, reason, "", headers=own), 99)
 
     outcomes = await producer.send([written(*letter) for letter in letters])
     await producer.stop()
@@ -92,7 +92,7 @@ async def test_a_letter_that_was_sent_twice_is_listed_once_and_put_back_once(ord
         ("ce_id", b"e1"),
     )  # fmt: skip
     record = Raw(1, 5, b"o1", b'{"order_id": "o1"}')
-    letter = letter_of(refuser, TP(orders.topic("paid"), 3), RejectedEvent(record, "failed", "", headers=own), 99)
+    letter = dead_letter_of(refuser, TP(orders.topic("paid"), 3), RejectedEvent(record, "failed", "", headers=own), 99)
     producer = AckedProducer(KafkaSettings(bootstrap_servers=orders.site.bootstrap), client_id="letters")
     outcomes = await producer.send([letter, letter])
     await producer.stop()

@@ -58,7 +58,7 @@ class Side:
         try:
             match kind, given:
                 case "claim", (low, again):
-                    return await store.claim(low, again=again)
+                    return await store.claim(low, is_repeated=again)
                 case "begin", (events, hours):
                     return await store.begin(events, NOW_MS + hours * HOUR_MS)
                 case "end", (finished, waiting, low, note):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.delivery.batch import TP
-from streams_app.operations.verified import Verified, behind_text, told
+from streams_app.operations.verified import Verified, behind_text, summary
 from streams_app.operations.verify import left_of
 from streams_app.read_store.core.comparing import Difference, DifferenceKind, difference, differences, stays
 from streams_app.read_store.core.merge import Cell, CellChange, Stored, Value, merge
@@ -116,7 +116,7 @@ def test_what_a_store_has_not_taken_is_counted_from_where_the_log_begins() -> No
     ],
 )
 def test_what_was_found_is_told_in_sentences(done: Verified, expected: list[str]) -> None:
-    assert expected == told(done, "d")
+    assert expected == summary(done, "d")
 
 
 def test_how_far_a_store_is_behind_is_told_whatever_differs() -> None:

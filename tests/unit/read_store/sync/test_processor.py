@@ -126,7 +126,7 @@ async def test_a_store_that_has_gone_back_is_claimed_again_and_nothing_is_writte
     await store.reaches(processor, 5)
     await store.sync.begin(P0, 2)
     processor.deliver(batch_of(range(5, 9)))
-    said: list[str] = claim._partition.refusals  # type: ignore[attr-defined]  # of the notes
+    said: list[str] = claim._partition.rejections  # type: ignore[attr-defined]  # of the notes
     await wait_until(lambda: said, LIMIT_SECONDS, "it is refused")
 
     assert "has progress 2 for s.f-0, expected 5" in said[0]
@@ -143,7 +143,7 @@ async def test_a_store_that_has_gone_back_is_noticed_in_silence(store: Store, mo
     processor.deliver(batch_of(range(9, 9), end=20))
     await store.reaches(processor, 20)
     await store.sync.begin(P0, 2)
-    said: list[str] = claim._partition.refusals  # type: ignore[attr-defined]  # of the notes
+    said: list[str] = claim._partition.rejections  # type: ignore[attr-defined]  # of the notes
     await wait_until(lambda: said, LIMIT_SECONDS, "it is refused")
 
     assert "has progress 2 for s.f-0, expected 8" in said[0]

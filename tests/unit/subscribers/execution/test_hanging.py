@@ -21,7 +21,7 @@ LIMIT_SECONDS = 60
 
 ENDS_WHILE_BLOCKED = """
 import asyncio, sys, threading, time
-from streams_app.process import leave
+from streams_app.process import exit_now
 from streams_app.subscribers.execution.async_executor import UserLoop
 
 async def blocks():
@@ -115,7 +115,7 @@ async def test_a_task_that_a_function_has_made_is_held_against_all_as_it_may_be_
 
 
 @pytest.mark.parametrize("blocked_by", ["time.sleep(60)", "while True: pass"])
-@pytest.mark.parametrize("ends_by", ["leave(75)", "sys.exit(75)"])
+@pytest.mark.parametrize("ends_by", ["exit_now(75)", "sys.exit(75)"])
 async def test_a_process_whose_function_blocks_the_loop_ends_with_its_own_exit_code(blocked_by: str, ends_by: str) -> None:
     ending = await asyncio.create_subprocess_exec(
         sys.executable, "-c", ENDS_WHILE_BLOCKED.format(blocked_by=blocked_by, ends_by=ends_by), stderr=asyncio.subprocess.PIPE

@@ -119,7 +119,7 @@ class Application:
 
     async def stop(self) -> None:
         for made, partition in self._workers:
-            made.leave(partition)
+            made.remove_source(partition)
             await made.executor.stop()
 
         assert [] == self.fatal
@@ -215,7 +215,7 @@ def test_a_worker_that_is_gone_has_no_share_any_more() -> None:
         application.worker(2_000)
         gone = application.worker(0)
         await application.run(2)
-        gone.leave(application._workers[1][1])
+        gone.remove_source(application._workers[1][1])
         await application.run(5)
         application.server.is_away = True
         await application.run(10)

@@ -107,7 +107,7 @@ def test_an_event_whose_function_returned_is_finished(metrics: Metrics, figures:
     figures.ended(
         [call_of(AttemptOutcome.ERROR, ValueError(), work_of(attempts=1)), call_of(AttemptOutcome.DONE, None, work_of(attempts=2))]
     )
-    figures.tell()
+    figures.export()
 
     assert 1 == value(metrics, "finished_total", event="order.paid", result="done")
     assert 1 == value(metrics, "attempts_total", event="order.paid", outcome="done")
@@ -121,7 +121,7 @@ def test_an_event_waits_from_its_record_to_its_first_attempt(metrics: Metrics, f
     figures.ended(
         [call_of(AttemptOutcome.DONE, None, work_of(timestamp_ms=NOW_MS - 1_000)), call_of(AttemptOutcome.DONE, None, late)]
     )
-    figures.tell()
+    figures.export()
 
     assert (1, 3.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
 
@@ -134,14 +134,14 @@ def test_an_event_that_fails_during_an_outage_has_waited_for_its_first_attempt_a
     work.first_failed_ms = NOW_MS
     figures.ended([call_of(AttemptOutcome.ERROR, ConnectionError(), work)])
     figures.ended([call_of(AttemptOutcome.DONE, None, work)])
-    figures.tell()
+    figures.export()
 
     assert (1, 3.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
 
 
 def test_a_duplicate_has_had_no_attempt(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.finished(work_of(), "duplicate")
-    figures.tell()
+    figures.export()
 
     assert (1, 0) == (
         value(metrics, "finished_total", event="order.paid", result="duplicate"),
@@ -151,14 +151,14 @@ def test_a_duplicate_has_had_no_attempt(metrics: Metrics, figures: SubscriberMet
 
 def test_a_record_whose_producer_is_ahead_of_our_clock_has_not_waited(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.ended([call_of(AttemptOutcome.DONE, None, work_of(timestamp_ms=NOW_MS + 60_000))])
-    figures.tell()
+    figures.export()
 
     assert (1, 0.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
 
 
 def test_a_letter_finishes_its_event_unless_its_attempt_ended_late(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.dead_lettered([(work_of(attempts=8), "failed"), (work_of(), "finished-late")])
-    figures.tell()
+    figures.export()
 
     assert 1 == value(metrics, "dead_letters_total", reason="failed")
     assert 1 == value(metrics, "dead_letters_total", reason="finished-late")
@@ -168,7 +168,7 @@ def test_a_letter_finishes_its_event_unless_its_attempt_ended_late(metrics: Metr
 
 def test_an_attempt_whose_process_died_is_counted_by_the_next_owner(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.interrupted_attempt("crash")
-    figures.tell()
+    figures.export()
 
     assert 1 == value(metrics, "attempts_total", event="order.paid", outcome="crash")
 
@@ -181,8 +181,8 @@ def test_a_partition_that_is_claimed_again_is_counted_by_the_cause(metrics: Metr
 
 def test_what_was_told_is_not_told_again(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.ended([call_of(AttemptOutcome.DONE)])
-    figures.tell()
-    figures.tell()
+    figures.export()
+    figures.export()
 
     assert 1 == value(metrics, "finished_total", event="order.paid", result="done")
     assert 1 == value(metrics, "handler_seconds_count", outcome="done")
@@ -196,7 +196,7 @@ def test_observations_are_told_as_the_histogram_would_have_taken_them(values_ms:
     for one_ms in values_ms:
         expected.observe(one_ms / 1000)
     observed.add_all(values_ms)
-    observed.tell()
+    observed.export()
 
     def samples(registry: CollectorRegistry) -> list[Any]:
         found = [sample for family in registry.collect() for sample in family.samples]
