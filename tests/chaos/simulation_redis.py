@@ -163,7 +163,7 @@ class Script:
 
         def run() -> Any:
             # One that claims again takes nothing from anybody: the script refuses it where another owner has been.
-            if self.name == "claim" and not named(args).get("again"):
+            if self.name == "claim" and not named(args).get("retried"):
                 link.worker.check_claim(began_at)
             return link.server.run(self.name, text, keys, args)
 
