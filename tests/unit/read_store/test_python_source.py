@@ -34,7 +34,7 @@ async def values(function: Callable[..., Any], *changes: CellChange) -> list[Any
 # Asking
 
 
-async def test_one_call_is_made_for_all_groups_and_names_of_a_fold() -> None:
+async def test_function_is_called_once_for_all_groups_and_names_of_a_fold() -> None:
     calls: list[Any] = []
 
     async def current(fold: str, pairs: Any) -> dict[Any, Any]:
@@ -47,15 +47,15 @@ async def test_one_call_is_made_for_all_groups_and_names_of_a_fold() -> None:
     assert [("f", [("a", "likes"), ("a", "shares")]), ("g", [("b", "likes")])] == calls
 
 
-async def test_a_function_that_is_not_async_will_do() -> None:
+async def test_function_need_not_be_async() -> None:
     assert [1] == await values(lambda fold, pairs: dict.fromkeys(pairs, 1), LIKES)
 
 
-async def test_a_pair_that_is_not_returned_is_gone() -> None:
+async def test_missing_pair_means_deleted() -> None:
     assert [None, 3] == await values(lambda fold, pairs: {("a", "shares"): 3}, LIKES, SHARES)
 
 
-async def test_a_pair_without_a_name_says_that_the_group_is_gone() -> None:
+async def test_pair_without_a_name_deletes_the_group() -> None:
     other = CellChange(Cell("f", "b", "likes"), 1)
     async with opened(lambda fold, pairs: {("a", None): None, ("b", "likes"): 2}) as source:
         found = await source.current([LIKES, SHARES, other])
@@ -63,7 +63,7 @@ async def test_a_pair_without_a_name_says_that_the_group_is_gone() -> None:
     assert [(None, True), (None, True), (2, False)] == [(change.value, change.is_group_gone) for change in found]
 
 
-async def test_of_groups_that_python_takes_for_the_same_only_the_one_that_is_named_is_gone() -> None:
+async def test_groups_equal_in_python_are_distinguished_when_one_is_deleted() -> None:
     def current(fold: str, pairs: Any) -> dict[Any, Any]:
         return {(group, None) if group is True else (group, name): None if group is True else 1 for group, name in pairs}
 
@@ -74,7 +74,7 @@ async def test_of_groups_that_python_takes_for_the_same_only_the_one_that_is_nam
 
 
 @pytest.mark.parametrize("group", [("a",), ("17",), (17,), (1.5,), (True,), ("a", 1), ("true",), ("", '"'), ("{}",), ("null",)])
-def test_a_group_has_the_type_it_has_in_events(group: tuple[Any, ...]) -> None:
+def test_group_has_its_type_from_the_events(group: tuple[Any, ...]) -> None:
     found = group_of(group_column(member_of(group)))
 
     assert (type(group[0]), group[0]) == ((type(found), found) if len(group) == 1 else (type(found[0]), found[0]))  # type: ignore[index]  # of several fields it is a tuple
@@ -86,7 +86,7 @@ scalars = st.text(max_size=3) | st.integers(-3, 3) | st.booleans() | st.sampled_
 
 @example([([1], "likes"), ([True], "likes"), (["1"], "likes")])
 @given(st.lists(st.tuples(st.lists(scalars, min_size=1, max_size=2), st.sampled_from(["likes", "1"])), max_size=12))
-def test_whatever_the_groups_each_cell_gets_its_own_value(pairs: list[tuple[list[Any], str]]) -> None:
+def test_each_cell_receives_its_own_value_for_any_groups(pairs: list[tuple[list[Any], str]]) -> None:
     cells = list(dict.fromkeys(Cell("f", group_column(member_of(tuple(group))), name) for group, name in pairs))
     changes = [CellChange(cell, number) for number, cell in enumerate(cells)]
     calls = calls_for(changes)
@@ -95,7 +95,7 @@ def test_whatever_the_groups_each_cell_gets_its_own_value(pairs: list[tuple[list
     assert {cell: number for number, cell in enumerate(cells)} == {one.cell: one.value for one in answered}
 
 
-async def test_what_a_function_has_opened_is_on_the_same_loop_in_the_next_call_and_not_on_ours() -> None:
+async def test_function_runs_on_one_loop_of_its_own() -> None:
     loops = []
 
     async def current(fold: str, pairs: Any) -> dict[Any, Any]:
@@ -110,7 +110,7 @@ async def test_what_a_function_has_opened_is_on_the_same_loop_in_the_next_call_a
     assert loops[0] is not asyncio.get_running_loop()
 
 
-async def test_check_asks_for_nothing_of_each_fold() -> None:
+async def test_check_calls_the_function_without_pairs_for_each_fold() -> None:
     calls: list[Any] = []
 
     def current(fold: str, pairs: Any) -> dict[Any, Any]:
@@ -134,7 +134,7 @@ async def test_check_asks_for_nothing_of_each_fold() -> None:
         (date(2026, 11, 23), "2026-11-23"), ([date(2026, 11, 23)], JsonText('["2026-11-23"]')),
     ],
 )  # fmt: skip
-async def test_types_of_values_survive(value: Any, expected: Any) -> None:
+async def test_types_of_values_are_preserved(value: Any, expected: Any) -> None:
     ((found),) = await values(lambda fold, pairs: {("a", "likes"): value}, LIKES)
 
     assert (type(expected), expected) == (type(found), found)
@@ -167,12 +167,12 @@ endless.append(endless)
         ({("a", "likes"): object}, "a value of type type; expected number"),
     ],
 )
-async def test_what_cannot_be_taken_is_said_and_tried_again(answer: Any, message: str) -> None:
+async def test_invalid_result_is_reported_and_retried(answer: Any, message: str) -> None:
     with pytest.raises(TryAgainError, match=rf"read_stores\.dashboard\.current \(.*lambda.*\) .*{message}"):
         await values(lambda fold, pairs: answer, LIKES)
 
 
-async def test_what_is_in_an_answer_is_not_told() -> None:
+async def test_error_does_not_reveal_the_result() -> None:
     with pytest.raises(TryAgainError) as told:
         await values(lambda fold, pairs: {("canary", "canary"): "canary"}, LIKES)
 
@@ -180,7 +180,7 @@ async def test_what_is_in_an_answer_is_not_told() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
-async def test_what_it_raises_is_said_with_its_place_and_the_next_call_is_made(error: BaseException) -> None:
+async def test_function_error_is_reported_with_its_location_and_the_next_call_is_made(error: BaseException) -> None:
     faults = [error]
 
     async def current(fold: str, pairs: Any) -> dict[Any, Any]:
@@ -198,12 +198,12 @@ async def test_what_it_raises_is_said_with_its_place_and_the_next_call_is_made(e
 
 
 @pytest.mark.parametrize("given", [{"source": "python"}, {"source": "carried", "current": print}])
-def test_function_and_source_need_each_other(given: dict[str, Any]) -> None:
+def test_function_and_source_require_each_other(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="need each other"):
         ReadStoreSettings.model_validate({"name": "d", "url": "sqlite:///x.db", "folds": ["f"], **given})
 
 
-def test_a_file_cannot_name_a_function(tmp_path: Path) -> None:
+def test_settings_file_cannot_name_a_function(tmp_path: Path) -> None:
     file = tmp_path / "streams.toml"
     file.write_text(
         'app_id = "a"\n[folds.f]\nsource = "s"\ngroup_key = "g"\nchanged = "c"\nquiet_period = "1s"\n'
@@ -215,14 +215,14 @@ def test_a_file_cannot_name_a_function(tmp_path: Path) -> None:
     assert ["read_stores.d.current: a function, only in Python"] == told.value.faults
 
 
-def test_the_page_shows_the_example() -> None:
+def test_documentation_shows_the_example() -> None:
     root = Path(__file__).parents[3]
     _, _, program = (root / "examples" / "served.py").read_text("utf-8").partition('"""\n\n')
 
     assert f"```python\n{program}```" in (root / "docs" / "read-stores.md").read_text("utf-8")
 
 
-async def test_the_example_tells_the_values_of_what_is_there() -> None:
+async def test_example_returns_the_existing_values() -> None:
     (store,) = served.settings.read_stores
     source = open_source(store)
     wanted = [Cell("account-metrics", "account_1", "shares"), Cell("account-metrics", "account_2", "shares")]

@@ -17,14 +17,14 @@ FOLDER = Path(streams_app.read_store.__file__).parent
 SHARED = {"core", "sync"}
 
 
-def test_every_folder_of_a_database_is_registered_once() -> None:
+def test_every_database_folder_is_registered_once() -> None:
     folders = sorted(path.parent.name for path in FOLDER.glob("*/__init__.py") if path.parent.name not in SHARED)
 
     assert folders == sorted(database.folder for database in DATABASES)
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda database: database.folder)
-def test_package_of_a_database_has_the_functions_of_the_port(database: RegisteredDatabase) -> None:
+def test_database_package_has_the_functions_of_the_port(database: RegisteredDatabase) -> None:
     package = import_module(f"streams_app.read_store.{database.folder}")
     needed = ["open_store", "open_rebuilding", *(["open_source"] if database.is_source else [])]
 
@@ -44,7 +44,7 @@ def test_url_names_its_database(url: str, folder: str | None) -> None:
     assert folder == (found and found.folder)
 
 
-def test_url_of_no_database_is_a_configuration_error() -> None:
+def test_unsupported_database_url_is_a_configuration_error() -> None:
     declared = ReadStoreSettings.model_construct(name="d", url="mysql://h/d", folds=("f",), table="t")
 
     with pytest.raises(ConfigurationError, match="no store for 'mysql:'"):

@@ -36,7 +36,7 @@ async def value_of(source: ValueSource) -> object:
     return value
 
 
-async def test_one_that_hangs_ends_at_its_time_out_and_is_cancelled() -> None:
+async def test_hanging_call_times_out_and_is_cancelled() -> None:
     ended = threading.Event()
 
     async def current(fold: str, pairs: Any) -> dict[Any, Any]:
@@ -52,7 +52,7 @@ async def test_one_that_hangs_ends_at_its_time_out_and_is_cancelled() -> None:
         await wait_until(ended.is_set, 60, "the call is cancelled")
 
 
-async def test_one_that_blocks_its_thread_holds_up_nobody_else() -> None:
+async def test_blocking_call_does_not_delay_others() -> None:
     release = threading.Event()
     blocked = [True]
 
@@ -79,7 +79,7 @@ async def test_one_that_blocks_its_thread_holds_up_nobody_else() -> None:
     beating.cancel()
 
 
-async def test_calls_that_never_come_back_are_no_more_than_a_few() -> None:
+async def test_number_of_abandoned_calls_is_bounded() -> None:
     release = threading.Event()
     async with opened(lambda fold, pairs: release.wait(60) and {}, "100ms") as source:
         for _ in range(4):
@@ -92,7 +92,7 @@ async def test_calls_that_never_come_back_are_no_more_than_a_few() -> None:
         assert await value_of(source) is None
 
 
-async def test_a_caller_that_is_cancelled_leaves_at_once() -> None:
+async def test_cancelled_caller_returns_at_once() -> None:
     async def current(fold: str, pairs: Any) -> dict[Any, Any]:
         await asyncio.sleep(3600)  # for ever: it is to be cut off
         return {}
@@ -102,7 +102,7 @@ async def test_a_caller_that_is_cancelled_leaves_at_once() -> None:
             await asyncio.wait_for(source.current([LIKES]), 0.2)
 
 
-async def test_a_query_of_sqlite_that_takes_too_long_ends_at_its_time_out_and_the_next_one_runs(tmp_path: Path) -> None:
+async def test_slow_sqlite_query_times_out_and_the_next_one_runs(tmp_path: Path) -> None:
     (tmp_path / "write.db").touch()
     forever = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, i, COUNT(*) FROM n"
     sql = f"SELECT 'a', 'likes', 1 WHERE :groups = :groups UNION ALL SELECT * FROM ({forever}) WHERE :names = '[\"slow\"]'"

@@ -16,14 +16,14 @@ def test_frame_holds_the_id_in_four_bytes_after_a_zero_byte() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\0\0\0", b'{"a":1}', b"\1\0\0\0\1body"])
-def test_value_without_a_frame_is_refused(value: bytes) -> None:
+def test_value_without_a_frame_is_rejected(value: bytes) -> None:
     with pytest.raises(BadEventError, match="wrong-format: the value does not begin with a zero byte"):
         unframed(value)
 
     assert not is_framed(value)
 
 
-def test_id_that_no_schema_can_have_is_a_dead_letter_and_not_asked_for() -> None:
+def test_impossible_schema_id_is_a_dead_letter_and_is_not_fetched() -> None:
     value = b"\0\x80\0\0\0body"
     with pytest.raises(BadEventError, match="unknown-schema: no schema can have the id 2147483648"):
         unframed(value)
@@ -31,7 +31,7 @@ def test_id_that_no_schema_can_have_is_a_dead_letter_and_not_asked_for() -> None
     assert set() == schema_ids([value])
 
 
-def test_ids_are_those_of_framed_values_alone() -> None:
+def test_schema_ids_come_only_from_framed_values() -> None:
     assert {1, 2} == schema_ids([None, b"", b"{}", framed(1, b""), framed(2, b"x"), framed(1, b"y")])
 
 
@@ -40,13 +40,13 @@ def test_ids_are_those_of_framed_values_alone() -> None:
     [(b"\0rest", [0]), (b"\2\2rest", [1]), (b"\4\2\0rest", [1, 0]), (b"\2\xac\x02rest", [150])],
     ids=["first message", "second message", "nested message", "index of two bytes"],
 )
-def test_indexes_lead_to_a_message(body: bytes, indexes: list[int]) -> None:
+def test_indexes_identify_a_message(body: bytes, indexes: list[int]) -> None:
     found, rest = message_indexes(body)
 
     assert (indexes, b"rest") == (list(found), rest)
 
 
 @pytest.mark.parametrize("body", [b"", b"\2", b"\2\xff", b"\x80" * 9, b"\1\0", b"\xfe\x03", b"\2\xff\xff\xff\xff\xff\x01"])
-def test_broken_indexes_are_an_error(body: bytes) -> None:
+def test_invalid_indexes_are_an_error(body: bytes) -> None:
     with pytest.raises(ValueError, match="message indexes"):
         message_indexes(body)

@@ -128,18 +128,18 @@ def test_indexes_choose_the_message_of_a_protobuf_schema(body: bytes, event: Any
         ("PROTOBUF", b"\0\xff"),
     ],
 )
-def test_body_that_does_not_fit_its_schema_is_a_dead_letter(schema_type: str, body: bytes) -> None:
+def test_body_not_conforming_to_its_schema_is_a_dead_letter(schema_type: str, body: bytes) -> None:
     declared: Format = "avro" if schema_type == "AVRO" else "protobuf"
     with pytest.raises(BadEventError, match="wrong-format: the body cannot be decoded by schema 1"):
         cache(schema_type).json(framed(1, body), declared)
 
 
-def test_body_of_json_is_passed_on_and_needs_no_schema() -> None:
+def test_json_body_is_passed_on_and_needs_no_schema() -> None:
     assert b'{"id":1}' == cache().json(framed(77, b'{"id":1}'), "json-schema")
     assert b'{"id":1}' == cache("JSON").json(framed(1, b'{"id":1}'), "debezium")
 
 
-def test_schema_that_is_not_known_has_to_be_fetched() -> None:
+def test_uncached_schema_must_be_fetched() -> None:
     with pytest.raises(NotFetchedError) as caught:
         cache("AVRO").json(framed(2, b""), "avro")
 
@@ -153,7 +153,7 @@ def test_schema_that_is_not_known_has_to_be_fetched() -> None:
         (SchemaEntry("", None, detail="cannot be used"), "wrong-format"),
     ],
 )
-def test_schema_that_cannot_be_used_makes_dead_letters_with_its_reason(known: SchemaEntry, reason: str) -> None:
+def test_unusable_schema_makes_dead_letters_with_its_reason(known: SchemaEntry, reason: str) -> None:
     schemas = SchemaCache(10)
     schemas.keep(1, known)
     with pytest.raises(BadEventError) as caught:
@@ -162,12 +162,12 @@ def test_schema_that_cannot_be_used_makes_dead_letters_with_its_reason(known: Sc
     assert (reason, known.detail) == (caught.value.reason, caught.value.detail)
 
 
-def test_schema_of_another_type_than_the_format_is_a_dead_letter_that_says_so() -> None:
+def test_schema_of_another_type_than_the_format_is_a_dead_letter_with_that_reason() -> None:
     with pytest.raises(BadEventError, match="schema 1 is of type PROTOBUF, and the format is avro"):
         cache("PROTOBUF").json(framed(1, b"\0"), "avro")
 
 
-def test_least_recently_used_schema_makes_room_unless_it_is_wanted() -> None:
+def test_least_recently_used_schema_is_evicted_unless_it_is_wanted() -> None:
     schemas, known = SchemaCache(2), SchemaEntry("", None)
     schemas.keep(1, known)
     schemas.keep(2, known)
@@ -190,6 +190,6 @@ def test_least_recently_used_schema_makes_room_unless_it_is_wanted() -> None:
         SchemaDefinition("THRIFT", ""),
     ],
 )
-def test_schema_that_is_not_valid_is_an_error(given: SchemaDefinition) -> None:
+def test_invalid_schema_is_an_error(given: SchemaDefinition) -> None:
     with pytest.raises(Exception, match=r".+"):
         parsed(given)

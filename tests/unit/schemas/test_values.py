@@ -33,14 +33,14 @@ class Record(NamedTuple):
         ("json-schema", b'\0\0\0\0\x63{"id":7}', {"id": 7}),
     ],
 )
-def test_event_is_that_within_the_value(declared: Format, value: bytes, found: dict[str, Any]) -> None:
+def test_event_is_extracted_from_the_value(declared: Format, value: bytes, found: dict[str, Any]) -> None:
     event = ValueReader(declared, known()).event(None, value)
 
     assert event is not None
     assert found == {name: event[name] for name in found}
 
 
-def test_column_of_a_framed_record_key_is_one_of_the_row() -> None:
+def test_framed_record_key_supplies_a_missing_column_of_the_row() -> None:
     value = b'{"op":"c","before":null,"after":{"cents":2}}'
 
     assert 9 == (ValueReader("debezium", known()).event(avro(3, {"id": 9}), value) or {})["id"]
@@ -59,14 +59,14 @@ def test_column_of_a_framed_record_key_is_one_of_the_row() -> None:
         ("debezium", b'{"op":"c","after":{"id":1e999}}', "not-json"),
     ],
 )
-def test_value_of_another_format_is_refused(declared: Format, value: bytes, reason: str) -> None:
+def test_value_of_another_format_is_rejected(declared: Format, value: bytes, reason: str) -> None:
     with pytest.raises(BadEventError, match=reason) as refused:
         ValueReader(declared, known()).event(None, value)
 
     assert not isinstance(refused.value, BeyondDoubleError)
 
 
-def test_number_beyond_a_double_leaves_the_rest_of_the_event() -> None:
+def test_number_beyond_a_double_does_not_affect_the_rest_of_the_event() -> None:
     with pytest.raises(BeyondDoubleError) as refused:
         ValueReader("cloudevents").event(None, CLOUD.replace(b"7", b'7,"n":1e999'))
 
@@ -77,7 +77,7 @@ def test_heartbeat_is_no_event() -> None:
     assert ValueReader("debezium").event(None, b'{"ts_ms":1}') is None
 
 
-def test_schema_is_fetched_before_a_value_is_read_and_only_where_one_is_needed() -> None:
+def test_schema_is_fetched_before_a_value_is_read_and_only_if_one_is_needed() -> None:
     record = Record(b"key", avro(1, {"id": "a", "m": {}}))
     with pytest.raises(NotFetchedError):
         ValueReader("avro", known(2)).event(*record)  # type: ignore[arg-type]  # its value is not None

@@ -48,14 +48,12 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[t
         (["demo", "--config", "x"], "No such option: --config"),
     ],
 )
-def test_an_option_before_the_command_is_told_where_it_belongs(
-    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_misplaced_option_error_says_where_it_belongs(arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert 1 == cli.run(arguments)
     assert hint in capsys.readouterr().err
 
 
-def test_every_command_with_a_config_takes_an_app_too() -> None:
+def test_every_command_with_a_config_option_has_an_app_option() -> None:
     options = {path: {parameter.name for parameter in command.params} for path, command in commands(cli.group)}
     with_settings = {path for path, names in options.items() if "config" in names}
 
@@ -73,7 +71,7 @@ def test_every_command_with_a_config_takes_an_app_too() -> None:
         pytest.param("app = settings\n", "my_folds", id="settings called app"),
     ],
 )
-def test_a_module_in_the_current_directory_gives_the_settings_with_their_functions(folder: Path, text: str, app: str) -> None:
+def test_module_in_the_current_directory_provides_settings_with_functions(folder: Path, text: str, app: str) -> None:
     (folder / "my_folds.py").write_text(DECLARED + text)
     made = named(None, app)
     settings = made if isinstance(made, Settings) else made.settings
@@ -82,7 +80,7 @@ def test_a_module_in_the_current_directory_gives_the_settings_with_their_functio
     assert callable(settings.fold("f").group_key)
 
 
-def test_a_module_within_a_package_is_found(folder: Path) -> None:
+def test_module_in_a_package_is_found(folder: Path) -> None:
     (folder / "my_package").mkdir()
     (folder / "my_package" / "folds.py").write_text(DECLARED)
     made = named(None, "my_package.folds:settings")
@@ -108,7 +106,7 @@ def test_a_module_within_a_package_is_found(folder: Path) -> None:
         pytest.param('Settings.load(None, {})\n', "my_folds:app", "there is no streams.toml here", id="a file that is missing"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_taken_ends_with_1_and_a_sentence(
+def test_unusable_app_exits_with_1_and_an_explanation(
     folder: Path, capsys: pytest.CaptureFixture[str], text: str, app: str, expected: str
 ) -> None:
     (folder / "my_folds.py").write_text(DECLARED + text)
@@ -120,14 +118,14 @@ def test_what_cannot_be_taken_ends_with_1_and_a_sentence(
     assert 1 == code
 
 
-def test_the_place_of_what_a_module_raises_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_raised_by_a_module_is_reported_with_its_location(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "my_folds.py").write_text("\n\ndef divide():\n    return 1 / 0\n\ndivide()\n")
     cli.run(["check", "-A", "my_folds:app"])
 
     assert f"({folder / 'my_folds.py'}:4)" in capsys.readouterr().err
 
 
-def test_a_file_and_an_app_exclude_each_other(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_and_app_exclude_each_other(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = cli.run(["worker", "--config", "streams.toml", "--app", "my_folds:app"])
 
     assert "--config and --app exclude each other" in capsys.readouterr().err

@@ -64,14 +64,14 @@ def test_columns_of_the_environment_are_a_list(tmp_path: Path) -> None:
         ([f"n{number}" for number in range(1_001)], "at most 1000 items"),
     ],
 )
-def test_what_is_no_column_is_a_fault(given: Any, expected: str) -> None:
+def test_invalid_column_is_a_fault(given: Any, expected: str) -> None:
     with pytest.raises(ValueError, match="columns") as caught:
         columns(given)
 
     assert expected in str(caught.value)
 
 
-def test_all_columns_that_are_none_are_told_at_once(tmp_path: Path) -> None:
+def test_all_invalid_columns_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(tmp_path / "streams.toml", GROUPS + "columns = ['a-b', 'fold']")
     (fault,) = caught.value.faults
@@ -80,5 +80,5 @@ def test_all_columns_that_are_none_are_told_at_once(tmp_path: Path) -> None:
     assert "'fold' is a column the table has for itself" in fault
 
 
-def test_the_longest_column_is_one() -> None:
+def test_column_name_of_maximum_length_is_valid() -> None:
     assert {"n" * 63: "n" * 63} == columns(["n" * 63])

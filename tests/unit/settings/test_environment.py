@@ -62,7 +62,7 @@ def test_environment_overrides_a_fold_whose_name_has_a_dash(file: Path, key: str
     assert timedelta(minutes=1) == loaded.fold("second").quiet_period
 
 
-def test_environment_of_others_is_none_of_our_business(file: Path) -> None:
+def test_foreign_environment_variables_are_ignored(file: Path) -> None:
     environ = {"PATH": "/bin", "STREAMS_APPLE": "1", "STREAMS_APP_CONFIG": "elsewhere", "STREAMS_APP_TEST_X": "1"}
 
     assert load(file) == load(file, environ=environ)
@@ -89,13 +89,13 @@ def test_unknown_variable_is_a_fault_with_the_nearest_name(file: Path, variable:
     assert fault.startswith(f"{variable}: no such setting{expected}")
 
 
-def test_a_catalogue_that_is_no_place_in_python_says_how_one_is_named(file: Path) -> None:
+def test_invalid_catalogue_reference_explains_the_syntax(file: Path) -> None:
     (fault,) = faults(file, MINIMAL, environ={"STREAMS_APP_EVENTS_CATALOGUE": "shop"})
 
     assert "events.catalogue: 'shop' is no module:name, as in \"shop.events:catalogue\"" == fault
 
 
-def test_variable_of_a_read_store_without_a_name_says_what_to_write_instead(file: Path) -> None:
+def test_read_store_variable_without_a_name_suggests_the_correct_variable(file: Path) -> None:
     assert ["STREAMS_APP_READ_STORE_TABLE: every read store has a name: write STREAMS_APP_READ_STORES_NAME_..."] == faults(
         file, environ={"STREAMS_APP_READ_STORE_TABLE": "x"}
     )

@@ -24,7 +24,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "streams.toml"
 
 
-def test_a_journal_alone_is_enough_to_run(file: Path) -> None:
+def test_journal_alone_is_enough_to_run(file: Path) -> None:
     (journal,) = load(file, JOURNAL).journals
 
     assert ("accounts", "journal.accounts", ("account_id",), 30 * 86_400_000, 0) == (
@@ -32,14 +32,14 @@ def test_a_journal_alone_is_enough_to_run(file: Path) -> None:
     )  # fmt: skip
 
 
-def test_the_environment_overrides_a_journal(file: Path) -> None:
+def test_environment_overrides_a_journal(file: Path) -> None:
     environ = {"STREAMS_APP_JOURNALS_ACCOUNTS_KEEP": "2d", "STREAMS_APP_JOURNALS_ACCOUNTS_KEY": "a, b.c"}
     (journal,) = load(file, JOURNAL, environ).journals
 
     assert (2 * 86_400_000, ("a", "b.c")) == (journal.keep_ms, journal.key_fields)
 
 
-def test_each_partition_has_an_even_share_of_which_a_segment_is_an_eighth_at_most() -> None:
+def test_partitions_share_max_bytes_evenly_and_a_segment_takes_at_most_an_eighth() -> None:
     journal = JournalSettings(name="a", source="t", key="@key", max_bytes=8_000_000)
     large = JournalSettings(name="a", source="t", key="@key", max_bytes=10**12)
 
@@ -49,7 +49,7 @@ def test_each_partition_has_an_even_share_of_which_a_segment_is_an_eighth_at_mos
 
 
 @pytest.mark.parametrize("key", ["@key", ("@key",)])
-def test_the_key_of_the_record_is_a_key(key: str | tuple[str, ...]) -> None:
+def test_record_key_is_a_valid_key(key: str | tuple[str, ...]) -> None:
     assert ("@key",) == JournalSettings(name="a", source="t", key=key).key_fields
 
 
@@ -80,17 +80,17 @@ def test_the_key_of_the_record_is_a_key(key: str | tuple[str, ...]) -> None:
         ("[journals.b]\nkey = []\nsource = 't'", "journals.b: key must name at least one field, each once"),
     ],
 )  # fmt: skip
-def test_each_fault_is_said(file: Path, text: str, fault: str) -> None:
+def test_each_fault_is_reported(file: Path, text: str, fault: str) -> None:
     assert fault in faults(file, JOURNAL + text)
 
 
-def test_all_faults_are_said_at_once(file: Path) -> None:
+def test_all_faults_are_reported_together(file: Path) -> None:
     found = faults(file, JOURNAL + "keeps = '1d'\n[journals.b]\nkey = 'a'\n[folds.a]\nsource = 't'")
 
     assert {"journals.accounts.keeps", "journals.b.source", "folds.a.group_key"} <= {fault.partition(":")[0] for fault in found}
 
 
-def test_two_journals_of_the_same_name_are_refused_in_python() -> None:
+def test_duplicate_journal_name_is_rejected_in_python() -> None:
     from streams_app import Settings
 
     journal = JournalSettings(name="a", source="t", key="@key")
@@ -99,7 +99,7 @@ def test_two_journals_of_the_same_name_are_refused_in_python() -> None:
         Settings(app_id="social", journals=(journal, journal))
 
 
-def test_a_journal_is_found_by_its_name(file: Path) -> None:
+def test_journal_is_found_by_its_name(file: Path) -> None:
     one = load(file, JOURNAL)
     two = load(file, JOURNAL + "[journals.posts]\nsource = 't'\nkey = '@key'\n")
     none = load(file, JOURNAL.replace("[journals.accounts]", "[live.accounts]\nkind='count'\npage='a'\nexpiry='1h'\npublic=true")
@@ -117,7 +117,7 @@ def test_a_journal_is_found_by_its_name(file: Path) -> None:
         assert [said] == caught.value.faults
 
 
-def test_format_of_a_registry_needs_its_url_and_what_stands_beside_an_event_a_format(file: Path) -> None:
+def test_registry_format_needs_its_url_and_envelope_field_needs_a_format(file: Path) -> None:
     framed = JOURNAL + 'format = "avro"\n'
 
     assert """journal 'accounts': format = "avro" needs schema_registry.url""" in "; ".join(faults(file, framed))

@@ -32,7 +32,7 @@ def test_views_alone_are_enough_to_run(file: Path) -> None:
     assert {"@type": ("made",), "kind": (1, "x")} == view.only
 
 
-def test_the_environment_overrides_a_view_and_its_server(file: Path) -> None:
+def test_environment_overrides_a_view_and_its_server(file: Path) -> None:
     environ = {
         "STREAMS_APP_LIVE_SUPPORTERS_EXPIRY": "1h",
         "STREAMS_APP_LIVE_SERVER_ORIGINS": "https://a.example, https://b.example",
@@ -80,19 +80,19 @@ def test_the_environment_overrides_a_view_and_its_server(file: Path) -> None:
          "1s and 1m"),
     ],
 )  # fmt: skip
-def test_a_fault_says_where_it_is_and_what_to_do(file: Path, text: str, fault: str) -> None:
+def test_fault_states_location_and_fix(file: Path, text: str, fault: str) -> None:
     found = "; ".join(faults(file, COUNT + text))
 
     assert fault in found
 
 
-def test_a_variable_of_the_server_is_not_taken_for_one_of_a_view(file: Path) -> None:
+def test_server_variable_is_not_mistaken_for_a_view_variable(file: Path) -> None:
     (fault,) = faults(file, COUNT, {"STREAMS_APP_LIVE_SERVER_PROT": "1"})
 
     assert "STREAMS_APP_LIVE_SERVER_PROT: no such setting, did you mean 'STREAMS_APP_LIVE_SERVER_PORT'?" == fault
 
 
-def test_a_secret_that_is_too_short_is_refused_and_several_lines_are_a_rotation(file: Path, tmp_path: Path) -> None:
+def test_short_secret_is_rejected_and_several_lines_are_a_rotation(file: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     settings = load(file, f'{COUNT}[live_server]\nsecret_file = "{secret}"')
     secret.write_text("a" * 32 + "\n\n" + "b" * 40 + "\n")
@@ -104,7 +104,7 @@ def test_a_secret_that_is_too_short_is_refused_and_several_lines_are_a_rotation(
         _ = settings.live_server.secrets
 
 
-def test_format_of_a_registry_needs_its_url_and_presence_has_none(file: Path) -> None:
+def test_registry_format_needs_its_url_and_presence_view_has_no_format(file: Path) -> None:
     assert """live view 'supporters': format = "protobuf" needs schema_registry.url""" in "; ".join(
         faults(file, COUNT + 'format = "protobuf"\n')
     )

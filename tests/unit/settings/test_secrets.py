@@ -24,7 +24,7 @@ def test_secrets_appear_in_no_repr(file: Path) -> None:
     assert "s3cret" not in repr(loaded) + str(loaded)
 
 
-def test_secret_in_a_wrong_url_appears_in_no_fault(file: Path) -> None:
+def test_secret_in_an_invalid_url_appears_in_no_fault(file: Path) -> None:
     assert "s3cret" not in "".join(faults(file, environ={"STREAMS_APP_REDIS_URL": "redsi://u:s3cret@h/0"}))
 
 
@@ -41,7 +41,7 @@ def test_secret_in_a_wrong_url_appears_in_no_fault(file: Path) -> None:
         ("unix:///run/redis.sock?db=1&password=s3cret", "unix:///run/redis.sock?db=1&password=***"),
     ],
 )
-def test_redacted_url_holds_neither_user_nor_password(url: str, expected: str) -> None:
+def test_redacted_url_contains_neither_user_nor_password(url: str, expected: str) -> None:
     assert expected == RedisSettings(url=url).redacted_url
 
 
@@ -55,6 +55,6 @@ def test_password_is_read_from_its_file_at_each_use(tmp_path: Path) -> None:
     assert ("first", "second") == (first, redis.password)
 
 
-def test_password_file_that_cannot_be_read_names_the_setting(tmp_path: Path) -> None:
+def test_unreadable_password_file_error_names_the_setting(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"redis\.password_file: cannot read"):
         _ = RedisSettings(password_file=tmp_path / "absent").password

@@ -20,7 +20,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "streams.toml"
 
 
-def test_defaults_are_the_documented_ones(file: Path) -> None:
+def test_defaults_match_the_documentation(file: Path) -> None:
     loaded = load(file).model_dump()
     kafka, folds = loaded.pop("kafka"), loaded.pop("folds")
 
@@ -66,13 +66,13 @@ def test_defaults_are_the_documented_ones(file: Path) -> None:
     assert [("account-metrics", "post-metric-updated.account-metrics")] == [(fold["name"], fold["output"]) for fold in folds]
 
 
-def test_default_table_and_source_of_the_read_store(file: Path) -> None:
+def test_read_store_has_default_table_and_source(file: Path) -> None:
     read_store = load(file, MINIMAL + READ_STORE).read_store(None)
 
     assert ("sql", "folded_values", ("account-metrics",)) == (read_store.source, read_store.table, read_store.folds)
 
 
-def test_a_read_store_is_named_unless_it_is_the_only_one(file: Path) -> None:
+def test_read_store_must_be_named_unless_it_is_the_only_one(file: Path) -> None:
     two = load(file, MINIMAL + READ_STORE + READ_STORE.replace("dashboard", "search").replace("read.db", "search.db"))
 
     assert ["dashboard", "search"] == [store.name for store in two.read_stores]
@@ -106,7 +106,7 @@ def test_redis_url_names_one_server_or_several_nodes_or_sentinels(url: str, node
     ("path", "service"),
     [("orders", ("orders", 0)), ("orders/", ("orders", 0)), ("orders/3", ("orders", 3)), ("a%2Fb.c-d_e/1", ("a/b.c-d_e", 1))],
 )
-def test_url_of_sentinels_names_service_and_database(path: str, service: tuple[str, int]) -> None:
+def test_sentinel_url_names_service_and_database(path: str, service: tuple[str, int]) -> None:
     assert service == RedisSettings(url=f"rediss+sentinel://u:p@h,i/{path}").service
 
 
@@ -179,7 +179,7 @@ def test_url_of_sentinels_names_service_and_database(path: str, service: tuple[s
         (MINIMAL + SECOND.replace("post-metric-updated", "post-metric-updated.account-metrics"), "is both an output and a source"),
     ],
 )  # fmt: skip
-def test_fault_says_where_and_what(file: Path, text: str, expected: str) -> None:
+def test_fault_states_location_and_problem(file: Path, text: str, expected: str) -> None:
     found = faults(file, text)
 
     assert [expected] == [expected for fault in found if expected in fault]
@@ -195,13 +195,13 @@ def test_all_faults_of_file_and_environment_are_reported_at_once(file: Path) -> 
     assert len(begins) == len(found)
 
 
-def test_missing_file_is_named_with_the_ways_to_name_another(tmp_path: Path) -> None:
+def test_missing_file_error_lists_the_ways_to_name_another(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot read .*absent\.toml: .*--config or STREAMS_APP_CONFIG"):
         Settings.load(tmp_path / "absent.toml", {})
 
 
 @pytest.mark.parametrize("content", [b"app_id = ", b"app_id = 'a'\napp_id = 'b'", b"{}"])
-def test_file_that_is_not_toml_is_a_fault(file: Path, content: bytes) -> None:
+def test_invalid_toml_is_a_fault(file: Path, content: bytes) -> None:
     file.write_bytes(content)
 
     with pytest.raises(ConfigurationError, match="is not TOML"):
@@ -215,9 +215,7 @@ def test_file_that_is_not_utf8_is_a_fault(file: Path) -> None:
         Settings.load(file, {})
 
 
-def test_file_is_found_by_argument_then_by_variable_then_in_the_working_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_is_found_by_argument_then_variable_then_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("given", "named", "streams"):
         (tmp_path / f"{name}.toml").write_text(MINIMAL.replace("social", name), "utf-8")
@@ -236,7 +234,7 @@ def test_file_is_found_by_argument_then_by_variable_then_in_the_working_folder(
         ({"STREAMS_APP_HTTP_PORT": "0"}, ["app_id: is required", "folds: declare at least one fold"]),
     ],
 )
-def test_without_a_file_the_faults_say_what_is_needed(
+def test_faults_list_the_required_settings_without_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], expected: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -253,12 +251,12 @@ def test_settings_are_frozen(file: Path) -> None:
         load(file).app_id = "other"  # type: ignore[misc]  # what is tested
 
 
-def test_unknown_fold_is_a_fault_that_lists_those_there_are(file: Path) -> None:
+def test_unknown_fold_is_a_fault_that_lists_the_declared_ones(file: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(file, MINIMAL + SECOND).fold("secnd")
 
     assert ["there is no fold 'secnd', did you mean 'second'? (there are: account-metrics, second)"] == caught.value.faults
 
 
-def test_source_of_several_folds_is_read_once(file: Path) -> None:
+def test_shared_source_of_several_folds_is_listed_once(file: Path) -> None:
     assert ("post-metric-updated",) == load(file, MINIMAL + SECOND).sources

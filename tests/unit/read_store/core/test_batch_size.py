@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from streams_app.read_store.core.batch_size import BatchSize
 
 
-def test_batches_have_any_size_until_one_takes_too_long() -> None:
+def test_batches_are_unlimited_until_one_takes_too_long() -> None:
     size = BatchSize(1_000)
 
     assert [[*range(9)]] == [list(part) for part in size.parts(range(9))]
@@ -17,7 +17,7 @@ def test_batches_have_any_size_until_one_takes_too_long() -> None:
     assert size.most is None
 
 
-def test_batch_is_halved_after_each_time_out_and_told_once() -> None:
+def test_batch_is_halved_after_each_timeout_and_reported_once() -> None:
     size = BatchSize(1_000)
     told = [size.exceeded(9), size.exceeded(4), size.exceeded(2)]
 
@@ -27,7 +27,7 @@ def test_batch_is_halved_after_each_time_out_and_told_once() -> None:
 
 
 @pytest.mark.parametrize(("cells", "took_ms"), [(3, 10), (4, 500)], ids=["a batch that was not full", "half of the time"])
-def test_batches_do_not_grow_after(cells: int, took_ms: int) -> None:
+def test_batch_limit_does_not_grow_after_slow_or_smaller_batches(cells: int, took_ms: int) -> None:
     size = BatchSize(1_000)
     size.exceeded(8)
 
@@ -35,7 +35,7 @@ def test_batches_do_not_grow_after(cells: int, took_ms: int) -> None:
     assert 4 == size.most
 
 
-def test_batches_that_grow_beyond_what_took_too_long_have_any_size_once_more() -> None:
+def test_batches_that_outgrow_the_timed_out_size_are_unlimited() -> None:
     size = BatchSize(1_000)
     size.exceeded(6)
     grown = []
@@ -47,7 +47,7 @@ def test_batches_that_grow_beyond_what_took_too_long_have_any_size_once_more() -
 
 
 @given(st.integers(1, 400), st.integers(1, 3_000))
-def test_a_store_of_constant_speed_gets_everything_and_times_out_no_more_once_it_has_settled(ms: int, cells: int) -> None:
+def test_store_of_constant_speed_receives_everything_without_further_timeouts(ms: int, cells: int) -> None:
     size, late = BatchSize(1_000), []
     for round_number in range(60):
         left = cells

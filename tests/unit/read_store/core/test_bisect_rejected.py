@@ -26,23 +26,23 @@ def found(refuses: Callable[[Collection[object]], bool]) -> tuple[list[object], 
 
 
 @pytest.mark.parametrize("wrong", [set(), {0}, {499}, {17, 18}, set(range(500))])
-def test_those_that_are_refused_alone_are_found(wrong: set[int]) -> None:
+def test_changes_rejected_alone_are_found(wrong: set[int]) -> None:
     assert sorted(wrong) == found(lambda values: bool(wrong & set(values)))[0]
 
 
-def test_one_of_five_hundred_is_found_with_two_tries_for_each_halving() -> None:
+def test_one_rejected_change_of_five_hundred_is_found_with_two_attempts_for_each_halving() -> None:
     values, tries = found(lambda values: 77 in values)
 
     assert [77] == values
     assert tries <= 1 + 2 * 10
 
 
-def test_those_that_are_refused_together_only_are_all_of_the_smallest_part_of_their_row() -> None:
+def test_changes_rejected_only_together_are_the_smallest_part_of_their_row() -> None:
     assert [5, 6, 7, 8, 9] == found(lambda values: {5, 7} <= set(values))[0]
     assert [5, 6] == found(lambda values: {5, 6} <= set(values))[0]
 
 
-def test_a_search_without_changes_finds_none() -> None:
+def test_bisection_without_changes_finds_none() -> None:
     bisection = bisect_rejected([])
 
     assert [] == next(bisection)

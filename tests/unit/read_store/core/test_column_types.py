@@ -18,7 +18,7 @@ def fit(value: Any, told: str) -> Any:
 
 
 @pytest.mark.parametrize("told", POSTGRESQL)
-def test_nothing_fits_every_column(told: str) -> None:
+def test_null_fits_every_column(told: str) -> None:
     assert None is fit(None, told)
 
 
@@ -44,7 +44,7 @@ def test_nothing_fits_every_column(told: str) -> None:
         ("timestamp with time zone", "2026-11-23", "2026-11-23T00:00:00+00:00"),
     ],
 )  # fmt: skip
-def test_value_becomes_what_its_column_holds(told: str, value: Any, expected: Any) -> None:
+def test_value_is_converted_to_its_column_type(told: str, value: Any, expected: Any) -> None:
     found = fit(value, told)
 
     assert (type(expected), expected) == (str if isinstance(found, str) else type(found), found)
@@ -77,7 +77,7 @@ def test_value_becomes_what_its_column_holds(told: str, value: Any, expected: An
         ("timestamp with time zone", "2026-02-30", "is no moment"),
     ],
 )  # fmt: skip
-def test_value_that_can_never_be_held_is_told_without_being_shown(told: str, value: Any, why: str) -> None:
+def test_value_no_column_can_store_is_reported_without_being_shown(told: str, value: Any, why: str) -> None:
     found = fit(value, told)
 
     assert isinstance(found, Misfit)
@@ -93,14 +93,14 @@ def test_value_that_can_never_be_held_is_told_without_being_shown(told: str, val
         ("character varying(9)", ColumnKind.TEXT, 9, 0),
     ],
 )  # fmt: skip
-def test_type_is_read_as_the_database_tells_it(told: str, kind: ColumnKind, size: int, scale: int) -> None:
+def test_column_type_is_parsed_from_the_database_description(told: str, kind: ColumnKind, size: int, scale: int) -> None:
     assert (told, kind, size, scale) == type_of(told, POSTGRESQL)
 
 
 @pytest.mark.parametrize(
     "told", ["uuid", "bigint[]", "date", "timestamp without time zone", "json", "money", "", "BIGINT", "a(b)c"]
 )
-def test_type_that_no_value_is_written_into_is_none(told: str) -> None:
+def test_column_type_that_no_value_fits_is_none(told: str) -> None:
     assert None is type_of(told, POSTGRESQL)
 
 
@@ -114,7 +114,7 @@ def test_type_that_no_value_is_written_into_is_none(told: str) -> None:
         ("BOOLEAN", ColumnKind.BOOLEAN),
     ],
 )
-def test_declared_type_of_sqlite_is_one_whose_meaning_nobody_can_mistake(told: str, kind: ColumnKind) -> None:
+def test_declared_sqlite_type_must_be_unambiguous(told: str, kind: ColumnKind) -> None:
     found = type_of(told, SQLITE)
 
     assert found is not None

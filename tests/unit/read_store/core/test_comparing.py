@@ -30,7 +30,7 @@ values = st.sampled_from([None, 0, 1, 1.0, "1"])
         (1, Stored(-1, 2), DifferenceKind.WRONG),
     ],
 )  # fmt: skip
-def test_a_cell_is_compared_with_the_source_whatever_its_version(
+def test_cell_is_compared_with_the_source_at_any_version(
     value: Value, stored: Stored | None, expected: DifferenceKind | None
 ) -> None:
     found = difference(CellChange(LIKES, 5, value), stored, is_carried=False)
@@ -46,16 +46,14 @@ def test_a_cell_is_compared_with_the_source_whatever_its_version(
         (Stored(6, 8), None), (Stored(-1, 8), None),
     ],
 )  # fmt: skip
-def test_a_record_is_compared_with_a_cell_that_is_not_newer_and_has_a_guard(
-    stored: Stored | None, expected: DifferenceKind | None
-) -> None:
+def test_record_is_compared_with_a_versioned_cell_that_is_not_newer(stored: Stored | None, expected: DifferenceKind | None) -> None:
     found = difference(CellChange(LIKES, 5, 7), stored, is_carried=True)
 
     assert expected == (found and found.kind)
 
 
 @given(st.lists(st.tuples(cells, values), max_size=12), st.data())
-def test_of_a_store_synced_in_any_order_only_what_was_spoilt_differs(
+def test_only_corrupted_cells_differ_in_a_store_synced_in_any_order(
     announced: list[tuple[Cell, Value]], data: st.DataObject
 ) -> None:
     records = [CellChange(cell, version, value) for version, (cell, value) in enumerate(announced)]
@@ -84,7 +82,7 @@ def test_of_a_store_synced_in_any_order_only_what_was_spoilt_differs(
     assert expected <= by_records
 
 
-def test_a_difference_stays_only_if_neither_side_has_moved() -> None:
+def test_difference_persists_only_if_neither_side_has_changed() -> None:
     before = Difference(DifferenceKind.WRONG, CellChange(LIKES, 5, 7), Stored(5, 8))
 
     assert stays(before, replace(before, change=CellChange(LIKES, 6, 7)))
@@ -93,7 +91,7 @@ def test_a_difference_stays_only_if_neither_side_has_moved() -> None:
     assert not stays(before, replace(before, kind=DifferenceKind.GONE))
 
 
-def test_what_a_store_has_not_taken_is_counted_from_where_the_log_begins() -> None:
+def test_unsynced_records_are_counted_from_the_beginning_of_the_log() -> None:
     assert 3 + 5 == left_of({P0: (2, 10), P1: (5, 10), TP("t", 2): (0, 0)}, {P0: 7})
     assert 0 == left_of({P0: (2, 10)}, {P0: 99})
 
@@ -115,11 +113,11 @@ def test_what_a_store_has_not_taken_is_counted_from_where_the_log_begins() -> No
         (Verified(open_unknown="no Redis"), ["read store d: 0 folded records compared, no differences"]),
     ],
 )
-def test_what_was_found_is_told_in_sentences(done: Verified, expected: list[str]) -> None:
+def test_result_is_reported_in_sentences(done: Verified, expected: list[str]) -> None:
     assert expected == summary(done, "d")
 
 
-def test_how_far_a_store_is_behind_is_told_whatever_differs() -> None:
+def test_lag_of_a_store_is_reported_with_and_without_differences() -> None:
     for number in (0, 2):
         text = behind_text(Verified(differences=number, behind=7), "d")
 

@@ -21,13 +21,13 @@ from streams_app.read_store.core.values import json_text, json_value, sqlite_val
     ],
     ids=lambda given: str(given)[:40],
 )  # fmt: skip
-def test_json_of_a_database_is_a_value_with_all_its_digits(text: str, expected: Value) -> None:
+def test_database_json_is_a_value_with_all_its_digits(text: str, expected: Value) -> None:
     found = json_value(text)
 
     assert (type(expected), expected) == (type(found), found)
 
 
-def test_a_number_beyond_a_double_is_itself_in_json_and_infinite_in_sqlite() -> None:
+def test_number_beyond_a_double_is_exact_in_json_and_infinite_in_sqlite() -> None:
     found = json_value("1e400")
 
     assert ("1E+400", float("inf")) == (json_text(found), sqlite_value(found))

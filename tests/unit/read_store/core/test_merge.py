@@ -29,7 +29,9 @@ def applied(store: dict[Cell, Stored], changes: Sequence[CellChange]) -> None:
 
 
 @given(logs, st.data())
-def test_any_order_and_duplication_leaves_the_value_of_the_highest_version(log: list[CellChange], data: st.DataObject) -> None:
+def test_merge_yields_the_value_of_the_highest_version_for_any_order_and_duplication(
+    log: list[CellChange], data: st.DataObject
+) -> None:
     again = data.draw(st.lists(st.sampled_from(log), max_size=10) if log else st.just([]))
     delivered = data.draw(st.permutations(log + again))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(delivered)), max_size=5)))
@@ -44,7 +46,7 @@ def test_any_order_and_duplication_leaves_the_value_of_the_highest_version(log: 
 
 
 @given(st.lists(logs, max_size=6))
-def test_no_version_in_the_store_ever_goes_back(batches: list[list[CellChange]]) -> None:
+def test_stored_version_never_goes_back(batches: list[list[CellChange]]) -> None:
     store: dict[Cell, Stored] = {}
     for batch in batches:
         before = dict(store)
@@ -87,7 +89,7 @@ def test_verdict_follows_from_version_and_value(change: CellChange, stored: Stor
     assert expected == decide(change, stored)
 
 
-def test_version_is_kept_for_each_name_and_not_for_the_group() -> None:
+def test_version_is_stored_for_each_name_and_not_for_the_group() -> None:
     store: dict[Cell, Stored] = {}
     applied(store, [CellChange(OTHER, 9, 90)])
     applied(store, [CellChange(CELL, 5, 50), CellChange(OTHER, 5, 50)])
@@ -95,7 +97,7 @@ def test_version_is_kept_for_each_name_and_not_for_the_group() -> None:
     assert {OTHER: Stored(9, 90), CELL: Stored(5, 50)} == store
 
 
-def test_newer_version_of_an_equal_value_is_confirmed_so_that_none_between_gets_through() -> None:
+def test_newer_version_of_an_equal_value_is_confirmed_so_that_none_between_is_written() -> None:
     merged = merge({CELL: Stored(4, 1)}, [CellChange(CELL, 8, 1)])
     store = {CELL: Stored(4, 1)}
     for change in (CellChange(CELL, 8, 1), CellChange(CELL, 6, 2)):
@@ -105,7 +107,7 @@ def test_newer_version_of_an_equal_value_is_confirmed_so_that_none_between_gets_
     assert {CELL: Stored(8, 1)} == store
 
 
-def test_same_version_again_confirms_nothing() -> None:
+def test_equal_version_confirms_nothing() -> None:
     merged = merge({CELL: Stored(4, 1)}, [CellChange(CELL, 4, 1)])
 
     assert ([], [], 0, 1) == (merged.written, merged.confirmed, merged.stale, merged.unchanged)
@@ -134,7 +136,7 @@ def test_newest_of_equal_versions_is_the_first() -> None:
         (None, 0, False), (1.5, 1.5, True), (0, "", False),
     ],
 )  # fmt: skip
-def test_values_are_the_same_only_with_their_type(left: Value, right: Value, expected: bool) -> None:
+def test_values_are_equal_only_with_their_type(left: Value, right: Value, expected: bool) -> None:
     assert expected == is_same(left, right)
 
 

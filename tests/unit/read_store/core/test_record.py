@@ -24,7 +24,7 @@ def record(metrics: Any = ("likes",), fold: Any = None, group: Any = "a") -> byt
     ).encode()
 
 
-def test_array_of_names_is_a_change_each_in_its_order() -> None:
+def test_array_of_names_is_an_ordered_change_for_each() -> None:
     expected = [CellChange(Cell("f", "a", "shares"), 7), CellChange(Cell("f", "a", "likes"), 7)]
 
     assert expected == parse(b"a", record(["shares", "likes"]), NAMES)
@@ -67,7 +67,7 @@ def test_record_without_names_changes_nothing() -> None:
         pytest.param(b"a", record(metrics=["likes", 1]), "no usable field 'metrics'", id="a number among the names"),
     ],
 )
-def test_what_is_no_folded_record_is_described(key: bytes | None, value: bytes | None, expected: str) -> None:
+def test_unfolded_record_is_rejected_with_a_description(key: bytes | None, value: bytes | None, expected: str) -> None:
     assert Rejected(expected) == parse(key, value, NAMES)
 
 
@@ -76,7 +76,7 @@ def test_names_without_values_are_rejected_where_values_are_expected() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 4_398_046_512_181, 2**53 - 1, 2**63 - 1])
-def test_version_is_taken_exactly(version: int) -> None:
+def test_version_is_parsed_exactly(version: int) -> None:
     assert [CellChange(Cell("f", "a", "likes"), version)] == parse(b"a", record(fold={"name": "f", "version": version}), NAMES)
 
 
@@ -84,7 +84,7 @@ def test_version_is_taken_exactly(version: int) -> None:
     ("key", "expected"),
     [(b"account_1", "account_1"), ("Zoë".encode(), "Zoë"), (b'["a",1]', '["a",1]'), (b"", ""), (b"a\xffb", "a\\xffb")],
 )
-def test_group_key_is_text_whatever_its_bytes(key: bytes, expected: str) -> None:
+def test_group_key_is_text_for_any_bytes(key: bytes, expected: str) -> None:
     assert expected == group_text(key)
 
 
@@ -95,7 +95,7 @@ def test_group_key_is_text_whatever_its_bytes(key: bytes, expected: str) -> None
         ('"1"', '"\\"1\\""'), ('"open', '"open'), ("", ""), ("[1]", '"[1]"'), (" 1", '" 1"'),
     ],
 )  # fmt: skip
-def test_group_that_reads_as_another_one_has_a_key_of_its_own(group: Any, column: str) -> None:
+def test_groups_with_the_same_text_have_different_keys(group: Any, column: str) -> None:
     (change,) = parse(b"1", record(group=group), NAMES)  # type: ignore[misc]  # nothing of it is rejected
 
     assert column == change.cell.group_key
@@ -106,14 +106,14 @@ looks_like_json = st.builds(json.dumps, scalars | st.lists(scalars, max_size=2))
 
 
 @given(scalars | looks_like_json, scalars | looks_like_json)
-def test_no_two_groups_share_a_key_of_the_read_store(left: Any, right: Any) -> None:
+def test_no_two_groups_share_a_read_store_key(left: Any, right: Any) -> None:
     members = member_of((left,)), member_of((right,))
 
     assert (members[0] == members[1]) == (group_column(members[0]) == group_column(members[1]))
 
 
 @given(st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=40), st.booleans())
-def test_no_bytes_stop_the_reader(key: bytes | None, value: bytes | None, carries: bool) -> None:
+def test_reader_survives_any_bytes(key: bytes | None, value: bytes | None, carries: bool) -> None:
     assert isinstance(parse(key, value, Expected("f", "metrics", ("account_id",), carries)), list | Rejected)
 
 
@@ -124,7 +124,7 @@ json_values = st.recursive(
 
 
 @given(json_values, json_values, st.booleans())
-def test_no_json_stops_the_reader(metrics: Any, fold: Any, carries: bool) -> None:
+def test_reader_survives_any_json(metrics: Any, fold: Any, carries: bool) -> None:
     for part in (fold, {"name": "f", "version": fold}, {"name": "f", "version": 1}):
         value = json.dumps({"account_id": metrics, "metrics": metrics, "fold": part}).encode()
 
@@ -132,7 +132,7 @@ def test_no_json_stops_the_reader(metrics: Any, fold: Any, carries: bool) -> Non
 
 
 @given(st.dictionaries(st.text(max_size=6), st.integers(-5, 5), max_size=6), st.sampled_from(["names", "last"]))
-def test_every_name_of_a_record_we_render_is_a_change(names: dict[str, int], keep: str) -> None:
+def test_every_name_of_a_rendered_record_is_a_change(names: dict[str, int], keep: str) -> None:
     member = member_of(("Zoë", 1))
     sealed = Sealed(member, 3, 9, 5, 1, 2, "quiet", 3, 4, {name: b"%d" % value for name, value in names.items()})
     (rendered,) = render(sealed, RecordShape("f", ("a", "b"), "metrics", keep), "t", 0)

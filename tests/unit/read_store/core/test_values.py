@@ -53,7 +53,7 @@ class Raw(bytes):
     [(Number.ONE, 1), (Whole.TWO, 2), (Text.RED, "red"), (Word.BLUE, "blue"), (Fraction.HALF, 0.5), (Raw(b"\x00"), b"\x00"),
      (JsonText("[1]"), JsonText("[1]"))],
 )  # fmt: skip
-def test_a_value_of_a_type_that_was_derived_is_the_plain_one(given: Any, expected: Value) -> None:
+def test_value_of_a_derived_type_becomes_the_plain_one(given: Any, expected: Value) -> None:
     found = value_of(given)
 
     assert (type(expected), expected) == (type(found), found)
@@ -69,7 +69,7 @@ def test_a_value_of_a_type_that_was_derived_is_the_plain_one(given: Any, expecte
         ([Decimal("0.10"), Decimal("NaN")], JsonText('[0.10,"NaN"]')),
     ],
 )  # fmt: skip
-def test_what_a_client_returns_is_a_value(given: Any, expected: Value) -> None:
+def test_client_result_is_converted_to_a_value(given: Any, expected: Value) -> None:
     found = value_of(given)
 
     assert (type(expected), expected) == (type(found), found)
@@ -84,7 +84,7 @@ def test_what_a_client_returns_is_a_value(given: Any, expected: Value) -> None:
         (Decimal("0.10"), 0.1, "0.10"), (JsonText('["ä"]'), '["ä"]', '["ä"]'), (b"\x00\xff", b"\x00\xff", '"\\\\x00ff"'),
     ],
 )  # fmt: skip
-def test_a_value_is_as_little_changed_as_the_store_allows(value: Value, in_sqlite: Value, as_json: str | None) -> None:
+def test_value_is_converted_with_minimal_change(value: Value, in_sqlite: Value, as_json: str | None) -> None:
     found = sqlite_value(value)
 
     assert (type(in_sqlite), in_sqlite) == (type(found), found)
@@ -106,9 +106,9 @@ def test_a_value_is_as_little_changed_as_the_store_allows(value: Value, in_sqlit
         (JsonText('["\\ud83d\\ude00"]'), None), (JsonText('["\\\\ud800"]'), None),
     ],
 )  # fmt: skip
-def test_what_postgresql_can_never_hold_is_said(value: Value, expected: str | None) -> None:
+def test_value_postgresql_cannot_store_is_reported(value: Value, expected: str | None) -> None:
     assert expected == json_fault(value)
 
 
-def test_text_that_can_be_held_has_no_fault() -> None:
+def test_valid_text_has_no_fault() -> None:
     assert [None, "holds U+0000"] == [text_fault("漢"), text_fault("\0")]

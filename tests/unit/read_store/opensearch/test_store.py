@@ -29,26 +29,26 @@ def settings(**given: object) -> ReadStoreSettings:
      "opensearch+https://u:s3cret@h?pretty", "opensearch+https://u:s3cret@[h", "elasticsearch+https://u:s3cret@h:x",
      "opensearch+http://app:12/s3c@h", "opensearch+https://app:12/prefix/s3c@h:9200"],
 )  # fmt: skip
-def test_what_is_no_url_is_refused_without_showing_it(url: str) -> None:
+def test_invalid_url_is_rejected_without_being_shown(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"read_stores\.dashboard\.url: expected opensearch\+https://USER@HOST") as caught:
         open_store(settings(url=url))
 
     assert all(secret not in str(caught.value) for secret in ("s3c", "12"))
 
 
-def test_an_integer_that_python_does_not_write_is_refused() -> None:
+def test_integer_python_cannot_format_is_rejected() -> None:
     refusal = open_store(settings()).rejection(CellChange(Cell("f", "a", "likes"), 1, 10**5000))
 
     assert "the value is an integer of more than 4000 digits" == refusal
 
 
 @pytest.mark.parametrize("table", ["Values", "_values"])
-def test_a_table_that_is_no_name_of_an_index_is_refused(table: str) -> None:
+def test_table_that_is_no_valid_index_name_is_rejected(table: str) -> None:
     with pytest.raises(ConfigurationError, match="is not a valid name of an index"):
         open_store(settings(table=table))
 
 
-def test_without_the_driver_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_driver_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opensearchpy", None)
     for name in [name for name in sys.modules if name.startswith("streams_app.read_store.opensearch")]:
         monkeypatch.delitem(sys.modules, name)
@@ -57,7 +57,7 @@ def test_without_the_driver_it_is_said_what_to_install(monkeypatch: pytest.Monke
         open_store(settings())
 
 
-def test_the_same_cell_has_the_same_document_and_no_other_has_it() -> None:
+def test_document_id_is_stable_and_unique_for_each_cell() -> None:
     parts = [("f", "a", "b"), ("f", "a|b"), ("f", 'a","b'), ("f", "a" * 600, "b"), ("f", "a" * 601, "b"), ("f", "ä" * 255)]
     ids = [document_id(each) for each in parts]
 
@@ -79,11 +79,11 @@ def test_the_same_cell_has_the_same_document_and_no_other_has_it() -> None:
         ("fold", False),
     ],
 )
-def test_a_name_is_a_field_where_a_document_can_have_it(name: str, expected: bool) -> None:
+def test_name_is_a_field_if_a_document_permits_it(name: str, expected: bool) -> None:
     assert expected == is_field(name)
 
 
-def test_a_batch_is_one_request_and_is_cut_only_by_bytes() -> None:
+def test_batch_is_one_request_and_is_split_only_by_bytes() -> None:
     items = Shape("cells", {}).items([CellChange(Cell("f", "a", f"n{n}"), 1, "x" * 300) for n in range(100)], 0)
     size = len(items[0].body)
 
@@ -92,14 +92,14 @@ def test_a_batch_is_one_request_and_is_cut_only_by_bytes() -> None:
     assert items == [item for part in parts(items, size * 7) for item in part]
 
 
-def test_a_group_is_one_item_whatever_number_of_names_it_has() -> None:
+def test_group_is_one_item_with_any_number_of_names() -> None:
     changes = [CellChange(Cell("f", group, name), 1, 1) for name in ("x", "y", "z") for group in ("a", "b")]
     items = Shape("groups", {}).items(changes, 0)
 
     assert [("a", 3), ("b", 3)] == [(item.changes[0].cell.group_key, len(item.changes)) for item in items]
 
 
-def test_where_columns_are_named_a_name_has_the_field_of_its_column_or_none() -> None:
+def test_name_has_the_field_of_its_declared_column_or_none() -> None:
     shape = Shape("groups", {"click-rate": "click_rate"})
     (item,) = shape.items([CellChange(Cell("f", "a", "click-rate"), 1, 7)], 0)
 
@@ -107,11 +107,11 @@ def test_where_columns_are_named_a_name_has_the_field_of_its_column_or_none() ->
     assert "the name has no column" == shape.rejection(CellChange(Cell("f", "a", "likes"), 1, 7))
 
 
-def test_another_script_has_another_name() -> None:
+def test_changed_script_has_another_name() -> None:
     assert Shape("cells", {}).script_name != Shape("groups", {}).script_name
 
 
-def test_a_fault_is_told_by_its_deepest_reason_and_without_the_value() -> None:
+def test_fault_is_reported_by_its_deepest_reason_without_the_value() -> None:
     error = {
         "type": "mapper_parsing_exception",
         "reason": "failed to parse field [likes] of type [long] in document with id 'x'. Preview of field's value: 's3cret'",

@@ -21,5 +21,5 @@ from streams_app.read_store.postgresql.source import numbered
         (":groupsx :other a[1:names]", ":groupsx :other a[1$1::text[]]", ["names"]),
     ],
 )
-def test_a_parameter_is_numbered_wherever_it_is_one(sql: str, expected: str, used: list[str]) -> None:
+def test_parameter_is_numbered_in_any_position(sql: str, expected: str, used: list[str]) -> None:
     assert (expected, used) == numbered(sql)

@@ -25,7 +25,7 @@ def settings(**given: object) -> ReadStoreSettings:
     ["postgresql://", "postgresql://db", "postgresql://u:s3c/ret@db/", "postgresql://u:s3cret@db:x/read",
      "postgresql://app:12/s3c@host/db", "postgresql://app:12/s?s3c@host/db", "postgresql://app:12/s#s3c@host/db"],
 )  # fmt: skip
-def test_what_is_no_url_is_refused_without_showing_it(url: str) -> None:
+def test_invalid_url_is_rejected_without_being_shown(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"read_stores\.dashboard\.url: expected postgresql://USER@HOST") as caught:
         open_store(settings(url=url))
     with pytest.raises(ConfigurationError, match=r"read_stores\.dashboard\.source_url: expected postgresql://USER@HOST"):
@@ -45,37 +45,37 @@ def test_what_is_no_url_is_refused_without_showing_it(url: str) -> None:
         ("postgresql://app:12/ss@host/db", "postgresql://host/db"),
     ],
 )
-def test_a_password_is_not_shown_wherever_it_stands_in_a_url(url: str, expected: str) -> None:
+def test_password_is_hidden_anywhere_in_a_url(url: str, expected: str) -> None:
     assert expected == redacted(url)
 
 
 @pytest.mark.parametrize("url", ["postgresql://a:1,b:2/read?target_session_attrs=read-write", "postgresql://u:p@[::1]:5432,b/read"])
-def test_several_hosts_are_a_url(url: str) -> None:
+def test_url_may_name_several_hosts(url: str) -> None:
     open_store(settings(url=url))
     open_source(settings(source_url=url))
 
 
 @pytest.mark.parametrize("url", ["postgresql://u:s3cret@a:1,b:x/read", "postgresql://u:s3cret@a:0,b/read"])
-def test_of_several_hosts_each_has_a_port_that_can_be(url: str) -> None:
+def test_each_of_several_hosts_has_a_valid_port(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"read_stores\.dashboard\.url: expected postgresql://USER@HOST"):
         open_store(settings(url=url))
 
 
 @pytest.mark.parametrize("query", ["sslmode=bogus", "target_session_attrs=bogus", "sslmode=verify-full&sslrootcert=/absent"])
-async def test_a_parameter_that_can_never_work_is_a_fault_of_the_settings(query: str) -> None:
+async def test_unusable_url_parameter_is_a_configuration_error(query: str) -> None:
     store = open_store(settings(url=f"postgresql://u@127.0.0.1:1/read?{query}"))
     with pytest.raises(ConfigurationError, match=r"read store dashboard postgresql://127\.0\.0\.1:1/read"):
         await store.progress()
     await store.close()
 
 
-def test_a_table_name_that_a_server_would_cut_is_refused() -> None:
+def test_table_name_the_server_would_truncate_is_rejected() -> None:
     assert settings(table="a" * 45).table
     with pytest.raises(ValidationError, match="is no name of a table"):
         settings(table="a" * 46)
 
 
-def test_without_the_driver_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_driver_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     for name in [name for name in sys.modules if name.startswith("streams_app.read_store.postgresql")]:
         monkeypatch.delitem(sys.modules, name)

@@ -53,15 +53,15 @@ async def current(file: Path, sql: str, *wanted: Cell) -> list[Any]:
     return [change.value for change in await changes_of(file, sql, *wanted)]
 
 
-async def test_sql_gives_the_current_values_in_the_order_of_the_changes(write_db: Path) -> None:
+async def test_sql_returns_the_current_values_in_the_order_of_the_changes(write_db: Path) -> None:
     assert [9, 7] == await current(write_db, SUM, Cell("f", "b", "likes"), LIKES)
 
 
-async def test_name_without_a_row_is_gone_from_the_source(write_db: Path) -> None:
+async def test_name_without_a_row_is_missing_from_the_source(write_db: Path) -> None:
     assert [7, None, None] == await current(write_db, SUM, LIKES, SHARES, Cell("f", "absent", "likes"))
 
 
-async def test_a_row_without_a_name_says_that_its_group_is_gone_and_no_row_says_nothing_of_other_names(write_db: Path) -> None:
+async def test_row_without_a_name_deletes_its_group_and_a_missing_row_affects_only_its_name(write_db: Path) -> None:
     sql = f"{SUM} UNION ALL SELECT value, NULL, NULL FROM json_each(:groups) WHERE value = 'b'"
     found = await changes_of(write_db, sql, LIKES, SHARES, Cell("f", "c", "likes"))
     run(write_db, "DELETE FROM post_metrics WHERE account_id = 'b'")
@@ -71,7 +71,7 @@ async def test_a_row_without_a_name_says_that_its_group_is_gone_and_no_row_says_
     assert (None, True) == (gone.value, gone.is_group_gone)
 
 
-async def test_a_group_that_is_gone_and_has_values_is_asked_for_again(write_db: Path) -> None:
+async def test_ambiguous_deletion_of_a_group_with_values_is_retried(write_db: Path) -> None:
     sql = f"{SUM} UNION ALL SELECT value, NULL, NULL FROM json_each(:groups)"
     for cell, group in ((LIKES, "a"), (Cell("f", "7", "shares"), "7")):
         with pytest.raises(
@@ -80,17 +80,17 @@ async def test_a_group_that_is_gone_and_has_values_is_asked_for_again(write_db: 
             await current(write_db, sql, cell)
 
 
-async def test_sql_may_return_more_pairs_than_asked_for(write_db: Path) -> None:
+async def test_sql_may_return_more_pairs_than_requested(write_db: Path) -> None:
     assert [7] == await current(write_db, "SELECT account_id, metric, SUM(value) FROM post_metrics GROUP BY 1, 2", LIKES)
 
 
-async def test_number_as_a_group_is_found_under_its_canonical_text(write_db: Path) -> None:
+async def test_numeric_group_is_found_by_its_canonical_text(write_db: Path) -> None:
     sql = "SELECT CAST(account_id AS REAL), metric, value FROM post_metrics WHERE account_id = 7"
 
     assert [1.5] == await current(write_db, sql, Cell("f", "7", "shares"))
 
 
-async def test_a_number_and_the_text_that_reads_the_same_have_rows_of_their_own(write_db: Path) -> None:
+async def test_number_and_text_with_the_same_spelling_have_separate_rows(write_db: Path) -> None:
     run(write_db, "INSERT INTO post_metrics VALUES ('7', 'shares', 2)")
 
     assert [1.5, 2] == await current(write_db, SUM, Cell("f", "7", "shares"), Cell("f", '"7"', "shares"))
@@ -98,7 +98,7 @@ async def test_a_number_and_the_text_that_reads_the_same_have_rows_of_their_own(
 
 @pytest.mark.parametrize("group", ["7", '"7"'])
 @pytest.mark.parametrize("kind", ["TEXT", "INTEGER"])
-async def test_a_row_of_another_type_is_taken_where_no_other_reads_the_same(tmp_path: Path, kind: str, group: str) -> None:
+async def test_row_of_another_type_matches_if_it_is_unambiguous(tmp_path: Path, kind: str, group: str) -> None:
     file = tmp_path / "write.db"
     run(file, f"CREATE TABLE post_metrics (account_id {kind}, metric TEXT, value)")
     run(file, "INSERT INTO post_metrics VALUES (7, 'shares', 3)")
@@ -116,18 +116,18 @@ async def test_a_row_of_another_type_is_taken_where_no_other_reads_the_same(tmp_
         ("SELECT", "syntax|incomplete"),
     ],
 )
-async def test_sql_that_does_not_do_what_it_must_is_tried_again(write_db: Path, sql: str, message: str) -> None:
+async def test_misbehaving_sql_is_retried(write_db: Path, sql: str, message: str) -> None:
     with pytest.raises(TryAgainError, match=message):
         await current(write_db, sql, LIKES)
 
     assert [(4,)] == run(write_db, "SELECT COUNT(*) FROM post_metrics")
 
 
-async def test_each_fold_is_asked_for_its_own_changes(write_db: Path) -> None:
+async def test_each_fold_is_queried_for_its_own_changes(write_db: Path) -> None:
     assert [7, 9] == await current(write_db, SUM, Cell("f", "a", "likes"), Cell("g", "b", "likes"))
 
 
-async def test_carried_values_are_as_they_are() -> None:
+async def test_carried_values_are_returned_unchanged() -> None:
     changes = [CellChange(LIKES, 3, 7), CellChange(SHARES, 3, None)]
 
     assert changes == await CarriedSource().current(changes)
@@ -145,7 +145,7 @@ class Record:
     ("sizes", "expected"),
     [([], []), ([1, 1, 1, 1], [3, 1]), ([6, 4, 1], [2, 1]), ([99, 1, 99], [1, 1, 1]), ([0, 0, 0], [3])],
 )
-def test_fetch_is_cut_into_batches_by_count_and_size(sizes: list[int], expected: list[int]) -> None:
+def test_fetch_is_split_into_batches_by_count_and_size(sizes: list[int], expected: list[int]) -> None:
     records: Sequence[Record] = [Record(offset, None, b"." * size) for offset, size in enumerate(sizes)]
     found = list(steps(records, max_records=3, max_bytes=10))
 
@@ -154,6 +154,6 @@ def test_fetch_is_cut_into_batches_by_count_and_size(sizes: list[int], expected:
 
 
 @pytest.mark.parametrize("table", ["", "1a", "a b", 'a"b', "a;--", "sqlite_x", "a" * 50, "ä", "a\n"])
-def test_table_name_that_would_be_other_sql_is_refused(table: str) -> None:
+def test_table_name_that_would_inject_sql_is_rejected(table: str) -> None:
     with pytest.raises(ConfigurationError, match="is not a valid name of a table"):
         SqliteStore("sqlite:///x.db", table, "dashboard")

@@ -25,7 +25,7 @@ HALF = "\ud83d"
         (CellChange(Cell("f", "a", "likes"), 1, JsonText('["\\ud83d"]')), None),
     ],
 )
-def test_what_is_no_text_of_unicode_is_refused_in_either_shape(
+def test_invalid_unicode_is_rejected_in_either_layout(
     tmp_path: Path, given: dict[str, object], change: CellChange, expected: str | None
 ) -> None:
     fields = {"name": "dashboard", "url": f"sqlite:///{tmp_path}/read.db", "folds": ["f"], "source": "carried", **given}

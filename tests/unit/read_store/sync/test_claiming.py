@@ -38,18 +38,18 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
         (5, claim_of(mark=OffsetAndMetadata(5, ""), topic_id="new"), 5),
     ],
 )
-def test_a_partition_goes_on_where_the_store_says_unless_its_log_is_new(stored: int | None, claim: Claim, expected: int) -> None:
+def test_claim_resumes_at_the_stored_progress_unless_the_log_is_new(stored: int | None, claim: Claim, expected: int) -> None:
     assert expected == start_offset(stored, claim)
 
 
-async def test_where_nothing_was_ever_committed_kafka_is_asked_before_anything_is_written(store: Store) -> None:
+async def test_claim_without_a_commit_commits_the_start_before_anything_is_written(store: Store) -> None:
     claim = claim_of(begin=4, topic_id="x")
     start = await store.processor().claim(claim)
 
     assert (4, [OffsetAndMetadata(4, "x")]) == (start, claim._partition.committed)  # type: ignore[attr-defined]  # of the notes
 
 
-async def test_a_topic_that_was_made_again_lowers_the_progress_before_anything_arrives(
+async def test_recreated_topic_lowers_the_progress_before_any_record_arrives(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     await store.sync.begin(P0, 90)
@@ -59,7 +59,7 @@ async def test_a_topic_that_was_made_again_lowers_the_progress_before_anything_a
     assert "an output topic was recreated, reading it from its beginning source=s.f-0 offset=0 stored_offset=90" in caplog.text
 
 
-async def test_what_retention_has_removed_is_told(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+async def test_records_removed_by_retention_are_reported(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     await store.sync.begin(P0, 5)
     start = await store.processor().claim(claim_of(mark=OffsetAndMetadata(5), begin=8))
 
@@ -96,7 +96,7 @@ READ = "x~4:0000000a"
         "made-again-long",
     ],
 )
-async def test_only_another_log_moves_the_end_of_what_is_of_before_a_reset(
+async def test_former_end_changes_only_for_another_log(
     store: Store, former_end: int, claim: Claim, expected: tuple[int, int]
 ) -> None:
     await store.sync.begin(P0, 60)
@@ -107,7 +107,7 @@ async def test_only_another_log_moves_the_end_of_what_is_of_before_a_reset(
     assert start == await store.progress()
 
 
-async def test_what_retention_has_removed_is_counted_after_a_crash_as_well(store: Store) -> None:
+async def test_records_removed_by_retention_are_also_counted_after_a_crash(store: Store) -> None:
     await store.sync.begin(P0, 5)
     start = await store.processor().claim(claim_of(mark=OffsetAndMetadata(3, "x~2:0000000a"), topic_id="x", begin=8))
 

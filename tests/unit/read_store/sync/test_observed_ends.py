@@ -26,13 +26,13 @@ def seen(*ends: tuple[int, int]) -> ObservedEnds:
         ([(50, 10), (3, 30)], 0, 30),
     ],
 )
-def test_a_record_waits_since_the_end_was_first_seen_beyond_it(
+def test_record_waits_since_the_end_was_first_observed_beyond_it(
     ends: list[tuple[int, int]], position: int, expected: int | None
 ) -> None:
     assert expected == seen(*ends).since(position)
 
 
-def test_what_is_remembered_is_bounded_and_the_oldest_end_stays() -> None:
+def test_observed_ends_are_bounded_and_include_the_oldest() -> None:
     ends = seen(*((number, number) for number in range(1, 100 * MOST_SEEN)))
 
     assert 1 == ends.since(0)
@@ -40,5 +40,5 @@ def test_what_is_remembered_is_bounded_and_the_oldest_end_stays() -> None:
 
 
 @pytest.mark.parametrize(("since", "expected"), [([], 0), ([None], 0), ([None, 70, 40], 60), ([130], 0)])
-def test_the_age_is_that_of_the_oldest(since: list[int | None], expected: int) -> None:
+def test_age_is_that_of_the_oldest(since: list[int | None], expected: int) -> None:
     assert expected == age_ms(since, 100)

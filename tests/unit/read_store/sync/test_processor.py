@@ -26,7 +26,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 # Syncing
 
 
-async def test_a_range_is_synced_in_order_and_its_end_is_the_mark_and_the_progress(store: Store) -> None:
+async def test_range_is_synced_in_order_and_its_end_becomes_offset_and_progress(store: Store) -> None:
     processor = store.processor()
     await processor.claim(claim_of(topic_id="x"))
     processor.deliver(batch_of(range(2 * MAX_RECORDS + 1), end=2_000))
@@ -40,7 +40,7 @@ async def test_a_range_is_synced_in_order_and_its_end_is_the_mark_and_the_progre
     assert {f"n{offset}" for offset in range(2 * MAX_RECORDS + 1)} == store.names()
 
 
-async def test_a_step_notes_the_first_offset_it_has_not_taken(store: Store) -> None:
+async def test_step_stores_the_first_offset_it_has_not_written(store: Store) -> None:
     processor = store.processor()
     seen: list[int] = []
     apply = store.sync._store.apply
@@ -57,7 +57,7 @@ async def test_a_step_notes_the_first_offset_it_has_not_taken(store: Store) -> N
     assert [10 + MAX_RECORDS, 900] == seen
 
 
-async def test_a_range_without_records_moves_the_mark(store: Store) -> None:
+async def test_range_without_records_advances_the_offset(store: Store) -> None:
     processor = store.processor()
     await processor.claim(claim_of())
     processor.deliver(batch_of(range(0), end=7))
@@ -66,11 +66,11 @@ async def test_a_range_without_records_moves_the_mark(store: Store) -> None:
     assert 0 == processor.in_flight
 
 
-async def test_nothing_may_be_committed_before_the_store_was_asked(store: Store) -> None:
+async def test_nothing_is_committed_before_the_store_has_answered(store: Store) -> None:
     assert None is await store.processor().mark()
 
 
-async def test_a_store_that_is_away_is_waited_for_told_once_and_nothing_is_skipped(
+async def test_unavailable_store_is_awaited_and_reported_once_and_nothing_is_skipped(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -95,7 +95,7 @@ async def test_a_store_that_is_away_is_waited_for_told_once_and_nothing_is_skipp
     assert {"n0", "n1", "n2", "n5", "n6", "n7", "n8"} == store.names()
 
 
-async def test_records_the_store_cannot_take_hold_up_their_partition_only(store: Store) -> None:
+async def test_records_the_store_cannot_accept_block_only_their_partition(store: Store) -> None:
     good, bad = store.processor(), store.processor(P1)
     sync_once = store.sync.sync_once
 
@@ -119,7 +119,7 @@ async def test_records_the_store_cannot_take_hold_up_their_partition_only(store:
 # A store that has gone back
 
 
-async def test_a_store_that_has_gone_back_is_claimed_again_and_nothing_is_written_or_committed(store: Store) -> None:
+async def test_restored_store_is_reclaimed_and_nothing_is_written_or_committed(store: Store) -> None:
     processor, claim = store.processor(), claim_of()
     await processor.claim(claim)
     processor.deliver(batch_of(range(5)))
@@ -134,7 +134,7 @@ async def test_a_store_that_has_gone_back_is_claimed_again_and_nothing_is_writte
     assert store.told[-1]
 
 
-async def test_a_store_that_has_gone_back_is_noticed_in_silence(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_restored_store_is_detected_while_idle(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams_app.read_store.sync.processor.CHECK_SECONDS", 0.01)
     processor, claim = store.processor(), claim_of()
     await processor.claim(claim)
@@ -152,7 +152,7 @@ async def test_a_store_that_has_gone_back_is_noticed_in_silence(store: Store, mo
 # Letting go
 
 
-async def test_letting_go_finishes_the_transaction_that_is_under_way_and_drops_the_rest(store: Store) -> None:
+async def test_release_finishes_the_current_transaction_and_drops_the_rest(store: Store) -> None:
     processor = store.processor()
     await processor.claim(claim_of())
     processor.deliver(batch_of(range(MAX_RECORDS * 40)))
@@ -164,7 +164,7 @@ async def test_letting_go_finishes_the_transaction_that_is_under_way_and_drops_t
     assert (await store.progress(), True) == (mark.offset, 0 < mark.offset < MAX_RECORDS * 40)
 
 
-async def test_letting_go_does_not_wait_for_a_store_that_is_away(store: Store) -> None:
+async def test_release_does_not_wait_for_an_unavailable_store(store: Store) -> None:
     processor = store.processor()
     await processor.claim(claim_of())
     with closing(sqlite3.connect(store.path, isolation_level=None)) as writer:
@@ -179,7 +179,7 @@ async def test_letting_go_does_not_wait_for_a_store_that_is_away(store: Store) -
     assert {} == store.processors._outages._waiting
 
 
-async def test_letting_go_of_one_does_not_interrupt_what_the_store_does_for_another(store: Store) -> None:
+async def test_release_of_one_partition_does_not_interrupt_writes_of_another(store: Store) -> None:
     busy = store.processor()
     await busy.claim(claim_of(mark=OffsetAndMetadata(0)))
     busy.deliver(batch_of(range(MAX_RECORDS * 40)))

@@ -45,7 +45,7 @@ def records_of(*contexts: bytes) -> list[Raw]:
     return [Raw(5 + at, headers=(("traceparent", context),)) for at, context in enumerate(contexts)]
 
 
-async def test_batch_has_a_span_of_its_own_trace_that_is_linked_to_its_records(spans: Spans) -> None:
+async def test_batch_has_a_root_span_linked_to_its_records(spans: Spans) -> None:
     records = records_of(trace_parent(7, 1), trace_parent(8, 2), trace_parent(9, 3, is_sampled=False), *GARBAGE.values())
     done = await traced_store()(STEP, records)
     span = spans.one()
@@ -61,13 +61,13 @@ async def test_batch_has_a_span_of_its_own_trace_that_is_linked_to_its_records(s
     assert 9 == done.records
 
 
-async def test_records_that_a_batch_does_not_finish_are_not_linked(spans: Spans) -> None:
+async def test_unfinished_records_of_a_batch_are_not_linked(spans: Spans) -> None:
     await traced_store(finished=1)(STEP, records_of(trace_parent(7, 1), trace_parent(8, 2)))
 
     assert [7] == [link.context.trace_id for link in spans.one().links]
 
 
-async def test_attempt_that_fails_records_the_error(spans: Spans) -> None:
+async def test_failed_attempt_records_the_error(spans: Spans) -> None:
     with pytest.raises(TryAgainError):
         await traced_store(error=TryAgainError("the store is away"))(STEP, records_of(trace_parent(7, 1)))
     span = spans.one()
@@ -83,7 +83,7 @@ async def test_step_without_records_has_no_span(spans: Spans) -> None:
     assert [] == spans.all()
 
 
-def test_links_are_those_of_the_newest_records_each_context_once() -> None:
+def test_links_are_the_distinct_contexts_of_the_newest_records() -> None:
     contexts = [trace_parent(number, 1) for number in range(1, 41)]
 
     assert [*contexts[-MOST_LINKS + 1 :], contexts[0]] == newest_contexts([*records_of(*contexts, contexts[0]), Raw(99)])
