@@ -41,7 +41,7 @@ def declare(function: Callable[[Any], None]) -> None:
         (dict, "takes dict, and is given Received[OrderPaid]"),
     ],
 )
-def test_a_function_that_takes_something_else_is_told(hint: Any, fault: str) -> None:
+def test_function_with_an_incompatible_parameter_type_is_reported(hint: Any, fault: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         declare(annotated(hint))
 
@@ -55,11 +55,11 @@ def test_a_function_that_takes_something_else_is_told(hint: Any, fault: str) -> 
         Received[OrderPaid] | None, "Received[OrderPaid]", "Unknown", "Received[Unknown]",
     ],
 )  # fmt: skip
-def test_a_function_that_takes_the_event_or_may_take_it_is_let_be(hint: Any) -> None:
+def test_function_that_may_accept_the_event_is_valid(hint: Any) -> None:
     declare(annotated(hint))
 
 
-def test_a_decorator_may_give_its_function_something_else() -> None:
+def test_decorator_may_change_the_argument_of_its_function() -> None:
     def unpacked(function: Callable[[OrderPaid], None]) -> Callable[[Received[OrderPaid]], None]:
         @wraps(function)
         def call(event: Received[OrderPaid]) -> None:

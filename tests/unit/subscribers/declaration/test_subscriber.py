@@ -33,7 +33,7 @@ def faults(function: Callable[..., Any] = handle, **options: Any) -> list[str]:
     return caught.value.faults
 
 
-def test_defaults_are_the_documented_ones() -> None:
+def test_defaults_match_the_documentation() -> None:
     one = declared()
 
     assert (16, timedelta(seconds=30), None, None) == (one.concurrency, one.timeout, one.ordered, one.rate)
@@ -41,11 +41,11 @@ def test_defaults_are_the_documented_ones() -> None:
     assert (8, 1_000, 3, 300_000) == (one.retry.attempts, one.retry.first_ms, one.retry.factor, one.retry.longest_ms)
 
 
-def test_the_default_retries_take_about_eleven_minutes() -> None:
+def test_default_retries_take_about_eleven_minutes() -> None:
     assert 11 == round(Retries().total_ms / 60_000)
 
 
-def test_a_declared_function_is_called_like_any_other() -> None:
+def test_declared_function_is_called_like_any_other() -> None:
     seen = []
 
     def note(event: Received[OrderPaid]) -> None:
@@ -56,23 +56,23 @@ def test_a_declared_function_is_called_like_any_other() -> None:
     assert [OrderPaid("o1", 500)] == seen
 
 
-async def test_a_declared_async_function_is_awaited_like_any_other() -> None:
+async def test_declared_async_function_is_awaited_like_any_other() -> None:
     with pytest.raises(Retry):
         await ship(Received(data=OrderPaid("o1", 0), id="e1"))
 
 
-def test_a_subscriber_is_called_like_its_function() -> None:
+def test_subscriber_is_called_like_its_function() -> None:
     assert ("ship", True) == (ship.name, ship.is_async)
     assert ("recompute", False) == (recompute.name, recompute.is_async)
 
 
-def test_a_declaration_is_frozen() -> None:
+def test_declaration_is_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
         ship.concurrency = 9  # type: ignore[misc]  # what is tested
 
 
 @pytest.mark.parametrize("missing", ["description", "idempotent"])
-def test_what_has_no_default_has_to_be_said(missing: str) -> None:
+def test_arguments_without_a_default_are_required(missing: str) -> None:
     options: dict[str, Any] = {"idempotent": "yes", "description": "Does something."}
     del options[missing]
 
@@ -103,14 +103,14 @@ def test_what_has_no_default_has_to_be_said(missing: str) -> None:
         ({"idempotent": "no", "retry": Retries(never=(ValueError,))}, "never and by have no effect with idempotent = 'no'"),
     ],
 )
-def test_what_is_wrong_with_a_subscriber_is_told(options: dict[str, Any], fault: str) -> None:
+def test_invalid_subscriber_option_is_reported(options: dict[str, Any], fault: str) -> None:
     (told,) = faults(**options)
 
     assert told.startswith("subscriber 'handle': ")
     assert fault in told
 
 
-def test_all_faults_are_told_together() -> None:
+def test_all_faults_are_reported_together() -> None:
     told = faults(idempotent="", description="", concurrency=0, timeout="x", rate="y", start="z")
 
     assert 6 == len(told)
@@ -125,18 +125,18 @@ def test_all_faults_are_told_together() -> None:
         (ship, "it is not a function"),
     ],
 )
-def test_what_cannot_be_called_with_an_event_is_told(function: Any, fault: str) -> None:
+def test_function_that_cannot_be_called_with_an_event_is_reported(function: Any, fault: str) -> None:
     assert fault in faults(function)[0]
 
 
-def test_a_function_takes_exactly_one_argument() -> None:
+def test_function_takes_exactly_one_argument() -> None:
     def two(event: Any, other: Any) -> None:
         pass
 
     assert ["subscriber 'two': the function does not take exactly one argument, the event"] == faults(two)
 
 
-def test_a_function_does_not_yield() -> None:
+def test_generator_function_is_rejected() -> None:
     def give(event: Any) -> Any:
         yield event
 
@@ -144,11 +144,11 @@ def test_a_function_does_not_yield() -> None:
 
 
 @pytest.mark.parametrize(("text", "rate"), [("50/s", Rate(50, 1_000)), ("100 / m", Rate(100, 60_000)), ("9/h", Rate(9, 3_600_000))])
-def test_a_rate_is_a_number_and_a_unit(text: str, rate: Rate) -> None:
+def test_rate_is_a_number_and_a_unit(text: str, rate: Rate) -> None:
     assert rate == declared(rate=text).rate
 
 
-def test_records_of_a_fold_have_a_fold_and_a_payload() -> None:
+def test_fold_records_have_a_fold_and_a_payload() -> None:
     with pytest.raises(ConfigurationError) as caught:
         records_of("No Fold", int)
 
@@ -156,7 +156,7 @@ def test_records_of_a_fold_have_a_fold_and_a_payload() -> None:
     assert ("account-metrics", AccountChanged) == (recompute.source.fold, recompute.source.payload)  # type: ignore[union-attr]  # it is no Event
 
 
-def test_what_is_wrong_with_retries_is_told_all_at_once_also_beside_what_is_no_duration() -> None:
+def test_all_faults_of_retries_are_reported_together_including_invalid_durations() -> None:
     with pytest.raises(ConfigurationError) as caught:
         Retries(attempts=0, first="soon", factor=0.5, longest="later", never=(int,))  # type: ignore[arg-type]  # the fault under test
 
@@ -181,7 +181,7 @@ def test_what_is_wrong_with_retries_is_told_all_at_once_also_beside_what_is_no_d
         ({"by": {ValueError: Retries(never=(KeyError,))}}, "cannot have never or by of their own"),
     ],
 )
-def test_what_is_wrong_with_retries_is_told(options: dict[str, Any], fault: str) -> None:
+def test_invalid_retries_are_reported(options: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Retries(**options)
 
@@ -202,7 +202,7 @@ def test_what_is_wrong_with_retries_is_told(options: dict[str, Any], fault: str)
         ({"attempts": 1_000, "first": "3.5s"}, "3.5s"),
     ],
 )
-def test_delays_that_would_be_more_than_an_hour_together_are_shorter(options: dict[str, Any], longest: str) -> None:
+def test_delays_are_shortened_to_an_hour_in_total(options: dict[str, Any], longest: str) -> None:
     rule = Retries(**options)
 
     assert longest == duration_text(rule.longest_ms)
@@ -216,7 +216,7 @@ class Throttled(RateLimited):
 @pytest.mark.parametrize(
     ("error", "attempts"), [(ValueError(), 8), (UnknownAccount(), None), (RateLimited(), 20), (Throttled(), 20)]
 )
-def test_the_rule_after_an_error_is_that_of_its_nearest_class(error: Exception, attempts: int | None) -> None:
+def test_retry_rule_is_that_of_the_nearest_error_class(error: Exception, attempts: int | None) -> None:
     rule = recompute.retry.rule_for(error)
 
     assert attempts == (rule and rule.attempts)
@@ -237,24 +237,24 @@ class Busy(Retry):
         (ValueError(), Retries(never=(Exception,)), None),
     ],
 )
-def test_what_is_said_of_all_errors_is_not_said_of_a_retry(error: Exception, rule: Retries, attempts: int | None) -> None:
+def test_default_retry_rule_does_not_apply_to_retry(error: Exception, rule: Retries, attempts: int | None) -> None:
     found = rule.rule_for(error)
 
     assert attempts == (found and found.attempts)
 
 
-def test_a_function_says_when_it_is_to_be_called_again() -> None:
+def test_retry_carries_the_delay_requested_by_the_function() -> None:
     assert (30_000, None) == (Retry(after="30s").after_ms, Retry().after_ms)
     assert "why" == str(Reject("why"))
 
 
 @pytest.mark.parametrize("after", ["2h", "soon", 5])
-def test_a_function_cannot_ask_for_more_than_an_hour(after: Any) -> None:
+def test_retry_cannot_request_more_than_an_hour(after: Any) -> None:
     with pytest.raises(ValueError, match=r"after|duration"):
         Retry(after=after)
 
 
-def test_headers_are_read_when_they_are_asked_for() -> None:
+def test_headers_are_parsed_on_first_access() -> None:
     headers = [("ce_correlationid", b"c1"), ("ce_causationid", b"p1"), ("ce_type", b"order.paid"), ("ce_userid", b"u\xff7")]
     event = Received(data=None, id="e1", headers=headers, raw_key=b"\xffk")
 
@@ -263,10 +263,10 @@ def test_headers_are_read_when_they_are_asked_for() -> None:
     assert b"\xffk" == event.key.encode("utf-8", "surrogateescape")
 
 
-def test_the_first_event_of_all_correlates_with_itself() -> None:
+def test_root_event_correlates_with_itself() -> None:
     assert ("e1", None, {}) == (PAID.correlation_id, PAID.causation_id, PAID.context)
 
 
-async def test_an_event_made_by_hand_publishes_nothing() -> None:
+async def test_manually_created_event_publishes_nothing() -> None:
     with pytest.raises(RuntimeError, match="constructed without a publisher"):
         await PAID.publish(order_paid, PAID.data)

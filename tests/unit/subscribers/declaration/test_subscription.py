@@ -38,7 +38,7 @@ def faults(settings: Settings, declared: Catalogue = catalogue) -> list[str]:
     return caught.value.faults
 
 
-def test_the_settings_name_a_catalogue(file: Path) -> None:
+def test_settings_name_a_catalogue(file: Path) -> None:
     assert catalogue is catalogue_of(load(file))
 
 
@@ -50,14 +50,14 @@ def test_the_settings_name_a_catalogue(file: Path) -> None:
         ("tests.no_shop:catalogue", "events.catalogue: there is no module 'tests.no_shop'"),
     ],
 )
-def test_what_is_no_catalogue_is_told(file: Path, place: str, fault: str) -> None:
+def test_invalid_catalogue_is_reported(file: Path, place: str, fault: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         catalogue_of(load(file, before=SETTINGS.replace("tests.shop:catalogue", place)))
 
     assert caught.value.faults[0].startswith(fault)
 
 
-def test_faults_of_a_subscriber_beside_the_catalogue_are_told_with_all_others(file: Path) -> None:
+def test_subscriber_faults_beside_the_catalogue_are_reported_with_all_others(file: Path) -> None:
     sections = """
 [subscribers.shp]
 concurrency = 2
@@ -87,9 +87,7 @@ attempts = 0
         ("[subscribers.Ship]\ntimeout = '3h'\n", ["subscribers.Ship.name: the name of a subscriber has a-z, 0-9, _ and -"]),
     ],
 )
-def test_what_cannot_be_compared_with_the_catalogue_keeps_no_other_fault_from_being_told(
-    file: Path, sections: str, more: list[str]
-) -> None:
+def test_incomparable_settings_do_not_suppress_other_faults(file: Path, sections: str, more: list[str]) -> None:
     file.write_text(f"frob = 1\n{SETTINGS}\n{sections}", "utf-8")
     with pytest.raises(ConfigurationError) as caught:
         named(file, None)
@@ -98,7 +96,7 @@ def test_what_cannot_be_compared_with_the_catalogue_keeps_no_other_fault_from_be
     assert all(fault.startswith(begin) for fault, begin in zip(caught.value.faults, [*more, "frob"], strict=True))
 
 
-def test_a_subscriber_has_topic_group_and_dead_letters(file: Path) -> None:
+def test_subscription_has_topic_group_and_dead_letter_topic(file: Path) -> None:
     assert [
         ("orders", "social.ship", "orders.ship.dead"),
         (
@@ -109,7 +107,7 @@ def test_a_subscriber_has_topic_group_and_dead_letters(file: Path) -> None:
     ] == [(one.topic, one.group, one.dead_letters) for one in subscriptions_of(catalogue, load(file))]
 
 
-def test_settings_override_what_is_declared(file: Path) -> None:
+def test_settings_override_the_declaration(file: Path) -> None:
     more = """
 [subscribers.ship]
 concurrency = 2
@@ -132,20 +130,20 @@ enabled = false
     )  # fmt: skip
 
 
-def test_what_is_not_overridden_stays_as_it_was_declared(file: Path) -> None:
+def test_declaration_applies_without_an_override(file: Path) -> None:
     found = subscribers(load(file, "[subscribers.recompute]\nattempts = 3\n"))["recompute"]
 
     assert (3, recompute.retry.never, recompute.retry.by) == (found.retry.attempts, found.retry.never, found.retry.by)
     assert ("key", 16) == (found.ordered, found.concurrency)
 
 
-def test_the_environment_overrides_the_file(file: Path) -> None:
+def test_environment_overrides_the_file(file: Path) -> None:
     environ = {"STREAMS_APP_SUBSCRIBERS_SHIP_CONCURRENCY": "3"}
 
     assert 3 == subscribers(load(file, "[subscribers.ship]\nconcurrency = 2\n", environ))["ship"].concurrency
 
 
-def test_a_promise_is_not_a_setting(file: Path) -> None:
+def test_delivery_guarantee_is_not_a_setting(file: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(file, '[subscribers.ship]\nidempotent = "yes"\n')
 
@@ -154,14 +152,14 @@ def test_a_promise_is_not_a_setting(file: Path) -> None:
     ] == caught.value.faults
 
 
-def test_subscribers_are_set_only_where_a_catalogue_declares_them(file: Path) -> None:
+def test_subscriber_settings_require_a_catalogue_that_declares_them(file: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(file, "[subscribers.ship]\nconcurrency = 2\n", before=SETTINGS.split("[events]", maxsplit=1)[0])
 
     assert ["subscribers are declared in a catalogue: name it as events.catalogue"] == caught.value.faults
 
 
-def test_all_faults_are_told_together(file: Path) -> None:
+def test_all_faults_are_reported_together(file: Path) -> None:
     more = '[subscribers.shipp]\nconcurrency = 2\n[subscribers.ship]\nconcurrency = 0\ntimeout = "6m"\nrate = "9"\n'
 
     assert [
@@ -172,7 +170,7 @@ def test_all_faults_are_told_together(file: Path) -> None:
     ] == faults(load(file, more))
 
 
-def test_a_fold_and_a_subscriber_cannot_have_one_name(file: Path) -> None:
+def test_fold_and_subscriber_cannot_share_a_name(file: Path) -> None:
     settings = load(file, before=SETTINGS.replace("account-metrics", "recompute"))
 
     assert [
@@ -181,7 +179,7 @@ def test_a_fold_and_a_subscriber_cannot_have_one_name(file: Path) -> None:
     ] == faults(settings)
 
 
-def test_an_event_cannot_stand_where_a_fold_writes(file: Path) -> None:
+def test_event_topic_cannot_be_the_output_of_a_fold(file: Path) -> None:
     event = Event("order.paid", OrderPaid, description="It was paid.", keyed_by=None, topic="post-metric-updated.account-metrics")
 
     assert ["event 'order.paid': the topic 'post-metric-updated.account-metrics' holds what a fold writes"] == faults(
@@ -206,11 +204,11 @@ sql = "select 1"
         ("social.again", "the topic 'social.again' holds replayed events of subscribers, and has another use"),
     ],
 )
-def test_a_read_store_keeps_its_letters_somewhere_else(file: Path, topic: str, fault: str) -> None:
+def test_read_store_needs_a_separate_dead_letter_topic(file: Path, topic: str, fault: str) -> None:
     assert [fault] == [one for one in faults(load(file, f'{STORE}dead_letters = "{topic}"\n')) if "recompute" not in one]
 
 
-def test_what_was_put_back_has_a_topic_of_its_own(file: Path) -> None:
+def test_replay_topic_has_no_other_use(file: Path) -> None:
     settings = load(file, before=SETTINGS.replace("post-metric-updated", "social.again"))
 
     assert ["the topic 'social.again' holds replayed events of subscribers, and has another use"] == faults(settings)

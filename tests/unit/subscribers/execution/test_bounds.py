@@ -14,7 +14,7 @@ from streams_app.testing import SubscriberTester
 from tests.kit import paid, seen_by, subscribed
 
 
-def test_a_record_takes_its_key_its_value_and_its_headers_however_empty_they_are() -> None:
+def test_record_size_counts_key_value_and_headers_including_empty_ones() -> None:
     headers = [("a", b"12"), ("", b""), ("left-out", None)]
     records = [
         SimpleNamespace(key=b"k", value=b"1234", headers=headers),
@@ -24,7 +24,7 @@ def test_a_record_takes_its_key_its_value_and_its_headers_however_empty_they_are
     assert [5 + 11 + 3 * HEADER_BYTES, 0] == sizes_of(records)
 
 
-def test_a_reader_that_holds_many_bytes_of_headers_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_with_many_in_flight_bytes_of_headers_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams_app.subscribers.running.processor.MOST_UNFINISHED_BYTES", 3_000)
 
     async def ship(event: Received[object]) -> None:
@@ -45,7 +45,7 @@ def test_a_reader_that_holds_many_bytes_of_headers_pauses(monkeypatch: pytest.Mo
     [([("ce_x", b"y" * 96)], []), ([("ce_x", b"y" * 97)], ["too-large"]), ([("ce_type", b"another"), ("ce_x", b"y" * 97)], [])],
     ids=["at the limit", "beyond it", "of another event"],
 )
-def test_headers_that_are_larger_than_a_value_may_be_make_their_event_too_large(headers: Headers, expected: list[str]) -> None:
+def test_headers_beyond_the_value_limit_make_their_event_too_large(headers: Headers, expected: list[str]) -> None:
     async def ship(event: Received[object]) -> None:
         """Does nothing."""
 

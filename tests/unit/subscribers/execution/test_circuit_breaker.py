@@ -27,7 +27,7 @@ def count(event: Received[Any]) -> None:
 
 
 @pytest.mark.parametrize(("one", "error"), [(ship, "the carrier is away"), (count, "no database")])
-def test_the_first_attempt_that_fails_is_told_at_once_with_its_line(one: Any, error: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_first_failed_attempt_is_logged_at_once_with_its_line(one: Any, error: str, caplog: pytest.LogCaptureFixture) -> None:
     with SubscriberTester(one) as kit:
         event_id = kit.publish(paid, Paid("o1"))
         lines = told(caplog)
@@ -42,7 +42,7 @@ def test_the_first_attempt_that_fails_is_told_at_once_with_its_line(one: Any, er
     )
 
 
-def test_later_ones_are_told_together_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_later_failures_are_summarized_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     with SubscriberTester(ship) as kit:
         for order in ("o1", "o2"):
             kit.publish(paid, Paid(order))
@@ -55,7 +55,7 @@ def test_later_ones_are_told_together_once_a_minute(caplog: pytest.LogCaptureFix
     assert ["count=1", "count=5", "count=3"] == [line.split()[3] for line in told(caplog)]
 
 
-def test_what_was_held_back_is_told_at_the_end_of_its_minute_though_nothing_fails_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_suppressed_failures_are_logged_at_the_end_of_their_minute_without_new_failures(caplog: pytest.LogCaptureFixture) -> None:
     with SubscriberTester(ship) as kit:
         for order in ("o1", "o2"):
             kit.publish(paid, Paid(order))
@@ -71,7 +71,7 @@ def test_what_was_held_back_is_told_at_the_end_of_its_minute_though_nothing_fail
     assert " error=ConnectionError('the carrier is away') at=" in late[1]
 
 
-def test_what_was_held_back_is_told_where_the_last_partition_is_let_go(caplog: pytest.LogCaptureFixture) -> None:
+def test_suppressed_failures_are_logged_when_the_last_partition_is_released(caplog: pytest.LogCaptureFixture) -> None:
     with SubscriberTester(ship) as kit:
         kit.publish(paid, Paid("o1"))
         kit.advance("30s")
@@ -80,7 +80,7 @@ def test_what_was_held_back_is_told_where_the_last_partition_is_let_go(caplog: p
     assert ["count=1", "count=2"] == [line.split()[3] for line in told(caplog)]
 
 
-def test_what_the_function_has_said_itself_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+def test_retry_and_reject_are_not_logged_as_failures(caplog: pytest.LogCaptureFixture) -> None:
     @subscriber(paid, idempotent="yes", description="Ships.")
     async def picky(event: Received[Any]) -> None:
         if event.attempt == 1:
@@ -95,7 +95,7 @@ def test_what_the_function_has_said_itself_is_no_failure(caplog: pytest.LogCaptu
     assert [] == told(caplog)
 
 
-def test_an_attempt_that_takes_too_long_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_timed_out_attempt_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     @subscriber(paid, idempotent="yes", description="Ships.", timeout="1s", retry=Retries(attempts=1))
     async def slow(event: Received[Any]) -> None:
         await asyncio.sleep(60)  # virtual time

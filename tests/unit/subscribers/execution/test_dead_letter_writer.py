@@ -36,7 +36,7 @@ PUT_BACK_UNNAMED = replay_headers("ship", OriginalPosition(PAID, 7, 1_700_000_00
         (AGAIN, [("ce_id", b"e1")], "", b"e1"),
     ],
 )
-async def test_a_letter_of_what_was_not_decoded_names_its_event_by_the_received_id_or_its_place(
+async def test_dead_letter_of_an_undecoded_event_has_the_received_id_or_its_position(
     tp: TP, headers: Headers, known: str, expected: bytes
 ) -> None:
     sent: list[Any] = []
@@ -64,7 +64,7 @@ async def test_a_letter_of_what_was_not_decoded_names_its_event_by_the_received_
         (b"c1", "finished-late", True, "why"),
     ],
 )
-async def test_a_letter_of_an_event_for_which_its_key_has_waited_says_that_it_goes_on(
+async def test_dead_letter_in_key_order_says_that_its_key_continues(
     key: bytes | None, reason: Any, is_ordered: bool, expected: str
 ) -> None:
     sent: list[Any] = []
@@ -83,7 +83,7 @@ async def test_a_letter_of_an_event_for_which_its_key_has_waited_says_that_it_go
     assert [expected] == [one.detail for one in sent]
 
 
-def test_of_a_long_trace_the_end_is_kept_which_says_where_it_happened() -> None:
+def test_truncated_traceback_keeps_its_end() -> None:
     work = InFlightEvent(
         SimpleNamespace(offset=5, timestamp=0, headers=(), key=None), 0, attempts=3, event_id="e1", first_failed_ms=7
     )

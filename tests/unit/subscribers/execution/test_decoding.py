@@ -52,7 +52,7 @@ def paid_by(decode: Any) -> Event[Paid, None]:
     return Event("order.paid", Paid, description="Paid.", keyed_by=None, decode=decode)
 
 
-def test_a_function_of_the_users_decodes_in_the_call_and_not_before() -> None:
+def test_user_decoder_runs_in_the_call_and_not_before() -> None:
     calls: list[bytes] = []
     got: list[tuple[Paid, str]] = []
 
@@ -73,7 +73,7 @@ def test_a_function_of_the_users_decodes_in_the_call_and_not_before() -> None:
     assert [(Paid("o1"), "orders:0:7")] == got
 
 
-def test_a_folded_record_whose_payload_has_a_hook_has_its_version_in_the_call() -> None:
+def test_folded_record_with_a_payload_hook_has_its_version_in_the_call() -> None:
     got: list[tuple[str, int]] = []
 
     @subscriber(records_of("f", Hooked), idempotent="yes", description="Recomputes.")
@@ -110,7 +110,7 @@ def test_function_receives_the_list_of_kept_events(item: Any) -> None:
     assert "events" in caught.value.detail
 
 
-def test_what_cannot_be_decoded_in_the_call_is_a_letter_at_once_and_no_sign_of_an_outage() -> None:
+def test_decoding_failure_in_the_call_is_a_dead_letter_at_once_and_no_sign_of_an_outage() -> None:
     event = Event("account.shown", Hooked, description="Shown.", keyed_by="account_id")
 
     @subscriber(event, idempotent="yes", description="Shows.")
@@ -129,7 +129,7 @@ def test_what_cannot_be_decoded_in_the_call_is_a_letter_at_once_and_no_sign_of_a
 
 
 @pytest.mark.parametrize("value", [b"", b"x" * (LIMITS.value_bytes + 1)])
-def test_what_has_no_value_or_too_large_a_one_is_refused_before_the_call(value: bytes) -> None:
+def test_missing_or_oversized_value_is_rejected_before_the_call(value: bytes) -> None:
     @subscriber(paid_by(lambda value: {}), idempotent="yes", description="Ships.")
     def ship(event: Received[Paid]) -> None:
         """Does nothing."""
@@ -138,7 +138,7 @@ def test_what_has_no_value_or_too_large_a_one_is_refused_before_the_call(value: 
         decode_of(ship, LIMITS, None, is_late=True)(P, record(value), 1)
 
 
-def test_a_plain_payload_is_decoded_by_the_worker_and_its_function_is_called_as_it_is() -> None:
+def test_plain_payload_is_decoded_by_the_worker_and_its_function_is_called_directly() -> None:
     event = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
 
     @subscriber(event, idempotent="yes", description="Ships.")
@@ -190,7 +190,7 @@ class Made:
 
 
 @pytest.mark.parametrize(("kind", "expected"), [(Plain, False), (Model, True), (Deep, True), (Sized, True), (Made, True)])
-def test_hooks_of_a_payload_are_found_wherever_they_are(kind: type, expected: bool) -> None:
+def test_payload_hooks_are_found_at_any_depth(kind: type, expected: bool) -> None:
     assert expected == has_hooks(kind)
 
 
@@ -208,7 +208,7 @@ OURS = [("ce_type", b"order.paid")]
     [{"order_id": 7, "version": 3}, {"after": None}, {"order_id": "o0"}, "o0", 7, [1], None, True],
     ids=["another row", "an envelope", "a row that fits", "a text", "a number", "a list", "null", "a flag"],
 )
-def test_before_counts_only_where_the_headers_name_the_event(before: Any, own_decode: Any, *, is_late: bool) -> None:
+def test_before_is_decoded_only_if_the_headers_name_the_event(before: Any, own_decode: Any, *, is_late: bool) -> None:
     got: list[Any] = []
     changed = Event("order.paid", Row, description="Changed.", keyed_by=None, decode=own_decode)
 
@@ -227,7 +227,7 @@ def test_before_counts_only_where_the_headers_name_the_event(before: Any, own_de
 
 @pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize("own_decode", [None, msgspec.json.decode])
-def test_before_of_an_event_that_is_named_is_checked(own_decode: Any, *, is_late: bool) -> None:
+def test_before_of_a_named_event_is_validated(own_decode: Any, *, is_late: bool) -> None:
     got: list[Any] = []
     changed = Event("order.paid", Row, description="Changed.", keyed_by=None, decode=own_decode)
 

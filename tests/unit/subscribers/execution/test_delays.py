@@ -46,7 +46,7 @@ async def there(events: LocalEvents, act: Callable[[LocalMember], Awaitable[None
 
 
 @pytest.mark.parametrize("idempotent", ["yes", "unknown", "no"])
-async def test_a_thread_that_was_timed_out_and_ends_well_under_another_claim_is_told(
+async def test_timed_out_thread_that_succeeds_under_another_claim_is_reported(
     idempotent: Literal["yes", "unknown", "no"],
 ) -> None:
     may_end = threading.Event()
@@ -70,7 +70,7 @@ async def test_a_thread_that_was_timed_out_and_ends_well_under_another_claim_is_
 
 
 @pytest.mark.parametrize("idempotent", ["unknown", "no"])
-async def test_a_thread_that_was_cut_off_and_ends_well_under_another_claim_is_told(idempotent: Literal["unknown", "no"]) -> None:
+async def test_interrupted_thread_that_succeeds_under_another_claim_is_reported(idempotent: Literal["unknown", "no"]) -> None:
     begun, may_end = threading.Event(), threading.Event()
 
     @subscriber(paid, idempotent=idempotent, description="Hangs.")
@@ -82,7 +82,7 @@ async def test_a_thread_that_was_cut_off_and_ends_well_under_another_claim_is_to
 
 
 @pytest.mark.parametrize("idempotent", ["unknown", "no"])
-async def test_a_function_that_blocks_the_loop_beyond_the_end_of_its_claim_and_ends_well_is_told(
+async def test_function_that_blocks_the_loop_past_its_claim_and_succeeds_is_reported(
     idempotent: Literal["unknown", "no"],
 ) -> None:
     begun, may_end = threading.Event(), threading.Event()
@@ -95,7 +95,7 @@ async def test_a_function_that_blocks_the_loop_beyond_the_end_of_its_claim_and_e
     assert ["interrupted", "finished-late"] == await letters_of_what_is_cut_off(ship, begun, may_end)
 
 
-async def test_the_letter_of_what_was_interrupted_waits_for_no_outage() -> None:
+async def test_dead_letter_of_an_interrupted_attempt_does_not_wait_for_an_outage() -> None:
     begun, may_end = threading.Event(), threading.Event()
 
     @subscriber(paid, idempotent="no", description="Hangs.")

@@ -94,7 +94,7 @@ async def tick(dispatcher: Dispatcher, seconds: float) -> None:
 # An outage
 
 
-def test_a_suspension_is_told_with_the_last_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_suspension_is_reported_with_the_last_error(caplog: pytest.LogCaptureFixture) -> None:
     async def ship(event: InFlightEvent) -> None:
         raise ConnectionError("the carrier is away")
 
@@ -109,7 +109,7 @@ def test_a_suspension_is_told_with_the_last_error(caplog: pytest.LogCaptureFixtu
     assert line.endswith("subscriber=ship error=ConnectionError('the carrier is away')")
 
 
-def test_during_an_outage_one_attempt_at_a_time_is_made_and_the_first_success_lets_all_go_on() -> None:
+def test_outage_permits_one_attempt_at_a_time_until_the_first_success() -> None:
     async def schedule() -> None:
         begun: list[float] = []
         running = [0, 0]
@@ -145,7 +145,7 @@ def test_during_an_outage_one_attempt_at_a_time_is_made_and_the_first_success_le
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])
-def test_during_an_outage_each_partition_is_asked_for_fresh_events_and_for_those_that_wait(partitions: int) -> None:
+def test_outage_probes_include_fresh_and_waiting_events_of_each_partition(partitions: int) -> None:
     async def schedule() -> None:
         async def ship(event: InFlightEvent) -> None:
             raise ConnectionError("the carrier is away")
@@ -183,7 +183,7 @@ def test_failures_during_an_outage_do_not_count_until_patience_is_over() -> None
     in_no_time(schedule())
 
 
-def test_what_is_rejected_is_no_outage() -> None:
+def test_rejection_is_no_outage() -> None:
     async def schedule() -> None:
         async def ship(event: InFlightEvent) -> None:
             raise Reject("nobody lives there")
@@ -201,7 +201,7 @@ def test_what_is_rejected_is_no_outage() -> None:
 # Partitions
 
 
-def test_a_partition_with_many_events_does_not_keep_another_one_waiting() -> None:
+def test_partition_with_many_events_does_not_delay_another() -> None:
     async def schedule() -> None:
         order: list[InFlightEvent] = []
 
@@ -232,9 +232,7 @@ def test_a_partition_with_many_events_does_not_keep_another_one_waiting() -> Non
         (1, Ahead.MANY, FEWEST_AHEAD),
     ],
 )
-def test_what_may_wait_for_a_slot_is_what_the_slots_soon_come_to_where_its_begin_is_noted(
-    seconds: float, ahead: Ahead, most: int
-) -> None:
+def test_number_of_events_queued_for_slots_follows_the_ahead_policy(seconds: float, ahead: Ahead, most: int) -> None:
     async def schedule() -> None:
         async def ship(event: InFlightEvent) -> None:
             await asyncio.sleep(seconds)  # virtual time
@@ -248,7 +246,7 @@ def test_what_may_wait_for_a_slot_is_what_the_slots_soon_come_to_where_its_begin
 
 
 @pytest.mark.parametrize("ahead", [Ahead.NONE, Ahead.SOON])
-def test_where_begins_are_noted_nothing_is_taken_for_a_slot_that_hangs_until_it_is_free_again(ahead: Ahead) -> None:
+def test_nothing_is_queued_for_a_hanging_slot_if_begins_are_logged(ahead: Ahead) -> None:
     async def schedule() -> None:
         async def ship(event: InFlightEvent) -> None:
             while not may_end:
@@ -268,7 +266,7 @@ def test_where_begins_are_noted_nothing_is_taken_for_a_slot_that_hangs_until_it_
     in_no_time(schedule())
 
 
-def test_how_fast_calls_ended_before_a_pause_says_nothing_of_those_that_follow_it() -> None:
+def test_call_rate_is_forgotten_after_a_pause() -> None:
     async def schedule() -> None:
         async def ship(event: InFlightEvent) -> None:
             await asyncio.sleep(0.001)  # virtual time

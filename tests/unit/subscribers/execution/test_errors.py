@@ -40,7 +40,7 @@ class AfterText(Retry):
 
 
 @pytest.mark.parametrize("idempotent", ["yes", "unknown", "no"])
-def test_an_error_whose_text_cannot_be_had_is_a_letter_of_its_event_alone(idempotent: str) -> None:
+def test_error_whose_text_raises_is_a_dead_letter_of_its_event_only(idempotent: str) -> None:
     async def ship(event: Received[Paid]) -> None:
         if event.data.order_id == "o1":
             raise Speechless
@@ -58,7 +58,7 @@ def test_an_error_whose_text_cannot_be_had_is_a_letter_of_its_event_alone(idempo
 
 
 @pytest.mark.parametrize("kind", [Later, AfterText])
-def test_a_retry_of_a_class_with_a_constructor_of_its_own_is_one(kind: Callable[[str], Retry]) -> None:
+def test_retry_subclass_with_its_own_constructor_is_a_retry(kind: Callable[[str], Retry]) -> None:
     async def ship(event: Received[Paid]) -> None:
         if event.attempt == 1:
             raise kind("30s")
@@ -71,7 +71,7 @@ def test_a_retry_of_a_class_with_a_constructor_of_its_own_is_one(kind: Callable[
         assert [(1, "retry"), (2, "done")] == seen_by(kit, one)
 
 
-def test_an_error_that_is_taken_for_false_is_told_as_itself() -> None:
+def test_falsy_error_is_reported_as_itself() -> None:
     async def ship(event: Received[Paid]) -> None:
         raise NothingWrong("at all")
 
@@ -83,7 +83,7 @@ def test_an_error_that_is_taken_for_false_is_told_as_itself() -> None:
         assert ("failed", "NothingWrong: at all") == (letter.reason, letter.detail)
 
 
-def test_what_nobody_expects_of_the_end_of_a_call_is_told_and_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_error_at_the_end_of_a_call_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_: object, **__: object) -> None:
         raise RuntimeError("unexpected")
 
@@ -96,7 +96,7 @@ def test_what_nobody_expects_of_the_end_of_a_call_is_told_and_not_swallowed(monk
         kit.advance("1s")
 
 
-def test_what_its_function_puts_off_for_more_than_an_hour_in_all_is_a_letter() -> None:
+def test_event_deferred_by_its_function_for_more_than_an_hour_is_a_dead_letter() -> None:
     async def ship(event: Received[Paid]) -> None:
         raise Retry(after="25m")
 
@@ -110,7 +110,7 @@ def test_what_its_function_puts_off_for_more_than_an_hour_in_all_is_a_letter() -
         assert "Retry: again after 25m, and it would have waited for more than 1 h in all" == letter.detail
 
 
-def test_what_two_rules_together_would_put_off_for_more_than_an_hour_is_a_letter_whatever_each_allows() -> None:
+def test_event_deferred_by_two_rules_for_more_than_an_hour_is_a_dead_letter() -> None:
     async def ship(event: Received[Paid]) -> None:
         raise Retry(after="59m") if event.attempt == 1 else ValueError("no such article")
 

@@ -26,7 +26,7 @@ LIMIT_SECONDS = 60
 
 
 @pytest.mark.parametrize("swallows", [False, True])
-def test_an_overdue_call_times_out_and_its_slot_goes_on_when_the_function_has_ended(swallows: bool) -> None:
+def test_overdue_call_times_out_and_its_slot_continues_when_the_function_has_ended(swallows: bool) -> None:
     async def schedule() -> None:
         async def ship(event: str) -> None:
             if event == "hangs":
@@ -52,7 +52,7 @@ def test_an_overdue_call_times_out_and_its_slot_goes_on_when_the_function_has_en
     in_no_time(schedule())
 
 
-def test_a_slot_whose_calls_are_all_short_lets_others_have_their_turn() -> None:
+def test_slot_with_only_short_calls_yields_to_others() -> None:
     class Passing(LoopClock):
         """A millisecond passes with each look."""
 
@@ -77,7 +77,7 @@ def test_a_slot_whose_calls_are_all_short_lets_others_have_their_turn() -> None:
     in_no_time(schedule())
 
 
-def test_what_another_function_has_blocked_is_not_overdue_for_that() -> None:
+def test_time_blocked_by_another_function_is_not_overdue() -> None:
     class Jumping(LoopClock):
         """Time passes while the loop stands still, too."""
 
@@ -105,7 +105,7 @@ def test_what_another_function_has_blocked_is_not_overdue_for_that() -> None:
     in_no_time(schedule())
 
 
-def test_a_call_that_is_taken_back_does_not_begin_and_one_that_runs_is_cancelled() -> None:
+def test_cancelled_call_does_not_start_and_a_running_one_is_cancelled() -> None:
     async def schedule() -> None:
         begun: list[str] = []
 
@@ -128,7 +128,7 @@ def test_a_call_that_is_taken_back_does_not_begin_and_one_that_runs_is_cancelled
 
 
 @pytest.mark.parametrize("error", [None, ValueError("too late")])
-async def test_a_thread_that_is_overdue_tells_its_end_to_nobody_but_who_has_asked_whether_it_ended_well(
+async def test_overdue_thread_reports_a_late_success_to_on_late_only(
     error: Exception | None,
 ) -> None:
     may_end = threading.Event()
@@ -160,7 +160,7 @@ async def test_a_thread_that_is_overdue_tells_its_end_to_nobody_but_who_has_aske
     assert ["hangs"] * (error is None) == late
 
 
-async def test_a_thread_that_was_stopped_with_its_process_is_not_overdue_for_that() -> None:
+async def test_thread_suspended_with_its_process_is_not_overdue() -> None:
     may_end = threading.Event()
     ended: list[Attempt] = []
     clock = ManualClock()
@@ -181,7 +181,7 @@ async def test_a_thread_that_was_stopped_with_its_process_is_not_overdue_for_tha
     assert ([], [AttemptOutcome.TIMEOUT]) == (overdue, [call.outcome for call in ended])
 
 
-def test_a_thread_that_outlives_the_loop_of_its_worker_ends_in_silence() -> None:
+def test_thread_that_outlives_the_loop_of_its_worker_ends_silently() -> None:
     may_end = threading.Event()
     clock = ManualClock()
     runners: list[ThreadExecutor] = []
@@ -203,7 +203,7 @@ def test_a_thread_that_outlives_the_loop_of_its_worker_ends_in_silence() -> None
     assert not runners[0]._threads[0].is_alive()
 
 
-async def test_a_function_without_async_that_returns_something_to_await_has_failed() -> None:
+async def test_sync_function_that_returns_an_awaitable_has_failed() -> None:
     async def nothing() -> None:
         raise AssertionError("it never runs")
 
@@ -217,7 +217,7 @@ async def test_a_function_without_async_that_returns_something_to_await_has_fail
 
 
 @pytest.mark.parametrize("is_struck", [True, False])
-def test_a_slot_whose_function_has_cancelled_it_begins_the_next_event_all_the_same(is_struck: bool) -> None:
+def test_slot_cancelled_by_its_function_starts_the_next_event(is_struck: bool) -> None:
     async def schedule() -> None:
         async def ship(event: str) -> None:
             if event == "cancels":
@@ -248,7 +248,7 @@ def test_a_slot_whose_function_has_cancelled_it_begins_the_next_event_all_the_sa
     in_no_time(schedule())
 
 
-def test_a_slot_that_a_function_cancels_after_its_end_is_there_again_soon() -> None:
+def test_slot_cancelled_by_a_function_after_its_end_recovers_soon() -> None:
     async def schedule() -> None:
         async def ship(event: str) -> None:
             task = asyncio.current_task()
@@ -267,7 +267,7 @@ def test_a_slot_that_a_function_cancels_after_its_end_is_there_again_soon() -> N
     in_no_time(schedule())
 
 
-def test_slots_whose_functions_do_not_end_when_they_are_cancelled_hang_and_are_told_once_with_where_they_wait() -> None:
+def test_slots_whose_functions_ignore_cancellation_hang_and_are_reported_once_with_their_position() -> None:
     async def schedule() -> None:
         async def ship(event: str) -> None:
             while not may_end:
@@ -292,7 +292,7 @@ def test_slots_whose_functions_do_not_end_when_they_are_cancelled_hang_and_are_t
     in_no_time(schedule())
 
 
-def test_slots_that_were_stopped_with_their_process_for_long_do_not_hang_when_they_are_timed_out() -> None:
+def test_slots_suspended_with_their_process_do_not_hang_when_they_time_out() -> None:
     class Jumping(LoopClock):
         """Time passes while the process is stopped, too."""
 
@@ -321,9 +321,7 @@ def test_slots_that_were_stopped_with_their_process_for_long_do_not_hang_when_th
 
 
 @pytest.mark.parametrize("ends", [sys.exit, lambda: asyncio.get_running_loop().stop()], ids=["exit", "stop"])
-async def test_the_loop_of_all_functions_goes_on_when_one_of_them_would_end_it(
-    ends: Callable[[], None], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_user_loop_survives_a_function_that_would_stop_it(ends: Callable[[], None], caplog: pytest.LogCaptureFixture) -> None:
     async def ship(event: str) -> None:
         if event == "ends":
 
@@ -345,7 +343,7 @@ async def test_the_loop_of_all_functions_goes_on_when_one_of_them_would_end_it(
     assert AttemptOutcome.DONE == ended[1].outcome
 
 
-def test_a_slot_that_is_thrown_away_with_its_loop_ends_in_the_midst_of_its_function() -> None:
+def test_slot_discarded_with_its_loop_ends_inside_its_function() -> None:
     loop = asyncio.new_event_loop()
 
     async def hang(event: str) -> None:

@@ -58,7 +58,7 @@ def watch(users: UserLoop) -> Iterator[LoopMonitor]:
     made.stop()
 
 
-async def test_a_function_that_blocks_the_loop_is_named_with_its_stack_once_a_block(
+async def test_function_that_blocks_the_loop_is_reported_once_with_its_stack(
     users: UserLoop, watch: LoopMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
     may_end = threading.Event()
@@ -93,9 +93,7 @@ async def test_a_function_that_blocks_the_loop_is_named_with_its_stack_once_a_bl
     assert watch.lag_ms("blocks") >= 300
 
 
-async def test_a_task_that_a_function_has_made_is_held_against_all_as_it_may_be_anybodys(
-    users: UserLoop, watch: LoopMonitor
-) -> None:
+async def test_task_created_by_a_function_is_attributed_to_all_subscribers(users: UserLoop, watch: LoopMonitor) -> None:
     may_end = threading.Event()
     runners = {
         name: AsyncExecutor(users.loop, asyncio.sleep, 1, 60_000, SystemClock(), lambda calls: None) for name in ("one", "two")
@@ -116,7 +114,7 @@ async def test_a_task_that_a_function_has_made_is_held_against_all_as_it_may_be_
 
 @pytest.mark.parametrize("blocked_by", ["time.sleep(60)", "while True: pass"])
 @pytest.mark.parametrize("ends_by", ["exit_now(75)", "sys.exit(75)"])
-async def test_a_process_whose_function_blocks_the_loop_ends_with_its_own_exit_code(blocked_by: str, ends_by: str) -> None:
+async def test_process_whose_function_blocks_the_loop_exits_with_a_dedicated_code(blocked_by: str, ends_by: str) -> None:
     ending = await asyncio.create_subprocess_exec(
         sys.executable, "-c", ENDS_WHILE_BLOCKED.format(blocked_by=blocked_by, ends_by=ends_by), stderr=asyncio.subprocess.PIPE
     )
@@ -126,7 +124,7 @@ async def test_a_process_whose_function_blocks_the_loop_ends_with_its_own_exit_c
     assert (75, b"") == (ending.returncode, told)
 
 
-async def test_a_function_may_start_a_process_and_wait_for_it(users: UserLoop) -> None:
+async def test_function_may_start_a_process_and_wait_for_it(users: UserLoop) -> None:
     async def starts(event: str) -> None:
         started = await asyncio.create_subprocess_exec(sys.executable, "-c", f"print({event!r})", stdout=asyncio.subprocess.PIPE)
         said.append(await started.communicate())
@@ -143,7 +141,7 @@ async def test_a_function_may_start_a_process_and_wait_for_it(users: UserLoop) -
 
 
 @pytest.mark.parametrize("hanging", [2, 1], ids=["all", "all but one"])
-async def test_only_slots_that_are_all_overdue_for_long_are_told_once_with_their_stacks(
+async def test_hanging_slots_are_reported_once_with_their_stacks_only_if_all_are_overdue(
     hanging: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streams_app.subscribers.execution.executor.HUNG_MS", 100)
@@ -169,7 +167,7 @@ async def test_only_slots_that_are_all_overdue_for_long_are_told_once_with_their
     assert all("2 slots:" in one and "in hangs\n    may_end.wait(LIMIT_SECONDS)" in one for one in told)
 
 
-async def test_an_overdue_function_hangs_in_its_slot_until_it_returns() -> None:
+async def test_overdue_function_occupies_its_slot_until_it_returns() -> None:
     may_end = threading.Event()
     ended: list[Attempt] = []
 
@@ -191,7 +189,7 @@ async def test_an_overdue_function_hangs_in_its_slot_until_it_returns() -> None:
 
 
 @pytest.mark.parametrize("how", ["recall", "cancel"])
-async def test_a_call_that_waits_behind_slots_that_hang_is_taken_back_at_once(how: str) -> None:
+async def test_call_waiting_behind_hanging_slots_is_cancelled_at_once(how: str) -> None:
     may_end = threading.Event()
     ended: list[Attempt] = []
     called: list[str] = []
@@ -217,7 +215,7 @@ async def test_a_call_that_waits_behind_slots_that_hang_is_taken_back_at_once(ho
 
 
 @pytest.mark.parametrize("how", ["recall", "cancel"])
-async def test_a_call_that_was_taken_back_before_it_had_a_slot_is_not_called(how: str) -> None:
+async def test_call_cancelled_before_it_had_a_slot_is_not_made(how: str) -> None:
     ended: list[Attempt] = []
     called: list[str] = []
     runner = ThreadExecutor(called.append, 1, LIMIT_SECONDS * 1000, SystemClock(), ended.extend)

@@ -28,7 +28,7 @@ def hopeless(events: int) -> list[str]:
 @pytest.mark.parametrize(
     ("before", "behind", "ordered"), [(300, 0, None), (300, 0, "key"), (40, 40, None)], ids=["before", "by key", "around"]
 )
-def test_many_events_that_cannot_succeed_hold_up_good_ones_for_minutes_at_most(
+def test_many_failing_events_delay_good_ones_for_minutes_at_most(
     before: int, behind: int, ordered: Literal["key"] | None, idempotent: Any
 ) -> None:
     done: set[str] = set()
@@ -48,7 +48,7 @@ def test_many_events_that_cannot_succeed_hold_up_good_ones_for_minutes_at_most(
         assert set(GOOD) == done
 
 
-def test_one_event_that_has_come_last_is_found_at_once_behind_many_that_cannot_succeed() -> None:
+def test_last_good_event_is_found_at_once_behind_many_failing_ones() -> None:
     done: list[str] = []
 
     @subscriber(paid, idempotent="yes", description="Ships.")

@@ -38,25 +38,25 @@ paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
 
 
 @pytest.mark.parametrize("text", ["50/s", "100/m", "1000/h"])
-def test_a_rate_is_shown_as_it_was_declared(text: str) -> None:
+def test_rate_is_formatted_as_declared(text: str) -> None:
     assert text == str(rate_of(text, []))
 
 
 @pytest.mark.parametrize(
     ("rate", "most"), [(Rate(50, 1_000), 50), (Rate(49, 1_000), 49), (Rate(100, 60_000), 1), (Rate(3, 3_600_000), 1)], ids=str
 )
-def test_a_full_bucket_holds_what_a_second_brings_and_one_at_least(rate: Rate, most: int) -> None:
+def test_full_bucket_holds_the_leases_of_one_second_and_at_least_one(rate: Rate, most: int) -> None:
     assert most == leased(bucket_of(rate), None, 1_000, SECOND_US).granted
 
 
-def test_an_empty_bucket_says_when_there_is_another_lease() -> None:
+def test_empty_bucket_reports_when_the_next_lease_is_available() -> None:
     empty_us = leased(bucket_of(RATE), None, 50, SECOND_US).empty_us
 
     assert (0, 15_000) == leased(bucket_of(RATE), empty_us, 9, SECOND_US + 5_000)[:2]
     assert (1, 20_000) == leased(bucket_of(RATE), empty_us, 9, SECOND_US + 20_000)[:2]
 
 
-def test_what_time_has_brought_in_part_is_not_lost() -> None:
+def test_fractional_lease_is_carried_over() -> None:
     pace, empty_us, given = TokenBucket(SECOND_US / 7, SECOND_US), 0.0, 0
     for now_us in range(0, 10 * SECOND_US, 33_333):
         got = leased(pace, empty_us, 9, now_us)
@@ -65,7 +65,7 @@ def test_what_time_has_brought_in_part_is_not_lost() -> None:
     assert 69 == given
 
 
-def test_a_clock_that_went_back_brings_nothing() -> None:
+def test_backward_clock_adds_no_leases() -> None:
     assert 0 == leased(bucket_of(RATE), 9.0 * SECOND_US, 10, SECOND_US).granted
 
 
@@ -137,7 +137,7 @@ class Application:
 
 @pytest.mark.parametrize("fails", [False, True], ids=["events", "attempts that fail"])
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_workers_together_begin_as_many_as_the_rate_says_and_no_more(workers: int, fails: bool) -> None:
+def test_workers_together_start_exactly_as_many_attempts_as_the_rate_permits(workers: int, fails: bool) -> None:
     async def schedule() -> None:
         application = Application(Rate(10, 1_000))
         for _ in range(workers):
@@ -164,7 +164,7 @@ def test_attempts_are_spread_over_the_second_while_more_wait() -> None:
     in_no_time(schedule())
 
 
-def test_a_high_rate_is_used_up_with_few_slots() -> None:
+def test_high_rate_is_used_up_with_few_slots() -> None:
     async def schedule() -> None:
         application = Application(Rate(1_000, 1_000))
         application.worker(20_000)
@@ -177,7 +177,7 @@ def test_a_high_rate_is_used_up_with_few_slots() -> None:
     in_no_time(schedule())
 
 
-def test_an_attempt_each_so_often_is_made_of_a_rate_below_one_a_second() -> None:
+def test_rate_below_one_a_second_is_spread_evenly() -> None:
     async def schedule() -> None:
         application = Application(Rate(6, 60_000))
         application.worker(100)
@@ -190,7 +190,7 @@ def test_an_attempt_each_so_often_is_made_of_a_rate_below_one_a_second() -> None
     in_no_time(schedule())
 
 
-def test_while_redis_is_away_each_worker_goes_on_with_its_share() -> None:
+def test_each_worker_continues_with_its_share_during_a_redis_outage() -> None:
     async def schedule() -> None:
         application = Application(Rate(10, 1_000))
         application.worker(2_000)
@@ -209,7 +209,7 @@ def test_while_redis_is_away_each_worker_goes_on_with_its_share() -> None:
     in_no_time(schedule())
 
 
-def test_a_worker_that_is_gone_has_no_share_any_more() -> None:
+def test_stopped_worker_no_longer_has_a_share() -> None:
     async def schedule() -> None:
         application = Application(Rate(10, 1_000))
         application.worker(2_000)
@@ -226,7 +226,7 @@ def test_a_worker_that_is_gone_has_no_share_any_more() -> None:
     in_no_time(schedule())
 
 
-def test_nothing_begins_before_redis_has_answered_once() -> None:
+def test_nothing_starts_before_the_first_answer_of_redis() -> None:
     async def schedule() -> None:
         application = Application()
         application.server.is_away = True
@@ -249,7 +249,7 @@ def test_nothing_begins_before_redis_has_answered_once() -> None:
 
 @pytest.mark.parametrize("idempotent", ["yes", "unknown", "no"])
 @pytest.mark.parametrize("ordered", [None, "key"])
-def test_a_rate_is_kept_whatever_is_promised(idempotent: Any, ordered: Any) -> None:
+def test_rate_is_kept_for_every_delivery_guarantee(idempotent: Any, ordered: Any) -> None:
     @subscriber(paid, idempotent=idempotent, description="Ships.", rate="5/s", ordered=ordered)
     async def ship(event: Received[Paid]) -> None:
         """Does nothing."""
@@ -265,7 +265,7 @@ def test_a_rate_is_kept_whatever_is_promised(idempotent: Any, ordered: Any) -> N
     assert [5, 10, 15, 20, 20] == begun
 
 
-def test_a_retry_counts_as_an_attempt() -> None:
+def test_retry_counts_as_an_attempt() -> None:
     @subscriber(paid, idempotent="yes", description="Ships.", rate="3/m", retry=Retries(attempts=9, first="1s", factor=1))
     def ship(event: Received[Paid]) -> None:
         if event.attempt < 4:
@@ -280,7 +280,7 @@ def test_a_retry_counts_as_an_attempt() -> None:
         assert ["retry", "retry", "retry", "done"] == [run.outcome for run in kit.runs(ship)]
 
 
-def test_a_process_that_takes_over_keeps_the_rate() -> None:
+def test_rate_is_kept_across_a_takeover() -> None:
     @subscriber(paid, idempotent="yes", description="Ships.", rate="2/m")
     async def ship(event: Received[Paid]) -> None:
         """Does nothing."""
@@ -298,7 +298,7 @@ def test_a_process_that_takes_over_keeps_the_rate() -> None:
 
 
 @pytest.mark.parametrize("idempotent", ["unknown", "no"])
-def test_the_letter_of_what_was_interrupted_waits_for_no_lease_and_lets_its_key_go_on(idempotent: Any) -> None:
+def test_dead_letter_of_an_interrupted_attempt_waits_for_no_lease_and_releases_its_key(idempotent: Any) -> None:
     @subscriber(paid, idempotent=idempotent, description="Ships.", rate="1/h", ordered="key")
     async def ship(event: Received[Paid]) -> None:
         """Does nothing."""
@@ -315,7 +315,7 @@ def test_the_letter_of_what_was_interrupted_waits_for_no_lease_and_lets_its_key_
         assert ["crash", "done"] == [run.outcome for run in kit.runs(ship)]
 
 
-def test_an_event_that_is_not_valid_takes_no_lease() -> None:
+def test_invalid_event_takes_no_lease() -> None:
     @subscriber(paid, idempotent="yes", description="Ships.", rate="1/h")
     async def ship(event: Received[Paid]) -> None:
         """Does nothing."""

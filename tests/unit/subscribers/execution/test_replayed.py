@@ -38,7 +38,7 @@ def event_of(found: DecodedRecord | None) -> Any:
     return found.event
 
 
-def test_it_has_the_place_the_time_and_the_id_that_it_had() -> None:
+def test_replayed_event_has_its_original_position_time_and_id() -> None:
     event = event_of(decoded(replay_headers("ship", ORIGIN, EVENT)))
 
     assert ("orders", 3, 1041, 1041) == (event.topic, event.partition, event.offset, event.version)
@@ -46,11 +46,11 @@ def test_it_has_the_place_the_time_and_the_id_that_it_had() -> None:
     assert {"userid": "u7"} == event.context
 
 
-def test_it_keeps_the_id_that_its_publisher_gave_it() -> None:
+def test_replayed_event_keeps_the_id_of_its_publisher() -> None:
     assert "e1" == event_of(decoded(replay_headers("ship", ORIGIN, [*EVENT, ("ce_id", b"e1")]))).id
 
 
-def test_what_was_put_back_has_no_id_by_which_it_could_be_taken_for_a_duplicate() -> None:
+def test_replayed_event_has_no_deduplication_id() -> None:
     named = [*EVENT, ("ce_id", b"e1")]
     found = [decoded(replay_headers("ship", ORIGIN, named)), decoded(named, topic="orders"), decoded(EVENT, topic="orders")]
 
@@ -71,14 +71,14 @@ def test_what_was_put_back_has_no_id_by_which_it_could_be_taken_for_a_duplicate(
         ([("fold-id", b"f:s:0:1-2"), ("ce_source", b"/eu")], [("fold-id", b"f:s:0:1-2")], True),
     ],
 )  # fmt: skip
-def test_an_event_is_known_by_its_source_and_its_id(one: Any, other: Any, is_same: bool) -> None:
+def test_event_is_identified_by_its_source_and_id(one: Any, other: Any, is_same: bool) -> None:
     first, second = (decoded([*EVENT, *headers], topic="orders") for headers in (one, other))
     assert first and second and first.own_id
 
     assert is_same == (first.own_id == second.own_id)
 
 
-def test_an_identity_has_a_bounded_size_whatever_its_source() -> None:
+def test_event_identity_has_a_bounded_size_for_any_source() -> None:
     found = decoded([*EVENT, ("ce_id", b"1"), ("ce_source", b"s" * 5_000)], topic="orders")
 
     assert found is not None
@@ -88,25 +88,25 @@ def test_an_identity_has_a_bounded_size_whatever_its_source() -> None:
 @pytest.mark.parametrize(
     "headers", [replay_headers("recompute", ORIGIN, EVENT), EVENT, []], ids=["another", "nobody", "none at all"]
 )
-def test_what_is_addressed_to_another_subscriber_or_to_nobody_is_not_its_event(headers: Any) -> None:
+def test_event_for_another_subscriber_or_for_none_is_skipped(headers: Any) -> None:
     assert decoded(headers) is None
 
 
 @pytest.mark.parametrize("origin", [None, b"", b"orders:3:x:5", b"a/b:3:1:5"])
-def test_what_does_not_say_where_it_was_is_not_valid(origin: bytes | None) -> None:
+def test_replayed_event_without_its_original_position_is_invalid(origin: bytes | None) -> None:
     headers: Any = replay_headers("ship", ORIGIN, EVENT)
     headers[1] = (headers[1][0], origin)
     with pytest.raises(BadEventError, match="do not contain its original position"):
         decoded(headers)
 
 
-def test_such_headers_in_the_topic_of_the_event_are_those_of_a_stranger() -> None:
+def test_replay_headers_in_the_original_topic_are_ignored() -> None:
     assert "orders:0:7" == event_of(decoded(replay_headers("recompute", ORIGIN, EVENT), topic="orders")).id
 
 
-def test_headers_of_an_event_are_kept_with_their_number() -> None:
+def test_event_headers_are_stored_with_their_number() -> None:
     assert [("received-headers", b"2"), *EVENT] == received_headers(EVENT)
 
 
-def test_headers_that_are_too_large_are_not_kept_and_their_size_is() -> None:
+def test_oversized_headers_are_dropped_and_their_size_is_stored() -> None:
     assert [("header-bytes-not-kept", b"16385")] == received_headers([("a", bytes(RECEIVED_BYTES))])

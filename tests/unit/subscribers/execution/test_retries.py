@@ -20,13 +20,13 @@ PATIENCE_MS = 3_600_000
 
 
 @given(st.text(), st.integers(1, 10_000))
-def test_a_delay_is_between_half_and_the_whole_of_what_the_rule_says(event_id: str, attempt: int) -> None:
+def test_delay_is_between_half_and_the_whole_of_the_rule(event_id: str, attempt: int) -> None:
     whole_ms = min(300_000, 1_000 * 3 ** min(attempt - 1, 20))
 
     assert whole_ms // 2 <= delay_ms(Retries(), event_id, attempt) <= whole_ms
 
 
-def test_a_delay_is_the_same_each_time_it_is_asked_for() -> None:
+def test_delay_is_deterministic() -> None:
     assert delay_ms(Retries(), "o1", 2) == delay_ms(Retries(), "o1", 2) == 2_559
 
 
@@ -36,7 +36,7 @@ def test_delays_of_events_that_failed_together_are_spread() -> None:
     assert max(later - one for one, later in pairwise(delays)) < 27_000 / 2 / 50
 
 
-def test_the_delays_of_one_event_are_not_alike() -> None:
+def test_delays_of_one_event_differ() -> None:
     rule = Retries(first="7m", factor=1, longest="7m")
 
     assert 8 == len({delay_ms(rule, "o1", attempt) for attempt in range(1, 9)})
@@ -46,7 +46,7 @@ def test_the_delays_of_one_event_are_not_alike() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 3))))
-def test_each_event_that_waits_is_due_once_and_in_order(pushed: list[tuple[int, int]]) -> None:
+def test_each_waiting_event_is_due_once_and_in_order(pushed: list[tuple[int, int]]) -> None:
     waiting: RetryQueue[object] = RetryQueue()
     events = []
     for due_ms, _ in pushed:
@@ -61,7 +61,7 @@ def test_each_event_that_waits_is_due_once_and_in_order(pushed: list[tuple[int, 
     assert None is waiting.pop_due(21)
 
 
-def test_an_event_is_not_due_a_millisecond_early() -> None:
+def test_event_is_not_due_a_millisecond_early() -> None:
     waiting: RetryQueue[str] = RetryQueue()
     waiting.push("o1", 10)
 
@@ -79,7 +79,7 @@ def suspended(events: int = 3) -> CircuitBreaker:
 
 
 @pytest.mark.parametrize(("attempts", "events", "is_outage"), [(20, 3, True), (19, 3, False), (20, 2, False), (60, 2, False)])
-def test_an_outage_is_twenty_attempts_of_three_events(attempts: int, events: int, is_outage: bool) -> None:
+def test_outage_needs_twenty_failed_attempts_of_three_events(attempts: int, events: int, is_outage: bool) -> None:
     suspension = CircuitBreaker(PATIENCE_MS)
     for number in range(attempts):
         suspension.failed(f"o{number % events}", 0, 100)
@@ -97,7 +97,7 @@ def test_one_success_among_the_last_twenty_is_no_outage() -> None:
     assert not suspension.is_suspended
 
 
-def test_during_an_outage_one_attempt_at_a_time_is_made_later_each_time() -> None:
+def test_outage_probes_are_made_one_at_a_time_at_growing_intervals() -> None:
     suspension = suspended()
     now_ms, begins = 100, []
     for _ in range(9):
@@ -112,7 +112,7 @@ def test_during_an_outage_one_attempt_at_a_time_is_made_later_each_time() -> Non
     assert 1_100 == begins[0]
 
 
-def test_what_was_under_way_when_the_outage_was_noticed_does_not_delay_the_next_attempt() -> None:
+def test_attempts_in_progress_at_the_start_of_an_outage_do_not_delay_the_next_probe() -> None:
     suspension = suspended()
     for number in range(50):
         suspension.failed(f"o{number}", 50, 120)
@@ -120,7 +120,7 @@ def test_what_was_under_way_when_the_outage_was_noticed_does_not_delay_the_next_
     assert 1_100 == suspension.next_ms()
 
 
-def test_the_first_success_ends_the_outage() -> None:
+def test_first_success_ends_the_outage() -> None:
     suspension = suspended()
     suspension.failed("o1", 5_000, 5_000)
 
@@ -136,7 +136,7 @@ def test_failures_during_an_outage_count_only_after_patience() -> None:
     assert CircuitBreaker(PATIENCE_MS).counts(0)
 
 
-def test_fresh_and_waiting_events_have_their_turns() -> None:
+def test_fresh_and_waiting_events_alternate() -> None:
     suspension = suspended()
 
     assert [True, False, True, False] == [suspension.takes_fresh() for _ in range(4)]
@@ -146,7 +146,7 @@ def test_fresh_and_waiting_events_have_their_turns() -> None:
 
 
 @given(st.lists(st.sampled_from([b"a", b"b", b"c", None])), st.data())
-def test_of_one_key_one_event_after_the_other_in_the_order_of_the_log(keys: list[bytes | None], data: st.DataObject) -> None:
+def test_events_of_one_key_run_one_after_another_in_log_order(keys: list[bytes | None], data: st.DataObject) -> None:
     order: KeyQueue[int] = KeyQueue()
     running = [number for number, key in enumerate(keys) if order.arrived(key, number)]
     assert running == [number for number, key in enumerate(keys) if key is None or key not in keys[:number]]
@@ -166,7 +166,7 @@ def test_of_one_key_one_event_after_the_other_in_the_order_of_the_log(keys: list
         assert sorted(of_key) == of_key
 
 
-def test_a_key_without_events_is_forgotten() -> None:
+def test_key_without_events_is_removed() -> None:
     order: KeyQueue[int] = KeyQueue()
     order.arrived(b"a", 1)
 

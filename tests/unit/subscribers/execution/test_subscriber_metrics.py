@@ -56,9 +56,7 @@ def figures(metrics: Metrics) -> SubscriberMetrics:
     return SubscriberMetrics(metrics, "ship", "order.paid", clock)
 
 
-def test_the_first_dead_letter_of_a_subscriber_is_an_increase_whatever_its_reason(
-    metrics: Metrics, figures: SubscriberMetrics
-) -> None:
+def test_first_dead_letter_of_a_subscriber_is_an_increase_for_any_reason(metrics: Metrics, figures: SubscriberMetrics) -> None:
     registry, name = metrics.registry, "streams_app_subscriber_dead_letters_total"
 
     assert {0.0} == {registry.get_sample_value(name, {"subscriber": "ship", "reason": one}) for one in OF_SUBSCRIBERS}
@@ -93,17 +91,17 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
         (call_of(AttemptOutcome.CANCELLED, begun_ms=0), None),
     ],
 )
-def test_an_attempt_is_counted_by_what_became_of_it(call: Attempt, expected: Attempted | None) -> None:
+def test_attempt_is_counted_by_its_outcome(call: Attempt, expected: Attempted | None) -> None:
     assert expected == attempted(call)
 
 
-def test_every_series_is_there_before_anything_happens(metrics: Metrics, figures: SubscriberMetrics) -> None:
+def test_every_series_exists_before_anything_happens(metrics: Metrics, figures: SubscriberMetrics) -> None:
     assert [0.0] * len(ATTEMPTED) == [value(metrics, "attempts_total", event="order.paid", outcome=one) for one in ATTEMPTED]
     assert [0.0] * len(FINISHED) == [value(metrics, "finished_total", event="order.paid", result=one) for one in FINISHED]
     assert 0 == value(metrics, "wait_seconds_count")
 
 
-def test_an_event_whose_function_returned_is_finished(metrics: Metrics, figures: SubscriberMetrics) -> None:
+def test_event_whose_function_returned_is_finished(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.ended(
         [call_of(AttemptOutcome.ERROR, ValueError(), work_of(attempts=1)), call_of(AttemptOutcome.DONE, None, work_of(attempts=2))]
     )
@@ -116,7 +114,7 @@ def test_an_event_whose_function_returned_is_finished(metrics: Metrics, figures:
     assert 0.5 == value(metrics, "handler_seconds_sum", outcome="done")
 
 
-def test_an_event_waits_from_its_record_to_its_first_attempt(metrics: Metrics, figures: SubscriberMetrics) -> None:
+def test_wait_of_an_event_ends_at_its_first_attempt(metrics: Metrics, figures: SubscriberMetrics) -> None:
     late = work_of(attempts=2, timestamp_ms=NOW_MS)
     figures.ended(
         [call_of(AttemptOutcome.DONE, None, work_of(timestamp_ms=NOW_MS - 1_000)), call_of(AttemptOutcome.DONE, None, late)]
@@ -126,7 +124,7 @@ def test_an_event_waits_from_its_record_to_its_first_attempt(metrics: Metrics, f
     assert (1, 3.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
 
 
-def test_an_event_that_fails_during_an_outage_has_waited_for_its_first_attempt_alone(
+def test_wait_of_an_event_that_fails_during_an_outage_ends_at_its_first_attempt(
     metrics: Metrics, figures: SubscriberMetrics
 ) -> None:
     work = work_of(timestamp_ms=NOW_MS - 1_000)
@@ -139,7 +137,7 @@ def test_an_event_that_fails_during_an_outage_has_waited_for_its_first_attempt_a
     assert (1, 3.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
 
 
-def test_a_duplicate_has_had_no_attempt(metrics: Metrics, figures: SubscriberMetrics) -> None:
+def test_duplicate_has_no_attempt(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.finished(work_of(), "duplicate")
     figures.export()
 
@@ -149,14 +147,14 @@ def test_a_duplicate_has_had_no_attempt(metrics: Metrics, figures: SubscriberMet
     )
 
 
-def test_a_record_whose_producer_is_ahead_of_our_clock_has_not_waited(metrics: Metrics, figures: SubscriberMetrics) -> None:
+def test_record_time_ahead_of_the_local_clock_counts_as_no_wait(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.ended([call_of(AttemptOutcome.DONE, None, work_of(timestamp_ms=NOW_MS + 60_000))])
     figures.export()
 
     assert (1, 0.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
 
 
-def test_a_letter_finishes_its_event_unless_its_attempt_ended_late(metrics: Metrics, figures: SubscriberMetrics) -> None:
+def test_dead_letter_finishes_its_event_unless_its_attempt_ended_late(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.dead_lettered([(work_of(attempts=8), "failed"), (work_of(), "finished-late")])
     figures.export()
 
@@ -166,20 +164,20 @@ def test_a_letter_finishes_its_event_unless_its_attempt_ended_late(metrics: Metr
     assert 8.0 == value(metrics, "attempts_per_event_sum")
 
 
-def test_an_attempt_whose_process_died_is_counted_by_the_next_owner(metrics: Metrics, figures: SubscriberMetrics) -> None:
+def test_attempt_of_a_dead_process_is_counted_by_the_next_owner(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.interrupted_attempt("crash")
     figures.export()
 
     assert 1 == value(metrics, "attempts_total", event="order.paid", outcome="crash")
 
 
-def test_a_partition_that_is_claimed_again_is_counted_by_the_cause(metrics: Metrics, figures: SubscriberMetrics) -> None:
+def test_resync_is_counted_by_its_cause(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.resynced("token")
 
     assert 1 == value(metrics, "resyncs_total", cause="token")
 
 
-def test_what_was_told_is_not_told_again(metrics: Metrics, figures: SubscriberMetrics) -> None:
+def test_published_figures_are_not_published_twice(metrics: Metrics, figures: SubscriberMetrics) -> None:
     figures.ended([call_of(AttemptOutcome.DONE)])
     figures.export()
     figures.export()
@@ -189,7 +187,7 @@ def test_what_was_told_is_not_told_again(metrics: Metrics, figures: SubscriberMe
 
 
 @given(st.lists(st.sampled_from([0, 500, 1_000, 1_500, 2_000, 2_500, 100_000])))
-def test_observations_are_told_as_the_histogram_would_have_taken_them(values_ms: list[int]) -> None:
+def test_observations_match_those_of_a_histogram(values_ms: list[int]) -> None:
     registries = CollectorRegistry(), CollectorRegistry()
     expected, told = (Histogram("h", "Under test.", registry=one, buckets=(1, 2)) for one in registries)
     observed = Observed(told, 1_000)
@@ -221,7 +219,7 @@ def gauges_of(
     return SubscriberGauges(metrics, "ship", dispatcher, figures, places, clock, remark)
 
 
-async def test_slots_that_hang_count_as_running(metrics: Metrics, figures: SubscriberMetrics) -> None:
+async def test_hanging_slots_count_as_running(metrics: Metrics, figures: SubscriberMetrics) -> None:
     gauges = gauges_of(metrics, figures, lambda text: None, suspended=False, hanging=2)
     await gauges.update_once()
 
@@ -243,11 +241,11 @@ async def test_slots_that_hang_count_as_running(metrics: Metrics, figures: Subsc
         ({"operator"}, None),
     ],
 )
-def test_what_a_subscriber_waits_for_is_remarked_of(waits_for: set[str], expected: str | None) -> None:
+def test_awaited_dependency_of_a_subscriber_is_a_status_remark(waits_for: set[str], expected: str | None) -> None:
     assert expected == status_remark("ship", SubscriberStatus(waits_for=frozenset(waits_for)), "unknown")
 
 
-def test_a_subscriber_that_goes_on_without_room_in_redis_says_so() -> None:
+def test_full_redis_is_a_status_remark_of_a_continuing_subscriber() -> None:
     told = status_remark("ship", SubscriberStatus(waits_for=frozenset({"redis-memory"})), "yes")
 
     assert "subscriber ship: Redis is full: it goes on, and its attempts are counted in this worker alone" == told
@@ -271,13 +269,13 @@ def test_a_subscriber_that_goes_on_without_room_in_redis_says_so() -> None:
         ),
     ],
 )
-def test_a_topic_that_takes_no_dead_letters_is_named(error: Exception, expected: str) -> None:
+def test_topic_that_accepts_no_dead_letters_is_named(error: Exception, expected: str) -> None:
     now = SubscriberStatus(waits_for=frozenset({"dead-letters"}), dead_letters_fault=unacknowledged_text("paid.ship.dead", error))
 
     assert f"subscriber ship: {expected}" == status_remark("ship", now, "yes")
 
 
-async def test_a_suspended_subscriber_is_remarked_of(metrics: Metrics, figures: SubscriberMetrics) -> None:
+async def test_suspended_subscriber_has_a_status_remark(metrics: Metrics, figures: SubscriberMetrics) -> None:
     remarks: list[str | None] = []
     for suspended in (True, False):
         await gauges_of(metrics, figures, remarks.append, suspended=suspended, hanging=0).update_once()
@@ -300,7 +298,7 @@ async def test_a_suspended_subscriber_is_remarked_of(metrics: Metrics, figures: 
     ],
     ids=["by their reasons", "a second letter of an event is no event", "nothing but second letters"],
 )
-async def test_dead_letters_are_told_once(
+async def test_dead_letters_are_logged_once(
     metrics: Metrics, figures: SubscriberMetrics, caplog: pytest.LogCaptureFixture, reasons: list[Reason], said: list[str]
 ) -> None:
     gauges = gauges_of(metrics, figures, lambda text: None, suspended=False, hanging=0)
@@ -317,9 +315,7 @@ async def test_dead_letters_are_told_once(
 # What it waits for
 
 
-async def test_a_broker_that_does_not_say_where_the_log_ends_is_waited_for_while_ages_grow(
-    metrics: Metrics, figures: SubscriberMetrics
-) -> None:
+async def test_broker_without_log_ends_is_awaited_while_ages_grow(metrics: Metrics, figures: SubscriberMetrics) -> None:
     clock = ManualClock(NOW_MS)
     known: list[dict[TP, tuple[int, int]]] = [{ONE: (0, 5)}]
 
@@ -348,7 +344,7 @@ async def test_a_broker_that_does_not_say_where_the_log_ends_is_waited_for_while
     assert 5 == value(metrics, "waiting_events")
 
 
-async def test_letters_that_the_broker_leaves_unacknowledged_are_waited_for() -> None:
+async def test_unacknowledged_dead_letters_are_awaited() -> None:
     has_them = asyncio.Event()
 
     async def send(_: Any, on_failed: Any) -> None:
@@ -372,21 +368,21 @@ async def test_letters_that_the_broker_leaves_unacknowledged_are_waited_for() ->
 # How it stands
 
 
-def test_what_is_not_read_yet_waits_with_what_is() -> None:
+def test_unread_events_count_as_waiting() -> None:
     statuses = [PartitionStatus(ONE, 100, unfinished=30, retrying=4)]
     now = combined_status(statuses, {ONE: (60, 150), TWO: (7, 9)}, [], running=6, is_suspended=False, now_ms=NOW_MS)
 
     assert (50 + 2 + 30 - 4 - 6, 6, 4) == (now.waiting, now.running, now.retrying)
 
 
-def test_of_a_claimed_partition_that_is_not_assigned_any_more_nothing_is_unread() -> None:
+def test_claimed_partition_without_an_assignment_has_no_unread_events() -> None:
     assert (
         3
         == combined_status([PartitionStatus(ONE, 100, unfinished=3)], {}, [], running=0, is_suspended=False, now_ms=NOW_MS).waiting
     )
 
 
-def test_the_oldest_that_waits_is_the_oldest_of_all_places_where_events_wait() -> None:
+def test_oldest_waiting_age_covers_all_queues() -> None:
     statuses = [PartitionStatus(ONE, 0, oldest_ms=NOW_MS - 3_000), PartitionStatus(TWO, 0)]
 
     def oldest(*since_ms: int | None) -> int:
@@ -396,7 +392,7 @@ def test_the_oldest_that_waits_is_the_oldest_of_all_places_where_events_wait() -
     assert 9_000 == oldest(NOW_MS - 9_000, None)
 
 
-def test_the_oldest_grows_with_the_clock_and_is_never_from_the_future() -> None:
+def test_oldest_waiting_age_grows_with_the_clock_and_is_never_negative() -> None:
     statuses = [PartitionStatus(ONE, 0, oldest_ms=NOW_MS)]
     ages = [
         combined_status(statuses, {}, [], running=0, is_suspended=False, now_ms=NOW_MS + passed_ms).oldest_waiting_ms
@@ -407,7 +403,7 @@ def test_the_oldest_grows_with_the_clock_and_is_never_from_the_future() -> None:
     assert 0 == combined_status([], {}, [], running=0, is_suspended=False, now_ms=NOW_MS).oldest_waiting_ms
 
 
-def test_a_reader_that_is_paused_is_named_with_its_unfinished_events() -> None:
+def test_paused_reader_is_named_with_its_unfinished_events() -> None:
     statuses = [
         PartitionStatus(ONE, 0, unfinished=10_000, waits_for=frozenset({"window"})),
         PartitionStatus(TWO, 0, waits_for=frozenset({"redis"})),
@@ -418,11 +414,11 @@ def test_a_reader_that_is_paused_is_named_with_its_unfinished_events() -> None:
     assert {"window", "redis"} == now.waits_for
 
 
-def test_unread_is_what_lies_beyond_the_reader_or_where_nobody_reads_beyond_the_group() -> None:
+def test_unread_events_start_at_the_reader_or_at_the_committed_offset_without_one() -> None:
     assert {ONE: 100, TWO: 7} == first_unread([PartitionStatus(ONE, 100)], {ONE: (60, 150), TWO: (7, 9)})
 
 
-def test_of_each_key_the_first_event_behind_the_one_in_front_is_known() -> None:
+def test_next_behind_yields_the_second_event_of_each_key() -> None:
     order: KeyQueue[str] = KeyQueue()
     for key, event in ((b"a", "a1"), (b"a", "a2"), (b"a", "a3"), (b"b", "b1")):
         order.arrived(key, event)

@@ -71,7 +71,7 @@ async def finished(spans: Spans, count: int = 1) -> list[ReadableSpan]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_call_is_a_span_below_the_context_of_its_event(kind: str, spans: Spans) -> None:
+async def test_call_is_a_child_span_of_the_context_of_its_event(kind: str, spans: Spans) -> None:
     (call,) = await ran(kind, lambda event: None, [event_of(headers=[("traceparent", trace_parent(7, 8))], attempt=2)])
     span = spans.one()
 
@@ -100,7 +100,7 @@ async def test_a_call_is_a_span_below_the_context_of_its_event(kind: str, spans:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("value", GARBAGE.values(), ids=GARBAGE)
-async def test_an_event_whose_trace_parent_is_garbage_is_handled_in_a_new_trace(kind: str, value: bytes, spans: Spans) -> None:
+async def test_event_with_an_invalid_trace_parent_starts_a_new_trace(kind: str, value: bytes, spans: Spans) -> None:
     (call,) = await ran(kind, lambda event: None, [event_of(headers=[("traceparent", value)])])
 
     assert AttemptOutcome.DONE is call.outcome
@@ -108,14 +108,14 @@ async def test_an_event_whose_trace_parent_is_garbage_is_handled_in_a_new_trace(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_slot_leaves_the_span_of_a_call_with_its_end(kind: str, spans: Spans) -> None:
+async def test_slot_leaves_the_span_of_a_call_at_its_end(kind: str, spans: Spans) -> None:
     await ran(kind, lambda event: None, [event_of(f"o{number}") for number in range(20)])
 
     assert 20 == len({context.trace_id for context in current})
     assert all(parent_of(span) is None for span in spans.all())
 
 
-async def test_calls_that_wait_at_the_same_time_each_have_their_own_span(spans: Spans) -> None:
+async def test_concurrent_calls_have_separate_spans(spans: Spans) -> None:
     seen: dict[str, set[int]] = {}
 
     async def wait(event: Received[Paid]) -> None:
@@ -130,7 +130,7 @@ async def test_calls_that_wait_at_the_same_time_each_have_their_own_span(spans: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_call_that_fails_records_its_error_and_the_outcome_is_the_same(kind: str, spans: Spans) -> None:
+async def test_failed_call_records_its_error_with_the_same_outcome(kind: str, spans: Spans) -> None:
     def fail(event: Received[Paid]) -> None:
         raise ConnectionError("the carrier is away")
 
@@ -143,7 +143,7 @@ async def test_a_call_that_fails_records_its_error_and_the_outcome_is_the_same(k
     assert "fail" in str((span.events[0].attributes or {})["exception.stacktrace"])
 
 
-async def test_an_overdue_call_on_the_loop_has_timed_out(spans: Spans) -> None:
+async def test_overdue_call_on_the_loop_has_timed_out(spans: Spans) -> None:
     async def wait_for_the_carrier(event: Received[Paid]) -> None:
         await asyncio.Event().wait()
 
@@ -155,7 +155,7 @@ async def test_an_overdue_call_on_the_loop_has_timed_out(spans: Spans) -> None:
     assert "in wait_for_the_carrier" in str((span.events[0].attributes or {})["exception.stacktrace"])
 
 
-async def test_an_overdue_call_in_a_thread_has_timed_out_once_it_returns(spans: Spans) -> None:
+async def test_overdue_call_in_a_thread_has_timed_out_once_it_returns(spans: Spans) -> None:
     go = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -172,7 +172,7 @@ async def test_an_overdue_call_in_a_thread_has_timed_out_once_it_returns(spans: 
     assert "TimeoutError" == (span.attributes or {})["error.type"]
 
 
-async def test_a_call_that_is_cancelled_before_its_time_was_not_too_late(spans: Spans) -> None:
+async def test_call_cancelled_before_its_timeout_was_not_late(spans: Spans) -> None:
     def cancel(event: Received[Paid]) -> None:
         raise asyncio.CancelledError
 
@@ -181,7 +181,7 @@ async def test_a_call_that_is_cancelled_before_its_time_was_not_too_late(spans: 
     assert "CancelledError" == (spans.one().attributes or {})["error.type"]
 
 
-async def test_a_function_that_returns_an_awaitable_in_a_thread_fails(spans: Spans) -> None:
+async def test_sync_function_that_returns_an_awaitable_in_a_thread_fails(spans: Spans) -> None:
     async def later() -> None:
         """Never awaited."""
 

@@ -40,7 +40,7 @@ def store_of(scripts: MemoryScripts, token: str) -> SubscriberStore:
 
 
 @pytest.mark.parametrize(("is_learned", "fence"), [(True, 7), (False, 0)])
-async def test_the_fence_is_not_told_while_redis_has_not_been_told_all_ids_below_it(is_learned: bool, fence: int) -> None:
+async def test_fence_is_not_written_until_redis_has_all_ids_below_it(is_learned: bool, fence: int) -> None:
     now_ms = SystemClock().now_ms
     scripts = MemoryScripts(now_ms)
 
@@ -62,7 +62,7 @@ async def test_the_fence_is_not_told_while_redis_has_not_been_told_all_ids_below
     assert fence == kept.fence
 
 
-async def test_a_redis_that_answers_nothing_is_waited_for_before_any_time_out() -> None:
+async def test_slow_redis_is_awaited_before_any_timeout() -> None:
     now_ms = SystemClock().now_ms
     scripts = MemoryScripts(now_ms)
     is_asked, may_answer = asyncio.Event(), asyncio.Event()
@@ -88,7 +88,7 @@ async def test_a_redis_that_answers_nothing_is_waited_for_before_any_time_out() 
     assert [None, None, "redis", None] == told
 
 
-async def test_a_redis_that_takes_no_marks_in_time_is_told_before_any_time_out() -> None:
+async def test_redis_that_does_not_accept_attempts_is_reported_before_any_timeout() -> None:
     scripts = MemoryScripts(SystemClock().now_ms)
     is_asked = asyncio.Event()
 

@@ -72,7 +72,7 @@ class Shop:
 
 
 @pytest.mark.parametrize("after_seconds", [0, 0.2])
-def test_what_kills_its_process_at_once_becomes_a_letter_at_its_third_death(after_seconds: float) -> None:
+def test_event_that_kills_its_process_at_once_is_a_dead_letter_after_the_third_crash(after_seconds: float) -> None:
     shop = Shop(after_seconds=after_seconds)
     with SubscriberTester(shop.ship) as shop.kit:
         shop.kit.publish(paid, Paid("die"))
@@ -83,7 +83,7 @@ def test_what_kills_its_process_at_once_becomes_a_letter_at_its_third_death(afte
 
 @pytest.mark.parametrize(("before", "behind"), [(1, 0), (3, 3), (20, 20)])
 @pytest.mark.parametrize("seconds", [0.01, 1])
-def test_the_neighbours_of_what_kills_its_process_are_no_letters(before: int, behind: int, seconds: float) -> None:
+def test_neighbours_of_an_event_that_kills_its_process_are_not_dead_lettered(before: int, behind: int, seconds: float) -> None:
     shop = Shop(seconds=seconds)
     with SubscriberTester(shop.ship) as shop.kit:
         for order in [*(f"a{at}" for at in range(before)), "die", *(f"b{at}" for at in range(behind))]:
@@ -95,7 +95,7 @@ def test_the_neighbours_of_what_kills_its_process_are_no_letters(before: int, be
 
 
 @pytest.mark.parametrize(("after_seconds", "deaths"), [(2, 5), (20, 6)])
-def test_what_kills_its_process_late_is_watched_longer_each_time_and_becomes_a_letter(after_seconds: float, deaths: int) -> None:
+def test_event_that_kills_its_process_late_is_watched_longer_each_time_and_dead_lettered(after_seconds: float, deaths: int) -> None:
     shop = Shop(after_seconds=after_seconds)
     with SubscriberTester(shop.ship) as shop.kit:
         for order in ["a", "die", "b"]:
@@ -107,7 +107,7 @@ def test_what_kills_its_process_late_is_watched_longer_each_time_and_becomes_a_l
 
 @pytest.mark.parametrize("seconds", [0.01, 0.1, 5])
 @pytest.mark.parametrize("after_seconds", [0, 0.2])
-def test_what_kills_its_process_makes_no_letters_of_another_subscriber(after_seconds: float, seconds: float) -> None:
+def test_crashing_event_of_one_subscriber_makes_no_dead_letters_of_another(after_seconds: float, seconds: float) -> None:
     shop = Shop(after_seconds=after_seconds)
 
     @subscriber(paid, idempotent="yes", description="Is in the same process.")
@@ -123,7 +123,7 @@ def test_what_kills_its_process_makes_no_letters_of_another_subscriber(after_sec
         assert [] == shop.kit.dead_letters(thank)
 
 
-def test_after_a_crash_events_that_take_long_run_beside_each_other_soon() -> None:
+def test_slow_events_soon_run_in_parallel_after_a_crash() -> None:
     shop = Shop(seconds=25)
     with SubscriberTester(shop.ship) as shop.kit:
         for at in range(50):
@@ -137,7 +137,7 @@ def test_after_a_crash_events_that_take_long_run_beside_each_other_soon() -> Non
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0.06, 0.3])
-def test_after_a_crash_many_events_run_beside_each_other_soon(seconds: float) -> None:
+def test_many_events_soon_run_in_parallel_after_a_crash(seconds: float) -> None:
     shop = Shop(seconds=seconds, concurrency=100)
     with SubscriberTester(shop.ship) as shop.kit:
         for at in range(2_000):
@@ -151,7 +151,7 @@ def test_after_a_crash_many_events_run_beside_each_other_soon(seconds: float) ->
 
 
 @pytest.mark.parametrize("before", [150, 1_000])
-def test_what_kills_its_process_at_once_is_found_however_far_behind_the_watermark(before: int) -> None:
+def test_event_that_kills_its_process_is_found_at_any_distance_from_the_watermark(before: int) -> None:
     shop = Shop()
     with SubscriberTester(shop.ship) as shop.kit:
         for order in [*(f"a{at}" for at in range(before)), "die", *(f"b{at}" for at in range(50))]:
@@ -162,7 +162,7 @@ def test_what_kills_its_process_at_once_is_found_however_far_behind_the_watermar
         assert before + 51 == len(shop.begun)
 
 
-def test_what_kills_its_process_at_once_is_found_among_many_that_go_on_to_come() -> None:
+def test_event_that_kills_its_process_is_found_among_many_new_arrivals() -> None:
     shop = Shop(seconds=0.03)
     with SubscriberTester(shop.ship) as shop.kit:
         for at in range(3_000):
@@ -173,7 +173,7 @@ def test_what_kills_its_process_at_once_is_found_among_many_that_go_on_to_come()
         assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
 
 
-def test_what_begins_only_when_others_have_ended_that_take_long_is_found_at_its_third_death() -> None:
+def test_crashing_event_queued_behind_slow_ones_is_found_at_its_third_crash() -> None:
     shop = Shop(seconds=60, timeout="2m")
     with SubscriberTester(shop.ship) as shop.kit:
         for order in [*(f"a{at}" for at in range(shop.ship.concurrency)), "die"]:
@@ -183,7 +183,7 @@ def test_what_begins_only_when_others_have_ended_that_take_long_is_found_at_its_
         assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
 
 
-def test_a_hand_over_forgets_no_suspects() -> None:
+def test_hand_over_keeps_suspects() -> None:
     shop = Shop()
     with SubscriberTester(shop.ship) as shop.kit:
         for order in [*(f"a{at}" for at in range(100)), "die"]:
@@ -198,7 +198,7 @@ def test_a_hand_over_forgets_no_suspects() -> None:
         assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
 
 
-def test_what_came_after_a_death_is_not_blamed_for_it() -> None:
+def test_event_that_arrives_after_a_crash_is_not_blamed_for_it() -> None:
     shop = Shop()
     with SubscriberTester(shop.ship) as shop.kit:
         shop.kit.publish(paid, Paid("a"))
@@ -212,7 +212,7 @@ def test_what_came_after_a_death_is_not_blamed_for_it() -> None:
 
 @pytest.mark.parametrize("orders", [("die late", "a", "die", "b"), ("a", "die", "b", "die late"), ("die", "die late", "a", "b")])
 @pytest.mark.parametrize("seconds", [0.01, 25])
-def test_the_neighbours_of_two_that_kill_their_process_are_no_letters(orders: tuple[str, ...], seconds: float) -> None:
+def test_neighbours_of_two_events_that_kill_their_process_are_not_dead_lettered(orders: tuple[str, ...], seconds: float) -> None:
     shop = Shop(seconds=seconds, late_seconds=0.3)
     with SubscriberTester(shop.ship) as shop.kit:
         for order in orders:
@@ -222,7 +222,7 @@ def test_the_neighbours_of_two_that_kill_their_process_are_no_letters(orders: tu
         assert {("crashed", "die"), ("crashed", "die late")} == set(shop.letters())
 
 
-def test_a_hand_over_whose_last_marks_redis_refuses_is_nobodys_death() -> None:
+def test_hand_over_whose_last_attempt_log_is_fenced_counts_as_no_crash() -> None:
     begun: list[str] = []
     hand_overs = ["first", "second"]
 
@@ -268,7 +268,7 @@ class EndsRefused:
 
 
 @pytest.mark.parametrize(("crashes", "concurrency"), [(0, 16), (1, 16), (1, 2)])
-def test_redis_is_told_of_what_runs_and_not_of_what_waits_for_a_slot(crashes: int, concurrency: int) -> None:
+def test_attempt_log_contains_running_events_and_not_those_waiting_for_a_slot(crashes: int, concurrency: int) -> None:
     shop = Shop(seconds=20, concurrency=concurrency)
     with SubscriberTester(shop.ship) as shop.kit:
         for at in range(100):
@@ -283,7 +283,7 @@ def test_redis_is_told_of_what_runs_and_not_of_what_waits_for_a_slot(crashes: in
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(1, {str(CLAIMED)}), (120, set())])
-def test_a_claim_that_lets_go_says_so_once_all_that_may_have_killed_the_process_was_tried(seconds: int, expected: set[str]) -> None:
+def test_release_is_recorded_once_all_suspects_were_retried(seconds: int, expected: set[str]) -> None:
     shop = Shop()
     with SubscriberTester(shop.ship) as shop.kit:
         shop.kit.publish(paid, Paid("o"))
@@ -295,7 +295,7 @@ def test_a_claim_that_lets_go_says_so_once_all_that_may_have_killed_the_process_
         assert expected == known
 
 
-def test_a_suspect_that_has_ended_is_none_any_more() -> None:
+def test_finished_suspect_is_no_longer_suspected() -> None:
     shop = Shop()
     with SubscriberTester(shop.ship) as shop.kit:
         for round_ in range(5):
@@ -308,26 +308,26 @@ def test_a_suspect_that_has_ended_is_none_any_more() -> None:
 
 
 @pytest.mark.parametrize(("before", "expected"), [(4, 8), (16, 32), (32, 32)])
-def test_more_suspects_begin_at_once_after_those_that_have_killed_nothing(before: int, expected: int) -> None:
+def test_more_suspects_start_together_after_harmless_ones(before: int, expected: int) -> None:
     assert expected == next_together(before)
 
 
 @pytest.mark.parametrize(("attempts", "expected"), [(0, 50), (1, 50), (2, 250), (3, 1_250), (8, 3_906_250), (100, 3_906_250)])
-def test_a_suspect_is_watched_longer_with_each_attempt(attempts: int, expected: int) -> None:
+def test_suspect_is_watched_longer_with_each_attempt(attempts: int, expected: int) -> None:
     assert expected == watched_ms(attempts)
 
 
 @pytest.mark.parametrize(
     ("is_last", "is_next_last", "expected"), [(False, False, True), (False, True, False), (True, False, False), (True, True, False)]
 )
-def test_beside_the_last_trial_of_an_event_there_is_no_other(is_last: bool, is_next_last: bool, expected: bool) -> None:
+def test_last_solo_retry_excludes_any_other(is_last: bool, is_next_last: bool, expected: bool) -> None:
     trials = CrashIsolation()
     trials.begin("one", is_last=is_last)
 
     assert expected == trials.may_begin("other", is_last=is_next_last, kick=lambda: None)
 
 
-def test_the_last_trial_of_an_event_goes_before_others_that_came_later() -> None:
+def test_last_solo_retry_precedes_later_ones() -> None:
     trials = CrashIsolation()
     trials.begin("one", is_last=False)
     waits = trials.may_begin("last", is_last=True, kick=lambda: None)
@@ -337,7 +337,7 @@ def test_the_last_trial_of_an_event_goes_before_others_that_came_later() -> None
     assert trials.may_begin("last", is_last=True, kick=lambda: None)
 
 
-def test_what_waits_for_a_trial_is_told_of_its_end_once() -> None:
+def test_waiting_solo_retry_is_notified_once_of_the_end() -> None:
     trials, kicked = CrashIsolation(), []
     trials.begin("one", is_last=True)
     trials.may_begin("other", is_last=False, kick=lambda: kicked.append("other"))
@@ -347,7 +347,7 @@ def test_what_waits_for_a_trial_is_told_of_its_end_once() -> None:
     assert ["other"] == kicked
 
 
-def test_what_has_gone_away_waits_for_no_trial() -> None:
+def test_withdrawn_solo_retry_is_not_notified() -> None:
     trials, kicked = CrashIsolation(), []
     trials.begin("one", is_last=True)
     trials.may_begin("other", is_last=False, kick=lambda: kicked.append("other"))

@@ -47,7 +47,7 @@ def expire(kit: SubscriberTester) -> None:
 
 @GOES_ON
 @STARTS
-def test_a_group_without_commits_goes_on_where_redis_says(idempotent: Any, start: Any) -> None:
+def test_group_without_commits_resumes_from_redis(idempotent: Any, start: Any) -> None:
     calls: list[str] = []
     with away(calls, idempotent=idempotent, start=start) as (kit, _):
         expire(kit)
@@ -58,7 +58,7 @@ def test_a_group_without_commits_goes_on_where_redis_says(idempotent: Any, start
 
 
 @GOES_ON
-def test_what_is_finished_above_what_waits_is_not_called_again(idempotent: Any) -> None:
+def test_events_finished_above_a_waiting_one_are_not_repeated(idempotent: Any) -> None:
     calls: list[str] = []
     release: list[bool] = []
 
@@ -83,7 +83,7 @@ def test_what_is_finished_above_what_waits_is_not_called_again(idempotent: Any) 
 
 @GOES_ON
 @pytest.mark.parametrize(("start", "expected"), [("latest", BEFORE), ("earliest", [*BEFORE, *BEFORE, *AWAY])])
-def test_without_commits_and_without_redis_it_is_a_first_start(idempotent: Any, start: Any, expected: list[str]) -> None:
+def test_group_without_commits_and_redis_state_starts_anew(idempotent: Any, start: Any, expected: list[str]) -> None:
     calls: list[str] = []
     with away(calls, idempotent=idempotent, start=start) as (kit, _):
         expire(kit)
@@ -103,7 +103,7 @@ def test_without_commits_and_without_redis_it_is_a_first_start(idempotent: Any, 
         ("unknown", "earliest", BEFORE + AWAY),
     ],
 )
-def test_of_a_state_that_does_not_name_its_log_a_yes_leaves_nothing_out_and_an_unknown_runs_nothing_twice(
+def test_state_without_a_log_id_neither_skips_events_of_yes_nor_repeats_those_of_unknown(
     idempotent: Any, start: Any, expected: list[str]
 ) -> None:
     calls: list[str] = []
@@ -119,7 +119,7 @@ def test_of_a_state_that_does_not_name_its_log_a_yes_leaves_nothing_out_and_an_u
 
 
 @GOES_ON
-def test_the_state_of_another_log_is_not_gone_on_with(idempotent: Any) -> None:
+def test_state_of_another_log_is_not_resumed(idempotent: Any) -> None:
     calls: list[str] = []
     with away(calls, idempotent=idempotent, start="latest") as (kit, one):
         expire(kit)

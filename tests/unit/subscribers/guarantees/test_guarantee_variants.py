@@ -22,27 +22,27 @@ LOW = test_offset_metadata.LOW
 
 SHOWN_BY: dict[str, Callable[[], object]] = {
     "a note is believed beyond the end of the log": partial(
-        test_offset_metadata.test_a_note_that_knows_more_than_the_log_is_none, Above((Interval(LOW + 1, LOW + 3),))
+        test_offset_metadata.test_metadata_beyond_the_log_end_is_invalid, Above((Interval(LOW + 1, LOW + 3),))
     ),
-    "the result of an old claim is taken": test_offset_tracker.test_a_result_of_another_claim_is_dropped,
+    "the result of an old claim is taken": test_offset_tracker.test_result_of_another_claim_is_dropped,
     "a suspension counts attempts": test_retries.test_failures_during_an_outage_count_only_after_patience,
     "waiting ones stop the reader": partial(
-        test_guarantees.test_an_event_that_waits_for_its_next_attempt_does_not_stop_the_reader, "yes"
+        test_guarantees.test_event_waiting_for_its_next_attempt_does_not_stop_the_reader, "yes"
     ),
     "what is put back is for everybody": partial(
-        test_replayed.test_what_is_addressed_to_another_subscriber_or_to_nobody_is_not_its_event,
+        test_replayed.test_event_for_another_subscriber_or_for_none_is_skipped,
         replay_headers("recompute", test_replayed.ORIGIN, test_replayed.EVENT),
     ),
     "ids of what is published are random": test_headers.test_repeated_attempt_derives_the_same_ids,
     "a worker chooses where a `no` begins": lambda: asyncio.run(
-        test_guarantees.test_a_partition_without_a_commit_is_not_claimed_for_at_most_once()
+        test_guarantees.test_partition_without_a_commit_is_not_claimed_for_at_most_once()
     ),
     "subscribers share a pool": test_subscribers_apart.test_a_function_that_holds_all_threads_keeps_no_other_subscriber_waiting,
 }
 
 
 @pytest.mark.parametrize("name", IN_PARTS)
-def test_a_broken_part_fails_its_test(name: str) -> None:
+def test_broken_variant_fails_its_test(name: str) -> None:
     SHOWN_BY[name]()
     with IN_PARTS[name].applied(), pytest.raises((AssertionError, pytest.fail.Exception)):
         SHOWN_BY[name]()

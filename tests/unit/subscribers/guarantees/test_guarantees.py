@@ -42,7 +42,7 @@ def noting(idempotent: Literal["yes", "unknown", "no"], calls: list[str], *, wai
 
 
 @NEVER_TWICE
-def test_an_event_that_was_published_twice_is_called_once(idempotent: Any) -> None:
+def test_event_published_twice_is_called_once(idempotent: Any) -> None:
     calls: list[str] = []
     one = noting(idempotent, calls)
     with SubscriberTester(one) as kit:
@@ -55,9 +55,7 @@ def test_an_event_that_was_published_twice_is_called_once(idempotent: Any) -> No
 
 @NEVER_TWICE
 @pytest.mark.parametrize("is_wiped", [False, True])
-def test_events_of_two_sources_with_one_id_are_both_called_and_a_duplicate_of_either_is_not(
-    idempotent: Any, is_wiped: bool
-) -> None:
+def test_events_of_two_sources_with_one_id_are_both_called_and_their_duplicates_are_not(idempotent: Any, is_wiped: bool) -> None:
     calls: list[str] = []
     one = noting(idempotent, calls)
 
@@ -81,7 +79,7 @@ def test_events_of_two_sources_with_one_id_are_both_called_and_a_duplicate_of_ei
 
 @NEVER_TWICE
 @pytest.mark.parametrize("at", ["begun", "done"])
-def test_what_a_crash_cuts_off_is_a_letter_and_no_second_call(idempotent: Any, at: Any) -> None:
+def test_event_interrupted_by_a_crash_is_a_dead_letter_without_a_second_call(idempotent: Any, at: Any) -> None:
     calls: list[str] = []
     one = noting(idempotent, calls)
     with SubscriberTester(one) as kit:
@@ -95,7 +93,7 @@ def test_what_a_crash_cuts_off_is_a_letter_and_no_second_call(idempotent: Any, a
         assert calls.count("o1 1") <= 1
 
 
-def test_what_ends_well_when_redis_knows_no_other_owner_and_kafka_does_says_so_in_a_second_letter() -> None:
+def test_success_after_an_unnoticed_rebalance_is_reported_by_a_second_dead_letter() -> None:
     calls: list[str] = []
     kits: list[SubscriberTester] = []
 
@@ -118,7 +116,7 @@ def test_what_ends_well_when_redis_knows_no_other_owner_and_kafka_does_says_so_i
     assert ["o1", "o2"] == calls
 
 
-async def test_a_partition_without_a_commit_is_not_claimed_for_at_most_once() -> None:
+async def test_partition_without_a_commit_is_not_claimed_for_at_most_once() -> None:
     declared = SimpleNamespace(name="ship", start="earliest", ordered=None, idempotent="no")
     around: Any = MagicMock(again="", subscriber=declared)
     around.store.return_value.progress = AsyncMock(return_value=None)
@@ -128,7 +126,7 @@ async def test_a_partition_without_a_commit_is_not_claimed_for_at_most_once() ->
 
 
 @NEVER_TWICE
-def test_only_what_says_that_it_has_done_nothing_is_called_again(idempotent: Any) -> None:
+def test_only_an_attempt_that_reports_no_effect_is_retried(idempotent: Any) -> None:
     calls: list[str] = []
     one = noting(idempotent, calls)
     with SubscriberTester(one) as kit:
@@ -141,7 +139,7 @@ def test_only_what_says_that_it_has_done_nothing_is_called_again(idempotent: Any
 
 
 @pytest.mark.parametrize("idempotent", ["yes", "unknown", "no"])
-def test_an_event_that_waits_for_its_next_attempt_does_not_stop_the_reader(idempotent: Any) -> None:
+def test_event_waiting_for_its_next_attempt_does_not_stop_the_reader(idempotent: Any) -> None:
     calls: list[str] = []
     one = noting(idempotent, calls, wait="30s")
     with SubscriberTester(one) as kit:
@@ -155,7 +153,7 @@ def test_an_event_that_waits_for_its_next_attempt_does_not_stop_the_reader(idemp
     assert [*before_it_is_due, "waits 2"] == calls
 
 
-def test_a_redis_that_was_wiped_changes_nothing_for_what_is_never_to_be_called_twice() -> None:
+def test_wiped_redis_does_not_affect_at_most_once() -> None:
     calls: list[str] = []
     one = noting("no", calls)
     with SubscriberTester(one) as kit:
@@ -172,7 +170,7 @@ def test_a_redis_that_was_wiped_changes_nothing_for_what_is_never_to_be_called_t
     assert ["o1 1", "o2 1"] == calls
 
 
-def test_a_note_without_room_is_waited_for_and_said_and_the_lowest_event_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_commit_metadata_is_awaited_and_reported_until_the_lowest_event_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams_app.subscribers.guarantees.at_most_once.MOST_NOTE_BYTES", 200)
     called = []
 

@@ -9,7 +9,7 @@ from streams_app.testing import SubscriberTester
 from tests.kit import Paid, paid, subscribed
 
 
-def test_what_is_below_the_place_before_is_called_again_although_the_next_owner_dies_at_once() -> None:
+def test_events_below_the_former_offset_are_repeated_even_if_the_next_owner_dies_at_once() -> None:
     calls: list[str] = []
 
     def ship(event: Received[Paid]) -> None:

@@ -47,7 +47,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[asyncio.Task
     return start
 
 
-async def test_a_worker_is_not_ready_before_its_lifespan_has_begun(started: Any) -> None:
+async def test_worker_is_not_ready_before_its_lifespan_has_started(started: Any) -> None:
     may_begin = asyncio.Event()
     loops = []
 
@@ -66,7 +66,7 @@ async def test_a_worker_is_not_ready_before_its_lifespan_has_begun(started: Any)
     assert ((True, True), False) == (while_entering, status.is_waiting_for("lifespan"))
 
 
-async def test_a_worker_that_is_told_to_stop_does_not_wait_for_its_lifespan_to_begin(started: Any) -> None:
+async def test_stopped_worker_does_not_wait_for_its_lifespan_to_start(started: Any) -> None:
     told = []
 
     @asynccontextmanager
@@ -86,7 +86,7 @@ async def test_a_worker_that_is_told_to_stop_does_not_wait_for_its_lifespan_to_b
     assert ["begins", "cancelled"] == told
 
 
-async def test_a_lifespan_that_begins_after_all_when_the_worker_was_told_to_stop_is_left_without_an_error(
+async def test_lifespan_that_starts_after_a_stop_is_closed_without_an_error(
     started: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(running, "LOOP_SECONDS", 0.01)
@@ -111,7 +111,7 @@ async def test_a_lifespan_that_begins_after_all_when_the_worker_was_told_to_stop
 
 
 @pytest.mark.parametrize("is_end", [False, True])
-async def test_a_lifespan_that_calls_exit_is_an_error_of_the_worker_and_named(
+async def test_lifespan_that_calls_exit_is_a_named_error_of_the_worker(
     started: Any, caplog: pytest.LogCaptureFixture, is_end: bool
 ) -> None:
     @asynccontextmanager
@@ -128,7 +128,7 @@ async def test_a_lifespan_that_calls_exit_is_an_error_of_the_worker_and_named(
     assert f"the lifespan of the catalogue has failed at its {'end' if is_end else 'begin'} error=SystemExit('9')" in caplog.text
 
 
-async def test_a_lifespan_that_takes_long_to_end_is_told_in_the_log(
+async def test_lifespan_that_ends_slowly_is_logged(
     started: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(running, "LATE_SECONDS", 0.01)

@@ -25,7 +25,7 @@ GRACE_SECONDS = 15.0
     ],
 )
 @pytest.mark.parametrize("idempotent", ["unknown", "no"])
-def test_a_worker_that_is_told_to_stop_amidst_a_rebalance_lets_what_runs_end_within_its_grace(
+def test_stop_during_a_rebalance_gives_running_attempts_their_grace(
     idempotent: str, runs_seconds: float, ended_after_seconds: float, outcome: str, reasons: list[str]
 ) -> None:
     async def ship(event: Received[Paid]) -> None:

@@ -23,7 +23,5 @@ AGAIN = [TP("again", number) for number in range(4)]
     ],
     ids=["the last ones", "of both topics", "one between", "one of two", "a whole topic", "all"],
 )
-def test_partitions_are_new_where_all_that_are_committed_have_lower_numbers(
-    missing: list[TP], held: list[TP], expected: bool
-) -> None:
+def test_partitions_are_new_if_all_committed_ones_have_lower_numbers(missing: list[TP], held: list[TP], expected: bool) -> None:
     assert expected == were_added(missing, held)

@@ -40,18 +40,18 @@ def forged(body: bytes, low: int = LOW) -> str:
 
 
 @given(aboves())
-def test_what_was_written_is_read(above: Above) -> None:
+def test_metadata_survives_a_round_trip(above: Above) -> None:
     note = Note("0b5e", above)
 
     assert note == decoded(encoded(LOW, note), LOW, END)
 
 
-def test_a_note_of_nothing_is_a_note() -> None:
+def test_empty_metadata_is_valid() -> None:
     assert Note("", Above()) == decoded(encoded(LOW, Note("", Above())), LOW, LOW)
 
 
 @given(aboves(), st.data())
-def test_a_note_with_another_character_is_none(above: Above, data: st.DataObject) -> None:
+def test_metadata_with_a_changed_character_is_invalid(above: Above, data: st.DataObject) -> None:
     text = encoded(LOW, Note("0b5e", above))
     at = data.draw(st.integers(0, len(text) - 1))
     other = data.draw(st.sampled_from("abz019-_.~").filter(lambda character: character != text[at]))
@@ -60,18 +60,18 @@ def test_a_note_with_another_character_is_none(above: Above, data: st.DataObject
 
 
 @pytest.mark.parametrize("text", ["", "1", "1...", "1...00000000", "{}", "~1;a=1", "2...00000000", "1.." + "A" * 5_000 + ".x"])
-def test_anything_else_is_none(text: str) -> None:
+def test_other_text_is_invalid(text: str) -> None:
     assert None is decoded(text, LOW, END)
 
 
-def test_a_note_beside_another_offset_is_none() -> None:
+def test_metadata_with_another_offset_is_invalid() -> None:
     text = encoded(LOW, Note("", Above((Interval(LOW + 1, LOW + 2),))))
 
     assert None is decoded(text, LOW - 1, END)
 
 
 @pytest.mark.parametrize("above", [Above((Interval(LOW + 1, LOW + 3),)), Above((), (LOW + 2,))])
-def test_a_note_that_knows_more_than_the_log_is_none(above: Above) -> None:
+def test_metadata_beyond_the_log_end_is_invalid(above: Above) -> None:
     text = encoded(LOW, Note("", above))
 
     assert [None, Note("", above)] == [decoded(text, LOW, LOW + 2), decoded(text, LOW, LOW + 3)]
@@ -89,27 +89,27 @@ def test_a_note_that_knows_more_than_the_log_is_none(above: Above) -> None:
         (bytes([0xFF] * 12), "a number beyond all offsets"),
     ],
 )
-def test_a_note_that_cannot_be_true_is_none(body: bytes, why: str) -> None:
+def test_impossible_metadata_is_invalid(body: bytes, why: str) -> None:
     assert None is decoded(forged(body), LOW, END), why
 
 
-def test_a_forged_note_that_can_be_true_is_one() -> None:
+def test_forged_but_plausible_metadata_is_valid() -> None:
     assert Note("", Above((Interval(LOW + 1, LOW + 3),))) == decoded(forged(bytes([1, 4])), LOW, END)
 
 
 @given(st.binary(max_size=40))
-def test_no_body_stops_the_reader(body: bytes) -> None:
+def test_reader_survives_any_body(body: bytes) -> None:
     decoded(forged(body), LOW, END)
 
 
-def test_a_thousand_runs_have_room() -> None:
+def test_thousand_intervals_fit_into_metadata() -> None:
     above = Above(tuple(Interval(LOW + 1 + 20 * number, LOW + 11 + 20 * number) for number in range(1_000)))
 
     assert Note("f" * 36, above) == decoded(fitted(LOW, Note("f" * 36, above)), LOW, END)
     assert MOST_NOTE_BYTES >= len(encoded(LOW, Note("f" * 36, above)))
 
 
-def test_a_note_has_three_kilobytes_at_most() -> None:
+def test_metadata_has_three_kilobytes_at_most() -> None:
     every_other = Above(tuple(Interval(offset, offset + 1) for offset in range(LOW + 1, LOW + 20_001, 2)))
 
     assert not fits(LOW, Note("topic", every_other))

@@ -27,7 +27,7 @@ def read(window: OffsetTracker, *offsets: int) -> list[int]:
 
 
 @given(st.lists(st.integers(0, 30), unique=True), st.integers(0, 31))
-def test_runs_hold_what_was_added_and_is_not_below_what_was_dropped(added: list[int], below: int) -> None:
+def test_interval_set_holds_added_offsets_not_below_the_dropped_ones(added: list[int], below: int) -> None:
     runs = IntervalSet()
     for offset in added:
         runs.add(offset)
@@ -43,7 +43,7 @@ def test_runs_hold_what_was_added_and_is_not_below_what_was_dropped(added: list[
 # The window
 
 
-def test_the_watermark_stays_at_the_oldest_that_is_not_finished() -> None:
+def test_watermark_stays_at_the_oldest_unfinished_offset() -> None:
     window = OffsetTracker(1, FIRST)
     read(window, 7, 8, 9)
     window.finish(1, 8)
@@ -52,7 +52,7 @@ def test_the_watermark_stays_at_the_oldest_that_is_not_finished() -> None:
     assert (7, Above((Interval(8, 10),))) == (window.low, window.above())
 
 
-def test_what_the_log_skips_holds_nothing_back() -> None:
+def test_skipped_offsets_do_not_hold_back_the_watermark() -> None:
     window = OffsetTracker(1, FIRST)
 
     assert [9] == window.cover(FIRST, 20, [9])
@@ -61,26 +61,26 @@ def test_what_the_log_skips_holds_nothing_back() -> None:
     assert 20 == window.low
 
 
-def test_a_range_without_records_moves_the_watermark() -> None:
+def test_range_without_records_moves_the_watermark() -> None:
     window = OffsetTracker(1, FIRST)
     window.cover(FIRST, 20, [])
 
     assert 20 == window.low
 
 
-def test_a_range_that_does_not_follow_is_refused() -> None:
+def test_non_consecutive_range_is_rejected() -> None:
     with pytest.raises(ValueError, match="does not follow"):
         OffsetTracker(1, FIRST).cover(FIRST + 1, 20, [])
 
 
-def test_a_record_that_was_taken_is_not_taken_again() -> None:
+def test_record_is_accepted_only_once() -> None:
     window = OffsetTracker(1, FIRST)
     read(window, 7, 8)
 
     assert [9] == window.cover(FIRST, 10, [7, 8, 9])
 
 
-def test_a_result_of_another_claim_is_dropped() -> None:
+def test_result_of_another_claim_is_dropped() -> None:
     window = OffsetTracker(2, FIRST)
     read(window, 7)
 
@@ -88,14 +88,14 @@ def test_a_result_of_another_claim_is_dropped() -> None:
     assert 7 == window.low
 
 
-def test_a_result_counts_once() -> None:
+def test_result_counts_once() -> None:
     window = OffsetTracker(1, FIRST)
     read(window, 7)
 
     assert [True, False] == [window.finish(1, 7), window.finish(1, 7)]
 
 
-def test_of_offsets_that_end_together_those_are_finished_that_were_open() -> None:
+def test_finish_all_finishes_only_open_offsets_of_its_claim() -> None:
     window = OffsetTracker(1, 7)
     window.cover(7, 11, [7, 9, 10])
     window.begin(1, 9)
@@ -106,7 +106,7 @@ def test_of_offsets_that_end_together_those_are_finished_that_were_open() -> Non
     assert (11, set()) == (window.low, set(window.begun))
 
 
-def test_nothing_is_begun_that_is_finished() -> None:
+def test_finished_offset_does_not_begin() -> None:
     window = OffsetTracker(1, FIRST)
     read(window, 7)
     window.finish(1, 7)
@@ -115,13 +115,13 @@ def test_nothing_is_begun_that_is_finished() -> None:
     assert [] == list(window.begun)
 
 
-def test_what_the_note_calls_finished_is_not_done_again_and_the_rest_is() -> None:
+def test_offsets_finished_in_the_metadata_are_skipped_and_others_are_read() -> None:
     window = OffsetTracker(2, FIRST, Above((Interval(9, 11),), (12,)))
 
     assert [7, 8, 11, 12] == read(window, *range(7, 13))
 
 
-def test_what_the_note_said_of_offsets_beyond_the_reader_is_said_again() -> None:
+def test_metadata_beyond_the_reader_is_preserved() -> None:
     before = Above((Interval(9, 11), Interval(14, 20)), (12,))
     window = OffsetTracker(2, FIRST, before)
     read(window, 7, 8, 9)
@@ -129,7 +129,7 @@ def test_what_the_note_said_of_offsets_beyond_the_reader_is_said_again() -> None
     assert (7, before) == (window.low, window.above())
 
 
-def test_the_watermark_passes_what_the_note_called_finished() -> None:
+def test_watermark_passes_offsets_finished_in_the_metadata() -> None:
     window = OffsetTracker(2, FIRST, Above((Interval(8, 11),)))
     read(window, 7)
     window.finish(2, 7)
@@ -137,7 +137,7 @@ def test_the_watermark_passes_what_the_note_called_finished() -> None:
     assert (11, Above()) == (window.low, window.above())
 
 
-def test_what_another_witness_calls_finished_is_not_done_again_and_is_noted_with_the_rest() -> None:
+def test_offsets_finished_in_redis_are_skipped_and_added_to_the_metadata() -> None:
     window = OffsetTracker(1, FIRST, Above((Interval(9, 10),)))
     window.also_finished([Interval(0, FIRST + 1), Interval(10, 11), Interval(14, 15)])
 
@@ -146,14 +146,14 @@ def test_what_another_witness_calls_finished_is_not_done_again_and_is_noted_with
     assert {9, 10, 14} == offsets_of(window.required()) == offsets_of(window.above())
 
 
-def test_an_event_begun_before_whose_record_is_gone_is_finished() -> None:
+def test_started_event_whose_record_is_gone_is_finished() -> None:
     window = OffsetTracker(2, FIRST, Above((), (8,)))
     window.cover(FIRST, 20, [])
 
     assert (20, Above()) == (window.low, window.above())
 
 
-def test_what_was_put_off_is_not_begun() -> None:
+def test_deferred_offset_has_not_begun() -> None:
     window = OffsetTracker(1, FIRST)
     read(window, 7)
     window.begin(1, 7)
@@ -162,7 +162,7 @@ def test_what_was_put_off_is_not_begun() -> None:
     assert (7, Above()) == (window.low, window.above())
 
 
-def test_what_must_be_noted_is_what_was_begun_and_what_the_note_said() -> None:
+def test_required_metadata_has_started_offsets_and_those_of_the_former_metadata() -> None:
     window = OffsetTracker(2, FIRST, Above((Interval(14, 16),)))
     read(window, 7, 8, 9, 10, 14)
     for offset in (8, 10):
@@ -232,7 +232,7 @@ class Consumer:
 
 @pytest.mark.parametrize("must", [False, True], ids=["all is noted", "what must be is noted"])
 @given(data=st.data(), log=st.sets(st.integers(0, 14)), schedule=st.lists(st.sampled_from("rrbbfffcx"), max_size=60))
-def test_nothing_is_begun_twice_or_left_out_in_any_schedule(
+def test_no_event_is_repeated_or_skipped_in_any_schedule(
     data: st.DataObject, log: set[int], schedule: list[str], must: bool
 ) -> None:
     consumer = Consumer(log, 15, lambda most: data.draw(st.integers(0, most)), must=must)
@@ -246,7 +246,7 @@ def test_nothing_is_begun_twice_or_left_out_in_any_schedule(
 
 
 @given(st.data(), st.sets(st.integers(0, 60), min_size=1))
-def test_what_must_be_noted_never_needs_more_room_by_what_ends(data: st.DataObject, begun: set[int]) -> None:
+def test_required_metadata_never_grows_when_events_end(data: st.DataObject, begun: set[int]) -> None:
     window = OffsetTracker(1, 0)
     read(window, *range(61))
     for offset in begun:
@@ -260,7 +260,7 @@ def test_what_must_be_noted_never_needs_more_room_by_what_ends(data: st.DataObje
 
 
 @given(st.sets(st.integers(1, 2_000), max_size=900), st.integers(30, 400))
-def test_a_note_without_room_leaves_out_the_highest_and_invents_nothing(finished: set[int], most_bytes: int) -> None:
+def test_truncated_metadata_omits_the_highest_offsets_and_invents_nothing(finished: set[int], most_bytes: int) -> None:
     window = OffsetTracker(1, 0)
     read(window, *range(2_001))
     for offset in finished:
