@@ -26,7 +26,7 @@ def test_system_clock_reads_monotonic_milliseconds() -> None:
     assert before_ms - 1 <= monotonic_ms <= after_ms
 
 
-def test_manual_clock_stands_still_until_told() -> None:
+def test_manual_clock_stands_still_until_advanced() -> None:
     clock = ManualClock(1_700_000_000_000)
 
     assert (1_700_000_000_000, 0) == (clock.now_ms(), clock.monotonic_ms())

@@ -59,12 +59,12 @@ def test_number_text_and_boolean_are_three_groups() -> None:
     assert 4 == len(members)
 
 
-def test_text_that_looks_like_several_fields_is_another_group() -> None:
+def test_text_resembling_several_fields_is_a_different_group() -> None:
     assert member_of(('["a",1]',)) != member_of(("a", 1))
 
 
 @pytest.mark.parametrize(("left", "right"), [(1.0, 1), (-3.0, -3), (1e3, 1000), (-0.0, 0)])
-def test_same_json_number_is_one_group_however_it_is_written(left: float, right: int) -> None:
+def test_equal_json_numbers_are_one_group_in_any_notation(left: float, right: int) -> None:
     assert member_of((left,)) == member_of((right,))
     assert member_of(("a", left)) == member_of(("a", right))
 
@@ -84,7 +84,7 @@ def test_same_json_number_is_one_group_however_it_is_written(left: float, right:
         pytest.param(("a", MAX_SAFE_INTEGER + 1), id="too great among several"),
     ],
 )
-def test_group_that_is_no_safe_scalar_is_refused(group: tuple[Any, ...]) -> None:
+def test_group_that_is_no_safe_scalar_is_rejected(group: tuple[Any, ...]) -> None:
     with pytest.raises(BadEventError) as caught:
         member_of(group)
 
@@ -92,7 +92,7 @@ def test_group_that_is_no_safe_scalar_is_refused(group: tuple[Any, ...]) -> None
 
 
 @given(groups)
-def test_member_gives_the_scalars_back(group: tuple[Any, ...]) -> None:
+def test_scalars_survive_a_round_trip_through_a_member(group: tuple[Any, ...]) -> None:
     assert typed(group) == typed(scalars_of(member_of(group)))
 
 
@@ -102,7 +102,7 @@ def test_two_groups_are_one_member_only_if_they_are_equal_json(left: tuple[Any, 
 
 
 @given(groups.filter(lambda group: not (len(group) == 1 and type(group[0]) is str)))
-def test_group_key_that_is_no_single_string_is_json(group: tuple[Any, ...]) -> None:
+def test_group_key_other_than_a_single_string_is_json(group: tuple[Any, ...]) -> None:
     decoded = json.loads(canonical_bytes(member_of(group)))
 
     assert typed(group) == typed(tuple(decoded) if len(group) > 1 else (decoded,))
@@ -143,7 +143,7 @@ def test_object_is_decoded(value: bytes, expected: dict[str, Any]) -> None:
         (b"null", "not-an-object"),
     ],
 )
-def test_value_that_is_no_json_object_is_refused_with_its_reason(value: bytes, reason: str) -> None:
+def test_value_that_is_no_json_object_is_rejected_with_its_reason(value: bytes, reason: str) -> None:
     with pytest.raises(BadEventError) as caught:
         decode_object(value)
 
@@ -151,5 +151,5 @@ def test_value_that_is_no_json_object_is_refused_with_its_reason(value: bytes, r
 
 
 @given(st.dictionaries(st.text(), scalars | st.none() | st.lists(scalars, max_size=3), max_size=5))
-def test_what_a_producer_has_encoded_is_decoded_the_same(value: dict[str, Any]) -> None:
+def test_encoded_object_is_decoded_unchanged(value: dict[str, Any]) -> None:
     assert value == decode_object(orjson.dumps(value))

@@ -15,11 +15,11 @@ from streams_app.settings import RedisSettings
     ("error", "text"),
     [(TimeoutError(), "TimeoutError"), (ValueError("no"), "ValueError('no')"), (KeyError(""), "KeyError(\"''\")")],
 )
-def test_an_error_without_a_text_is_told_by_its_class_alone(error: BaseException, text: str) -> None:
+def test_error_without_a_text_is_shown_as_its_class(error: BaseException, text: str) -> None:
     assert text == text_of(error)
 
 
-async def test_what_is_told_of_a_redis_that_is_away_may_be_followed_by_more() -> None:
+async def test_redis_outage_message_ends_without_a_full_stop() -> None:
     port = free_port()
     told = await why_unreachable(RedisSettings(url=f"redis://127.0.0.1:{port}"), AwayError("Connect call failed."))
 

@@ -26,7 +26,7 @@ def faults(**values: Any) -> str:
     return "\n".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in caught.value.errors())
 
 
-def test_defaults_are_the_documented_ones() -> None:
+def test_defaults_match_the_documentation() -> None:
     declared = Fold(
         name="account-metrics",
         source="post-metric-updated",
@@ -63,14 +63,14 @@ def test_defaults_are_the_documented_ones() -> None:
 
 
 @pytest.mark.parametrize("field", sorted(REQUIRED))
-def test_required_field_that_is_missing_is_named(field: str) -> None:
+def test_missing_required_field_is_named(field: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Fold(**{name: value for name, value in REQUIRED.items() if name != field})
 
     assert [((field,), "missing")] == [(fault["loc"], fault["type"]) for fault in caught.value.errors()]
 
 
-def test_given_topics_are_kept() -> None:
+def test_explicit_topics_are_kept() -> None:
     declared = fold(output="out", dead_letters="dead")
 
     assert ("out", "dead") == (declared.output, declared.dead_letters)
@@ -92,7 +92,7 @@ def test_duration_is_a_number_and_a_unit(text: str, expected_ms: int) -> None:
     assert timedelta(milliseconds=expected_ms) == parse_duration(text)
 
 
-def test_timedelta_is_a_duration_as_it_is() -> None:
+def test_timedelta_is_accepted_unchanged_as_a_duration() -> None:
     assert timedelta(minutes=3) == parse_duration(timedelta(minutes=3))
 
 
@@ -101,7 +101,7 @@ def test_timedelta_is_a_duration_as_it_is() -> None:
     ["", " ", "15", "m", "-1s", "+1s", "15M", "15min", "1h30m", "1,5s", ".5s", "5.s", "1e3s",
      "15m\nx", "P1D", 900, 1.5, True, None, [], {}],
 )  # fmt: skip
-def test_anything_else_is_no_duration_and_the_message_shows_how_to_write_one(value: Any) -> None:
+def test_invalid_duration_message_shows_how_to_write_one(value: Any) -> None:
     with pytest.raises(ValueError, match="not a duration: write a number and a unit, as in 500ms, 90s, 15m"):
         parse_duration(value)
 
@@ -111,7 +111,7 @@ def test_whole_milliseconds_survive_parsing(whole_ms: int) -> None:
     assert whole_ms == milliseconds(parse_duration(f"{whole_ms}ms"))
 
 
-def test_durations_are_offered_in_milliseconds() -> None:
+def test_durations_are_available_in_milliseconds() -> None:
     declared = fold(quiet_period="1.5s", max_hold="1m")
 
     assert (1_500, 60_000) == (declared.quiet_period_ms, declared.max_hold_ms)
@@ -140,7 +140,7 @@ def test_group_fields_appear_in_records_under_their_own_names(group_key: Any, ex
         ({"changed": len, "changed_as": "metrics"}, (("id",), "metrics")),
     ],
 )
-def test_what_functions_return_appears_under_the_names_that_are_given(values: dict[str, Any], expected: Any) -> None:
+def test_function_results_appear_under_their_declared_names(values: dict[str, Any], expected: Any) -> None:
     declared = fold(**values)
 
     assert expected == (declared.group_fields, declared.changed_field)
@@ -212,7 +212,7 @@ def test_what_functions_return_appears_under_the_names_that_are_given(values: di
         pytest.param({"quiet_perod": "1m"}, "quiet_perod: ", id="an unknown field"),
     ],
 )
-def test_declaration_that_cannot_work_is_refused(values: dict[str, Any], expected: str) -> None:
+def test_unworkable_declaration_is_rejected(values: dict[str, Any], expected: str) -> None:
     assert expected in faults(**values)
 
 
@@ -243,11 +243,11 @@ def test_topic_name_has_at_most_249_characters(field: str) -> None:
     assert f"{field} = '{'a' * 250}' is not a Kafka topic name" in faults(**(topics | {field: "a" * 250}))
 
 
-def test_default_topic_that_grows_too_long_is_a_fault() -> None:
+def test_default_topic_that_is_too_long_is_a_fault() -> None:
     assert "output = " in faults(source="a" * 248)
 
 
-def test_all_faults_of_a_fold_are_reported_at_once() -> None:
+def test_all_faults_of_a_fold_are_reported_together() -> None:
     message = faults(name="F", source="a b", output="o", group_key=["fold", "fold"], changed="", quiet_period="0s")
 
     assert [] == [
@@ -272,12 +272,12 @@ def test_close_when_needs_fields_and_values(rule: Any, fault: str) -> None:
 
 
 @pytest.mark.parametrize("rule", ["status", {"status": "done"}, {"status": [None]}, {"status": [["done"]]}, 1])
-def test_close_when_of_another_form_is_refused(rule: Any) -> None:
+def test_close_when_of_another_form_is_rejected(rule: Any) -> None:
     assert "close_when" in faults(close_when=rule)
 
 
 @pytest.mark.parametrize("keep", ["first", ["likes"], {"likes": "mean"}, {1: "sum"}, None, 1])
-def test_keep_of_another_form_is_refused(keep: Any) -> None:
+def test_keep_of_another_form_is_rejected(keep: Any) -> None:
     assert 'keep: Value error, must be "names", "last", "events", or a table of names' in faults(keep=keep)
 
 
@@ -296,7 +296,7 @@ def test_keep_of_another_form_is_refused(keep: Any) -> None:
         ({"keep": "events", "changed": "", "group_key": "events"}, "the changed field 'events' cannot also be a group field"),
     ],
 )
-def test_what_does_not_go_with_keep_is_refused(values: dict[str, Any], fault: str) -> None:
+def test_options_incompatible_with_keep_are_rejected(values: dict[str, Any], fault: str) -> None:
     assert fault in faults(**values)
 
 

@@ -21,22 +21,22 @@ NOW_MS = 1_700_000_000_000
         ("0001-01-01T00:00:00+14:00", None),
     ],
 )  # fmt: skip
-def test_a_value_is_a_moment_or_none(value: Any, at_ms: float | None) -> None:
+def test_value_is_a_moment_or_none(value: Any, at_ms: float | None) -> None:
     assert at_ms == moment_ms(value)
 
 
 @pytest.mark.parametrize("at_ms", [1_001, 2_003, 999_999, 1_009_000_007, NOW_MS + 1, NOW_MS + 7, NOW_MS + 999])
-def test_a_moment_in_seconds_is_exact_to_the_millisecond(at_ms: int) -> None:
+def test_moment_in_seconds_is_exact_to_the_millisecond(at_ms: int) -> None:
     iso = f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}"
 
     assert [at_ms] * 3 == [moment_ms(at_ms / 1000), moment_ms(iso), moment_ms(f"{iso}999+00:00")]
 
 
-def test_every_millisecond_of_the_first_seconds_is_told_in_seconds() -> None:
+def test_every_millisecond_of_the_first_seconds_is_recognized_in_seconds() -> None:
     assert [] == [at_ms for at_ms in range(20_000) if moment_ms(at_ms / 1000) != at_ms]
 
 
-def test_a_moment_before_1970_is_called_so() -> None:
+def test_moment_before_1970_is_rejected_as_such() -> None:
     with pytest.raises(ValueError, match="is no moment, or one before 1970"):
         parse_moment("1969-07-20", NOW_MS)
 
@@ -51,11 +51,11 @@ def test_a_moment_before_1970_is_called_so() -> None:
         ("2023-11-14", 1_699_920_000_000),
     ],
 )
-def test_a_moment_is_read_from_a_command_line(text: str, at_ms: int) -> None:
+def test_moment_is_parsed_from_a_command_line(text: str, at_ms: int) -> None:
     assert at_ms == parse_moment(text, NOW_MS)
 
 
 @pytest.mark.parametrize("text", ["", "-", "soon", "-5", "1e400", "0001-01-01"])
-def test_what_is_no_moment_is_refused(text: str) -> None:
+def test_invalid_moment_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is no moment"):
         parse_moment(text, NOW_MS)

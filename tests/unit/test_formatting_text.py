@@ -36,7 +36,7 @@ groups = st.one_of(scalars.map(lambda one: (one,)), st.lists(scalars, min_size=2
         ("\U000e0041", '"\\udb40\\udc41"'),
     ],
 )
-def test_a_name_has_quotes_where_it_could_mislead(text: str, expected: str) -> None:
+def test_ambiguous_name_is_quoted(text: str, expected: str) -> None:
     assert expected == shown(text)
 
 
@@ -47,7 +47,7 @@ def test_a_name_has_quotes_where_it_could_mislead(text: str, expected: str) -> N
         (('["a",1]',), '"[\\"a\\",1]"'), (("a", 1), '["a",1]'), (("a\nb", "\u202e"), '["a\\nb","\\u202e"]'),
     ],
 )  # fmt: skip
-def test_a_number_and_the_text_of_the_same_digits_look_different(group: tuple[object, ...], expected: str) -> None:
+def test_number_and_text_of_the_same_digits_look_different(group: tuple[object, ...], expected: str) -> None:
     assert expected == shown_group(member_of(group))
 
 
@@ -64,13 +64,13 @@ def test_every_group_is_one_printable_line(group: tuple[object, ...]) -> None:
 
 
 @given(st.binary())
-def test_bytes_that_are_no_text_are_one_printable_line(junk: bytes) -> None:
+def test_invalid_utf8_is_one_printable_line(junk: bytes) -> None:
     assert shown_group(b"s" + junk).isprintable()
     assert json_line(group_value(b"s" + junk)).isprintable()
 
 
 @given(groups)
-def test_a_program_gets_the_group_with_its_type(group: tuple[object, ...]) -> None:
+def test_json_output_has_the_group_with_its_type(group: tuple[object, ...]) -> None:
     member = member_of(group)
     value = json.loads(json_line({"key": group_value(member)}))["key"]
 
@@ -78,7 +78,7 @@ def test_a_program_gets_the_group_with_its_type(group: tuple[object, ...]) -> No
 
 
 @given(st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
-def test_what_was_json_is_json_when_escaped(value: object) -> None:
+def test_json_stays_json_when_escaped(value: object) -> None:
     text = orjson.dumps(value).decode()
 
     assert escaped(text).isprintable()
@@ -92,10 +92,10 @@ def test_what_was_json_is_json_when_escaped(value: object) -> None:
         ("account_1", 1, "…"), ("account_1", 0, ""), ("漢字漢字漢字", 7, "漢…字"),
     ],
 )  # fmt: skip
-def test_a_long_key_is_cut_in_its_middle(text: str, width: int, expected: str) -> None:
+def test_long_key_is_shortened_in_its_middle(text: str, width: int, expected: str) -> None:
     assert expected == cut(text, width)
 
 
 @given(st.text(), st.integers(0, 40))
-def test_what_is_cut_is_never_wider_than_it_may_be(text: str, width: int) -> None:
+def test_shortened_text_never_exceeds_its_width(text: str, width: int) -> None:
     assert cell_len(cut(shown(text), width)) <= width

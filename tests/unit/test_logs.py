@@ -39,7 +39,7 @@ def raised(error: Exception) -> Any:
 # Held back
 
 
-def test_a_library_says_a_thing_once_a_minute_and_then_how_often_it_was_held_back() -> None:
+def test_repeated_library_message_is_logged_once_a_minute_with_the_suppressed_count() -> None:
     clock = ManualClock()
     held = RepeatFilter(clock)
     said = []
@@ -58,7 +58,7 @@ def test_a_library_says_a_thing_once_a_minute_and_then_how_often_it_was_held_bac
     ] == said
 
 
-def test_a_library_that_has_no_exception_shows_none() -> None:
+def test_library_message_without_an_exception_shows_none() -> None:
     crashed = record("Crashed reason=%r", "a topic was made again", name="streams_app.worker.faust_app")
     crashed.exc_info = (None, None, None)
     RepeatFilter(ManualClock()).filter(crashed)
@@ -66,7 +66,7 @@ def test_a_library_that_has_no_exception_shows_none() -> None:
     assert [] == [line for line in OneLine().format(crashed).splitlines() if "NoneType" in line]
 
 
-def test_what_belongs_to_every_rebalance_is_no_warning() -> None:
+def test_routine_rebalance_message_is_no_warning() -> None:
     held = RepeatFilter(ManualClock())
     name = "aiokafka.consumer.group_coordinator"
     ordinary = record("Heartbeat failed for group %s because it is rebalancing", "shop.ship", name=name)
@@ -76,7 +76,7 @@ def test_what_belongs_to_every_rebalance_is_no_warning() -> None:
     assert ordinary.msg in inspect.getsource(group_coordinator)
 
 
-def test_another_cause_is_said_at_once() -> None:
+def test_message_with_another_cause_is_logged_at_once() -> None:
     held = RepeatFilter(ManualClock())
     causes = ["Connection refused", "No route to host", "Connection refused"]
 
@@ -84,7 +84,7 @@ def test_another_cause_is_said_at_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["aiokafka.conn", "faust.transport", "mode.services", "asyncio"])
-def test_every_library_that_may_flood_is_held_back(name: str) -> None:
+def test_every_flooding_library_is_rate_limited(name: str) -> None:
     held = RepeatFilter(ManualClock())
 
     assert [True, False] == [held.filter(record("again", name=name)) for _ in range(2)]
@@ -93,13 +93,13 @@ def test_every_library_that_may_flood_is_held_back(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "level"), [("streams_app.worker.watchdog", logging.WARNING), ("users", logging.ERROR), ("aiokafka", logging.DEBUG)]
 )
-def test_nothing_of_ours_or_the_users_is_held_back(name: str, level: int) -> None:
+def test_own_and_user_messages_are_not_rate_limited(name: str, level: int) -> None:
     held = RepeatFilter(ManualClock())
 
     assert [True, True] == [held.filter(record("again", name=name, level=level)) for _ in range(2)]
 
 
-def test_every_handler_of_the_process_holds_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_handler_of_the_process_rate_limits_once(monkeypatch: pytest.MonkeyPatch) -> None:
     handler = logging.NullHandler()
     monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
     hold_back_libraries()
@@ -111,13 +111,13 @@ def test_every_handler_of_the_process_holds_back_once(monkeypatch: pytest.Monkey
 # Lines
 
 
-def test_a_message_is_one_line() -> None:
+def test_message_is_one_line() -> None:
     line = OneLine().format(record("offsets:\n  a\n  b", name="aiokafka"))
 
     assert line.endswith("WARNING aiokafka offsets: |   a |   b")
 
 
-def test_partitions_are_written_as_we_write_them() -> None:
+def test_partitions_are_written_in_the_project_notation() -> None:
     place = TopicPartition("load", 2)
 
     assert (
@@ -125,17 +125,17 @@ def test_partitions_are_written_as_we_write_them() -> None:
     )
 
 
-def test_an_error_of_a_library_is_one_line() -> None:
+def test_library_error_is_one_line() -> None:
     line = OneLine().format(record("failed", name="aiokafka", exc_info=raised(ValueError("a\nb"))))
 
     assert line.endswith("WARNING aiokafka failed error=ValueError('a | b')")
 
 
-def test_a_failure_inside_ourselves_keeps_its_trace() -> None:
+def test_internal_failure_keeps_its_traceback() -> None:
     assert "Traceback" in OneLine().format(record("internal failure", exc_info=raised(ValueError("a"))))
 
 
-def test_json_names_time_level_logger_and_message() -> None:
+def test_json_line_has_time_level_logger_and_message() -> None:
     line = json.loads(JsonLines().format(record("claimed", created=1_700_000_000.25)))
 
     assert line == {
@@ -144,7 +144,7 @@ def test_json_names_time_level_logger_and_message() -> None:
     }  # fmt: skip
 
 
-def test_what_a_message_names_is_a_field() -> None:
+def test_named_message_value_is_a_field() -> None:
     line = json.loads(JsonLines().format(record("%s is done fold=%s source=%s-%d fence=%d error=%r", "it", "f", "t", 3, 77, "a b")))
 
     assert ("f", "t-3", 77, "'a b'") == (line["fold"], line["source"], line["fence"], line["error"])
@@ -155,11 +155,11 @@ def test_extra_fields_are_fields() -> None:
     assert "u" == json.loads(JsonLines().format(record("m", user="u")))["user"]
 
 
-def test_no_field_replaces_what_every_line_has() -> None:
+def test_extra_field_does_not_replace_a_standard_one() -> None:
     assert "WARNING" == json.loads(JsonLines().format(record("m level=%s", "none")))["level"]
 
 
-def test_a_trace_is_a_field_of_one_line() -> None:
+def test_traceback_is_a_field_of_one_line() -> None:
     line = JsonLines().format(record("internal failure", exc_info=raised(ValueError("a"))))
 
     assert 1 == len(line.splitlines())
@@ -174,7 +174,7 @@ def test_anything_can_be_logged_as_json(value: object) -> None:
 # What is refused
 
 
-def test_refused_events_are_told_by_their_reasons_and_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_rejected_events_are_reported_once_by_reason(caplog: pytest.LogCaptureFixture) -> None:
     fold = Fold(name="f", source="s", dead_letters="dead", group_key="a", changed="m", quiet_period="1s")
     metrics = Metrics(Settings(app_id="a", folds=(fold,)))
     for reason in ("not-json", "tombstone", "not-json"):

@@ -45,7 +45,7 @@ def checked(function: Callable[[Received[Any]], Any], table: Table, **options: A
         kit.assert_idempotent(one, Paid("o1"), observe=table.dump, **options)
 
 
-def test_a_function_that_comes_to_the_same_is_idempotent() -> None:
+def test_function_with_the_same_result_is_idempotent() -> None:
     table = Table()
 
     async def ship(event: Received[Paid]) -> None:
@@ -61,7 +61,7 @@ def test_a_function_that_comes_to_the_same_is_idempotent() -> None:
     assert ["a", "b"] == table.rows
 
 
-def test_a_function_that_adds_is_told_by_a_diff() -> None:
+def test_function_that_appends_is_reported_by_a_diff() -> None:
     table = Table()
 
     async def ship(event: Received[Paid]) -> None:
@@ -71,7 +71,7 @@ def test_a_function_that_adds_is_told_by_a_diff() -> None:
         checked(ship, table)
 
 
-def test_a_function_that_leaves_out_what_follows_where_it_was_cut_off_is_told_where() -> None:
+def test_function_that_skips_work_after_an_interruption_is_reported_with_the_position() -> None:
     table = Table()
 
     async def ship(event: Received[Paid]) -> None:
@@ -84,7 +84,7 @@ def test_a_function_that_leaves_out_what_follows_where_it_was_cut_off_is_told_wh
         checked(ship, table, reset=table.clear)
 
 
-def test_a_function_without_async_is_cut_off_where_it_publishes() -> None:
+def test_sync_function_is_interrupted_where_it_publishes() -> None:
     table = Table()
 
     def ship(event: Received[Paid]) -> None:
@@ -99,7 +99,7 @@ def test_a_function_without_async_is_cut_off_where_it_publishes() -> None:
         checked(ship, table, reset=table.clear)
 
 
-def test_a_function_whose_second_call_publishes_something_else_under_the_same_id_is_not_idempotent() -> None:
+def test_function_whose_second_call_publishes_a_different_event_under_the_same_id_is_not_idempotent() -> None:
     table = Table()
 
     def ship(event: Received[Paid]) -> None:
@@ -111,7 +111,7 @@ def test_a_function_whose_second_call_publishes_something_else_under_the_same_id
         checked(ship, table)
 
 
-def test_an_error_of_the_function_is_the_error_of_the_check() -> None:
+def test_function_error_is_raised_by_the_check() -> None:
     def ship(event: Received[Paid]) -> None:
         raise ConnectionError("the carrier is away")
 
@@ -119,7 +119,7 @@ def test_an_error_of_the_function_is_the_error_of_the_check() -> None:
         checked(ship, Table())
 
 
-def test_what_is_observed_may_be_the_very_list_that_the_function_adds_to() -> None:
+def test_observed_value_may_be_the_list_that_the_function_mutates() -> None:
     rows: list[str] = []
 
     def ship(event: Received[Paid]) -> None:
@@ -130,7 +130,7 @@ def test_what_is_observed_may_be_the_very_list_that_the_function_adds_to() -> No
         kit.assert_idempotent(one, Paid("o1"), observe=lambda: rows, reset=rows.clear)
 
 
-def test_what_cannot_be_copied_is_compared_as_it_is() -> None:
+def test_uncopyable_value_is_compared_as_it_is() -> None:
     rows: list[str] = []
     lock = threading.Lock()
 
@@ -142,7 +142,7 @@ def test_what_cannot_be_copied_is_compared_as_it_is() -> None:
         kit.assert_idempotent(one, Paid("o1"), observe=lambda: (lock, *rows), reset=rows.clear)
 
 
-def test_a_check_that_could_not_fail_is_told() -> None:
+def test_check_that_could_not_fail_is_reported() -> None:
     table = Table()
 
     def ship(event: Received[Paid]) -> None:
@@ -152,7 +152,7 @@ def test_a_check_that_could_not_fail_is_told() -> None:
         checked(ship, table, reset=table.clear)
 
 
-def test_an_event_stands_for_its_payload() -> None:
+def test_event_may_be_given_instead_of_its_payload() -> None:
     table = Table()
     one = subscribed(writing(table))
     with SubscriberTester(one) as kit:
@@ -161,7 +161,7 @@ def test_an_event_stands_for_its_payload() -> None:
     assert ["o1"] == table.rows
 
 
-def test_a_function_is_checked_after_the_block_of_its_kit_too() -> None:
+def test_function_may_be_checked_after_the_block_of_its_tester() -> None:
     table = Table()
     one = subscribed(writing(table))
     with SubscriberTester(one) as kit:
@@ -171,7 +171,7 @@ def test_a_function_is_checked_after_the_block_of_its_kit_too() -> None:
     assert ["o1"] == table.rows
 
 
-def test_what_has_no_equality_of_its_own_is_not_taken_for_another_state_each_time() -> None:
+def test_value_without_equality_is_not_taken_for_a_change() -> None:
     table = Table()
 
     def ship(event: Received[Paid]) -> None:
@@ -184,7 +184,7 @@ def test_what_has_no_equality_of_its_own_is_not_taken_for_another_state_each_tim
             kit.assert_idempotent(one, Paid("o1"), observe=lambda: table, reset=table.clear)
 
 
-def test_a_function_that_could_not_await_what_it_publishes_fails_as_in_a_worker() -> None:
+def test_function_that_could_not_await_what_it_publishes_fails_as_in_a_worker() -> None:
     def ship(event: Received[Paid]) -> None:
         event.publish(sent, Sent(event.data.order_id))  # type: ignore[unused-coroutine]  # the mistake under test
 

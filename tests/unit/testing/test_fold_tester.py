@@ -21,7 +21,7 @@ def event(group: Any, *names: str) -> dict[str, Any]:
     return {"g": group, "m": list(names)}
 
 
-def test_the_example_of_the_kit_is_true() -> None:
+def test_documented_example_is_correct() -> None:
     kit = FoldTester(fold())
     kit.send(event("a", "likes"))
     kit.advance("10m")
@@ -32,7 +32,7 @@ def test_the_example_of_the_kit_is_true() -> None:
     assert (b"a", ["likes", "shares"], "f:s:0:0-1") == (record.key, record.value["m"], record.fold_id)
 
 
-def test_an_event_exactly_at_the_quiet_period_still_belongs_to_the_group() -> None:
+def test_event_exactly_at_the_quiet_period_still_belongs_to_the_group() -> None:
     kit = FoldTester(fold())
     kit.send(event("a", "x"))
     assert [] == kit.advance("15m")
@@ -61,7 +61,7 @@ def test_dropped_group_makes_no_record_and_others_are_unaffected() -> None:
         ({"max_hold": "15m"}, [["a"]], "max_hold"),
     ],
 )
-def test_a_bound_closes_a_group_and_says_so(options: dict[str, Any], names: list[list[str]], reason: str) -> None:
+def test_bound_closes_a_group_and_is_the_reason(options: dict[str, Any], names: list[list[str]], reason: str) -> None:
     kit = FoldTester(fold(**options))
     for each in names:
         kit.send(event("a", *each))
@@ -71,7 +71,7 @@ def test_a_bound_closes_a_group_and_says_so(options: dict[str, Any], names: list
 
 
 @pytest.mark.parametrize(("keep", "changed"), [("names", ["likes", "shares"]), ("last", {"likes": 3, "shares": 2})])
-def test_events_with_the_same_names_again_and_again(keep: str, changed: Any) -> None:
+def test_events_with_repeated_names_are_folded(keep: str, changed: Any) -> None:
     kit = FoldTester(fold(keep=keep))
     for likes in (1, 2, 3):
         kit.send({"g": "a", "m": {"likes": likes, "shares": 2}})
@@ -86,7 +86,7 @@ steps = st.lists(st.tuples(st.integers(0, 40), st.sampled_from("abc"), st.sample
 
 
 @given(steps=steps, quiet=st.integers(2, 20), hold=st.integers(20, 60), tick=st.sampled_from([1, 3]))
-def test_no_record_is_too_early_or_too_late(steps: list[tuple[int, str, str]], quiet: int, hold: int, tick: int) -> None:
+def test_record_is_never_too_early_or_too_late(steps: list[tuple[int, str, str]], quiet: int, hold: int, tick: int) -> None:
     second = timedelta(seconds=1)
     kit = FoldTester(fold(quiet_period=quiet * second, max_hold=hold * second), tick=tick * second)
     for pause, group, name in steps:
@@ -115,7 +115,7 @@ OFF = st.sampled_from([-600, -7, 0, 7, 600])
     quiet=st.integers(2, 20),
     hold=st.integers(20, 60),
 )
-def test_every_record_keeps_its_time_and_says_why_it_was_closed(
+def test_every_record_is_on_time_and_has_the_reason_of_its_close(
     steps: list[tuple[int, str, int]], sessions: bool, bounds: dict[str, int], quiet: int, hold: int
 ) -> None:
     second = timedelta(seconds=1)
@@ -148,7 +148,7 @@ def test_every_record_keeps_its_time_and_says_why_it_was_closed(
             assert quiet_ms < emitted_ms <= quiet_ms + 1_000
 
 
-def test_a_backlog_is_merged_and_not_split() -> None:
+def test_backlog_is_merged_and_not_split() -> None:
     kit = FoldTester(fold(quiet_period="1m", max_hold="24h"))
     hours_ago = kit.now_ms - 7_200_000
     (record,) = kit.catch_up([(hours_ago + i * 600_000, event("a", f"n{i}")) for i in range(10)])
@@ -156,7 +156,7 @@ def test_a_backlog_is_merged_and_not_split() -> None:
     assert 10 == record.value["fold"]["events"]
 
 
-def test_with_sessions_a_backlog_is_cut_at_its_gaps() -> None:
+def test_sessions_backlog_is_split_at_its_gaps() -> None:
     kit = FoldTester(fold(quiet_period="1m", backlog="sessions"))
     hours_ago = kit.now_ms - 7_200_000
     times = [0, 60_000, 120_001, 130_000, 500_000]
@@ -165,7 +165,7 @@ def test_with_sessions_a_backlog_is_cut_at_its_gaps() -> None:
     assert [2, 2, 1] == [record.value["fold"]["events"] for record in kit.records]
 
 
-def test_a_future_dated_event_does_not_hurry_other_groups() -> None:
+def test_future_dated_event_does_not_close_other_groups_early() -> None:
     kit = FoldTester(fold(quiet_period="1m"))
     kit.send(event("a", "x"))
     kit.send(event("b", "y"), at_ms=kit.now_ms + 86_400_000)
@@ -197,7 +197,7 @@ def test_functions_decode_filter_group_and_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["decode", "source_filter", "group_key", "changed"])
-def test_what_a_function_raises_is_a_dead_letter(name: str) -> None:
+def test_function_error_is_a_dead_letter(name: str) -> None:
     def fails(_: Any) -> Any:
         raise RuntimeError("no such thing")
 
@@ -222,14 +222,14 @@ def test_what_a_function_raises_is_a_dead_letter(name: str) -> None:
         ({"decode": lambda raw: raw}, "not-an-object"),
     ],
 )
-def test_what_a_function_returns_is_checked(options: dict[str, Any], reason: str) -> None:
+def test_function_result_is_validated(options: dict[str, Any], reason: str) -> None:
     kit = FoldTester(fold(**options))
     kit.send(event("a", "x"))
 
     assert [reason] == [letter.reason for letter in kit.dead_letters]
 
 
-def test_a_tombstone_never_reaches_a_decoder() -> None:
+def test_tombstone_never_reaches_a_decoder() -> None:
     kit = FoldTester(fold(decode=lambda raw: {"g": "a", "m": raw.decode()}))
     kit.send(None)
     kit.send(b"")
@@ -245,7 +245,7 @@ MINUTES = 60_000
 
 @pytest.mark.parametrize("backlog", ["merge", "sessions"])
 @pytest.mark.parametrize("off_minutes", [-10, 0, 10])
-def test_a_producer_whose_clock_is_off_gets_the_same_records(backlog: str, off_minutes: int) -> None:
+def test_producer_with_a_skewed_clock_gets_the_same_records(backlog: str, off_minutes: int) -> None:
     kit = FoldTester(fold(quiet_period="1m", max_hold="150s", backlog=backlog))
     for name, pause in (("a", "1m"), ("b", "1m"), ("c", "29s")):
         kit.send(event("g", name), at_ms=kit.now_ms + off_minutes * MINUTES)
@@ -260,7 +260,7 @@ def test_a_producer_whose_clock_is_off_gets_the_same_records(backlog: str, off_m
 
 
 @pytest.mark.parametrize("away_minutes", [2, 30, 3_000])
-def test_a_producer_whose_clock_is_behind_is_still_behind_after_a_backlog(away_minutes: int) -> None:
+def test_producer_with_a_slow_clock_is_still_late_after_a_backlog(away_minutes: int) -> None:
     kit = FoldTester(fold(quiet_period="2m", max_hold="10m", backlog="sessions"))
     kit.send(event("g", "live"), at_ms=kit.now_ms - 60 * MINUTES)
     waited = [kit.now_ms + (minute - 60) * MINUTES for minute in range(1, away_minutes + 1)]
@@ -273,7 +273,7 @@ def test_a_producer_whose_clock_is_behind_is_still_behind_after_a_backlog(away_m
 
 
 @pytest.mark.parametrize("backlog", ["merge", "sessions"])
-def test_one_producer_whose_clock_is_behind_among_good_ones_is_folded_like_them(backlog: str) -> None:
+def test_producer_with_a_slow_clock_among_good_ones_is_folded_like_them(backlog: str) -> None:
     kit = FoldTester(fold(quiet_period="1m", backlog=backlog))
     for number in range(5):
         kit.send(event("good", f"n{number}"))
@@ -315,7 +315,7 @@ def test_aggregated_values_are_in_the_record_by_name() -> None:
     assert ["no-value"] == [letter.reason for letter in kit.dead_letters]
 
 
-def test_last_event_decides_how_long_its_group_must_be_quiet() -> None:
+def test_last_event_determines_the_quiet_period_of_its_group() -> None:
     kit = FoldTester(fold(quiet_period=QuietPeriod(field="wait", default="10m", at_most="1h")))
     kit.send(event("a", "x") | {"wait": "40m"})
     kit.send(event("b", "x"))
@@ -329,14 +329,14 @@ def test_last_event_decides_how_long_its_group_must_be_quiet() -> None:
 
 
 @pytest.mark.parametrize("wait", ["soon", "2h", 0, -1, True, [60], 3_601, "0ms", 1e300])
-def test_event_with_no_or_too_long_a_duration_is_rejected(wait: Any) -> None:
+def test_event_with_a_missing_or_too_long_duration_is_rejected(wait: Any) -> None:
     kit = FoldTester(fold(quiet_period=QuietPeriod(field="wait", default="10m", at_most="1h")))
     kit.send(event("a", "x") | {"wait": wait})
 
     assert ["no-value"] == [letter.reason for letter in kit.dead_letters]
 
 
-def test_function_decides_the_quiet_period_and_what_it_raises_is_a_dead_letter() -> None:
+def test_function_determines_the_quiet_period_and_its_error_is_a_dead_letter() -> None:
     rule = QuietPeriod(field=lambda found: timedelta(minutes=found["wait"]), default="10m", at_most="1h")
     kit = FoldTester(fold(quiet_period=rule))
     kit.send(event("a", "x") | {"wait": 1})

@@ -14,7 +14,7 @@ from streams_app.testing import SubscriberTester
 from tests.kit import Paid, Sent, paid, seen_by, sent, subscribed
 
 
-def test_a_function_that_asks_for_a_retry_is_called_again_when_it_is_due() -> None:
+def test_function_that_requests_a_retry_is_called_when_it_is_due() -> None:
     async def ship(event: Received[Paid]) -> None:
         if event.attempt == 1:
             raise Retry(after="30s")
@@ -32,7 +32,7 @@ def test_a_function_that_asks_for_a_retry_is_called_again_when_it_is_due() -> No
         assert (Sent("o1"), "o1", event_id, "u7") == (parcel.data, parcel.key, parcel.causation_id, parcel.context["userid"])
 
 
-def test_a_function_without_async_runs_inline_and_publishes() -> None:
+def test_sync_function_runs_inline_and_publishes() -> None:
     def ship(event: Received[Paid]) -> None:
         event.publish_sync(sent, Sent(event.data.order_id))
 
@@ -44,7 +44,7 @@ def test_a_function_without_async_runs_inline_and_publishes() -> None:
         assert [Sent("o1")] == [parcel.data for parcel in kit.published(sent)]
 
 
-def test_a_function_without_async_finds_no_running_loop_as_in_a_thread() -> None:
+def test_sync_function_finds_no_running_loop_as_in_a_thread() -> None:
     def ship(event: Received[Paid]) -> None:
         asyncio.run(asyncio.sleep(0))
         event.publish_sync(sent, Sent(event.data.order_id))
@@ -56,7 +56,7 @@ def test_a_function_without_async_finds_no_running_loop_as_in_a_thread() -> None
         assert [(1, "done")] == seen_by(kit, one)
 
 
-def test_a_function_with_async_that_would_wait_for_its_own_loop_is_refused_as_in_a_worker() -> None:
+def test_async_function_that_would_wait_for_its_own_loop_is_rejected_as_in_a_worker() -> None:
     async def ship(event: Received[Paid]) -> None:
         event.publish_sync(sent, Sent(event.data.order_id))
 
@@ -69,7 +69,7 @@ def test_a_function_with_async_that_would_wait_for_its_own_loop_is_refused_as_in
         assert [] == kit.published(sent)
 
 
-def test_what_one_publishes_reaches_the_others() -> None:
+def test_published_event_reaches_other_subscribers() -> None:
     async def ship(event: Received[Paid]) -> None:
         await event.publish(sent, Sent(event.data.order_id))
 
@@ -81,7 +81,7 @@ def test_what_one_publishes_reaches_the_others() -> None:
     assert ["o1"] == told
 
 
-def test_the_clock_begins_where_it_is_told_and_waits_take_no_time() -> None:
+def test_clock_starts_at_the_given_time_and_waits_take_no_real_time() -> None:
     times = []
 
     async def ship(event: Received[Paid]) -> None:
@@ -99,7 +99,7 @@ def test_the_clock_begins_where_it_is_told_and_waits_take_no_time() -> None:
         assert ([datetime(2026, 1, 1, 1, tzinfo=UTC)], datetime(2026, 1, 1, 1, 0, 20, tzinfo=UTC)) == (times, kit.now)
 
 
-def test_a_function_that_hangs_is_timed_out() -> None:
+def test_hanging_function_is_timed_out() -> None:
     async def ship(event: Received[Paid]) -> None:
         await asyncio.Event().wait()
 
@@ -112,7 +112,7 @@ def test_a_function_that_hangs_is_timed_out() -> None:
         assert ["timed-out"] == [letter.reason for letter in kit.dead_letters(one)]
 
 
-def test_a_function_that_waits_for_nothing_is_timed_out_too() -> None:
+def test_busy_function_is_timed_out_too() -> None:
     async def ship(event: Received[Paid]) -> None:
         while True:
             await asyncio.sleep(0)
@@ -125,7 +125,7 @@ def test_a_function_that_waits_for_nothing_is_timed_out_too() -> None:
         assert 1 == len(kit.dead_letters(one))
 
 
-def test_a_thread_that_a_function_waits_for_takes_no_virtual_time() -> None:
+def test_thread_awaited_by_a_function_takes_no_virtual_time() -> None:
     threads: list[int] = []
 
     async def ship(event: Received[Paid]) -> None:
@@ -138,7 +138,7 @@ def test_a_thread_that_a_function_waits_for_takes_no_virtual_time() -> None:
         assert ([(1, "done")], 1) == (seen_by(kit, one), len(threads))
 
 
-def test_a_connection_that_a_function_waits_for_is_waited_for() -> None:
+def test_connection_awaited_by_a_function_is_awaited() -> None:
     said: list[bytes] = []
 
     def answer() -> None:
@@ -181,7 +181,7 @@ def test_events_of_a_key_follow_each_other() -> None:
     assert [("o2", 2), ("o1", 1), ("o1", 2)] == done
 
 
-def test_the_deadline_of_an_event_that_waits_for_a_slot_counts_from_its_begin() -> None:
+def test_deadline_of_an_event_waiting_for_a_slot_counts_from_its_start() -> None:
     deadlines: list[datetime | None] = []
 
     async def ship(event: Received[Paid]) -> None:
@@ -197,7 +197,7 @@ def test_the_deadline_of_an_event_that_waits_for_a_slot_counts_from_its_begin() 
     assert [datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in (20, 30, 40)] == deadlines
 
 
-def test_a_letter_of_an_event_with_a_header_without_a_value_can_be_looked_at() -> None:
+def test_dead_letter_of_an_event_with_an_empty_header_can_be_inspected() -> None:
     async def ship(event: Received[Paid]) -> None:
         raise Reject("no")
 

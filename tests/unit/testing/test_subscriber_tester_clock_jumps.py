@@ -24,7 +24,7 @@ paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
 
 
 @pytest.mark.timeout(60)  # stepped minute by minute it would take hours
-def test_years_in_which_nothing_happens_pass_at_once() -> None:
+def test_idle_years_pass_at_once() -> None:
     @subscriber(paid, idempotent="no", description="Ships.")
     async def ship(event: Received[Paid]) -> None:
         """Ships it."""
@@ -39,7 +39,7 @@ def test_years_in_which_nothing_happens_pass_at_once() -> None:
 
 
 @pytest.mark.parametrize("is_beside", [False, True], ids=["lifespan", "task of an attempt"])
-def test_what_users_wait_for_happens_in_its_moment_while_no_event_is_unfinished(is_beside: bool) -> None:
+def test_user_timers_fire_at_their_time_while_no_event_is_unfinished(is_beside: bool) -> None:
     seen: list[datetime] = []
     tasks: list[asyncio.Task[None]] = []
 

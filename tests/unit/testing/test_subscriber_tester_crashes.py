@@ -21,9 +21,7 @@ async def briefly(event: Received[Paid]) -> None:
 
 @pytest.mark.parametrize("is_wiped", [False, True])
 @pytest.mark.parametrize("idempotent", LEFT)
-def test_a_process_that_is_killed_while_a_rebalance_waits_for_what_runs_is_waited_for_no_longer(
-    idempotent: str, *, is_wiped: bool
-) -> None:
+def test_process_killed_while_a_rebalance_waits_for_it_is_no_longer_awaited(idempotent: str, *, is_wiped: bool) -> None:
     one = subscribed(briefly, idempotent=idempotent)
     with SubscriberTester(one) as kit:
         kit.crash(at="done")
@@ -39,7 +37,7 @@ def test_a_process_that_is_killed_while_a_rebalance_waits_for_what_runs_is_waite
         )
 
 
-def test_a_process_that_is_killed_while_the_block_is_left_is_waited_for_no_longer() -> None:
+def test_process_killed_at_the_end_of_the_block_is_no_longer_awaited() -> None:
     one = subscribed(briefly)
     with SubscriberTester(one) as kit:
         kit.crash(at="done")
@@ -49,7 +47,7 @@ def test_a_process_that_is_killed_while_the_block_is_left_is_waited_for_no_longe
 
 
 @pytest.mark.parametrize("at", ["begun", "done"])
-def test_a_process_that_was_killed_logs_nothing_of_the_attempt_that_it_has_lost(
+def test_killed_process_logs_nothing_about_its_interrupted_attempt(
     at: Literal["begun", "done"], caplog: pytest.LogCaptureFixture
 ) -> None:
     one = subscribed(briefly)
@@ -61,7 +59,7 @@ def test_a_process_that_was_killed_logs_nothing_of_the_attempt_that_it_has_lost(
     assert ([(1, "crash"), (2, "done")], []) == (seen_by(kit, one), caplog.messages)
 
 
-def test_a_second_call_after_a_crash_is_made_in_the_process_that_takes_over() -> None:
+def test_second_call_after_a_crash_is_made_by_the_next_owner() -> None:
     one = subscribed(briefly)
     with SubscriberTester(one) as kit:
         kit.crash()
@@ -72,7 +70,7 @@ def test_a_second_call_after_a_crash_is_made_in_the_process_that_takes_over() ->
 
 
 @pytest.mark.parametrize("how", ["crash", "freeze"])
-def test_a_no_whose_process_stops_before_the_commit_of_its_end_is_done_and_leaves_a_letter_as_in_a_worker(how: str) -> None:
+def test_at_most_once_event_of_a_process_that_dies_before_its_commit_is_done_and_dead_lettered(how: str) -> None:
     async def ship(event: Received[Paid]) -> None:
         """Ends at once."""
 
@@ -89,7 +87,7 @@ def test_a_no_whose_process_stops_before_the_commit_of_its_end_is_done_and_leave
         assert "interrupted" == kit.dead_letters(one)[0].reason
 
 
-def test_an_attempt_that_sleeps_is_running_until_time_passes() -> None:
+def test_sleeping_attempt_is_running_until_time_passes() -> None:
     one = subscribed(briefly)
     with SubscriberTester(one) as kit:
         kit.publish(paid, Paid("o1"))

@@ -12,7 +12,7 @@ FOLD = Fold(name="account-metrics", source="updates", group_key="account_id", ch
 updated = Event("metric.updated", AccountChanged, description="It changed.", topic="updates", keyed_by="account_id")
 
 
-def test_the_records_of_a_fold_flow_on_to_its_subscribers() -> None:
+def test_records_of_a_fold_reach_its_subscribers() -> None:
     seen = []
     one = subscribed(
         lambda event: seen.append((event.data.metrics, event.fold and event.fold.events, event.key)),
@@ -30,7 +30,7 @@ def test_the_records_of_a_fold_flow_on_to_its_subscribers() -> None:
     assert [(["likes", "shares"], 2, "a")] == seen
 
 
-def test_a_published_event_is_folded_as_it_stands() -> None:
+def test_published_event_is_folded_unchanged() -> None:
     seen = []
     one = subscribed(lambda event: seen.append(event.data), records_of("account-metrics", AccountChanged))
     with SubscriberTester(one) as kit:
@@ -41,7 +41,7 @@ def test_a_published_event_is_folded_as_it_stands() -> None:
     assert [AccountChanged("a", ["likes"])] == seen
 
 
-def test_the_clock_of_a_connected_fold_is_that_of_the_kit() -> None:
+def test_connected_fold_shares_the_clock_of_the_tester() -> None:
     one = subscribed(lambda event: None, records_of("account-metrics", AccountChanged))
     with SubscriberTester(one) as kit:
         fold = kit.connect(FoldTester(FOLD))
@@ -53,7 +53,7 @@ def test_the_clock_of_a_connected_fold_is_that_of_the_kit() -> None:
             kit.connect(used)
 
 
-def test_a_record_of_a_fold_can_be_made_by_hand() -> None:
+def test_fold_record_can_be_created_by_hand() -> None:
     seen = []
     source = records_of("account-metrics", AccountChanged)
     one = subscribed(lambda event: seen.append((event.data, event.key, event.fold and event.fold.id == event.id)), source)

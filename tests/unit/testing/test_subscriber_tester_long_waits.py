@@ -11,7 +11,7 @@ from streams_app.testing import SubscriberTester
 from tests.kit import Paid, paid, seen_by, subscribed
 
 
-def test_an_event_that_was_begun_when_its_process_was_killed_runs_again_in_another_one() -> None:
+def test_started_event_of_a_killed_process_runs_in_the_next_one() -> None:
     done = []
     one = subscribed(lambda event: done.append(event.attempt))
     with SubscriberTester(one) as kit:
@@ -23,7 +23,7 @@ def test_an_event_that_was_begun_when_its_process_was_killed_runs_again_in_anoth
         assert ([(1, "crash"), (2, "done")], [2]) == (seen_by(kit, one), done)
 
 
-def test_an_event_whose_process_was_killed_when_its_function_had_returned_runs_again() -> None:
+def test_event_whose_process_is_killed_after_its_function_returned_is_repeated() -> None:
     done = []
     one = subscribed(lambda event: done.append(event.attempt))
     with SubscriberTester(one) as kit:
@@ -34,7 +34,7 @@ def test_an_event_whose_process_was_killed_when_its_function_had_returned_runs_a
         assert ([(1, "crash"), (2, "done")], [1, 2]) == (seen_by(kit, one), done)
 
 
-def test_a_crash_is_that_of_the_subscriber_that_is_named() -> None:
+def test_crash_applies_to_the_named_subscriber() -> None:
     one, other = subscribed(lambda event: None), subscribed(lambda event: None, name="tell")
     with SubscriberTester(one, other) as kit:
         kit.crash(at="begun", of=other)
@@ -44,7 +44,7 @@ def test_a_crash_is_that_of_the_subscriber_that_is_named() -> None:
         assert [(1, "crash"), (2, "done")] == seen_by(kit, other)
 
 
-def test_an_event_that_kills_its_process_three_times_becomes_a_letter() -> None:
+def test_event_that_kills_its_process_three_times_becomes_a_dead_letter() -> None:
     one = subscribed(lambda event: None)
     with SubscriberTester(one) as kit:
         kit.crash(at="begun")
@@ -58,7 +58,7 @@ def test_an_event_that_kills_its_process_three_times_becomes_a_letter() -> None:
         assert ["crashed"] == [letter.reason for letter in kit.dead_letters(one)]
 
 
-def test_when_redis_is_wiped_attempts_count_anew() -> None:
+def test_wiped_redis_resets_the_attempt_count() -> None:
     def ship(event: Received[Paid]) -> None:
         if not is_well:
             raise ConnectionError("the carrier is away")
@@ -76,7 +76,7 @@ def test_when_redis_is_wiped_attempts_count_anew() -> None:
         assert [(1, "error"), (2, "error"), (1, "done")] == seen_by(kit, one)
 
 
-def test_without_a_wipe_the_next_owner_knows_of_the_attempts() -> None:
+def test_attempt_count_survives_a_crash_without_a_wipe() -> None:
     def ship(event: Received[Paid]) -> None:
         raise ConnectionError("the carrier is away")
 
@@ -91,7 +91,7 @@ def test_without_a_wipe_the_next_owner_knows_of_the_attempts() -> None:
         assert 3 == kit.dead_letters(one)[0].attempts
 
 
-def test_a_rebalance_takes_back_what_runs_and_it_runs_again() -> None:
+def test_rebalance_cancels_and_repeats_a_running_attempt() -> None:
     async def ship(event: Received[Paid]) -> None:
         await asyncio.sleep(60 if event.attempt == 1 and not kit.runs(one)[1:] else 0)  # virtual time
 
@@ -107,7 +107,7 @@ def test_a_rebalance_takes_back_what_runs_and_it_runs_again() -> None:
     ("idempotent", "seconds", "outcomes"),
     [("yes", 5, ["interrupted", "running"]), ("unknown", 8, ["done"]), ("no", 8, ["done"])],
 )
-def test_a_rebalance_waits_five_seconds_for_what_may_run_again_and_until_its_timeout_for_what_may_not(
+def test_rebalance_waits_five_seconds_for_repeatable_attempts_and_until_its_timeout_for_others(
     idempotent: str, seconds: int, outcomes: list[str]
 ) -> None:
     async def ship(event: Received[Paid]) -> None:
@@ -122,7 +122,7 @@ def test_a_rebalance_waits_five_seconds_for_what_may_run_again_and_until_its_tim
         assert (seconds, outcomes) == ((kit.now - begin).total_seconds(), [run.outcome for run in kit.runs(one)])
 
 
-def test_what_is_finished_is_not_run_again_by_the_next_owner() -> None:
+def test_finished_event_is_not_repeated_by_the_next_owner() -> None:
     async def ship(event: Received[Paid]) -> None:
         if event.data.order_id == "slow":
             await asyncio.sleep(100)  # virtual time
@@ -140,7 +140,7 @@ def test_what_is_finished_is_not_run_again_by_the_next_owner() -> None:
         ]
 
 
-def test_what_was_frozen_for_longer_than_its_session_runs_in_another_process_meanwhile() -> None:
+def test_event_of_a_process_frozen_beyond_its_session_runs_in_another_one() -> None:
     done = []
 
     async def ship(event: Received[Paid]) -> None:
@@ -160,7 +160,7 @@ def test_what_was_frozen_for_longer_than_its_session_runs_in_another_process_mea
         assert (True, [40, 43]) == (done[0] < 40, done[1:])
 
 
-def test_what_is_frozen_for_a_moment_goes_on_by_itself() -> None:
+def test_briefly_frozen_process_continues_by_itself() -> None:
     async def ship(event: Received[Paid]) -> None:
         await asyncio.sleep(15)  # virtual time
 
@@ -173,7 +173,7 @@ def test_what_is_frozen_for_a_moment_goes_on_by_itself() -> None:
         assert [(1, "done")] == seen_by(kit, one)
 
 
-def test_a_process_that_comes_back_too_late_commits_nothing() -> None:
+def test_process_that_returns_too_late_commits_nothing() -> None:
     async def ship(event: Received[Paid]) -> None:
         if event.data.order_id == "slow" and len(kit.runs(one)) == 2:
             await asyncio.sleep(100)  # virtual time
@@ -192,7 +192,7 @@ def test_a_process_that_comes_back_too_late_commits_nothing() -> None:
         assert ["done", "done", "done", "interrupted"] == sorted(run.outcome for run in kit.runs(one))
 
 
-def test_of_an_event_that_must_not_run_twice_a_crash_makes_a_letter() -> None:
+def test_crash_makes_a_dead_letter_of_an_event_that_must_not_run_twice() -> None:
     done = []
     one = subscribed(lambda event: done.append(event.data.order_id), idempotent="unknown")
     with SubscriberTester(one) as kit:
@@ -207,7 +207,7 @@ def test_of_an_event_that_must_not_run_twice_a_crash_makes_a_letter() -> None:
     assert ["o1", "o2"] == done
 
 
-def test_an_event_that_is_published_twice_under_one_id_runs_once_where_ids_are_known() -> None:
+def test_event_published_twice_under_one_id_runs_once_with_deduplication() -> None:
     ids = []
     once = subscribed(lambda event: ids.append(event.id), idempotent="unknown")
     again = subscribed(lambda event: ids.append("again"), name="tell")
@@ -219,7 +219,7 @@ def test_an_event_that_is_published_twice_under_one_id_runs_once_where_ids_are_k
     assert sorted([event_id, "again", "again"]) == sorted(ids)
 
 
-def test_what_a_frozen_process_ends_after_another_one_has_made_a_letter_of_it_makes_a_second_one() -> None:
+def test_late_success_of_a_frozen_process_makes_a_second_dead_letter() -> None:
     async def ship(event: Received[Paid]) -> None:
         await asyncio.sleep(5)  # virtual time
 
@@ -232,7 +232,7 @@ def test_what_a_frozen_process_ends_after_another_one_has_made_a_letter_of_it_ma
         assert ["interrupted", "finished-late"] == [letter.reason for letter in kit.dead_letters(one)]
 
 
-def test_what_must_never_run_twice_does_not_run_again_although_redis_was_wiped() -> None:
+def test_at_most_once_event_is_not_repeated_after_redis_was_wiped() -> None:
     done = []
     one = subscribed(lambda event: done.append(event.data.order_id), idempotent="no")
     with SubscriberTester(one) as kit:
@@ -246,7 +246,7 @@ def test_what_must_never_run_twice_does_not_run_again_although_redis_was_wiped()
     assert [] == done
 
 
-def test_what_has_ended_is_in_the_commit_soon_although_nothing_else_begins() -> None:
+def test_finished_event_is_committed_soon_without_further_events() -> None:
     async def ship(event: Received[Paid]) -> None:
         """Ends at once."""
 
@@ -261,7 +261,7 @@ def test_what_has_ended_is_in_the_commit_soon_although_nothing_else_begins() -> 
 
 
 @pytest.mark.parametrize("idempotent", ["unknown", "no"])
-def test_what_has_ended_while_its_partition_is_let_go_is_no_letter_when_the_process_is_killed_then(idempotent: str) -> None:
+def test_event_that_ended_during_a_release_is_no_dead_letter_if_the_process_is_killed_then(idempotent: str) -> None:
     async def ship(event: Received[Paid]) -> None:
         await asyncio.sleep(event.data.cents)  # virtual time
 

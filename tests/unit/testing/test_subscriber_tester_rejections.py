@@ -14,7 +14,7 @@ from streams_app.testing import SubscriberTester, UnseenDeadLettersError
 from tests.kit import Paid, Sent, paid, sent, subscribed
 
 
-def test_a_letter_that_the_test_does_not_look_at_is_raised_with_where_it_came_from() -> None:
+def test_uninspected_dead_letter_fails_the_test_with_its_cause() -> None:
     def ship(event: Received[Paid]) -> None:
         raise Reject("nobody lives there")
 
@@ -26,7 +26,7 @@ def test_a_letter_that_the_test_does_not_look_at_is_raised_with_where_it_came_fr
         leave()
 
 
-def test_a_letter_after_those_that_were_looked_at_is_raised_too() -> None:
+def test_dead_letter_after_an_inspection_fails_the_test_too() -> None:
     def ship(event: Received[Paid]) -> None:
         raise Reject("nobody lives there")
 
@@ -40,7 +40,7 @@ def test_a_letter_after_those_that_were_looked_at_is_raised_too() -> None:
         leave()
 
 
-def test_an_error_of_the_test_itself_is_not_hidden_by_letters() -> None:
+def test_error_of_the_test_itself_is_not_hidden_by_dead_letters() -> None:
     def ship(event: Received[Paid]) -> None:
         raise Reject("nobody lives there")
 
@@ -53,7 +53,7 @@ def test_an_error_of_the_test_itself_is_not_hidden_by_letters() -> None:
         leave()
 
 
-def test_what_becomes_of_an_error_is_told() -> None:
+def test_retry_and_dead_letter_report_their_error() -> None:
     def ship(event: Received[Paid]) -> None:
         raise ConnectionError("the carrier is away")
 
@@ -69,7 +69,7 @@ def test_what_becomes_of_an_error_is_told() -> None:
     assert [ConnectionError, ConnectionError] == [type(run.error) for run in kit.runs(one)]
 
 
-def test_events_go_through_bytes() -> None:
+def test_events_are_encoded_and_decoded() -> None:
     one = subscribed(lambda event: None)
     with SubscriberTester(one) as kit:
         with pytest.raises(BadEventError, match=r"\$\.cents"):
@@ -81,7 +81,7 @@ def test_events_go_through_bytes() -> None:
         assert [] == kit.runs(one)
 
 
-def test_of_a_catalogue_only_declared_events_are_published_and_its_lifespan_is_entered() -> None:
+def test_catalogue_restricts_published_events_and_its_lifespan_is_entered() -> None:
     life = []
 
     @asynccontextmanager
@@ -103,7 +103,7 @@ def test_of_a_catalogue_only_declared_events_are_published_and_its_lifespan_is_e
     assert ["open", "closed"] == life
 
 
-def test_a_lifespan_that_fails_is_told_by_the_block() -> None:
+def test_failed_lifespan_is_raised_by_the_block() -> None:
     @asynccontextmanager
     async def resources() -> AsyncIterator[None]:
         if life:
@@ -116,12 +116,12 @@ def test_a_lifespan_that_fails_is_told_by_the_block() -> None:
         raise NotImplementedError
 
 
-async def test_within_a_running_loop_it_says_that_it_has_its_own() -> None:
+async def test_tester_in_a_running_loop_explains_that_it_has_its_own() -> None:
     with pytest.raises(RuntimeError, match="test without async"), SubscriberTester(subscribed(lambda event: None)):
         raise NotImplementedError
 
 
-def test_a_subscriber_of_another_kit_is_named() -> None:
+def test_subscriber_of_another_tester_is_named() -> None:
     another = subscribed(lambda event: None, name="tell")
     with (
         SubscriberTester(subscribed(lambda event: None)) as kit,
@@ -139,12 +139,12 @@ def test_a_subscriber_of_another_kit_is_named() -> None:
         ((Catalogue(),), {"rate": "1/s"}, r"settings = \{'rate': '1/s'\} is no Settings"),
     ],
 )
-def test_what_the_kit_cannot_run_is_named(declared: tuple[Any, ...], settings: Any, fault: str) -> None:
+def test_unsupported_subscriber_is_named(declared: tuple[Any, ...], settings: Any, fault: str) -> None:
     with pytest.raises(ConfigurationError, match=fault):
         SubscriberTester(*declared, settings=settings)
 
 
-def test_settings_override_what_is_declared_as_in_production() -> None:
+def test_settings_override_the_declaration_as_in_production() -> None:
     def ship(event: Received[Paid]) -> None:
         raise ValueError("no carrier")
 
@@ -161,18 +161,18 @@ def test_settings_override_what_is_declared_as_in_production() -> None:
     assert [("failed", 1)] == [(letter.reason, letter.attempts) for letter in letters]
 
 
-def test_a_crash_at_no_known_moment_is_refused() -> None:
+def test_crash_at_an_unknown_moment_is_rejected() -> None:
     with SubscriberTester(subscribed(lambda event: None)) as kit, pytest.raises(ValueError, match="at = 'begin' must be"):
         kit.crash(at="begin")  # type: ignore[arg-type]  # the fault under test
 
 
-def test_what_is_no_event_is_not_published() -> None:
+def test_non_event_is_not_published() -> None:
     one = subscribed(lambda event: None)
     with SubscriberTester(one) as kit, pytest.raises(ConfigurationError, match="<Subscriber ship> is no Event"):
         kit.publish(one, Paid("o1"))
 
 
-def test_a_function_without_async_that_publishes_with_nobody_to_await_it_fails() -> None:
+def test_sync_function_with_an_unawaited_publish_fails() -> None:
     def ship(event: Received[Paid]) -> None:
         event.publish(sent, Sent(event.data.order_id))  # type: ignore[unused-coroutine]  # the fault under test
 
@@ -184,7 +184,7 @@ def test_a_function_without_async_that_publishes_with_nobody_to_await_it_fails()
         assert "RuntimeError: a function without async cannot await publish: call publish_sync" == letter.detail
 
 
-def test_outside_of_its_block_a_kit_says_where_it_runs() -> None:
+def test_tester_used_outside_its_block_says_where_it_runs() -> None:
     kit = SubscriberTester(subscribed(lambda event: None))
     with pytest.raises(RuntimeError, match="within its block alone"):
         kit.publish(paid, Paid("o1"))

@@ -22,20 +22,20 @@ def written(formatter: logging.Formatter) -> tuple[str, str, str]:
     return formatter.format(record), f"{context.trace_id:032x}", f"{context.span_id:016x}"
 
 
-def test_a_line_of_text_ends_with_the_ids(spans: Spans) -> None:
+def test_text_line_ends_with_the_ids(spans: Spans) -> None:
     line, trace_id, span_id = written(OneLine())
 
     assert line.endswith(f"INFO    shop shipped order=o1 trace_id={trace_id} span_id={span_id}")
 
 
-def test_a_line_of_json_has_the_ids_as_fields(spans: Spans) -> None:
+def test_json_line_has_the_ids_as_fields(spans: Spans) -> None:
     line, trace_id, span_id = written(JsonLines())
 
     assert {"message": "shipped order=o1", "trace_id": trace_id, "span_id": span_id}.items() <= json.loads(line).items()
 
 
 @pytest.mark.parametrize("formatter", [OneLine(), JsonLines()])
-def test_a_line_outside_of_a_span_has_no_ids(formatter: logging.Formatter) -> None:
+def test_line_outside_a_span_has_no_ids(formatter: logging.Formatter) -> None:
     record = logging.LogRecord("shop", logging.INFO, __file__, 1, "shipped", (), None)
 
     assert TraceIds().filter(record)

@@ -31,7 +31,7 @@ def without_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_package")
-def test_tracing_without_the_package_is_a_configuration_error_that_names_the_extra() -> None:
+def test_tracing_without_its_package_is_a_configuration_error_that_names_the_extra() -> None:
     with pytest.raises(ConfigurationError, match=r"pip install 'streams_app\[otel\]'"):
         tracing_of(settings_of(enabled=True))
     with pytest.raises(ConfigurationError, match="otel"):
@@ -41,12 +41,12 @@ def test_tracing_without_the_package_is_a_configuration_error_that_names_the_ext
 
 
 @pytest.mark.usefixtures("without_package")
-def test_tracing_that_is_off_needs_no_package() -> None:
+def test_disabled_tracing_needs_no_package() -> None:
     assert None is tracing_of(settings_of())
     assert None is tracing_of(settings_of(enabled=False))
 
 
-def test_tracing_that_is_off_is_not_imported() -> None:
+def test_disabled_tracing_is_not_imported() -> None:
     program = (
         "import sys, streams_app.worker.runtime, streams_app.events.publishing, streams_app.cli.worker\n"
         "print([name for name in sys.modules if name.startswith('streams_app.tracing.')])"

@@ -24,7 +24,7 @@ def context_in(headers: Any) -> trace.SpanContext:
 
 
 @pytest.mark.parametrize("value", GARBAGE.values(), ids=GARBAGE)
-def test_trace_context_that_is_not_valid_is_ignored(value: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_trace_context_is_ignored(value: bytes, caplog: pytest.LogCaptureFixture) -> None:
     add_trace_ids()
 
     assert not context_in([("traceparent", value)]).is_valid
@@ -38,7 +38,7 @@ def test_trace_context_without_a_value_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("value", [b"x" * 600, b"\xff", b"=,=,=", b"a=1,a=2", "a=é".encode()])
-def test_trace_state_that_is_not_valid_leaves_the_trace_parent(value: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_trace_state_keeps_the_trace_parent(value: bytes, caplog: pytest.LogCaptureFixture) -> None:
     add_trace_ids()
     found = context_in([*PARENT, ("tracestate", value)])
 
@@ -75,7 +75,7 @@ def test_publishing_is_a_child_of_the_current_span(spans: Spans) -> None:
     assert request.get_span_context().span_id == (publish.parent and publish.parent.span_id)
 
 
-def test_publishing_that_fails_records_the_error(spans: Spans) -> None:
+def test_failed_publishing_records_the_error(spans: Spans) -> None:
     with pytest.raises(ConnectionError), Tracing().publishing("orders", [], {}):
         raise ConnectionError("away")
     span = spans.one()
@@ -84,7 +84,7 @@ def test_publishing_that_fails_records_the_error(spans: Spans) -> None:
     assert ["exception"] == [event.name for event in span.events]
 
 
-def test_trace_headers_take_the_place_of_former_ones() -> None:
+def test_trace_headers_replace_former_ones() -> None:
     headers = [*PARENT, ("tracestate", b"a=1")]
 
     assert [("ce_id", b"e1"), ("traceparent", b"new")] == with_trace_headers(headers, [("traceparent", b"new")])
@@ -134,7 +134,7 @@ asyncio.run(tracing.flush())
 """
 
 
-def test_without_an_sdk_contexts_are_passed_on_and_a_warning_says_that_nothing_is_recorded() -> None:
+def test_contexts_are_passed_on_with_a_warning_if_no_sdk_is_installed() -> None:
     ran = subprocess.run([sys.executable, "-c", WITHOUT_SDK], cwd=ROOT, check=True, capture_output=True, text=True)
 
     assert ran.stderr.startswith("tracing is on, and no tracer provider is set")
@@ -144,7 +144,7 @@ def test_headers_of_a_span_without_a_context_are_empty() -> None:
     assert [] == headers_of(trace.INVALID_SPAN)
 
 
-async def test_a_provider_that_is_set_causes_no_warning_and_is_flushed(spans: Spans, caplog: pytest.LogCaptureFixture) -> None:
+async def test_configured_provider_causes_no_warning_and_is_flushed(spans: Spans, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         Tracing().warn_if_unrecorded()
     await Tracing().flush()

@@ -45,11 +45,11 @@ def replayed(events: Iterable[Event], capacity: int) -> Curve:
     return curve_of("f", filled(events, capacity), HOLD, [100, 1_000, 3_000_000])
 
 
-def test_what_fits_is_exact_and_has_no_sample() -> None:
+def test_columns_within_the_bound_are_exact_without_a_sample() -> None:
     assert None is replayed(bursts(100), 5_000).sample
 
 
-def test_what_does_not_fit_is_a_sample_of_groups_whose_estimates_are_within_three_errors() -> None:
+def test_columns_beyond_the_bound_are_a_sample_of_groups_with_estimates_within_three_errors() -> None:
     events = bursts(6_000)
     exact, found = replayed(events, len(events)), replayed(events, len(events) // 3)
 
@@ -62,7 +62,7 @@ def test_what_does_not_fit_is_a_sample_of_groups_whose_estimates_are_within_thre
     assert found.groups == pytest.approx(exact.groups, rel=0.1)
 
 
-def test_of_a_sample_how_many_events_there_are_and_their_range_are_exact() -> None:
+def test_number_and_range_of_events_are_exact_in_a_sample() -> None:
     events = bursts(3_000)
     exact, found = replayed(events, len(events)), replayed(events, 2_000)
 
@@ -70,7 +70,7 @@ def test_of_a_sample_how_many_events_there_are_and_their_range_are_exact() -> No
     assert (exact.events, exact.from_ms, exact.to_ms) == (found.events, found.from_ms, found.to_ms)
 
 
-def test_of_a_group_in_the_sample_every_event_is_there() -> None:
+def test_every_event_of_a_sampled_group_is_present() -> None:
     events = bursts(3_000)
     columns = filled(events, 10_000)
     columns.sort()
@@ -79,13 +79,13 @@ def test_of_a_group_in_the_sample_every_event_is_there() -> None:
     assert (True, len(kept), len(set(kept))) == (columns.halvings > 0, len(columns.after_ms), columns.firsts.sum())
 
 
-def test_any_number_of_events_takes_the_same_room() -> None:
+def test_memory_is_constant_for_any_number_of_events() -> None:
     columns = filled(bursts(6_000), 2_000)
 
     assert (True, 2_000) == (columns.halvings >= 5, len(columns._scores))
 
 
-def test_where_one_group_has_nearly_all_events_the_beginning_of_the_range_is_judged() -> None:
+def test_beginning_of_the_range_is_judged_if_one_group_has_nearly_all_events() -> None:
     events: list[Event] = [(at, 10 * at, b"sone", {}) for at in range(10_000)]
     curve = replayed(events, 4_000)
 
@@ -95,7 +95,7 @@ def test_where_one_group_has_nearly_all_events_the_beginning_of_the_range_is_jud
     assert 0.999 < curve.points[0].ratio < 1
 
 
-def test_sorted_columns_take_no_more_events() -> None:
+def test_sorted_columns_accept_no_more_events() -> None:
     columns = filled(bursts(3), 1_000)
     columns.sort()
 
@@ -103,7 +103,7 @@ def test_sorted_columns_take_no_more_events() -> None:
         columns.add(0, bursts(1))
 
 
-def test_the_median_and_the_longest_gap_are_those_within_groups() -> None:
+def test_median_and_longest_gap_are_within_groups() -> None:
     stamps = [(0, b"sa"), (1, b"sb"), (5, b"sa"), (8, b"sb"), (100, b"sa"), (1_000, b"sc")]
 
     assert (7, 95) == filled([(at, stamp, member, {}) for at, (stamp, member) in enumerate(stamps)], 10).gaps()
@@ -113,13 +113,13 @@ def test_groups_with_one_event_each_have_no_gaps() -> None:
     assert None is filled([(at, at, b"s%d" % at, {}) for at in range(9)], 10).gaps()
 
 
-def test_the_mean_length_of_keys_is_that_of_groups_not_of_events() -> None:
+def test_mean_key_length_is_that_of_groups_and_not_of_events() -> None:
     events: list[Event] = [*((at, at, b"s1", {}) for at in range(98)), (98, 98, b"s1234567", {})]
 
     assert 5 == filled(events, 10_000).key_bytes
 
 
-def test_sets_of_names_that_come_in_different_forms_are_kept_once_each() -> None:
+def test_equal_sets_of_names_in_different_forms_are_stored_once() -> None:
     sets = NameSets(1_000)
 
     assert [0, 1, 0, 1] == sets.numbers([{"a": 1, "b": 2}, {"c": 0}, {"a": 3, "b": 4}, {"c": None}])
@@ -127,7 +127,7 @@ def test_sets_of_names_that_come_in_different_forms_are_kept_once_each() -> None
     assert [2, 1] == sets.sizes().tolist()
 
 
-def test_names_that_do_not_fit_are_counted_where_the_bound_is_far_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_beyond_the_memory_bound_are_only_counted_if_max_changed_is_far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams_app.tuning.name_sets.MOST_BYTES", 5_000)
     columns = filled([(at, at, b"s%d" % (at % 100), {f"n{at}": 0, "m": 0}) for at in range(2_000)], 5_000, max_changed=1_000)
     curve = curve_of("f", columns, Bounds(1, 10**9, max_changed=1_000, sessions=True), [1_000])
@@ -135,7 +135,7 @@ def test_names_that_do_not_fit_are_counted_where_the_bound_is_far_off(monkeypatc
     assert (True, None, 100) == (columns.sets.are_counted, curve.sample, curve.points[0].records)
 
 
-def test_names_that_do_not_fit_make_a_sample_where_the_bound_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_beyond_the_memory_bound_make_a_sample_if_max_changed_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams_app.tuning.name_sets.MOST_BYTES", 14_000)
     columns = filled([(at, at, b"s%d" % (at % 500), {f"n{at}": 0, "m": 0}) for at in range(2_000)], 5_000, max_changed=3)
     curve = curve_of("f", columns, Bounds(1, 10**9, max_changed=3, sessions=True), [10_000])
@@ -144,7 +144,7 @@ def test_names_that_do_not_fit_make_a_sample_where_the_bound_is_near(monkeypatch
     assert 2 * curve.groups == curve.points[0].records
 
 
-def test_names_that_come_again_and_again_are_kept_once_and_leave_out_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_names_are_stored_once_and_drop_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams_app.tuning.name_sets.MOST_BYTES", 14_000)
     monkeypatch.setattr("streams_app.tuning.name_sets.MOST_KNOWN_BYTES", 4_000)
     # 200 sets of two names take 5 600 bytes.
@@ -157,14 +157,14 @@ def test_names_that_come_again_and_again_are_kept_once_and_leave_out_no_group(mo
     assert {frozenset(each) for each in names} == {frozenset({hash(f"n{at}"), hash("m")}) for at in range(200)}
 
 
-def test_of_events_that_are_only_counted_no_names_are_kept() -> None:
+def test_names_of_merely_counted_events_are_not_stored() -> None:
     columns = filled([(at, at, b"s%d" % (at % 9), {f"n{at}": 0}) for at in range(10_000)], 1_000)
 
     assert columns.is_cut
     assert len(columns.sets) <= 2_000
 
 
-def test_sets_are_found_again_within_a_room_that_goes_by_their_names() -> None:
+def test_name_sets_are_deduplicated_within_a_bounded_table() -> None:
     sets = NameSets(1_000)
     for number in range(4_000):
         sets.numbers([{f"{number}_{name}": None for name in range(100)}])
@@ -172,7 +172,7 @@ def test_sets_are_found_again_within_a_room_that_goes_by_their_names() -> None:
     assert sum(map(len, sets._known)) < 16_000_000 / 70
 
 
-def test_of_a_group_with_very_many_events_the_names_of_a_window_alone_are_held() -> None:
+def test_names_of_a_very_large_group_are_loaded_for_one_window_at_a_time() -> None:
     columns = filled([(at, at, b"sa", {f"n{at % 50}": None, "m": None}) for at in range(50_000)], 60_000, max_changed=20)
     columns.sort()
     tracemalloc.start()
@@ -185,7 +185,7 @@ def test_of_a_group_with_very_many_events_the_names_of_a_window_alone_are_held()
     assert peak < 3_000_000
 
 
-def test_the_error_of_a_sample_is_the_same_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_a_sample_is_independent_of_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     events = bursts(1_000)
     one = replayed(events, len(events) // 3)
     monkeypatch.setattr("streams_app.tuning.replay._BLOCK", 7)
@@ -197,9 +197,7 @@ PREFIXES = st.sampled_from([0, 1 << 24, 5 << 24, 1 << 62])
 
 
 @given(st.lists(st.builds(lambda prefix, rest: prefix | rest, PREFIXES, st.integers(0, 2))), st.sampled_from([2, 3, 1 << 19]))
-def test_groups_are_told_apart_by_all_bits_of_their_hashes_and_keep_the_order_of_their_events(
-    hashes: list[int], block: int
-) -> None:
+def test_groups_are_distinguished_by_all_bits_of_their_hashes_and_keep_their_event_order(hashes: list[int], block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("streams_app.tuning.columns._BLOCK", block)
         order, firsts = order_of(np.array(hashes, np.uint64), 0)

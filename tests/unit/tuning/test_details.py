@@ -159,7 +159,7 @@ def test_events_of_an_early_record_take_no_memory() -> None:
     assert sizes[1] - sizes[0] == pytest.approx(100 * 20 * (6.5 + 4), rel=0.05)
 
 
-def test_events_with_a_quiet_period_of_their_own_keep_it_whatever_the_default_is() -> None:
+def test_events_with_their_own_quiet_period_keep_it_for_any_default() -> None:
     events = [
         DetailedEvent(0, 1_000, b"sa", {}, shorter_ms=AT_MOST_MS - 20), DetailedEvent(1, 1_015, b"sa", {}, shorter_ms=NO_OWN),
         DetailedEvent(2, 1_020, b"sa", {}, shorter_ms=AT_MOST_MS - 2), DetailedEvent(3, 1_030, b"sa", {}, shorter_ms=NO_OWN),
@@ -169,7 +169,7 @@ def test_events_with_a_quiet_period_of_their_own_keep_it_whatever_the_default_is
     assert [3, 3, 2, 2] == [point.records for point in points]
 
 
-def test_sample_keeps_what_closes_the_groups_in_it() -> None:
+def test_sample_keeps_the_closing_events_of_its_groups() -> None:
     events = [DetailedEvent(at, 1_000 + at, b"s%d" % (at % 400), {"u": None}, at % 400 == at % 7) for at in range(4_000)]
     columns = Columns(now_ms=NOW_MS, capacity=1_500, reads_details=True)
     columns.add(0, events)

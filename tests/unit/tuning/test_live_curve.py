@@ -68,7 +68,7 @@ logs = st.lists(steps, min_size=1, max_size=80).map(log_of)
 
 
 @given(logs)
-def test_at_the_bounds_of_the_buckets_the_curve_is_exact(events: list[Event]) -> None:
+def test_curve_is_exact_at_the_bucket_bounds(events: list[Event]) -> None:
     curve = live_curve("f", told(page_of(events)), BOUNDS_MS, NOW_MS)
 
     assert [records(events, quiet_ms) for quiet_ms in BOUNDS_MS] == [point.records for point in curve.points]
@@ -76,7 +76,7 @@ def test_at_the_bounds_of_the_buckets_the_curve_is_exact(events: list[Event]) ->
 
 
 @given(logs, st.sets(st.integers(1_000, 86_400_000), min_size=1))
-def test_between_them_it_is_off_by_no_more_than_is_told(events: list[Event], windows: set[int]) -> None:
+def test_curve_is_within_the_reported_error_between_the_bounds(events: list[Event], windows: set[int]) -> None:
     statistics = told(page_of(events))
     curve = live_curve("f", statistics, windows, NOW_MS)
     doubt = widest_interval(statistics, curve)
@@ -87,7 +87,7 @@ def test_between_them_it_is_off_by_no_more_than_is_told(events: list[Event], win
 
 
 @given(logs)
-def test_the_usual_candidates_end_where_everything_is_folded(events: list[Event]) -> None:
+def test_default_candidates_end_where_everything_is_folded(events: list[Event]) -> None:
     statistics = told(page_of(events))
     *before, last = live_windows(statistics, 1_000)
 
@@ -96,7 +96,7 @@ def test_the_usual_candidates_end_where_everything_is_folded(events: list[Event]
     assert statistics.longer(last) == 0 or last == BOUNDS_MS[-1]
 
 
-def test_the_quiet_period_there_is_now_is_among_them() -> None:
+def test_configured_quiet_period_is_a_candidate() -> None:
     statistics = told(page_of(log_of([(0, b"sa"), (100_000, b"sa")])))
 
     assert 77_000 in live_windows(statistics, 77_000)
@@ -114,7 +114,7 @@ def test_errors_of_several_workers_add_up_by_their_squares() -> None:
     assert ((0.08 * 100) ** 2 + (0.02 * 300) ** 2) ** 0.5 / 400 == pytest.approx(both.error)
 
 
-def test_a_sample_is_told_with_the_error_of_its_ratio() -> None:
+def test_sample_is_reported_with_the_error_of_its_ratio() -> None:
     curve = live_curve("f", figures_of(30, 70, 0.08), [60_000], NOW_MS + 5)
     assert curve.sample is not None
 
@@ -123,11 +123,11 @@ def test_a_sample_is_told_with_the_error_of_its_ratio() -> None:
     assert (NOW_MS, NOW_MS + 5) == (curve.from_ms, curve.to_ms)
 
 
-def test_a_worker_without_the_fold_says_nothing_of_it() -> None:
+def test_worker_without_the_fold_is_ignored() -> None:
     assert None is live_metrics_in(page_of(log_of([(0, b"sa")])), "g")
 
 
-def test_workers_that_sort_gaps_into_different_buckets_are_not_one() -> None:
+def test_workers_with_different_buckets_are_not_combined() -> None:
     one = told(page_of(log_of([(0, b"sa"), (5_000, b"sa")])))
 
     with pytest.raises(ValueError, match="they use different buckets"):

@@ -15,7 +15,7 @@ INTERVALS = st.tuples(st.sampled_from([0, 1, 2, 3, 1_000, 1_048_575, 1_048_576, 
 @given(st.lists(INTERVALS, min_size=1, max_size=40), st.sampled_from([np.uint32, np.int64]), st.sampled_from([1 << 20, 16, 2]))
 @example([(5, 0), (5, 0)], np.uint32, 2)
 @example([(2**31, 3), (2**31 + 1, 0), (2**31 + 2, 5), (2**31 - 4, 4)], np.uint32, 1 << 20)
-def test_it_is_the_most_that_hold_an_instant(intervals: list[tuple[int, int]], dtype: type, spans: int) -> None:
+def test_peak_is_the_maximum_number_of_overlapping_spans(intervals: list[tuple[int, int]], dtype: type, spans: int) -> None:
     opens, closes = [begin for begin, _ in intervals], [begin + length for begin, length in intervals]
     with pytest.MonkeyPatch.context() as patch:
         # Few spans, of which few are looked into at once: what is left of them is parted again.
@@ -31,7 +31,7 @@ def test_it_is_the_most_that_hold_an_instant(intervals: list[tuple[int, int]], d
 
 
 @pytest.mark.parametrize("span_ms", [1_000, 10_000_000, 4_000_000_000])
-def test_millions_of_spans_give_what_sorting_gives(span_ms: int) -> None:
+def test_peak_of_millions_of_spans_matches_sorting(span_ms: int) -> None:
     random = np.random.default_rng(3)
     opens = random.integers(0, span_ms, 20_000)
     closes = opens + random.integers(0, span_ms // 50 + 1, 20_000)

@@ -26,7 +26,7 @@ def curve(ratios: dict[int, float], events: int = EVENTS, sample: CurveSample | 
     return Curve("f", events, 10, 0, 86_400_000, points, sample)
 
 
-def test_a_target_gets_the_shortest_candidate_that_reaches_it() -> None:
+def test_target_gets_the_shortest_candidate_that_reaches_it() -> None:
     found = recommend(curve(RISING), target_ratio=0.9)
 
     assert 8_000 == found.quiet_ms
@@ -36,21 +36,21 @@ def test_a_target_gets_the_shortest_candidate_that_reaches_it() -> None:
     ) == found.why
 
 
-def test_a_target_that_nothing_reaches_gets_the_best_there_is_and_says_so() -> None:
+def test_unreachable_target_gets_the_best_candidate_and_says_so() -> None:
     found = recommend(curve(RISING | {128: 0.9352}), target_ratio=0.99)
 
     assert 64_000 == found.quiet_ms
     assert found.why.startswith("No candidate folds 99%: 64s is the shortest that folds the maximum, 93.5%")
 
 
-def test_a_limit_gets_the_longest_candidate_within_it() -> None:
+def test_limit_gets_the_longest_candidate_within_it() -> None:
     found = recommend(curve(RISING), max_latency_ms=20_000)
 
     assert 8_000 == found.quiet_ms
     assert found.why.startswith("8s is the longest candidate with which 99 of 100 events wait at most 20s, and folds 90%")
 
 
-def test_a_limit_that_nothing_keeps_gets_what_comes_nearest() -> None:
+def test_unreachable_limit_gets_the_nearest_candidate() -> None:
     found = recommend(curve(RISING), max_latency_ms=1_000)
 
     assert 1_000 == found.quiet_ms
@@ -58,11 +58,11 @@ def test_a_limit_that_nothing_keeps_gets_what_comes_nearest() -> None:
 
 
 @pytest.mark.parametrize("limit_ms", [16_000, 500_000])
-def test_target_and_limit_get_the_shortest_that_reaches_the_target_within_the_limit(limit_ms: int) -> None:
+def test_target_and_limit_get_the_shortest_candidate_that_satisfies_both(limit_ms: int) -> None:
     assert 8_000 == recommend(curve(RISING), target_ratio=0.9, max_latency_ms=limit_ms).quiet_ms
 
 
-def test_where_both_cannot_be_had_the_limit_counts_and_the_cost_of_each_is_said() -> None:
+def test_limit_precedes_an_incompatible_target_and_the_cost_of_each_is_reported() -> None:
     found = recommend(curve(RISING), target_ratio=0.93, max_latency_ms=15_999)
 
     assert 4_000 == found.quiet_ms
@@ -75,61 +75,63 @@ def test_where_both_cannot_be_had_the_limit_counts_and_the_cost_of_each_is_said(
 
 
 @pytest.mark.parametrize(("target", "limit_ms", "quiet_ms"), [(0.99, 20_000, 8_000), (0.99, 1, 1_000), (0.9, 1, 1_000)])
-def test_where_neither_can_be_had_something_is_recommended_all_the_same(target: float, limit_ms: int, quiet_ms: int) -> None:
+def test_candidate_is_recommended_even_if_neither_target_nor_limit_is_reachable(
+    target: float, limit_ms: int, quiet_ms: int
+) -> None:
     found = recommend(curve(RISING), target_ratio=target, max_latency_ms=limit_ms)
 
     assert (quiet_ms, True) == (found.quiet_ms, "cannot both be reached" in found.why)
 
 
-def test_without_wishes_it_is_the_knee() -> None:
+def test_knee_is_recommended_without_target_and_limit() -> None:
     found = recommend(curve(RISING))
 
     assert 16_000 == found.quiet_ms
     assert "doubling it would save less than one more record per hundred events; half of the events" in found.why
 
 
-def test_a_curve_that_is_flat_before_groups_come_again_has_no_knee_there() -> None:
+def test_initially_flat_curve_has_no_knee_before_its_rise() -> None:
     assert 30_000 == recommend(curve({1: 0.0, 2: 0.0, 4: 0.001, 10: 0.002, 30: 0.98, 60: 0.985})).quiet_ms
 
 
-def test_a_second_rise_far_behind_the_knee_is_told() -> None:
+def test_second_rise_far_behind_the_knee_is_reported() -> None:
     found = recommend(curve({1: 0.5, 2: 0.6, 4: 0.6, 8: 0.6, 4_000: 0.99}))
 
     assert (2_000, True) == (found.quiet_ms, "(the maximum, 99%, takes 4000s)" in found.why)
 
 
-def test_a_curve_that_rises_to_its_end_says_so() -> None:
+def test_curve_that_rises_to_its_end_says_so() -> None:
     found = recommend(curve({1: 0.2, 2: 0.4, 4: 0.6}))
 
     assert (4_000, True) == (found.quiet_ms, found.why.startswith("4s, the longest candidate, is where the curve still rises"))
 
 
-def test_candidates_far_apart_are_judged_by_what_lies_between_them() -> None:
+def test_distant_candidates_are_judged_by_the_curve_between_them() -> None:
     assert 1_000 == recommend(curve({1: 0.9, 1_024: 0.98})).quiet_ms
 
 
-def test_no_events_speak_for_nothing() -> None:
+def test_no_events_yield_no_recommendation() -> None:
     found = recommend(curve({5: 0.0, 10: 0.0}, events=0), target_ratio=0.9)
 
     assert (5_000, True) == (found.quiet_ms, found.why.startswith("There are no events"))
 
 
-def test_no_candidates_give_no_advice() -> None:
+def test_no_candidates_yield_no_recommendation() -> None:
     assert "No candidate was tried." == recommend(curve({})).why
 
 
 @pytest.mark.parametrize(("events", "told"), [(1, "delay the event."), (7_000, "delay the 7,000 events.")])
-def test_where_nothing_folds_that_is_said(events: int, told: str) -> None:
+def test_stream_in_which_nothing_folds_is_reported(events: int, told: str) -> None:
     found = recommend(curve({1: 0.0, 10: 0.0}, events=events), target_ratio=0.5)
 
     assert (1_000, True) == (found.quiet_ms, "No candidate folds anything" in found.why and found.why.endswith(told))
 
 
-def test_where_everything_folds_with_any_candidate_it_is_the_shortest() -> None:
+def test_shortest_candidate_is_recommended_if_everything_folds_with_any() -> None:
     assert 1_000 == recommend(curve({1: 0.99, 10: 0.99, 100: 0.99})).quiet_ms
 
 
-def test_what_is_not_known_is_not_made_up() -> None:
+def test_unknown_values_are_not_invented() -> None:
     live = Curve("f", EVENTS, 10, 0, 1, (Point(1_000, 50_000, 0.5, *[None] * 7),))
 
     assert (
@@ -139,21 +141,21 @@ def test_what_is_not_known_is_not_made_up() -> None:
     assert 1_000 == recommend(live, max_latency_ms=1_000).quiet_ms
 
 
-def test_a_sample_is_named_with_its_error() -> None:
+def test_sample_is_named_with_its_error() -> None:
     why = recommend(curve(RISING, sample=CurveSample(0.25, 25_000, 1_234, 0.0012))).why
 
     assert why.endswith(" (estimated from 1,234 groups chosen by hash; standard error of the ratio 0.12 points).")
 
 
 @pytest.mark.parametrize("asked", [{}, {"target_ratio": 0.99}, {"max_latency_ms": 10**9}])
-def test_no_candidate_is_taken_that_is_longer_than_the_hold(asked: dict[str, Any]) -> None:
+def test_candidate_longer_than_the_hold_is_not_recommended(asked: dict[str, Any]) -> None:
     found = recommend(curve(RISING), longest_ms=10_000, **asked)
 
     assert 8_000 == found.quiet_ms
     assert found.why.endswith(" Candidates longer than max_hold, 10s, are not considered.")
 
 
-def test_where_every_candidate_is_longer_than_the_hold_it_says_so() -> None:
+def test_hold_shorter_than_every_candidate_is_reported() -> None:
     found = recommend(curve(RISING), longest_ms=500)
 
     assert 16_000 == found.quiet_ms

@@ -30,7 +30,7 @@ from tests.events_file import BEGIN_MS, NOW_MS, Read, line, written
         pytest.param("2023-11-14 22:13:20", id="ISO without a zone"),
     ],
 )
-def test_a_time_is_read_however_it_is_written(tmp_path: Path, ts: Any) -> None:
+def test_time_is_parsed_in_any_supported_notation(tmp_path: Path, ts: Any) -> None:
     read = Read(written(tmp_path, [line(ts)]))
 
     assert [BEGIN_MS] == read.scores
@@ -38,7 +38,7 @@ def test_a_time_is_read_however_it_is_written(tmp_path: Path, ts: Any) -> None:
 
 
 @pytest.mark.parametrize("ts", [True, [], "yesterday", -5, 1_700_000_000_000_000, "99999-01-01", 1e300])
-def test_what_is_no_time_is_counted_with_its_line(tmp_path: Path, ts: Any) -> None:
+def test_invalid_time_is_counted_with_its_line(tmp_path: Path, ts: Any) -> None:
     read = Read(written(tmp_path, [line(), line(ts)]))
 
     assert 1 == read.columns.events
@@ -46,14 +46,14 @@ def test_what_is_no_time_is_counted_with_its_line(tmp_path: Path, ts: Any) -> No
     assert read.tally.examples["bad-time"].startswith("line 2: ")
 
 
-def test_a_time_lies_at_the_end_of_its_path(tmp_path: Path) -> None:
+def test_time_is_read_from_the_end_of_its_path(tmp_path: Path) -> None:
     read = Read(written(tmp_path, [line(meta={"at": {"ms": BEGIN_MS + 5}}), line(meta=3)]), time="meta.at.ms")
 
     assert [BEGIN_MS + 5] == read.scores
     assert {"no-time": "line 2: no field 'meta.at.ms'"} == read.tally.examples
 
 
-def test_times_that_go_back_take_the_newest_before_them_and_are_told(tmp_path: Path) -> None:
+def test_backward_times_take_the_newest_previous_one_and_are_reported(tmp_path: Path) -> None:
     read = Read(written(tmp_path, [line(BEGIN_MS), line(BEGIN_MS + 500), line(BEGIN_MS + 100)]))
 
     assert [BEGIN_MS, BEGIN_MS + 500, BEGIN_MS + 500] == read.scores
@@ -63,7 +63,7 @@ def test_times_that_go_back_take_the_newest_before_them_and_are_told(tmp_path: P
     ] == read.tally.notes
 
 
-def test_a_time_to_come_counts_as_now_and_is_told(tmp_path: Path) -> None:
+def test_future_time_counts_as_now_and_is_reported(tmp_path: Path) -> None:
     read = Read(written(tmp_path, [line(NOW_MS + 10_000)]))
 
     assert [NOW_MS] == read.scores
@@ -73,7 +73,7 @@ def test_a_time_to_come_counts_as_now_and_is_told(tmp_path: Path) -> None:
 # Lines that cannot be used
 
 
-def test_lines_that_cannot_be_folded_are_counted_by_reason_and_the_others_are_read(tmp_path: Path) -> None:
+def test_unfoldable_lines_are_counted_by_reason_and_the_others_are_read(tmp_path: Path) -> None:
     bad = [b"{broken", b"[1]", b'{"ts": 1, "names": ["x"]}', b'{"ts": 1, "id": "a"}', b"\xff\xfe", b'{"id": "a", "names": ["x"]}']
     read = Read(written(tmp_path, [line(), *bad, line()]))
 
@@ -89,7 +89,7 @@ def test_empty_lines_and_a_byte_order_mark_are_no_events(tmp_path: Path) -> None
     assert (2, {}) == (read.columns.events, read.tally.refused)
 
 
-def test_a_last_line_without_a_line_break_is_read(tmp_path: Path) -> None:
+def test_last_line_without_a_line_break_is_read(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(line() + b"\n" + line())
 
@@ -110,7 +110,7 @@ class Counted(io.BytesIO):
         return self.getvalue()[:size]
 
 
-def test_a_line_that_is_too_long_is_refused_without_being_read_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlong_line_is_rejected_without_being_read_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     most = Limits(value_bytes=1_000)
     stream = Counted(b"\n".join([line(), line(pad="x" * 50_000), line(pad="x" * 1_001), line()]))
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stream))
@@ -122,7 +122,7 @@ def test_a_line_that_is_too_long_is_refused_without_being_read_into_memory(monke
 
 
 @pytest.mark.parametrize("ending", [b"\n", b"\r\n"])
-def test_a_line_as_long_as_the_limit_is_read(tmp_path: Path, ending: bytes) -> None:
+def test_line_as_long_as_the_limit_is_read(tmp_path: Path, ending: bytes) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes((line() + ending) * 3)
 
@@ -132,7 +132,7 @@ def test_a_line_as_long_as_the_limit_is_read(tmp_path: Path, ending: bytes) -> N
 # Folds
 
 
-def test_a_fold_by_functions_reads_a_file(tmp_path: Path) -> None:
+def test_fold_by_functions_reads_a_file(tmp_path: Path) -> None:
     path = written(tmp_path, [line(id="A"), line(id="a"), line(id="skip")])
     read = Read(
         path,
@@ -145,7 +145,7 @@ def test_a_fold_by_functions_reads_a_file(tmp_path: Path) -> None:
     assert 1 == np.count_nonzero(read.columns.firsts)
 
 
-def test_a_fold_of_change_events_reads_a_file(tmp_path: Path) -> None:
+def test_fold_of_change_events_reads_a_file(tmp_path: Path) -> None:
     after = {"id": 1, "status": "paid"}
     envelope = {"ts_ms": BEGIN_MS, "op": "u", "before": {"id": 1, "status": "new"}, "after": after}
     lines = [envelope, {"ts_ms": BEGIN_MS}, envelope | {"before": None, "after": None}, {"payload": envelope, "schema": {}}]
@@ -156,7 +156,7 @@ def test_a_fold_of_change_events_reads_a_file(tmp_path: Path) -> None:
     assert (1, {"wrong-format": 1, "no-time": 1}) == (read.columns.events, read.tally.refused)
 
 
-def test_a_field_stands_for_the_record_key(tmp_path: Path) -> None:
+def test_field_may_replace_the_record_key(tmp_path: Path) -> None:
     read = Read(written(tmp_path, [line(), line(id=None), line(id=7)]), group_key="@key", key="id")
 
     assert (2, {"no-group": 1}) == (read.columns.events, read.tally.refused)
@@ -165,14 +165,14 @@ def test_a_field_stands_for_the_record_key(tmp_path: Path) -> None:
 # A range
 
 
-def test_a_range_is_what_lies_between_two_moments(tmp_path: Path) -> None:
+def test_range_lies_between_two_moments(tmp_path: Path) -> None:
     path = written(tmp_path, [line(BEGIN_MS + ms) for ms in (0, 100, 200, 150, 300)])
 
     assert [100, 200, 200] == [score - BEGIN_MS for score in Read(path, from_ms=BEGIN_MS + 100, to_ms=BEGIN_MS + 300).scores]
     assert [300] == [score - BEGIN_MS for score in Read(path, from_ms=BEGIN_MS + 201).scores]
 
 
-def test_where_no_line_lies_in_the_range_the_times_there_are_are_told(tmp_path: Path) -> None:
+def test_empty_range_reports_the_times_of_the_file(tmp_path: Path) -> None:
     read = Read(written(tmp_path, [line(BEGIN_MS), line(BEGIN_MS + 5_000)]), from_ms=BEGIN_MS + 9_000)
 
     assert (
@@ -197,7 +197,7 @@ def test_where_no_line_lies_in_the_range_the_times_there_are_are_told(tmp_path: 
         ([b'{"ts": 1, "user": 3}'], "none of its 1 lines can be folded, see the reasons above; the fields are ts, user"),
     ],
 )
-def test_where_nothing_can_be_used_it_says_what_to_do(tmp_path: Path, lines: list[bytes], advice: str) -> None:
+def test_unusable_file_suggests_a_fix(tmp_path: Path, lines: list[bytes], advice: str) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"".join(each + b"\n" for each in lines))
 

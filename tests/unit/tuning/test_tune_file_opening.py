@@ -25,7 +25,7 @@ def compressed(data: bytes, suffix: str) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
-def test_a_file_is_read_however_it_is_compressed(tmp_path: Path, suffix: str) -> None:
+def test_file_is_read_with_any_compression(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"events.jsonl{suffix}"
     path.write_bytes(compressed(b"\n".join(line(BEGIN_MS + n) for n in range(5_000)), suffix))
     read = Read(path)
@@ -43,7 +43,7 @@ def lines_there(path: Path, suffix: str) -> int:
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_of_a_compressed_file_that_breaks_off_every_line_is_read_that_is_there(tmp_path: Path, suffix: str) -> None:
+def test_truncated_compressed_file_is_read_up_to_its_last_whole_line(tmp_path: Path, suffix: str) -> None:
     data = b"\n".join(line(BEGIN_MS + n, pad=str(n**5 % 1_000_003)) for n in range(30_000))
     whole = compressed(data, suffix)
     path = tmp_path / f"events.jsonl{suffix}"
@@ -56,14 +56,14 @@ def test_of_a_compressed_file_that_breaks_off_every_line_is_read_that_is_there(t
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_a_compressed_file_of_which_nothing_is_there_is_refused(tmp_path: Path, suffix: str) -> None:
+def test_compressed_file_without_any_readable_line_is_rejected(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"events.jsonl{suffix}"
     path.write_bytes(compressed(line(), suffix)[:12])
 
     assert "it cannot be read, see the reason above" == Read(path).advice
 
 
-def test_a_mapped_file_is_given_back_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mapped_file_is_released_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams_app.tuning.input_file.GIVE_BACK_BYTES", 1_000)
     path = tmp_path / "events.jsonl.zst"
     path.write_bytes(compressed(b"\n".join(line(BEGIN_MS + n, pad=os.urandom(500).hex()) for n in range(5_000)), ".zst"))
@@ -81,7 +81,7 @@ def test_a_mapped_file_is_given_back_while_it_is_read(tmp_path: Path, monkeypatc
     assert {mmap.MADV_DONTNEED} == set(given_back)
 
 
-def test_a_pipe_compressed_by_zstd_names_what_reads_it(tmp_path: Path) -> None:
+def test_pipe_compressed_by_zstd_names_the_command_that_decompresses_it(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     thread = threading.Thread(target=lambda: pipe.write_bytes(compressed(line(), ".zst")))
@@ -92,20 +92,20 @@ def test_a_pipe_compressed_by_zstd_names_what_reads_it(tmp_path: Path) -> None:
     thread.join()
 
 
-def test_standard_input_that_is_closed_is_a_fault_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_standard_input_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
 
     with pytest.raises(ConfigurationError, match="standard input is closed"):
         Read(Path("-"))
 
 
-def test_a_pipe_is_opened_only_once(tmp_path: Path) -> None:
+def test_pipe_is_opened_only_once(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
     assert None is size_of(pipe)
 
 
-def test_a_file_that_does_not_exist_is_a_fault_of_the_call(tmp_path: Path) -> None:
+def test_missing_file_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot read .*none\.jsonl: No such file"):
         Read(tmp_path / "none.jsonl")

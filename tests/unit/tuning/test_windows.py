@@ -11,7 +11,7 @@ from streams_app.tuning.recommending import ROUND_MS, default_windows
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 
 
-def test_a_day_gives_thirty_candidates_from_a_second_to_a_day() -> None:
+def test_day_yields_thirty_candidates_from_a_second_to_a_day() -> None:
     found = default_windows(DAY, (5 * SECOND, 23 * HOUR))
 
     assert (30, SECOND, DAY) == (len(found), found[0], found[-1])
@@ -24,29 +24,29 @@ def test_candidates_rise_by_similar_factors() -> None:
     assert max(later / earlier for earlier, later in pairwise(found)) <= 2.5
 
 
-def test_groups_that_come_again_faster_get_candidates_below_a_second() -> None:
+def test_faster_groups_get_candidates_below_a_second() -> None:
     assert 20 == default_windows(DAY, (24, 23 * HOUR))[0]
 
 
 @pytest.mark.parametrize("gaps", [(0, 0), (0, 1), (1, 1), (5 * SECOND, 5 * SECOND)])
-def test_the_first_candidate_is_at_least_a_millisecond(gaps: tuple[int, int]) -> None:
+def test_first_candidate_is_at_least_a_millisecond(gaps: tuple[int, int]) -> None:
     assert default_windows(5 * SECOND, gaps)[0] >= 1
 
 
-def test_the_last_candidate_is_the_first_that_no_gap_is_longer_than() -> None:
+def test_last_candidate_is_the_first_that_no_gap_exceeds() -> None:
     assert (90 * SECOND, True) == ((found := default_windows(DAY, (SECOND, 61 * SECOND)))[-1], MINUTE in found)
 
 
-def test_nothing_much_longer_than_the_range_is_tried() -> None:
+def test_candidates_do_not_greatly_exceed_the_range() -> None:
     assert 10 * MINUTE == default_windows(10 * MINUTE, (SECOND, HOUR))[-1]
 
 
 @pytest.mark.parametrize(("span_ms", "gaps"), [(0, None), (DAY, None), (0, (0, 0)), (400 * DAY, (1, 400 * DAY))])
-def test_there_are_always_some_candidates_and_never_many(span_ms: int, gaps: tuple[int, int] | None) -> None:
+def test_number_of_candidates_is_positive_and_bounded(span_ms: int, gaps: tuple[int, int] | None) -> None:
     assert 4 <= len(default_windows(span_ms, gaps)) <= 30
 
 
-def test_the_quiet_period_that_the_fold_has_is_tried_too() -> None:
+def test_configured_quiet_period_is_a_candidate() -> None:
     assert 77_777 in default_windows(DAY, (SECOND, HOUR), also_ms=77_777)
 
 

@@ -31,7 +31,7 @@ async def ended(running: Components) -> None:
     await asyncio.sleep(0)  # what is called when a task is done has its turn
 
 
-async def test_a_task_that_is_cancelled_unasked_ends_the_worker(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unexpectedly_cancelled_task_ends_the_worker(caplog: pytest.LogCaptureFixture) -> None:
     fatal: list[BaseException] = []
     running = components(fatal)
     running._run(asyncio.sleep(3_600), "heartbeat")
@@ -44,7 +44,7 @@ async def test_a_task_that_is_cancelled_unasked_ends_the_worker(caplog: pytest.L
     ]
 
 
-async def test_a_task_that_is_cancelled_while_the_worker_stops_is_no_fault() -> None:
+async def test_task_cancelled_while_the_worker_stops_is_no_fault() -> None:
     fatal: list[BaseException] = []
     running = components(fatal)
     running._run(asyncio.sleep(3_600), "heartbeat")
@@ -55,7 +55,7 @@ async def test_a_task_that_is_cancelled_while_the_worker_stops_is_no_fault() -> 
     assert [] == fatal
 
 
-async def test_a_task_that_raises_ends_the_worker() -> None:
+async def test_task_that_raises_ends_the_worker() -> None:
     async def fail() -> None:
         raise ValueError("a fault of ours")
 
@@ -67,7 +67,7 @@ async def test_a_task_that_raises_ends_the_worker() -> None:
     assert ["a fault of ours"] == [str(error) for error in fatal]
 
 
-def test_a_worker_that_waits_for_what_runs_to_end_is_alive() -> None:
+def test_worker_waiting_for_running_attempts_to_end_is_live() -> None:
     clock, nothing, closed = LoopClock(), MagicMock(), MagicMock(stop=AsyncMock(), aclose=AsyncMock())
     settings: Any = SimpleNamespace(worker=SimpleNamespace(grace_seconds=60.0))
     status = Status()
@@ -92,7 +92,7 @@ def settings_with_secret(folder: Path) -> Settings:
     return Settings.model_validate({"app_id": "t", "folds": [fold], "read_stores": [store], "redis": redis})
 
 
-async def test_worker_of_read_stores_needs_no_secret_of_redis(tmp_path: Path) -> None:
+async def test_worker_of_read_stores_needs_no_redis_secret(tmp_path: Path) -> None:
     settings = settings_with_secret(tmp_path)
 
     running = assemble(settings, select(settings, ["cells"]), raising)
@@ -101,7 +101,7 @@ async def test_worker_of_read_stores_needs_no_secret_of_redis(tmp_path: Path) ->
     assert ["cells"] == running.selection.names
 
 
-def test_worker_with_folds_needs_the_secret_of_redis(tmp_path: Path) -> None:
+def test_worker_with_folds_needs_the_redis_secret(tmp_path: Path) -> None:
     settings = settings_with_secret(tmp_path)
 
     with pytest.raises(ConfigurationError, match=r"redis\.password_file: cannot read"):

@@ -31,7 +31,7 @@ def settings_of(*places: tuple[str, str]) -> Settings:
         (("postgresql://a,b:5433/read", "cells"), ("postgresql://b:5433,a/read", "cells")),
     ],
 )
-def test_one_table_under_two_spellings_is_refused(first: tuple[str, str], second: tuple[str, str]) -> None:
+def test_one_table_under_two_spellings_is_rejected(first: tuple[str, str], second: tuple[str, str]) -> None:
     with pytest.raises(ValidationError, match=r"read_stores\.s1 and read_stores\.s0 have the same url and table"):
         settings_of(first, second)
 
@@ -40,19 +40,19 @@ def test_one_table_under_two_spellings_is_refused(first: tuple[str, str], second
     ("first", "second"),
     [("cells", "cells_progress"), ("cells", "cells_new"), ("cells_old", "Cells"), ("cells", "cells_old_progress")],
 )
-def test_a_table_that_another_store_has_beside_its_own_is_refused(first: str, second: str) -> None:
+def test_table_name_that_clashes_with_an_auxiliary_table_is_rejected(first: str, second: str) -> None:
     told = f"read_stores.s1 and read_stores.s0 have the same url and the tables {second} and {first}, but a store has the names"
     with pytest.raises(ValidationError, match=re.escape(told)):
         settings_of(("sqlite:///read.db", first), ("sqlite:///read.db", second))
 
 
-def test_one_file_by_its_absolute_path_is_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_by_its_absolute_path_is_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValidationError, match="have the same url and table"):
         settings_of(("sqlite:///read.db", "cells"), (f"sqlite:///{tmp_path}/read.db", "cells"))
 
 
-def test_tables_beside_each_other_are_two() -> None:
+def test_separate_tables_are_accepted() -> None:
     places = [("sqlite:///read.db", "a"), ("sqlite:///read.db", "b"), ("sqlite:///other.db", "a"), ("postgresql://h/read", "a"),
               ("postgresql://h:1/read", "a"), ("postgresql://h/other", "a")]  # fmt: skip
 

@@ -34,7 +34,7 @@ time.sleep(3600)  # until the deadline ends it
 """
 
 
-def test_a_worker_that_cannot_stop_ends_at_the_deadline_though_nobody_reads_its_output(tmp_path: Path) -> None:
+def test_worker_that_cannot_stop_ends_at_the_deadline_even_if_nobody_reads_its_output(tmp_path: Path) -> None:
     log, buffered = tmp_path / "stderr", {**os.environ, "PYTHONUNBUFFERED": ""}
     with (
         log.open("wb") as errors,
@@ -49,13 +49,11 @@ def test_a_worker_that_cannot_stop_ends_at_the_deadline_though_nobody_reads_its_
 
 
 @pytest.mark.parametrize(("grace_seconds", "seconds"), [(0, 18), (15, 18), (40, 43), (300, 303)])
-def test_a_worker_ends_within_20_s_and_later_by_what_its_grace_is_longer_than_the_ordinary_one(
-    grace_seconds: float, seconds: float
-) -> None:
+def test_shutdown_takes_at_most_20_s_plus_the_grace_beyond_the_default(grace_seconds: float, seconds: float) -> None:
     assert seconds == stop_seconds(grace_seconds)
 
 
-async def test_an_error_that_ends_the_worker_leaves_it_a_consumer_for_its_last_commits() -> None:
+async def test_failing_worker_keeps_its_consumer_for_the_last_commits() -> None:
     fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1))
     app = create_app(Settings(app_id="a", folds=(fold,)))
     app.is_served = True

@@ -20,19 +20,19 @@ def settings(**more: Any) -> Settings:
     return Settings.model_validate(given | more)
 
 
-def test_a_name_is_that_of_a_read_store_or_of_a_subscriber() -> None:
+def test_name_selects_a_read_store_or_a_subscriber() -> None:
     runs = select(settings(read_stores=[STORE]), ["ship", "dashboard"])
 
     assert ["dashboard", "ship"] == runs.names
 
 
-def test_without_a_name_all_subscribers_run_that_are_enabled() -> None:
+def test_all_enabled_subscribers_run_without_a_name() -> None:
     runs = select(settings(subscribers=[{"name": "ship", "enabled": False}]), ())
 
     assert (["recompute"], []) == (runs.subscribers, runs.stores)
 
 
-def test_journals_run_without_a_name_and_by_their_name_alone() -> None:
+def test_journals_run_without_a_name_and_by_their_own_name_only() -> None:
     given = settings(journals=[{"name": "accounts", "source": "s", "key": "id"}, {"name": "posts", "source": "s", "key": "@key"}])
 
     assert ["ship", "recompute", "accounts", "posts"] == select(given, ()).names
@@ -67,13 +67,13 @@ def test_journals_run_without_a_name_and_by_their_name_alone() -> None:
         ),
     ],
 )
-def test_what_cannot_run_is_told(names: list[str], more: dict[str, Any], fault: str) -> None:
+def test_unrunnable_selection_is_reported(names: list[str], more: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         select(settings(**more), names)
 
     assert fault == str(caught.value)
 
 
-def test_faust_wants_a_fold() -> None:
+def test_faust_needs_a_fold() -> None:
     with pytest.raises(ConfigurationError, match="there is no fold"):
         create_app(Settings(app_id="shop", events=EventsSettings(catalogue="tests.no_folds:catalogue")))

@@ -23,7 +23,7 @@ class Paid(msgspec.Struct, frozen=True):
 paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
 
 
-def test_a_function_that_holds_all_threads_keeps_no_other_subscriber_waiting() -> None:
+def test_function_that_occupies_all_threads_does_not_delay_another_subscriber() -> None:
     held: list[str] = []
     is_over, was_called = threading.Event(), threading.Event()
 

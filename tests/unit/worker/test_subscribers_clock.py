@@ -61,7 +61,7 @@ class Asked:
         return SystemClock().now_ms() // 1000, 0
 
 
-async def test_a_worker_that_cannot_compare_its_clock_says_so_once_in_each_outage(caplog: pytest.LogCaptureFixture) -> None:
+async def test_worker_that_cannot_compare_its_clock_reports_it_once_per_outage(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     asked = Asked()
     skew = SkewWatch(TrustedClock(SystemClock()), Status(), asked.time)
@@ -71,7 +71,7 @@ async def test_a_worker_that_cannot_compare_its_clock_says_so_once_in_each_outag
     assert ["cannot compare clocks with Redis error=ConnectionError('Redis is away')"] * 2 == caplog.messages
 
 
-async def test_a_comparison_without_an_answer_does_not_hold_up_the_end_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unanswered_clock_comparison_does_not_delay_the_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(components, "SKEW_EVERY_SECONDS", 0)
     asked, stop, never = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -88,7 +88,7 @@ async def test_a_comparison_without_an_answer_does_not_hold_up_the_end_of_a_work
     assert (await asyncio.wait({comparing}, timeout=SOON_SECONDS))[0] == {comparing}
 
 
-async def test_a_redis_that_is_away_at_the_start_of_a_worker_is_checked_once_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_redis_unavailable_at_startup_is_compared_once_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(components, "SKEW_EVERY_SECONDS", 0)
     stop, redis, looks = asyncio.Event(), Asked(), 0
     answers = iter([ConnectionError("Redis is away"), ConnectionError("Redis is away"), None])
@@ -109,7 +109,7 @@ async def test_a_redis_that_is_away_at_the_start_of_a_worker_is_checked_once_it_
     assert "all are asked for" == next(answers, "all are asked for")
 
 
-async def test_ids_are_kept_by_the_hours_of_redis_once_the_clock_was_compared() -> None:
+async def test_ids_are_stored_by_the_hours_of_redis_once_the_clock_was_compared() -> None:
     redis, trusted, done = Asked(), TrustedClock(Ahead()), []
     skew = SkewWatch(trusted, Status(), redis.time)
     hours: list[int] = []
@@ -154,7 +154,7 @@ def shop() -> Settings:
     return Settings.model_validate({"app_id": "social", "folds": [fold]} | more)
 
 
-def test_subscribers_that_run_apart_get_a_clock_that_is_compared(shop: Settings) -> None:
+def test_separate_subscribers_get_a_compared_clock(shop: Settings) -> None:
     given = Clocks()
     with patch("streams_app.worker.components.Subscribers", given), pytest.raises(NothingToRunError):
         serve(shop, ["ship"])
@@ -162,7 +162,7 @@ def test_subscribers_that_run_apart_get_a_clock_that_is_compared(shop: Settings)
     assert [TrustedClock] == [type(clock) for clock in given]
 
 
-async def test_subscribers_beside_folds_get_the_clock_that_is_compared(shop: Settings) -> None:
+async def test_subscribers_beside_folds_get_the_compared_clock(shop: Settings) -> None:
     given, redis = Clocks(), Asked()
     redis.is_away = False
     skew = SkewWatch(TrustedClock(Ahead()), Status(), redis.time)

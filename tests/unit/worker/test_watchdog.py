@@ -33,7 +33,7 @@ def named(found: Progress | None) -> str | None:
     return found and found.what
 
 
-def test_a_partition_with_more_to_read_that_stands_still_for_a_minute_is_stuck() -> None:
+def test_unread_partition_without_progress_for_a_minute_is_stuck() -> None:
     progress = StallDetector(60_000)
 
     assert progress.observe(0, moves(A=(5, 10))) is None
@@ -42,13 +42,13 @@ def test_a_partition_with_more_to_read_that_stands_still_for_a_minute_is_stuck()
 
 
 @pytest.mark.parametrize("end", [5, 4])
-def test_a_partition_read_to_its_end_is_not_stuck(end: int) -> None:
+def test_partition_read_to_its_end_is_not_stuck(end: int) -> None:
     progress = StallDetector(60_000)
 
     assert [None] * 3 == [progress.observe(at, moves(A=(5, end))) for at in (0, 60_000, 120_000)]
 
 
-def test_the_minute_begins_when_there_is_something_to_read() -> None:
+def test_minute_starts_when_there_is_something_to_read() -> None:
     progress = StallDetector(60_000)
     progress.observe(0, moves(A=(5, 5)))
 
@@ -58,14 +58,14 @@ def test_the_minute_begins_when_there_is_something_to_read() -> None:
     assert "A" == named(progress.observe(160_000, moves(A=(5, 6))))
 
 
-def test_one_that_moves_does_not_excuse_another() -> None:
+def test_progress_of_one_partition_does_not_excuse_another() -> None:
     progress = StallDetector(60_000)
     stuck = [named(progress.observe(at, moves(A=(5, 99), B=(at // 10_000, 99)))) for at in range(0, 70_000, 10_000)]
 
     assert [None] * 6 + ["A"] == stuck
 
 
-def test_a_partition_that_was_revoked_or_explained_begins_anew() -> None:
+def test_revoked_or_paused_partition_starts_the_minute_anew() -> None:
     progress = StallDetector(60_000)
     progress.observe(0, moves(A=(5, 10)))
     progress.observe(30_000, moves())
@@ -74,14 +74,14 @@ def test_a_partition_that_was_revoked_or_explained_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("end", [0, 10])
-def test_a_partition_nobody_claims_is_stuck_even_if_it_is_empty(end: int) -> None:
+def test_unclaimed_partition_is_stuck_even_if_it_is_empty(end: int) -> None:
     progress = StallDetector(60_000)
 
     assert progress.observe(0, moves(A=(UNCLAIMED, end))) is None
     assert "A" == named(progress.observe(60_000, moves(A=(UNCLAIMED, end))))
 
 
-def test_what_stands_still_is_told_after_half_the_time() -> None:
+def test_partition_without_progress_is_reported_after_half_the_time() -> None:
     progress = StallDetector(60_000)
     found = []
     for at_ms in (0, 29_999, 30_000, 45_000):
@@ -134,7 +134,7 @@ ALL_SOURCES, ALL_FOLDS = {"s", "t"}, {"one", "two", "far"}
         ("producer:far-out", ({"t"}, {"far"})),
     ],
 )
-def test_a_known_pause_explains_only_what_it_stops(about: str, expected: tuple[set[str], set[str]]) -> None:
+def test_pause_excuses_only_what_it_stops(about: str, expected: tuple[set[str], set[str]]) -> None:
     assert expected == explained(about)
 
 
@@ -199,7 +199,7 @@ def look(clock: ManualClock, status: Status, watchdog: Watchdog) -> Callable[[in
 Look = Callable[[int, int], Awaitable[None]]
 
 
-async def test_a_worker_that_stands_still_is_not_ready_after_half_a_minute_and_ends_after_one(
+async def test_worker_without_progress_is_not_ready_after_half_a_minute_and_ends_after_one(
     look: Look, status: Status, ended: list[str]
 ) -> None:
     await look(30, 500)
@@ -212,7 +212,7 @@ async def test_a_worker_that_stands_still_is_not_ready_after_half_a_minute_and_e
     assert ["no progress group=folds source=s-0 position=-1 end=0 why='s-0 has more to read and stands still'"] * 2 == ended
 
 
-async def test_each_group_that_was_added_is_watched_by_its_own_reasons(
+async def test_each_added_group_is_watched_with_its_own_reasons(
     look: Look, watchdog: Watchdog, status: Status, ended: list[str]
 ) -> None:
     other = Worker()
@@ -233,7 +233,7 @@ async def test_each_group_that_was_added_is_watched_by_its_own_reasons(
         (True, "kafka-away", []),
     ],
 )
-async def test_of_a_group_beside_the_folds_only_a_claimed_partition_of_a_broker_that_answers_ends_the_process(
+async def test_process_ends_for_a_separate_group_only_if_its_partition_is_claimed_and_the_broker_answers(
     look: Look, watchdog: Watchdog, status: Status, ended: list[str], is_claimed: bool, away: str, expected: list[str]
 ) -> None:
     other = Worker()
@@ -248,7 +248,7 @@ async def test_of_a_group_beside_the_folds_only_a_claimed_partition_of_a_broker_
     assert expected == sorted({why.partition(" position")[0] for why in ended})
 
 
-async def test_a_known_pause_begins_the_minute_anew(look: Look, status: Status, ended: list[str]) -> None:
+async def test_pause_starts_the_minute_anew(look: Look, status: Status, ended: list[str]) -> None:
     await look(59, 500)
     status.set_not_ready("kafka-away", "why")
     await look(300, 500)
@@ -259,7 +259,7 @@ async def test_a_known_pause_begins_the_minute_anew(look: Look, status: Status, 
     assert [] == ended
 
 
-async def test_a_process_that_was_suspended_is_not_ended_for_it(look: Look, ended: list[str]) -> None:
+async def test_suspended_process_is_not_ended(look: Look, ended: list[str]) -> None:
     await look(59, 500)
     await look(120, 120_000)
     await look(59, 500)
@@ -267,7 +267,7 @@ async def test_a_process_that_was_suspended_is_not_ended_for_it(look: Look, ende
     assert [] == ended
 
 
-async def test_before_the_first_assignment_nothing_is_asked_of_the_reader(look: Look, status: Status, ended: list[str]) -> None:
+async def test_reader_is_not_checked_before_the_first_assignment(look: Look, status: Status, ended: list[str]) -> None:
     status.set_not_ready("start", "the worker is starting")
     await look(200, 500)
 

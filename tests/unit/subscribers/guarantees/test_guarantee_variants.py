@@ -37,7 +37,7 @@ SHOWN_BY: dict[str, Callable[[], object]] = {
     "a worker chooses where a `no` begins": lambda: asyncio.run(
         test_guarantees.test_partition_without_a_commit_is_not_claimed_for_at_most_once()
     ),
-    "subscribers share a pool": test_subscribers_apart.test_a_function_that_holds_all_threads_keeps_no_other_subscriber_waiting,
+    "subscribers share a pool": test_subscribers_apart.test_function_that_occupies_all_threads_does_not_delay_another_subscriber,
 }
 
 
