@@ -1,6 +1,7 @@
 """``make chaos``: workers under load, faults at random seeded times, judged from the topics alone; then bad input at scale.
 
-Reports; asserts no durations. Exit code 1 if anything was lost, invented, folded twice, or if a fault left no trace.
+The run reports durations and asserts none. The exit code is 1 if anything was lost, invented or folded twice, or if a fault left no
+trace.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Run:
         self._is_drained = False
 
     async def perform(self, names: list[str], *, seconds: float, rate: float, least: int) -> Report:
-        """Breaks things for a while, heals, drains and judges."""
+        """Inject faults for a while, end them, drain and judge."""
         # Half of the runs keep Redis's data, so that exactly-once folding is judged, too.
         # A failover by Sentinel never keeps all of it.
         keeps = self.report.seed % 2 and not isinstance(self.stage, SentinelStage)
@@ -70,7 +71,7 @@ class Run:
             codes = await self.stage.stop_workers()
             if any(codes):
                 self.report.wrong.append(f"workers ended with {codes} on SIGTERM")
-            await asyncio.sleep(1)  # the judge reads what they sent last; where its topics end the embedded broker does not say
+            await asyncio.sleep(1)  # the judge reads the last records; the embedded broker does not report the ends of its topics
         except AssertionError as error:
             self.report.wrong.append(f"{type(error).__name__}: {error}"[:3_000])
         finally:
@@ -89,8 +90,8 @@ class Run:
         self.stage.acknowledged = lambda: len(load.ledger.sent)
         for number, (at, name) in enumerate(plan):
             await asyncio.sleep(max(0.0, begin + at - loop.time()))  # until this fault is planned
-            # Some faults come while the one before is not yet overcome, others find everything as it should be. Which
-            # is decided before it is known how long it takes: the seconds measured are those of an honest sample.
+            # Some faults begin before the run has recovered from the previous one, others after it. This is decided
+            # before the duration of the recovery is known, so that the measured seconds are an unbiased sample.
             waits = self._chance.random() < WAITING_SHARE
             if number == 0 and waits:
                 self.stage.mark_healed()
@@ -108,7 +109,7 @@ class Run:
                 await self._recover(load, name)
 
     async def _recover(self, load: Load, name: str) -> None:
-        """Waits until everything that had been acknowledged when the disturbance ended has come out."""
+        """Wait until every event that was acknowledged before the end of the fault has been emitted."""
         healed_at, count = self.stage.healed_at
         waited = set(islice(load.ledger.sent, count))
 
@@ -126,13 +127,13 @@ class Run:
         while loop.time() - healed < DRAIN_SECONDS and not (
             judge.is_complete(load.ledger) and await asyncio.to_thread(lambda: judge.stored() == judge.rebuilt())
         ):
-            await asyncio.sleep(0.5)  # a poll; that it takes too long is reported, not raised
+            await asyncio.sleep(0.5)  # a poll; a timeout is reported, not raised
         self.report.drain_seconds = round(loop.time() - healed, 1)
         self._is_drained = True
 
     def _judge(self) -> None:
         report, outcome = self.report, self.judge.outcome
-        # A run that was broken off has not come to the point at which everything must be there.
+        # If the run was interrupted, it has not reached the point at which every event must be emitted.
         if self.load is not None and self._is_drained:
             ledger = self.load.ledger
             report.wrong += self.judge.faults(ledger)
@@ -149,17 +150,17 @@ class Run:
 
 
 def redis_of(seed: int, choice: str) -> str:
-    """Both in turn, each with a run that keeps its data and one that may lose some."""
+    """Return both servers in turn, each with a run that keeps its data and a run that may lose some."""
     return REDIS[seed // 2 % 2] if choice == "both" else choice
 
 
 def bad_input(kafka: str, redis: str, cases: int) -> int:
-    """Every class of bad input, so many generated cases of each; the exit code."""
+    """Run this many generated cases of each class of bad input; return the exit code."""
     environment = {
         "STREAMS_APP_TEST_KAFKA": kafka,
         "STREAMS_APP_TEST_REDIS": "embedded" if redis == "valkey" else "redis",
         "STREAMS_APP_TEST_CASES": str(cases),
-        "CI": "true",  # a server that cannot be had is a failure
+        "CI": "true",  # a missing server is a failure
     }
     click.echo(f"\nbad input, {cases:,} generated cases of each class:")
     command = [sys.executable, "-m", "pytest", "-q", *BAD_INPUT]
@@ -199,8 +200,8 @@ def main(
     json_file: Path | None,
     share: bool,
 ) -> None:
-    """Breaks workers, Redis, broker and read store under load, and looks whether anything is lost."""
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # servers are away on purpose
+    """Break workers, Redis, broker and read store under load, and check that nothing is lost."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # servers are down on purpose
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # as above: its complaints about dropped connections
     is_apache = kafka == "apache"
     names = available(faults.split(",") if faults else None, is_apache=is_apache, topology=topology)

@@ -1,9 +1,9 @@
-"""``python -m tests.chaos.alerts``: breaks what the alerts watch, and says for each fault after how long which of them fires.
+"""``python -m tests.chaos.alerts``: causes each fault that has an alert, and reports which alerts fire, and after how long.
 
 A real Prometheus scrapes a real worker every second and evaluates ``deploy/alerts.yml``. Every duration in it (``for``, ranges,
 offsets) is divided by a factor, so that the drill is short; thresholds, such as a record that is a minute late, are as shipped.
-Between two faults it waits until nothing fires any more. It fails where a fault makes none of the alerts fire that are meant for
-it, and where anything fires before the first one.
+Between two faults, the drill waits until no alert fires. It fails if none of the expected alerts of a fault fires, or if an alert
+fires before the first fault.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ FIRES_SECONDS: Final = 400
 QUIET_SECONDS: Final = 600
 UNDISTURBED_SECONDS: Final = 30
 MORE_SECONDS: Final = 10
-"""After the first alert others are waited for."""
+"""Time to wait for further alerts after the first one."""
 
 
 def scaled(rules: str, factor: float) -> str:
-    """Rules with every duration divided by a factor."""
+    """Return the rules with every duration divided by a factor."""
 
     def shorter(found: re.Match[str]) -> str:
         return f"{max(1, round(int(found[1]) * UNITS[found[2]] / factor))}ms"
@@ -79,7 +79,7 @@ async def redis_full(stage: DrillStage) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def redis_read_only(stage: DrillStage) -> AsyncIterator[None]:
-    """A replica whose primary nobody reaches keeps what it holds."""
+    """Make Redis a replica of an unreachable primary: it keeps its data, and rejects writes."""
     with stage.client() as client:
         client.replicaof("127.0.0.1", free_port())
         try:
@@ -90,7 +90,7 @@ async def redis_read_only(stage: DrillStage) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def folds_standing_still(stage: DrillStage) -> AsyncIterator[None]:
-    """An event that both refuse, and no topic for dead letters: nothing is folded over what is not kept."""
+    """Send an event that both folds reject, without a dead-letter topic: no fold continues past an event that is not stored."""
     topics = ("likes.dead", "views.dead")
     for topic in topics:
         await stage.delete(topic)
@@ -121,7 +121,7 @@ async def read_store_locked(stage: DrillStage) -> AsyncIterator[None]:
 @asynccontextmanager
 async def worker_gone(stage: DrillStage) -> AsyncIterator[None]:
     stage.worker.kill()
-    yield  # it is started again by the stage
+    yield  # the stage restarts it
 
 
 @asynccontextmanager
@@ -143,7 +143,7 @@ async def subscriber_suspended(stage: DrillStage) -> AsyncIterator[None]:
 
 
 class Fault(NamedTuple):
-    """What is broken, and the alerts that are meant for it: one of them has to fire."""
+    """A fault and its expected alerts, one of which must fire."""
 
     breaks: Callable[[DrillStage], AbstractAsyncContextManager[None]]
     expected: frozenset[str]
@@ -161,11 +161,11 @@ FAULTS: Final = {
     "subscriber suspended": Fault(subscriber_suspended, frozenset({"SubscriberSuspended"})),
     "both folds standing still": Fault(folds_standing_still, frozenset({"FoldStandsStill"})),
 }
-"""The last ones leave dead letters and errors behind, of which something fires for a while after they are mended."""
+"""The last faults leave dead letters and errors, whose alerts fire for a while after the fault has ended."""
 
 
 class Found(NamedTuple):
-    """What one fault has shown: alert → seconds after which it fired, and the seconds until nothing fired any more."""
+    """The result of one fault: alert → seconds until it fired, and the seconds until no alert fired."""
 
     name: str
     fired: dict[str, float]
@@ -173,17 +173,17 @@ class Found(NamedTuple):
 
     @property
     def is_expected(self) -> bool:
-        """Whether an alert that is meant for it has fired."""
+        """Whether an expected alert has fired."""
         return bool(FAULTS[self.name].expected & self.fired.keys())
 
     def row(self) -> str:
-        """A line of the table."""
+        """Return a line of the table."""
         fired = ", ".join(f"`{alert}` {seconds:.0f} s" for alert, seconds in sorted(self.fired.items(), key=lambda one: one[1]))
         return f"| {self.name} | {fired or 'NOTHING'} | {self.quiet_seconds:.0f} s |"
 
 
 async def tried(name: str, stage: DrillStage, prometheus: Prometheus) -> Found:
-    """Breaks one thing until an alert that is meant for it fires, mends it, and waits until nothing fires."""
+    """Cause one fault until an expected alert fires, end it, and wait until no alert fires."""
     loop, fault = asyncio.get_running_loop(), FAULTS[name]
     fired: dict[str, float] = {}
     begin = loop.time()
@@ -209,13 +209,13 @@ async def tried(name: str, stage: DrillStage, prometheus: Prometheus) -> Found:
 
 
 async def drill(folder: Path, names: list[str], factor: float, *, is_apache: bool) -> bool:
-    """Tries these faults and prints the table; whether all is as it should be."""
+    """Cause these faults and print the table; return whether every result is as expected."""
     stage = DrillStage(folder, is_apache)
     kafka = "Apache Kafka" if is_apache else "the embedded broker"
     async with stage.running():
         with Prometheus.start(stage.target, scaled(RULES.read_text("utf-8"), factor)) as prometheus:
             await wait_until(lambda: bool(prometheus.values("streams_app_build_info")), 60, "the worker is scraped")
-            await asyncio.sleep(UNDISTURBED_SECONDS)  # nothing is broken yet
+            await asyncio.sleep(UNDISTURBED_SECONDS)  # no fault yet
             early = prometheus.firing()
             click.echo(f"durations of deploy/alerts.yml divided by {factor:g}; {kafka}; scraped and evaluated every second\n")
             click.echo("| fault | which alert fires, after | quiet again after |\n|---|---|---|")
@@ -236,7 +236,7 @@ async def drill(folder: Path, names: list[str], factor: float, *, is_apache: boo
 @click.option("--factor", default=6.0, show_default=True, help="Durations of the rules are divided by it; 1: as shipped.")
 @click.option("--kafka", type=click.Choice(["embedded", "apache"]), default="embedded", show_default=True, help="Which broker.")
 def main(faults: str | None, factor: float, kafka: str) -> None:
-    """Breaks what the alerts watch, and says which of them fires after how long."""
+    """Cause each fault that has an alert, and report which alerts fire, and after how long."""
     names = faults.split(",") if faults else list(FAULTS)
     if unknown := [name for name in names if name not in FAULTS]:
         raise click.UsageError(f"there is no fault {unknown[0]!r}; there are: {', '.join(FAULTS)}")

@@ -1,4 +1,4 @@
-"""What the drill of the alerts breaks: servers, a worker with two folds, a read store and a subscriber, and a steady load."""
+"""The stage of the alert drill: servers, a worker with two folds, a read store and a subscriber, and a steady load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.workers import WorkerProcess
 SESSION_SECONDS: Final = 3
 PARTITIONS: Final = 2
 EVERY_SECONDS: Final = 0.1
-"""Between two events of the load."""
+"""Time between two events of the load."""
 
 CONFIG: Final = """\
 app_id = "drill"
@@ -85,7 +85,7 @@ catalogue = Catalogue(events=(), subscribers=(ship,))
 
 @dataclass
 class DrillStage:
-    """Everything that the drill breaks; ``folder`` is its own."""
+    """The servers, the worker and the load of the drill, with files in ``folder``."""
 
     folder: Path
     is_apache: bool
@@ -93,7 +93,7 @@ class DrillStage:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Starts everything, and ends it; the worker is ready meanwhile."""
+        """Start everything, wait until the worker is ready, and stop everything at the end."""
         self.broker = ApacheKafka.start() if self.is_apache else Broker.start()
         self.redis_port, self.http_port, self.switch = free_port(), free_port(), self.folder / "is-down"
         self.start_redis()
@@ -119,35 +119,35 @@ class DrillStage:
 
     @property
     def target(self) -> str:
-        """``host:port`` of the worker's metrics: the same for each that is started."""
+        """``host:port`` of the worker's metrics, the same for each worker."""
         return f"{LOOPBACK}:{self.http_port}"
 
     def start_redis(self) -> None:
-        """Also again, on what it has kept."""
+        """Start Redis, also after a stop, with its stored data."""
         self.redis = Valkey.start(self.redis_port, self.folder / "redis", appendonly=True)
 
     def start_worker(self) -> None:
-        """Also again."""
+        """Start the worker, also after a stop."""
         self.worker = WorkerProcess(self.config, self.folder, self._environment)
 
     def client(self) -> redis.Redis:
-        """For Redis, as an operator."""
+        """Return a client of Redis for an operator."""
         return redis.Redis(port=self.redis_port)
 
     def store(self) -> sqlite3.Connection:
-        """The read store, as another program."""
+        """Return a connection of another program to the read store."""
         return sqlite3.connect(self.folder / "read.db", isolation_level=None, timeout=60)
 
     async def make(self, topic: str) -> None:
-        """Creates a topic."""
+        """Create a topic."""
         await create_topics(self.broker.bootstrap_servers, [topic], PARTITIONS)
 
     async def delete(self, topic: str) -> None:
-        """Deletes a topic."""
+        """Delete a topic."""
         await delete_topic(self.broker.bootstrap_servers, topic)
 
     async def send(self, value: bytes) -> None:
-        """Produces one event to each partition of the source."""
+        """Produce one event to each partition of the source."""
         producer = AIOKafkaProducer(bootstrap_servers=self.broker.bootstrap_servers, acks="all")
         await producer.start()
         try:
@@ -157,7 +157,7 @@ class DrillStage:
             await producer.stop()
 
     async def supervise(self) -> None:
-        """Starts the worker again where it has ended."""
+        """Restart the worker whenever it has ended."""
         if self.worker.exit_code is not None:
             self.ended.append(self.worker)
             self.start_worker()
@@ -179,7 +179,7 @@ class DrillStage:
         (self.folder / "drill_events.py").write_text(CATALOGUE.format(switch=str(self.switch)))
 
     async def _load(self) -> None:
-        """Events of a few groups, whatever happens to the broker."""
+        """Produce events of a few groups, also while the broker is down."""
         number = 0
         while True:
             producer = AIOKafkaProducer(bootstrap_servers=self.broker.bootstrap_servers, acks="all", request_timeout_ms=5_000)
@@ -189,9 +189,9 @@ class DrillStage:
                     number += 1
                     group = f"g{number % 20}"
                     await producer.send_and_wait("events", json.dumps({"id": group, "m": {"n": number}}).encode(), group.encode())
-                    await asyncio.sleep(EVERY_SECONDS)  # the pace of the load
+                    await asyncio.sleep(EVERY_SECONDS)  # the rate of the load
             except (KafkaError, OSError):
-                await asyncio.sleep(1)  # the broker is broken on purpose
+                await asyncio.sleep(1)  # the broker is down on purpose
             finally:
                 with suppress(KafkaError, OSError, TimeoutError):
                     await asyncio.wait_for(producer.stop(), 5)

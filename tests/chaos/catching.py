@@ -1,4 +1,4 @@
-"""When a broken variant counts as caught."""
+"""Decides whether a broken variant is caught."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ CRASH = "crash: "
 
 
 def first_catch(client: redis.Redis, mutant: Mutant, subject: Callable[[World], Subject], schedules: int) -> Outcome | None:
-    """The first schedule that breaks a promise with the mutant and passes without it.
+    """Return the first schedule that violates a guarantee with the mutant and passes without it.
 
-    A process that ends with an error of its own breaks none: text that cannot run takes no rule away.
+    A process that ends with an error of its own does not count as a violation: a variant that cannot run removes no rule.
 
     Args:
-        client: Of a real server.
+        client: Client of a real server.
         mutant: The broken variant.
-        subject: The processors that are tried.
-        schedules: Tried for each of its mixes before it counts as a survivor.
+        subject: The processors under test.
+        schedules: Number of schedules for each mix before the mutant counts as a survivor.
     """
     for seed in range(schedules):
         for mix in mutant.mixes:

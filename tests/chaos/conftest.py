@@ -1,4 +1,4 @@
-"""Fixtures of the schedules and of the broken variants."""
+"""Fixtures for the schedules and the broken variants."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The faults of a chaos run. Each returns only when it has left the trace it must leave; otherwise it raises.
 
-Here are those of the workers, the list, and the schedule.
+This module has the faults of workers, the list of all faults, and the schedule.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tests.helpers import wait_until
 from tests.workers import WorkerProcess
 
 Fault = Callable[[Stage, random.Random], Awaitable[str | None]]
-"""Does it and heals it; returns which variant it was, if there are several.
+"""Causes and ends the fault; returns the variant if there are several.
 
-A fault that lasts says when it has ended (:meth:`Stage.mark_healed`); any other has ended as it began."""
+A lasting fault reports its end (:meth:`Stage.mark_healed`); any other fault ends at once."""
 
 FREEZE_SECONDS = SESSION_SECONDS * 1.7
 
@@ -45,7 +45,7 @@ async def sigkill_at_a_point(stage: Stage, chance: random.Random) -> str:
 async def killed_at(
     stage: Stage, chance: random.Random, point: str, count: int, then: Callable[[KilledAt], Awaitable[None]] | None = None
 ) -> None:
-    """A worker dies at the ``count``-th time it comes to a point; ``then`` is done once it runs."""
+    """Kill a worker when it reaches a point for the ``count``-th time; call ``then`` once the worker runs."""
     number = chance.randrange(1, len(stage.workers))
     stage.workers[number].kill()
     doomed = KilledAt(stage.config, stage.folder, point, count)
@@ -125,7 +125,7 @@ OF_TOPOLOGY: dict[str, dict[str, Fault]] = {
         "node-killed": topologies.node_killed,
     },
 }
-"""How Redis is deployed → the faults of a run."""
+"""Deployment of Redis → the faults of a run."""
 
 LOSING: frozenset[str] = frozenset(
     {
@@ -136,12 +136,12 @@ LOSING: frozenset[str] = frozenset(
 """Faults after which an event may be in two overlapping records."""
 
 ONLY_APACHE: frozenset[str] = frozenset({"broker-restart", "broker-cut-off", "output-topic-away", "leaderless"})
-"""The embedded broker keeps nothing across a restart, names its own address to clients behind a proxy, lets nobody look whether
-a topic is made by those who ask for it, and has no second one beside it."""
+"""Faults that the embedded broker does not support: it loses its data at a restart, advertises its own address to clients behind a
+proxy, does not show whether a metadata request created a topic, and runs as a single broker."""
 
 
 def schedule(chance: random.Random, names: Sequence[str], seconds: float, turn: int) -> list[tuple[float, str]]:
-    """Random times, random faults, one after the other; the first is each in its turn, so that none is left out for long."""
+    """Return random faults at random times, one after the other. The first fault rotates, so that each is used regularly."""
     plan: list[tuple[float, str]] = []
     at = chance.uniform(2, 5)
     while at < seconds - 2:
@@ -151,7 +151,7 @@ def schedule(chance: random.Random, names: Sequence[str], seconds: float, turn: 
 
 
 def available(wanted: list[str] | None, *, is_apache: bool, topology: str = "single") -> list[str]:
-    """The faults that a run may draw from."""
+    """Return the faults that a run may use."""
     faults = OF_TOPOLOGY[topology]
     unknown = set(wanted or []) - set(faults)
     if unknown:

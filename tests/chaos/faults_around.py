@@ -1,4 +1,4 @@
-"""Faults of what is around the workers: the broker, the network of one of them, the read store."""
+"""Faults of the dependencies of workers: the broker, the network of one worker, the read store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.chaos.traces import CLAIMED, TRACE_SECONDS, NoTraceError, claimed_aga
 from tests.helpers import create_topics, read_topic, wait_until
 
 LONG_SHARE = 0.3
-"""Of the restarts of the broker: it is away until every worker must have said so."""
+"""Share of the broker restarts in which it is down until every worker must have reported the outage."""
 
 
 async def broker_frozen(stage: Stage, _: random.Random) -> None:
@@ -43,8 +43,8 @@ async def broker_restart(stage: Stage, chance: random.Random) -> None:
 
 
 async def output_topic_away(stage: Stage, chance: random.Random) -> None:
-    """The output of the fold that is excused is deleted and, after a while, made again; the other fold must not notice."""
-    # A worker that starts meanwhile would refuse to, and end with 1.
+    """Delete the output topic of the excused fold and create it again later; the other fold must not be affected."""
+    # A worker that starts without the topic ends with 1.
     await wait_until(stage.is_settled, TRACE_SECONDS, "every worker is a member of the group")
     client = AIOKafkaAdminClient(bootstrap_servers=stage.bootstrap)
     await client.start()
@@ -65,27 +65,27 @@ async def output_topic_away(stage: Stage, chance: random.Random) -> None:
 
 
 async def redis_cut_off(stage: Stage, chance: random.Random) -> str:
-    """The first worker reaches the broker and not Redis."""
-    # One that is still starting would not ask for anything.
+    """Cut the first worker off from Redis, but not from the broker."""
+    # A worker that is still starting sends no requests.
     await wait_until(lambda: CLAIMED in stage.workers[0].log(), TRACE_SECONDS, "the first worker has claimed a partition")
     return await _cut_off(stage, stage.redis_proxy, chance)
 
 
 async def broker_cut_off(stage: Stage, chance: random.Random) -> str:
-    """The first worker reaches Redis and not the broker; the others get its partitions meanwhile."""
-    # Only a member has partitions to lose, and it has some: there are more of them than workers.
+    """Cut the first worker off from the broker, but not from Redis; the other workers take over its partitions."""
+    # Only a member has partitions to lose. Each member has some, because there are more partitions than workers.
     await wait_until(stage.is_settled, TRACE_SECONDS, "every worker is a member of the group")
     return await _cut_off(stage, stage.broker_proxy, chance, claims_before=claims(stage))
 
 
 async def _cut_off(stage: Stage, proxy: Proxy, chance: random.Random, claims_before: int | None = None) -> str:
-    """In one of two manners, for longer than the session time-out.
+    """Cut a connection in one of two ways, for longer than the session timeout.
 
     Args:
-        stage: Of the run.
-        proxy: In front of what is cut off.
-        chance: Of the run.
-        claims_before: Others must claim more than that while it is cut: the first worker cannot.
+        stage: The stage of the run.
+        proxy: The proxy in front of the server.
+        chance: Random numbers of the run.
+        claims_before: Number of claims before the cut. Other workers must claim more during it, since the first worker cannot.
     """
     silently, before = chance.random() < 0.5, proxy.stopped
     proxy.cut(silently=silently)

@@ -1,4 +1,4 @@
-"""A fault of one topic: its partitions have no leader for a while, as the only broker that has them was killed."""
+"""A fault of one topic: its partitions have no leader for a while, because the only broker with a replica was killed."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ FIRST = 1
 NOBODY = -1
 FOLDED = "folded"
 GOES_ON_SECONDS = 15.0
-"""Shorter than a worker waits for an acknowledgement: it is noticed when the records of one fold wait for those of the other."""
+"""Shorter than the time for which a worker waits for an acknowledgement, so that one fold that waits for the other is detected."""
 
 _REQUEST_MS = 10_000
 
 
 async def leaderless(stage: Stage, chance: random.Random) -> None:
-    """The output of the fold that is excused moves to a second broker, which is killed and started again.
+    """Move the output of the excused fold to a second broker, kill that broker and restart it.
 
-    The other fold must not notice. Nothing is deleted: in the end the topic is on the first broker as before, and the second one
-    has left in good order.
+    The other fold must not be affected. No data is deleted: in the end the topic is on the first broker again, and the second one
+    has shut down cleanly.
     """
-    # Only a member of the group has records for the topic, and can say that it does not take them.
+    # Only a member of the group has records for the topic, and can report that the topic does not accept them.
     await wait_until(stage.is_settled, TRACE_SECONDS, "every worker is a member of the group")
     assert isinstance(stage.broker, ApacheKafka)
     home = stage.folder / "second-broker"
@@ -44,7 +44,7 @@ async def leaderless(stage: Stage, chance: random.Random) -> None:
         await _move(stage, second.NODE)
         await _takes_records(stage, EXCUSED)
         second.kill()
-        # The controller notices it after a broker's session time-out, nine seconds. Until then clients are sent to the killed one.
+        # The controller detects it after the session timeout of a broker, nine seconds. Clients use the killed broker until then.
         await _led_by(stage, NOBODY)
         await wait_until(lambda: _is_told(stage), TRACE_SECONDS, "every worker says that the topic does not acknowledge")
         await asyncio.sleep(chance.uniform(1, 3) * SESSION_SECONDS)  # the fault lasts
@@ -69,7 +69,7 @@ async def _is_told(stage: Stage) -> bool:
 
 
 async def _takes_records(stage: Stage, topic: str, limit_seconds: float = TRACE_SECONDS) -> None:
-    """Returns when every partition of a topic has more records than now."""
+    """Wait until every partition of a topic has more records than now."""
     tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     consumer = AIOKafkaConsumer(bootstrap_servers=stage.bootstrap)
     await consumer.start()
@@ -85,7 +85,7 @@ async def _takes_records(stage: Stage, topic: str, limit_seconds: float = TRACE_
         await consumer.stop()
 
 
-# aiokafka's admin client asks any broker, or the one it takes for the controller: that may be the killed one. These ask the first.
+# aiokafka's admin client may send a request to the killed broker. These functions send it to the first broker.
 
 
 @asynccontextmanager
@@ -99,7 +99,7 @@ async def _client(stage: Stage) -> AsyncIterator[AIOKafkaClient]:
 
 
 async def _leaders(stage: Stage) -> set[int]:
-    """Brokers that lead partitions of the topic."""
+    """Return the brokers that lead partitions of the topic."""
     async with _client(stage) as client:
         answer = (await client.send(FIRST, MetadataRequest([EXCUSED]))).to_object()
     return {each["leader"] for topic in answer["topics"] for each in topic["partitions"]}
@@ -113,7 +113,7 @@ async def _led_by(stage: Stage, node: int) -> None:
 
 
 async def _move(stage: Stage, node: int) -> None:
-    """Every partition of the topic moves to a broker, with its records; returns when it leads them."""
+    """Move every partition of the topic with its records to a broker, and wait until it leads them."""
     partitions: list[Any] = [(number, [node], {}) for number in range(PARTITIONS)]
     request = AlterPartitionReassignmentsRequest(_REQUEST_MS, [(EXCUSED, partitions, {})], {})
     async with _client(stage) as client:

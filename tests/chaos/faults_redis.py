@@ -30,13 +30,13 @@ async def flushall(stage: Stage, _: random.Random) -> None:
 
 
 async def _restart(stage: Stage, between: Callable[[], None]) -> None:
-    stage.kept_data = False  # appendfsync everysec: what the last second wrote may be gone
+    stage.kept_data = False  # appendfsync everysec: the writes of the last second may be lost
     with stage.client() as client:
         before = client.info("server")["run_id"]
     stage.redis.kill()
     between()
     with stage.away("redis"):
-        await asyncio.sleep(1)  # the fault lasts: it is away
+        await asyncio.sleep(1)  # the fault lasts: Redis is down
     stage.start_redis()
     stage.mark_healed()
     with stage.client() as client:
@@ -60,7 +60,7 @@ async def tail_cut(stage: Stage, chance: random.Random) -> None:
 async def roll_back(stage: Stage, _: random.Random) -> None:
     old = stage.folder / "redis-old"
     shutil.copytree(stage.redis_folder, old)
-    await asyncio.sleep(3)  # the load goes on: this is what the copy lacks
+    await asyncio.sleep(3)  # the load continues: the copy lacks these writes
 
     def put_back() -> None:
         shutil.rmtree(stage.redis_folder)
@@ -79,7 +79,7 @@ async def script_flush(stage: Stage, _: random.Random) -> None:
 
 async def client_kill(stage: Stage, _: random.Random) -> None:
     with stage.client() as client:
-        # After a restart nobody may have come back yet.
+        # After a restart, the workers may not have reconnected yet.
         kill = ("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         await wait_until(lambda: client.execute_command(*kill) > 0, TRACE_SECONDS, "connections are killed")
     stage.mark_healed()
@@ -117,7 +117,7 @@ async def frozen(stage: Stage, _: random.Random) -> None:
 
 
 async def failover(stage: Stage, chance: random.Random) -> None:
-    """The primary becomes a replica of another server and keeps its connections; a little later the name leads to that one."""
+    """Make the primary a replica of another server, with its connections open; a little later the name leads to the new primary."""
     replica, folder = await asyncio.to_thread(stage.start_replica)
     with redis.Redis(port=replica.port) as new, stage.client() as old:
         await wait_until(lambda: new.info("replication")["master_link_status"] == "up", TRACE_SECONDS, "the replica has caught up")
@@ -133,7 +133,7 @@ async def failover(stage: Stage, chance: random.Random) -> None:
 
 
 def _writers(client: redis.Redis) -> int:
-    """Connections of workers that have just called a script: others may stay unused for long."""
+    """Return connections of workers that have just called a script; other connections may stay unused for long."""
     return sum(
         one["name"] == "streams_app" and one["cmd"].startswith("evalsha") and int(one["idle"]) < UNUSED_SECONDS
         for one in client.client_list()

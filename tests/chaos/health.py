@@ -1,9 +1,9 @@
-"""What workers say of themselves while a server is away: sampled from outside, judged by rules that know nothing of how they do it.
+"""Health of workers during an outage, sampled from outside and judged by rules that do not depend on the implementation.
 
-* More than 12 s into an outage that every worker sees, none may say that it is ready.
-* While it lasts lag does not fall: nobody can fold what cannot be read, or cannot be kept. The first seconds are left out, in which
-  what had been fetched is folded.
-* While Redis alone is away, lag rises by what is produced meanwhile.
+* If every worker sees an outage, no worker may be ready more than 12 s after its begin.
+* Lag does not fall during an outage, because events cannot be read, or their state cannot be stored. The first seconds are left
+  out, in which workers fold events that were fetched before.
+* While only Redis is down, lag rises by the number of events that are produced.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tests.workers import WorkerProcess
 SAMPLE_SECONDS = 0.5
 TOLD_SECONDS = 12.0
 SETTLED_SECONDS = 4.0
-"""What was on its way is folded, and what has been produced has been seen."""
+"""Time until fetched events are folded and produced events are part of the lag."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What one worker said at an instant of the event loop's clock.
+    """The status of one worker at a time of the event loop's clock.
 
     Attributes:
-        lag: Of its fold; the worker tells that of the whole group.
-        acknowledged: Events acknowledged to the load when it was asked.
+        lag: Lag of its fold, over the whole consumer group.
+        acknowledged: Number of events acknowledged to the load at the time of the request.
     """
 
     at: float
@@ -42,7 +42,7 @@ class Sample:
 
 
 def faults_of(outages: Sequence[Outage], samples: Sequence[Sample]) -> list[str]:
-    """What workers said that they must not say."""
+    """Return the statements of workers that violate a rule."""
     found = []
     for outage in outages:
         for pid, inside in _inside(outage, samples):
@@ -51,7 +51,7 @@ def faults_of(outages: Sequence[Outage], samples: Sequence[Sample]) -> list[str]
 
 
 def _inside(outage: Outage, samples: Sequence[Sample]) -> Iterator[tuple[int, list[Sample]]]:
-    """The samples taken in an outage, by worker."""
+    """Return the samples taken during an outage, by worker."""
     by_worker = sorted((each for each in samples if outage.begin <= each.at <= outage.end), key=attrgetter("pid", "at"))
     for pid, group in groupby(by_worker, key=attrgetter("pid")):
         yield pid, list(group)
@@ -76,7 +76,7 @@ def _faults_in(outage: Outage, samples: Sequence[Sample]) -> list[str]:
 
 
 def told_seconds(outages: Sequence[Outage], samples: Sequence[Sample]) -> list[float]:
-    """From the beginning of each outage until the last of the workers had said so for good; of outages that all of them told."""
+    """Return the seconds from the begin of each outage until no worker was ready, for outages that every worker reported."""
     found = []
     for outage in outages:
         lasts = [_told_at(inside) for _, inside in _inside(outage, samples)]
@@ -86,7 +86,7 @@ def told_seconds(outages: Sequence[Outage], samples: Sequence[Sample]) -> list[f
 
 
 def _told_at(samples: Sequence[Sample]) -> float | None:
-    """When a worker was no longer ready; it may have had another reason before."""
+    """Return the time from which a worker was not ready; it may have had another reason before."""
     ready = [number for number, each in enumerate(samples) if each.is_ready]
     first = ready[-1] + 1 if ready else 0
     return samples[first].at if first < len(samples) else None
@@ -94,7 +94,7 @@ def _told_at(samples: Sequence[Sample]) -> float | None:
 
 @dataclass
 class Health:
-    """Asks every worker of a run, twice a second."""
+    """Request the health of every worker of a run twice a second."""
 
     stage: Stage
     acknowledged: Callable[[], int]
@@ -102,11 +102,11 @@ class Health:
     _task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begins to ask."""
+        """Start the requests."""
         self._task = asyncio.create_task(self._ask_forever())
 
     async def stop(self) -> None:
-        """Ends."""
+        """End."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -24,7 +24,7 @@ LEAST_RECORDS = 100
 
 @dataclass
 class Sample:
-    """Committed offsets at an instant, and how much of the output there was just after it."""
+    """Committed offsets at one time, and the size of the output just after it."""
 
     committed: dict[int, int]
     output_ends: dict[TopicPartition, int]
@@ -32,7 +32,7 @@ class Sample:
 
 @dataclass
 class Judge:
-    """Watches one run and judges it at the end."""
+    """Reads the results of one run, and judges them at the end."""
 
     stage: Stage
     outcome: Outcome = field(default_factory=Outcome)
@@ -44,21 +44,21 @@ class Judge:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self) -> None:
-        """Begins to read and to sample."""
+        """Start reading and sampling."""
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._sample())]
 
     async def stop(self) -> None:
-        """Ends."""
+        """End."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def is_complete(self, ledger: Ledger) -> bool:
-        """Whether everything acknowledged has come out."""
+        """Whether every acknowledged event has been emitted."""
         return ledger.sent.keys() <= self.outcome.ids_of.keys() and ledger.bad <= self.dead.keys()
 
     def faults(self, ledger: Ledger) -> list[str]:
-        """Everything that is wrong."""
+        """Return every violation."""
         everything = ledger.sent | {name: group for name, group in ledger.perhaps.items() if name in self.outcome.ids_of}
         found = self.outcome.faults(everything, is_exact=self.stage.kept_data)
         if lost := ledger.bad - self.dead.keys():
@@ -70,7 +70,7 @@ class Judge:
         return [*found, *self._committed_too_early(ledger), *self.went_back[:5], *self._read_store_faults()]
 
     def _committed_too_early(self, ledger: Ledger) -> list[str]:
-        """An event below a committed offset must have been delivered before that commit was seen."""
+        """Find events below a committed offset that were not delivered before the commit was observed."""
         where = self._first_at | self._dead_at
         by_partition: dict[int, list[tuple[int, str]]] = {number: [] for number in range(PARTITIONS)}
         for name, (partition, offset) in ledger.places.items():
@@ -82,7 +82,7 @@ class Judge:
         for sample in self.samples:
             for partition, committed in sample.committed.items():
                 events = by_partition[partition]
-                # Each event is judged by the first sample that covers it: later ones saw more of the output.
+                # Each event is judged by the first sample that covers it: later samples include more of the output.
                 while done[partition] < len(events) and events[done[partition]][0] < committed:
                     name = events[done[partition]][1]
                     place = where.get(name)
@@ -92,7 +92,7 @@ class Judge:
         return faults[:5]
 
     def rebuilt(self) -> dict[tuple[str, str], tuple[int, object]]:
-        """The read store as it must be: per cell the value of the highest version."""
+        """Return the required contents of the read store: for each cell, the value of the highest version."""
         cells: dict[tuple[str, str], tuple[int, object]] = {}
         for fold_id, value in self.outcome.values.items():
             group, version = self.outcome.groups[fold_id].decode(), value["fold"]["version"]
@@ -102,7 +102,7 @@ class Judge:
         return cells
 
     def stored(self) -> dict[tuple[str, str], tuple[int, object]]:
-        """The read store as it is."""
+        """Return the actual contents of the read store."""
         with contextlib.closing(sqlite3.connect(self.stage.folder / "read.db", timeout=10)) as connection:
             rows = connection.execute("SELECT group_key, name, version, value FROM folded_values").fetchall()
         return {(group, name): (version, value) for group, name, version, value in rows}
@@ -148,7 +148,7 @@ class Judge:
                         found = await consumer._coordinator.fetch_committed_offsets(sources)
                         committed = {tp.partition: held.offset for tp, held in found.items() if held.offset >= 0}
                         ends = await consumer.end_offsets(outputs)
-                    if self.stage.is_apache:  # the embedded broker names wrong ends
+                    if self.stage.is_apache:  # the embedded broker reports wrong end offsets
                         self.samples.append(Sample(committed, ends))
                 now = await asyncio.to_thread(self.stage.versions)
                 for cell, version in now.items():
@@ -164,7 +164,7 @@ def _partitions(topic: str) -> list[TopicPartition]:
 
 
 def folder_of(base: Path, number: int) -> Path:
-    """A folder for one run."""
+    """Return a folder for one run."""
     path = base / f"run-{number}"
     path.mkdir(parents=True)
     return path

@@ -1,6 +1,6 @@
 """A worker that kills itself with SIGKILL at a named point: ``STREAMS_APP_TEST_KILL_AT=POINT:COUNT``.
 
-Run as ``python -m tests.chaos.killing worker ...``. The product's methods are wrapped from outside; it knows nothing of this.
+Run as ``python -m tests.chaos.killing worker ...``. The methods of the product are wrapped from outside.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ JOURNAL_POINTS: dict[str, tuple[Any, str, str]] = {
     "in-drop": (JournalStore, "drop", "during"),
     "midnight": (JournalShard, "_begun", "after"),
 }
-"""Those of a worker that keeps a journal; at midnight the first segment of a day begins."""
+"""Points of a worker with a journal; at ``midnight``, the first segment of a day begins."""
 
 
 def arm(point: str, count: int) -> None:
-    """The process dies at the ``count``-th time it comes to a point."""
+    """Kill the process when it reaches a point for the ``count``-th time."""
     owner, name, when = {**POINTS, **JOURNAL_POINTS}[point]
     original = getattr(owner, name)
     left = [count]
@@ -81,7 +81,7 @@ def _wrapped(original: Callable[..., Any], when: str, is_time: Callable[[], bool
 
 
 def _did_something(result: Any) -> bool:
-    """A seal that found nothing is no point to die at, nor a fold without room in the outbox, nor a further part of a day."""
+    """Whether the call did something: a seal without due groups, a fold with a full outbox or a further part of a day does not."""
     if isinstance(result, Segment):
         return result.part == 0
     if isinstance(result, FoldStep):

@@ -1,6 +1,7 @@
 """``python -m tests.chaos.live``: live views under the faults of :mod:`tests.chaos.faults`, and hubs that are killed and frozen.
 
-Judged from outside: what browsers were shown is compared with what was produced. Reports how old it was; asserts no durations.
+The run is judged from outside: the states that browsers received are compared with the produced events. It reports the age of the
+states, and asserts no durations.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ public = true
 
 
 class HubProcess(WorkerProcess):
-    """A hub of its own, on a port that stays the same when it is started again."""
+    """A hub process, which keeps its port when it is restarted."""
 
     def __init__(self, stage: Stage, port: int) -> None:
         self.port = port
@@ -90,11 +91,11 @@ class Run:
     """One run, from the first server to the judgement.
 
     Attributes:
-        wrong: What breaks a promise, or did not work.
+        wrong: Violations and failures.
     """
 
     def __init__(self, seed: int, folder: Path, clients: int, topology: str) -> None:
-        """Starts nothing yet."""
+        """Create a run without starting it."""
         self.seed = seed
         self.stage = STAGES[topology](folder, is_apache=True, is_redis7=bool(seed // 2 % 2), more_settings=SETTINGS)
         self._faults_of = OF_TOPOLOGY[topology]
@@ -116,7 +117,7 @@ class Run:
         return [f"http://127.0.0.1:{hub.port}" for hub in self.hubs if hub.exit_code is None]
 
     async def perform(self, names: list[str], seconds: float, rate: float) -> None:
-        """Breaks things for a while, heals, drains and judges."""
+        """Inject faults for a while, end them, drain and judge."""
         try:
             await self.stage.start(WORKERS)
             self.hubs = [HubProcess(self.stage, free_port()) for _ in range(HUBS)]
@@ -145,7 +146,7 @@ class Run:
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
             watching = [asyncio.create_task(client.run(session)) for client in self._clients]
             breaking = asyncio.create_task(self._break(names, seconds))
-            # The same workers fold, too: some faults strike at a point of that.
+            # The same workers also fold, because some faults happen at a point of folding.
             folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=True)
             try:
                 await asyncio.gather(self._produce(rate, breaking), folding.run(seconds, 0, breaking.done), breaking)
@@ -159,7 +160,7 @@ class Run:
         for client in self._clients:
             for shown in client.shown:
                 judge.judge(shown)
-        # Each browser is shown at least one state of a count and one of a list.
+        # Each browser receives at least one state of a count and one state of a list.
         judge.require(2 * len(self._clients))
         self.wrong += judge.wrong
 
@@ -175,7 +176,7 @@ class Run:
                 await self._break_hub(is_killed=name == HUB_KILLED)
             else:
                 await self._faults_of[name](self.stage, self._chance)
-        await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load goes on
+        await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load continues
 
     async def _break_hub(self, *, is_killed: bool) -> None:
         number = self._chance.randrange(HUBS)
@@ -205,7 +206,7 @@ class Run:
                 while due >= 1:
                     due -= 1
                     acks.add(asyncio.create_task(self._send(producer)))
-                await asyncio.sleep(STEP_SECONDS)  # the pace of the load
+                await asyncio.sleep(STEP_SECONDS)  # the rate of the load
             await asyncio.wait(acks, timeout=90)
         finally:
             await producer.stop()
@@ -228,7 +229,7 @@ class Run:
         event.acked_ms, event.place = int(time.time() * 1000), sent.offset
 
     async def _drain(self) -> None:
-        """Waits until every browser shows what is."""
+        """Wait until every browser shows the current state."""
         loop = asyncio.get_running_loop()
         healed = loop.time()
         for client in self._clients:
@@ -253,7 +254,7 @@ class Run:
         self._drain_seconds = round(loop.time() - healed, 1)
 
     def line(self) -> str:
-        """The run in a few lines."""
+        """Return a summary of the run in a few lines."""
         faults = ", ".join(f"{name} x{times}" if times > 1 else name for name, times in Counter(self.faults).items())
         exits = ", ".join(f"{times}x {code}" for code, times in sorted(self.stage.exits.items()))
         events = sum(len(page) for page in self.pages.values())
@@ -285,9 +286,9 @@ class Run:
 @click.option("--faults", default=None, help="Only these, separated by commas.")
 @click.option("--share", is_flag=True, help="The share of it that CI runs: one run of 20 s with 40 browsers.")
 def main(runs: int, seed: int, seconds: float, rate: float, clients: int, topology: str, faults: str | None, share: bool) -> None:
-    """Breaks workers, hubs, Redis and broker while browsers are connected, and compares what they are shown with what is."""
+    """Break workers, hubs, Redis and broker while browsers are connected, and compare the received states with the events."""
     for name in ("aiokafka", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # servers are away on purpose
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # servers are down on purpose
     if share:
         runs, seconds, clients = 1, 20.0, 40
     own = (HUB_KILLED, HUB_FROZEN)

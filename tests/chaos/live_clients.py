@@ -1,4 +1,4 @@
-"""Browsers of a chaos run of live views: raw clients of server-sent events that drop, stall, and go to another hub."""
+"""Browsers of a chaos run of live views: clients of server-sent events that disconnect, stall, and connect to another hub."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ RETRY_SECONDS: Final = (0.2, 1.5)
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A message that a browser got.
+    """A message that a browser received.
 
     Attributes:
-        at_ms: When, by the wall clock.
-        page: Of the browser.
-        state: What it says.
+        at_ms: Time of receipt, by the wall clock.
+        page: Page of the browser.
+        state: State of a view.
     """
 
     at_ms: int
@@ -40,10 +40,10 @@ class Client:
     """One browser.
 
     Attributes:
-        page: What it has open.
-        shown: Every message, each once where the same is said again within a second.
+        page: The open page.
+        shown: Every message, without repetitions within a second.
         latest: View → the newest message.
-        connects: How often it was connected.
+        connects: Number of connections so far.
     """
 
     page: str
@@ -56,7 +56,7 @@ class Client:
     is_settled: bool = False
 
     async def run(self, session: aiohttp.ClientSession) -> None:
-        """Stays connected, somewhere; until it is cancelled."""
+        """Stay connected to any of the hubs, until cancelled."""
         while True:
             urls = self.urls()
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
@@ -74,8 +74,8 @@ class Client:
             self.connects += 1
             name = ""
             while self.is_settled or loop.time() < until:
-                # The hub beats every second: silence means that the connection is dead. No wait_for: before Python 3.12 it
-                # may swallow that the browser is told to end.
+                # The hub sends a heartbeat every second: silence means that the connection is dead. No wait_for: before
+                # Python 3.12 it may swallow the cancellation of the browser.
                 async with asyncio.timeout(5.0):
                     line = await response.content.readline()
                 if not line:
@@ -85,7 +85,7 @@ class Client:
                 elif line.startswith(b"data: ") and name == "view":
                     self._take(json.loads(line[6:]))
                     if not self.is_settled and self.chance.random() < STALL_SHARE:
-                        # Nobody knows afterwards when what lay in the sockets meanwhile was written: the visit ends.
+                        # It is unknown when the messages in the socket buffers were written, so the visit ends.
                         await asyncio.sleep(self.chance.uniform(*STALL_SECONDS))  # it does not read
                         return
 

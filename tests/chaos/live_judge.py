@@ -1,4 +1,4 @@
-"""What browsers may have been shown in a chaos run of live views, from what was produced alone."""
+"""The states that browsers may have received in a chaos run of live views, derived from the produced events alone."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SHOW: Final = 10
 GONE: Final = "gone"
 
 RECENT_MS: Final = 5_000
-"""How much of what is shown without a mark is older is reported."""
+"""The run reports the share of the states without a label that are older than this."""
 
 SETTLED_MS: Final = 2_000
-"""So long what has left may be shown: a tick of the worker, a poll of the hub, and the way to the browser."""
+"""Time for which an outdated state may be shown: a tick of the worker, a poll of the hub, and the transfer to the browser."""
 
 OLDEST_MS: Final = 12_000
-"""What is older and without a mark is wrong: a view says that it is behind when its clock is 10 s old; hubs look once a second."""
+"""An older state without a label is wrong: a view is ``behind`` when its clock is 10 s old, and hubs check once a second."""
 
 
 @dataclass(slots=True)
@@ -28,11 +28,11 @@ class Produced:
     """An event of a page.
 
     Attributes:
-        item: Of the page.
-        time_ms: Of the record.
+        item: Item of the page.
+        time_ms: Timestamp of the record.
         is_gone: Whether it removes the item.
-        sent_ms: Before that it was not in the log.
-        acked_ms: From then on it was there; None: nobody knows whether it is.
+        sent_ms: Time before which it was not in the log.
+        acked_ms: Time from which it was in the log; None if it is unknown whether it is in the log.
         place: Offset in the partition of its page.
     """
 
@@ -45,14 +45,14 @@ class Produced:
 
 
 class Content(NamedTuple):
-    """What a page has of one view: how many items, and the newest ones."""
+    """The contents of a page in one view: number of items, and the newest items."""
 
     size: int
     items: tuple[tuple[str, int], ...]
 
 
 def content_of(events: Sequence[Produced], clock_ms: int) -> Content:
-    """What a view holds after these events, at this moment."""
+    """Return the contents of a view after these events, at this time."""
     items: dict[str, int] = {}
     for event in events:
         if event.is_gone:
@@ -65,13 +65,13 @@ def content_of(events: Sequence[Produced], clock_ms: int) -> Content:
 
 @dataclass
 class Judge:
-    """Compares what was shown with what was so.
+    """Compares the received states with the events.
 
     Attributes:
-        wrong: What was never so, or was shown without a mark although it was old.
-        ages_ms: Age of each state that was shown without a mark: how long before it was so for the last time.
-        marked: State → messages that were marked so.
-        excused: Pages of which an event may or may not be in the log.
+        wrong: States that were never true, or that were old and had no label.
+        ages_ms: Age of each state without a label: the time since it was last true.
+        marked: Label → number of messages with it.
+        excused: Pages with an event of which it is unknown whether it is in the log.
     """
 
     pages: dict[str, list[Produced]]
@@ -89,21 +89,21 @@ class Judge:
 
     @property
     def share_of_old(self) -> float:
-        """What part of all that was shown without a mark was older than it should be."""
+        """Return the share of the states without a label that were older than they should be."""
         return sum(age_ms > RECENT_MS for age_ms in self.ages_ms) / max(1, len(self.ages_ms))
 
     def require(self, least: int) -> None:
-        """Finds a run wrong that has judged next to nothing.
+        """Report a violation if too few states were judged.
 
         Args:
-            least: States without a mark that must have been compared with what was so.
+            least: Minimum number of judged states without a label.
         """
         if len(self.ages_ms) < least:
             why = f"{len(self.excused)} of {len(self.pages)} pages have events of which nobody knows whether they are in the log"
             self.wrong.append(f"only {len(self.ages_ms)} states were judged, {least} are the least: {why}, marked {self.marked}")
 
     def judge(self, shown: Shown) -> None:
-        """One message."""
+        """Judge one message."""
         state, name = shown.state, shown.state["state"]
         if name != "ok":
             self.marked[name] = self.marked.get(name, 0) + 1
@@ -140,16 +140,16 @@ class Judge:
 
     @staticmethod
     def _prefixes(events: Sequence[Produced], at_ms: int) -> Iterator[tuple[int, int]]:
-        """How many events there may have been, most first, with when it was so for the last time."""
+        """Yield the possible numbers of events, highest first, with the time at which each was last true."""
         longest = bisect_left([event.sent_ms for event in events], at_ms)
         for count in range(longest, -1, -1):
             yield count, min(at_ms, (events[count].acked_ms or at_ms) if count < len(events) else at_ms)
 
     @staticmethod
     def _clocks(events: Sequence[Produced], until_ms: int) -> Iterator[int]:
-        """Moments at which something leaves, newest first; nothing else happens between them.
+        """Yield the times at which an item leaves, newest first; the contents do not change between them.
 
-        What is unread may have been sent before the newest of them: of a Redis that is full something leaves and nothing comes.
+        Unread events may have been sent before the newest of these times: while Redis is full, items leave and no items are added.
         """
         yield until_ms
         ends = sorted({event.time_ms + EXPIRY_MS for event in events if event.time_ms + EXPIRY_MS <= until_ms}, reverse=True)
@@ -158,19 +158,19 @@ class Judge:
 
     @staticmethod
     def _end_ms(events: Sequence[Produced], clock_ms: int) -> int:
-        """Until when a view holds what it holds at a moment."""
+        """Return the time until which a view keeps its contents of a given time."""
         return min((end for event in events if (end := event.time_ms + EXPIRY_MS) > clock_ms), default=2**62)
 
 
 def differing(latest: dict[str, Shown], page: str, events: Sequence[Produced], at_ms: int, here: int) -> list[str]:
-    """What a browser shows at the end that is not so, and was not so just now.
+    """Return the states that a browser shows at the end and that are neither true nor were true just before.
 
     Args:
-        latest: View → what it shows.
-        page: Its page.
-        events: Of the page, in the order of the log.
-        at_ms: Now.
-        here: Browsers that have the page open.
+        latest: View → its state in the browser.
+        page: Page of the browser.
+        events: Events of the page, in the order of the log.
+        at_ms: Current time.
+        here: Number of browsers that have the page open.
     """
     found: list[str] = []
     ends = (end for event in events if at_ms - SETTLED_MS <= (end := event.time_ms + EXPIRY_MS) <= at_ms)

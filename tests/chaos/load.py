@@ -1,4 +1,4 @@
-"""The load of a chaos run: every event changes a name of its own, so that each can be found again."""
+"""The load of a chaos run: every event changes a different name, so that each can be identified in the output."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ STEP_SECONDS = 0.05
 
 @dataclass
 class Ledger:
-    """What was produced.
+    """The produced events.
 
     Attributes:
         sent: Name → group, of every acknowledged event.
-        perhaps: The same of events whose acknowledgement never came.
+        perhaps: The same for events without an acknowledgement.
         bad: Ids of acknowledged events that cannot be folded.
-        perhaps_bad: The same without acknowledgement.
+        perhaps_bad: The same for events without an acknowledgement.
         places: Name → (partition, offset) of acknowledged events.
     """
 
@@ -36,7 +36,7 @@ class Ledger:
 
 
 class Load:
-    """Produces at a rate with bursts and silences; a group is chosen as people are: few of them often."""
+    """Produces at a rate with bursts and pauses; a few of the groups are chosen often, most of them rarely."""
 
     def __init__(self, bootstrap: str, *, seed: int, rate: float, is_idempotent: bool) -> None:
         self.ledger = Ledger()
@@ -48,9 +48,9 @@ class Load:
         self._acks: set[asyncio.Task[None]] = set()
 
     async def run(self, seconds: float, least: int, is_over: Callable[[], bool]) -> None:
-        """Produces for a while, at least so many events, and until it is over; returns when every one is acknowledged or given up.
+        """Produce until the time has passed, the minimum number of events was sent and the faults are over; wait for all outcomes.
 
-        A fault that strikes when a worker has come to some point of its work needs work, however late it comes.
+        A fault that waits until a worker reaches a certain point needs load for as long as it waits.
         """
         producer = AIOKafkaProducer(
             bootstrap_servers=self._bootstrap, acks="all", enable_idempotence=self._is_idempotent, linger_ms=5,
@@ -61,13 +61,13 @@ class Load:
         begin, produced = loop.time(), 0.0
         try:
             while (elapsed := loop.time() - begin) < seconds or self._numbers < least or not is_over():
-                # A silence of two seconds in every ten: groups come to rest under load, too.
+                # A pause of two seconds in every ten, so that groups become quiet under load, too.
                 pace = 0.05 if elapsed % 10 > 8 else 1.25
                 produced += min(pace * self._rate * STEP_SECONDS, 4 * self._rate * STEP_SECONDS)
                 while produced >= 1:
                     produced -= 1
                     await self._produce(producer)
-                await asyncio.sleep(STEP_SECONDS)  # the pace of the load
+                await asyncio.sleep(STEP_SECONDS)  # the rate of the load
             await producer.flush()
             await asyncio.wait(self._acks, timeout=90) if self._acks else None
         finally:

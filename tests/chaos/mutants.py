@@ -1,7 +1,7 @@
 """Deliberately broken variants of the product: how they are made.
 
-A mutant is a few replacements in the text of a method or of a Lua script. What is to be replaced must be there exactly once, so
-that a mutant cannot go stale unseen. The mutants are in ``mutants_*.py`` beside this file.
+A mutant is a few replacements in the text of a method or of a Lua script. The replaced text must occur exactly once, so that an
+outdated mutant fails. The mutants are in ``mutants_*.py`` in this folder.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Change:
     Attributes:
         where: ``module:function`` or ``module:Class.method`` (it may be a property) below ``streams_app``, or ``script.lua`` of
             the folds, ``subscribers/script.lua``, ``live/script.lua`` or ``journal/script.lua``.
-        old: Text that is there once; of one line.
-        new: What is put instead; further lines are indented as the line of ``old`` is.
+        old: Text within one line that occurs exactly once.
+        new: Its replacement; further lines are indented like the line of ``old``.
     """
 
     where: str
@@ -48,10 +48,10 @@ class Change:
     new: str
 
     def applied_to(self, source: str) -> str:
-        """The changed text.
+        """Return the changed text.
 
         Raises:
-            LookupError: The text is not what this change was written for.
+            LookupError: The text does not contain ``old`` exactly once.
         """
         if source.count(self.old) != 1:
             raise LookupError(f"{self.old!r} is {source.count(self.old)} times in {self.where}")
@@ -65,10 +65,10 @@ class Mutant:
     """A broken variant.
 
     Attributes:
-        name: What is broken.
-        why: What goes wrong without it.
-        mixes: Schedules that show it, see :func:`tests.chaos.simulation.run_schedule`.
-        changes: How it is made.
+        name: The defect.
+        why: The consequence of the missing rule.
+        mixes: Schedules that detect it, see :func:`tests.chaos.simulation.run_schedule`.
+        changes: The replacements.
     """
 
     name: str
@@ -77,12 +77,12 @@ class Mutant:
     changes: tuple[Change, ...]
 
     def function(self) -> FunctionType:
-        """The first function it breaks."""
+        """The first changed function."""
         return function_at(next(change.where for change in self.changes if not change.where.endswith(".lua")))[1]
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Breaks the product within the block."""
+        """Apply the changes within the block."""
         by_place: dict[str, list[Change]] = defaultdict(list)
         for change in self.changes:
             by_place[change.where].append(change)
@@ -102,7 +102,7 @@ def _apply(source: str, changes: list[Change]) -> str:
 
 
 def function_at(where: str) -> tuple[ModuleType, FunctionType]:
-    """The function, or that of the property, at a place as :class:`Change` names it, and its module."""
+    """Return the function, or the getter of the property, that :class:`Change` names, and its module."""
     module_name, _, path = where.partition(":")
     module = importlib.import_module(f"streams_app.{module_name}")
     found: Any = module
@@ -112,13 +112,13 @@ def function_at(where: str) -> tuple[ModuleType, FunctionType]:
 
 
 def _unwrapped(found: Any) -> Any:
-    """The function of a property."""
+    """Return the getter of a property."""
     return found.fget if isinstance(found, property) else found
 
 
 @contextmanager
 def _broken_function(where: str, changes: list[Change]) -> Iterator[None]:
-    """Exchanges the code of a function, so that every reference to it is broken, too."""
+    """Replace the code of a function, so that every reference to it uses the new code."""
     module, function = function_at(where)
     source = _apply(textwrap.dedent(inspect.getsource(function)), changes)
     made: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The broken variants of how a commit names what has begun: under whose membership, and what becomes of one that comes late."""
+"""Broken variants of commits that name begun events: the membership of the commit, and late commits."""
 
 from __future__ import annotations
 

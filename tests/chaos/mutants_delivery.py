@@ -1,4 +1,4 @@
-"""The broken variants of sealing, sending, claiming and of the clock, each with the schedules that show it."""
+"""Broken variants of sealing, sending, claiming and the clock, each with the schedules that detect it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMIT_AT_CLAIM = "await self._commits.send({tp: partition.marks.committed or co
 CLAIM_ALL = "bounds = await self._claim_all(partition, was_reset=was_reset)"
 
 NOT_COMPARED = Change("folding.shard.shard:Shard._compare_outbox", "if records != len(self.outbox):", "if False:")
-"""The count of the outbox would mend these by itself."""
+"""Disables the comparison of the outbox size, which would repair these variants."""
 
 DYING = ("lossy crash rebalance dying:fold", "lossy crash:2 zombie rebalance dying:fold")
 RETENTION = ("lossy retention:3 drops crash:2", "lossy retention:3 crash:2 rollback zombie")

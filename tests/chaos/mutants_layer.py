@@ -1,4 +1,4 @@
-"""The broken variants of the delivery that the toy shows: nothing of folding is needed to see them."""
+"""Broken variants of the delivery that schedules of the toy processor detect, without folding."""
 
 from __future__ import annotations
 

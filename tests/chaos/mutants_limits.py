@@ -1,4 +1,4 @@
-"""The broken variants of where folds begin and of when groups end, each with the schedules that show it."""
+"""Broken variants of the start of folds and the end of groups, each with the schedules that detect it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BACKLOG_STAYS_LATE: Final = Mutant(
     (),
     (Change(f"{SHARD_CLOCK}:_late_after", "return min(late_ms, max(0, time.cap_ms - record_clock_ms))", "return late_ms"),),
 )
-"""Schedules show it too seldom: producers catch up once in each, and two owners in turn have to meet a backlog just then."""
+"""Schedules detect it too rarely: producers catch up once in each, and two successive owners must read a backlog at that time."""
 
 LIMITS: Final = (
     Mutant(

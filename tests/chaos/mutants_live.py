@@ -1,4 +1,4 @@
-"""The broken variants of live views: of what keeps them as the log says, and of what hubs show of them."""
+"""Broken variants of live views: of their state, and of the states that hubs show."""
 
 from __future__ import annotations
 
@@ -222,4 +222,4 @@ NAMED: Final = (
         (Change("live/expire.lua", "call('HSET', pages, page, arg.seq)", "local unchanged"),),
     ),
 )
-"""What schedules have no part for, or show too seldom: a test of its own goes red with each."""
+"""Variants that schedules cannot detect, or detect too rarely: a separate test fails with each."""

@@ -1,4 +1,4 @@
-"""The broken variants of what keeps a subscriber from being called twice for one event."""
+"""Broken variants of the rules that prevent a second call of a subscriber for one event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken variants that are seen only with one more peculiarity of a subscriber that may not be called twice."""
+"""Broken variants that are detected only with a special kind of subscriber that may not be called twice."""
 
 from __future__ import annotations
 

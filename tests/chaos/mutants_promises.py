@@ -1,4 +1,4 @@
-"""The broken variants of the promise of subscribers that stand in no other file: some a schedule shows, some a test of one part."""
+"""Further broken variants of delivery guarantees: schedules detect some of them, tests of one part detect the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broken variants of the delivery protocol, each with the schedules that show it."""
+"""Broken variants of the delivery protocol, each with the schedules that detect it."""
 
 from __future__ import annotations
 
@@ -208,4 +208,4 @@ REWINDS: Final = (
         (Change("rewind.lua", "if call('ZCARD', first) > 0 or call('ZCARD', outbox) > 0 then", "if false then"),),
     ),
 )
-"""The log of a schedule does not go back: the tests of the script go red with these."""
+"""The log of a schedule never goes back: the tests of the script fail with these variants."""

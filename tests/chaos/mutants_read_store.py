@@ -1,4 +1,4 @@
-"""The broken variants of what keeps the read store from going back, and from passing anything over."""
+"""Broken variants of the rules that keep a read store from going back, and from skipping records."""
 
 from __future__ import annotations
 

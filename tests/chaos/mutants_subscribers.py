@@ -1,4 +1,4 @@
-"""The broken variants of what makes a subscriber finish each event."""
+"""Broken variants of the rules by which a subscriber finishes each event."""
 
 from __future__ import annotations
 
@@ -157,4 +157,4 @@ AS_OFTEN: Final = (
         ),
     ),
 )
-"""Seen where nothing kills its process, so that it is known how often each event is called."""
+"""Detected by schedules in which no event kills its process, so that the number of calls of each event is known."""

@@ -1,4 +1,4 @@
-"""A TCP proxy that can be cut: what a broken network looks like to one worker."""
+"""A TCP proxy that simulates a network fault of one worker."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from streams_app.embedded.ports import LOOPBACK
 
 
 class Proxy:
-    """Forwards to a server until it is cut: then it refuses and drops, or holds back whatever comes.
+    """Forwards to a server until it is cut: then it rejects and drops connections, or delays all data.
 
     Attributes:
-        port: Where it listens.
-        target_port: Of the server.
-        stopped: Connections dropped or refused, and pieces held back, so far.
+        port: Port on which it listens.
+        target_port: Port of the server.
+        stopped: Number of connections dropped or rejected, and of delayed pieces of data, so far.
     """
 
     def __init__(self, port: int, target_port: int) -> None:
@@ -28,22 +28,22 @@ class Proxy:
         self._passing.set()
 
     async def start(self) -> None:
-        """Listens."""
+        """Listen."""
         self._server = await asyncio.start_server(self._serve, LOOPBACK, self.port)
 
     async def stop(self) -> None:
-        """Ends."""
+        """End."""
         self.cut(silently=False)
         self._passing.set()
         if self._server is not None:
             self._server.close()
 
     def cut(self, *, silently: bool) -> None:
-        """Nothing passes any more.
+        """Stop forwarding.
 
         Args:
-            silently: Connections stay open and nobody is told, as when a route is lost; what was held back comes late, when
-                it is healed. Else every connection is dropped and new ones are refused.
+            silently: Keep connections open and delay all data until :meth:`heal`, as if a route were lost. Otherwise drop every
+                connection and reject new ones.
         """
         if silently:
             self._passing.clear()
@@ -54,7 +54,7 @@ class Proxy:
             writer.transport.abort()
 
     def heal(self) -> None:
-        """Forwards again, first of all what was held back."""
+        """Resume forwarding, delayed data first."""
         self._refuses = False
         self._passing.set()
 

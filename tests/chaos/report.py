@@ -1,4 +1,4 @@
-"""What a chaos run has shown: one line a run, and tables over all of them."""
+"""Reports of chaos runs: one line for each run, and tables over all runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 UNDISTURBED = "(none yet)"
-"""Stands for a fault where nothing has happened: what an event waits in its open group in any case."""
+"""Row of the table before the first fault: the time for which an event stays in its open group without any fault."""
 
 
 @dataclass
@@ -15,14 +15,14 @@ class Report:
     """One run.
 
     Attributes:
-        faults: In the order in which they happened.
-        variants: The same, with what each fault has chosen, for people.
-        overlapping: Events under two fold ids.
-        recovery: Fault → seconds from its end until every event acknowledged before that had come out, for those after
+        faults: Faults in the order in which they happened.
+        variants: The same, with the variant of each fault, for people.
+        overlapping: Number of events under two fold ids.
+        recovery: Fault → seconds from its end until every event acknowledged before had been emitted, for the faults after
             which the run waited.
-        claim_seconds: From each SIGKILL to the next claim.
-        told_seconds: From the beginning of each outage of broker or Redis until no worker said any more that it was ready.
-        exits: Exit code → how often, of workers that were not ended on purpose.
+        claim_seconds: Seconds from each SIGKILL to the next claim.
+        told_seconds: Seconds from the begin of each outage of broker or Redis until no worker was ready.
+        exits: Exit code → number of workers that ended with it and were not stopped on purpose.
     """
 
     seed: int
@@ -44,7 +44,7 @@ class Report:
     exits: dict[int, int] = field(default_factory=dict)
 
     def line(self) -> str:
-        """The run in two lines, and what is wrong with it below."""
+        """Return the run in two lines, followed by its violations."""
         exits = ", ".join(f"{count}x {code}" for code, count in sorted(self.exits.items()))
         kept = "kept its data" if self.kept_data else "lost data"
         text = (
@@ -56,7 +56,7 @@ class Report:
 
 
 def summary(reports: list[Report], kafka: str) -> str:
-    """The tables over all runs."""
+    """Return the tables over all runs."""
     lines = ["", f"{'':<28} {'runs':>5} {'events':>10} {'records':>8} {'lost':>5} {'two folds':>9} {'re-sent':>8}  drained within"]
     kinds: dict[str, Callable[[Report], bool]] = {
         "Redis kept its data": lambda report: report.kept_data,
@@ -83,7 +83,7 @@ def summary(reports: list[Report], kafka: str) -> str:
 
 
 def _by_fault(reports: list[Report]) -> list[str]:
-    """What happened in the runs that had a fault; a run with several faults counts for each of them."""
+    """Return the results of the runs by fault; a run with several faults counts for each of them."""
     lines = [
         f"{'fault':<18} {'times':>5} {'runs':>5} {'events':>10} {'lost':>5} {'two folds':>9}  seconds to recover: median, max (of)"
     ]

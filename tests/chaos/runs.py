@@ -1,4 +1,4 @@
-"""Runs of a kind of chaos, one after the other, each in a folder that stays where one of them has failed."""
+"""Runs of one kind of chaos test, one after the other. The folders of a failed run are kept."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Run(Protocol):
     """One run.
 
     Attributes:
-        wrong: What breaks a promise, or did not work.
+        wrong: Violations and failures.
     """
 
     wrong: list[str]
 
     def line(self) -> str:
-        """What is said of it."""
+        """Return the summary of the run."""
 
 
 topology_option = click.option(
@@ -32,15 +32,15 @@ topology_option = click.option(
 
 
 def run_all(name: str, seeds: range, perform: Callable[[int, Path], tuple[Run, Coroutine[Any, Any, None]]]) -> NoReturn:
-    """Performs a run for each seed and ends the process, with 1 if one of them is wrong.
+    """Perform a run for each seed, and exit with 1 if one of them has a violation.
 
     Args:
-        name: Of the folder of logs.
-        seeds: One for each run.
-        perform: Seed and folder → the run, and what performs it.
+        name: Name of the folder of logs.
+        seeds: Seed of each run.
+        perform: Function of seed and folder that returns the run and the coroutine that performs it.
     """
     base = Path(tempfile.mkdtemp(prefix=f"{name}-"))
-    base.chmod(0o755)  # a server that must not be root looks into it
+    base.chmod(0o755)  # a server that must not run as root reads it
     has_failed = False
     for seed in seeds:
         folder = base / f"run-{seed}"

@@ -1,7 +1,7 @@
 """The protocol under random schedules: the product's own classes and scripts, everything around them simulated.
 
-A schedule is decided by its mix of faults and its seed, but for the order in which Redis undoes what was staged.
-:func:`run_schedule` returns what went wrong first.
+A schedule is determined by its mix of faults and its seed, except for the order in which Redis removes staged data.
+:func:`run_schedule` returns the first violation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.virtual_loop import VirtualLoop
 
 FAULTY_SECONDS = 14.0
 DRAIN_SECONDS = 200.0
-"""Virtual time in which everything has to come out once the faults are over: what kills its process is run alone, one by one."""
+"""Virtual time within which every event must be finished after the faults: events that kill their process run one by one."""
 FRAGILE_LOSS = 0.15
 IDLE_SECONDS = 4.0
 BEHIND_MS = (5_000, 3_600_000)
@@ -41,7 +41,7 @@ SOURCE = "t"
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a schedule."""
+    """The result of a schedule."""
 
     mix: str
     seed: int
@@ -56,7 +56,7 @@ class Outcome:
 
 
 class World:
-    """Everything of one schedule."""
+    """The simulated system of one schedule."""
 
     def __init__(
         self, client: redis.Redis, words: str, seed: int, tolerated: frozenset[str], subject: Callable[[World], Subject]
@@ -83,25 +83,25 @@ class World:
 
     @property
     def committed(self) -> Committed | None:
-        """The commit of the source partition."""
+        """Return the commit of the source partition."""
         return self.group.committed.get(self.log.tp)
 
     @committed.setter
     def committed(self, committed: Committed | None) -> None:
         self.group.committed = {self.log.tp: committed} if committed else {}
 
-    # ---- chance
+    # ---- random numbers
 
     def now(self) -> float:
         """Virtual seconds."""
         return asyncio.get_running_loop().time()
 
     def rng_of(self, name: str) -> random.Random:
-        """Chance of one actor alone: the order in which a set wakes several at one moment changes nothing."""
+        """Random numbers of one actor, so that the order in which a set wakes several actors at one time has no effect."""
         return random.Random(f"{self.app_id}/{name}")
 
     def latency_seconds(self, rng: random.Random | None = None) -> float:
-        """Of half a call."""
+        """Return the latency of half a call."""
         rng = rng or self.rng
         slow = 0.3 if self.is_faulty and rng.random() < 0.02 else self._slow
         return rng.uniform(0.0, slow)
@@ -116,13 +116,13 @@ class World:
         return chance > 0 and self.has_fault(chance, rng)
 
     def is_snapshot_due(self, has_sealed: bool) -> bool:
-        """Whether a copy of Redis is kept, to come back to; with ``rewind`` mostly one in which something waits to be sent."""
+        """Whether to take a snapshot of Redis for a later rollback; with ``rewind``, mostly one with unsent records."""
         if "rewind" in self.mix.faults:
             return has_sealed and self.has_fault(0.5)
         return "rollback" in self.mix.faults and self.has_fault(0.08)
 
     def later(self, execute: Callable[[], Any]) -> None:
-        """A request arrives when nobody waits for its reply any more."""
+        """Deliver a request after its caller has given up."""
 
         def arrive() -> None:
             with suppress(Exception):
@@ -130,10 +130,10 @@ class World:
 
         asyncio.get_running_loop().call_later(self.rng.uniform(0.0, 2.0), arrive)
 
-    # ---- what happens
+    # ---- events of the schedule
 
     def report_fault(self, kind: str, what: str) -> None:
-        """Notes a violation."""
+        """Record a violation."""
         if kind in self._tolerated:
             self.count(kind)
             return
@@ -141,17 +141,17 @@ class World:
         self.violations.append(f"{kind}: {what} (after {self.now():.2f} s, worker {worker.name if worker else '-'})")
 
     def count(self, name: str) -> None:
-        """Notes a fault that happened."""
+        """Record a fault."""
         self.counts[name] = self.counts.get(name, 0) + 1
 
     def new_worker(self) -> Worker:
-        """Starts a process."""
+        """Start a worker process."""
         worker = Worker(self, f"w{len(self.workers)}")
         self.workers.append(worker)
         return worker
 
     async def rebalance(self, to: Worker) -> None:
-        """The group gives the partition to a member; whoever does not answer is not waited for."""
+        """Assign the partition to a member, without waiting for members that do not respond."""
         group = self.group
         async with group.rebalancing:
             for member in {id(member): member for member in (group.worker, to) if member}.values():
@@ -166,16 +166,16 @@ class World:
 
     async def _replace_the_dead(self) -> None:
         while True:
-            await asyncio.sleep(0.5)  # virtual time: somebody looks now and then
+            await asyncio.sleep(0.5)  # virtual time: the interval of a poll
             worker = self.group.worker
             if worker is None or not worker.is_alive or worker.generation != self.group.generation:
-                await asyncio.sleep(self.rng.uniform(0.0, 1.0))  # virtual time: the start of a process
+                await asyncio.sleep(self.rng.uniform(0.0, 1.0))  # virtual time: a process starts
                 await self.rebalance(self.new_worker())
 
     # ---- the schedule
 
     async def run(self) -> None:
-        """Faults, healing, draining, the last checks."""
+        """Run the faults, end them, drain, and check the final state."""
         append_some(self, self.rng.randint(20, 60) if "history" in self.mix.faults else self.rng.randint(0, 8))
         background = [asyncio.create_task(self._replace_the_dead()), asyncio.create_task(self._produce_events())]
         await self.rebalance(self.new_worker())
@@ -208,11 +208,11 @@ class World:
         owner = self.group.worker
         if "late" in self.mix.faults and owner is not None and owner.is_alive:
             if "foldset" in self.mix.faults:
-                await self.rebalance(self.new_worker())  # one that knows every fold must notice
-            await asyncio.sleep(IDLE_SECONDS)  # virtual time: all is silent
+                await self.rebalance(self.new_worker())  # a worker with every fold must detect it
+            await asyncio.sleep(IDLE_SECONDS)  # virtual time: no events arrive
             self.server.roll_back(list(self.folds), self.rng.randint(20, 200))
             return
-        # What a script that died half-way sealed may be unknown to its owner; the next claim sends it.
+        # If a script failed half-way, its owner may not know the records that it sealed; the next claim sends them.
         if self.mix.has_unlike_workers or self.mix.dying or self.rng.random() < 0.5 or owner is None or not owner.is_alive:
             await self.rebalance(self.new_worker())
 
@@ -233,7 +233,7 @@ class World:
             self.subject.check_end()
 
     def _waits_for(self) -> str:
-        """Why the system is not quiet yet; empty when it is."""
+        """Return why the system is not quiet yet; empty if it is."""
         committed, end = self.committed, self.log.end
         if (
             committed is None
@@ -247,7 +247,7 @@ class World:
 
 
 class _KnownLosses(logging.Handler):
-    """Reads what the claim of a fold or a subscriber says about lost ranges."""
+    """Reads the log lines of claims about lost ranges of folds and subscribers."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if str(record.msg).startswith(("known loss", "retention overtook")) and isinstance(record.args, tuple):
@@ -258,7 +258,7 @@ class _KnownLosses(logging.Handler):
 
 @contextmanager
 def _listening(trace: bool) -> Iterator[None]:
-    """The product's log, without its output."""
+    """Receive the log of the product, without printing it."""
     logger = logging.getLogger("streams_app")
     handlers: list[logging.Handler] = [_KnownLosses(), *([logging.StreamHandler()] if trace else [])]
     before = logger.level, logger.propagate
@@ -279,15 +279,15 @@ def run_schedule(
     client: redis.Redis, mix: str, seed: int, *, subject: Callable[[World], Subject] = Folding,
     tolerated: frozenset[str] = frozenset(), trace: bool = False,
 ) -> Outcome:  # fmt: skip
-    """Runs one schedule to its end or to its first violation.
+    """Run one schedule to its end or to its first violation.
 
     Args:
-        client: Of a real server; only keys of a name of its own are touched.
+        client: Client of a real server; the schedule uses only keys of its own application.
         mix: Words, see :class:`Mix`.
-        seed: Of everything that is random.
-        subject: The processors that are tried.
-        tolerated: Kinds of violations that are counted only.
-        trace: Print the product's log.
+        seed: Seed of all random numbers.
+        subject: The processors under test.
+        tolerated: Kinds of violations that are only counted.
+        trace: Print the log of the product.
     """
     outcome = Outcome(mix, seed)
     with _listening(trace), asyncio.Runner(loop_factory=VirtualLoop) as runner:

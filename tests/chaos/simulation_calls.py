@@ -1,4 +1,4 @@
-"""What the outside world sees of a simulated subscriber, and what it must never see."""
+"""Checks the calls, dead letters and commits of a simulated subscriber from outside."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ FATES = {3: "fails twice", 7: "always fails", 11: "is rejected", 13: "hangs", 17
 
 
 def fate_of(offset: int) -> str:
-    """What becomes of an event, the same in each schedule."""
+    """Return the outcome of an event, which is the same in each schedule."""
     return FATES.get(offset % 47, "is done")
 
 
 class CallLedger:
-    """What the outside world sees of a subscriber.
+    """The calls, dead letters and commits of a subscriber.
 
     Attributes:
         done: Offsets whose function has returned.
         done_under: The same by claim.
         letters: Offset → reason of its dead letter.
-        lost: Offsets that retention took, as a claim has said.
-        calls: Offset → attempts, as they say themselves.
-        records: Events that are done or have a letter.
-        highest: Name → highest mark ever committed.
-        attempts: After so many failures an event becomes a letter.
-        killer: Reason of the letter of what kills its process.
-        hanging: Reasons of the letter of what never ends.
-        behind: So many commits later one has to say what was done under its claim: what it says is written down when the one before
-            it has been answered.
+        lost: Offsets that retention removed, as reported by a claim.
+        calls: Offset → attempt numbers, as passed to the function.
+        records: Number of events that are done or have a dead letter.
+        highest: Name → highest low watermark ever committed.
+        attempts: Number of failures after which an event becomes a dead letter.
+        killer: Dead-letter reason of an event that kills its process.
+        hanging: Dead-letter reasons of an event that never ends.
+        behind: Number of commits after which a commit must include what was done under its claim: its contents are determined
+            when the previous commit has been answered.
     """
 
     attempts = ATTEMPTS
@@ -65,51 +65,51 @@ class CallLedger:
 
     @property
     def records(self) -> int:
-        """Events that are finished."""
+        """Number of finished events."""
         return len(self.done | self.letters.keys())
 
     def is_finished(self, offset: int) -> bool:
-        """Whether nobody has to do anything about an offset."""
+        """Whether an offset requires no more work."""
         return self._log.entries[offset] is None or offset in self.done or offset in self.letters or offset in self.lost
 
     def check_call(self, claim: ClaimOf, offset: int) -> None:
-        """What has ended well runs again only under another claim."""
+        """Check that an event that succeeded runs again only under another claim."""
         if self.done_under.has(claim, offset):
             self._world.report_fault("again", f"{offset} is called again under the claim under which it was done")
 
     def check_order(self, offset: int, key: bytes | None) -> None:
-        """An event of a key is called when those before it are finished."""
+        """Check that an event is called only if all earlier events of its key are finished."""
         entries = self._log.entries[:offset]
         behind = [entry.offset for entry in entries if entry is not None and entry.key == key]
         if key and (unfinished := [at for at in behind if not self.is_finished(at)]):
             self._world.report_fault("order", f"{offset} is called before {unfinished} of its key")
 
     def on_record(self, record: Outgoing) -> None:
-        """The broker has appended a dead letter, acknowledged or not."""
+        """Handle a dead letter that the broker has appended, acknowledged or not."""
         headers = {name: value.decode(errors="replace") for name, value in record.headers}
         offset, reason, fate = int(headers["source-offset"]), headers["reason"], fate_of(int(headers["source-offset"]))
         expected = {"always fails": {"failed"}, "is rejected": {"rejected"}, "hangs": self.hanging, "kills": {self.killer}}
         if reason not in expected.get(fate, set()):
             if not self.is_excused(reason):
                 self._world.report_fault("letter", f"{offset}, which {fate}, became a letter for {reason}")
-        # An attempt during which its process died is one, and the event runs again all the same.
+        # An attempt whose process died counts, and the event runs again all the same.
         most = self.attempts if self._world.mix.is_calm and not self._world.counts.get("killed") else 100
         if reason in ("failed", "timed-out") and not self.attempts <= int(headers["attempts"]) <= most:
             self._world.report_fault("letter", f"{offset} became a letter after {headers['attempts']} attempts")
         self.letters[offset] = reason
 
     def is_excused(self, reason: str) -> bool:
-        """Whether any event may have become a letter for this reason."""
-        # Whoever happens to run alone when its process is killed by another hand, or taken for dead, looks like the killer; in a
-        # frozen one all are late.
+        """Whether any event may have become a dead letter for this reason."""
+        # An event that runs alone when its process is killed from outside, or considered dead, looks like the cause; in a frozen
+        # process, all events exceed their time.
         faults = {"crashed": {"crash", "zombie", "freeze"}, "timed-out": {"zombie", "freeze"}}
         return bool(faults.get(reason, set()) & self._world.counts.keys())
 
     def on_loss(self, name: str) -> None:
-        """Attempts count anew; nothing else may depend on it."""
+        """Handle a loss of Redis: attempts count anew, and nothing else may depend on it."""
 
     def on_known_loss(self, name: str, first: int, last: int, highest_at_claim: dict[str, int]) -> None:
-        """A worker has said that retention took these offsets, but for those that are finished."""
+        """Handle a report that retention removed these offsets, except the finished ones."""
         if last >= self._log.start or first < highest_at_claim.get(name, 0):
             committed = highest_at_claim.get(name, 0)
             self._world.report_fault(
@@ -118,9 +118,9 @@ class CallLedger:
         self.lost.update(range(first, last + 1))
 
     def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
-        """The coordinator has taken a commit."""
+        """Check a commit that the coordinator has accepted."""
         offset = marks_in(mark)[NAME]
-        # One that comes late is told from a newer one by nobody; what begins goes by those that were answered.
+        # A late commit cannot be distinguished from a newer one; events begin by commits that were answered.
         if before is not None and offset < before.offset and "overtaken" not in self._world.mix.faults:
             self._world.report_fault("back", f"went back from {before.offset} to {offset}")
         if open_below := [at for at in range(offset) if not self.is_finished(at)]:
@@ -129,9 +129,9 @@ class CallLedger:
         self.highest[NAME] = max(offset, self.highest.get(NAME, 0))
 
     def _check_note(self, offset: int, text: str) -> None:
-        """The note of a commit names what is finished, all of what its claim has finished, and nothing else."""
+        """Check that the metadata of a commit names exactly the events that its claim has finished."""
         note = decoded(text, offset, self._log.end)
-        if note is None and text:  # a claim that has not read a place set by hand commits it as it stands
+        if note is None and text:  # a claim that has not read the metadata of an offset set by hand commits it unchanged
             self._world.report_fault("note", f"that of {offset} cannot be read")
         finished = (NOTHING if note is None else note.above).finished
         for run in finished:
@@ -145,6 +145,6 @@ class CallLedger:
 
 
 def note_in(mark: Committed) -> str:
-    """The note of the only processor."""
+    """Return the commit metadata of the only processor."""
     found = offsets_in(mark) or {}
     return found[NAME].metadata if NAME in found else ""

@@ -1,4 +1,4 @@
-"""What was done under each claim of a simulated subscriber, and what the commits of that claim have to say of it."""
+"""The events done under each claim of a simulated subscriber, which the commits of that claim must include."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import TypeAlias
 from streams_app.subscribers.state.intervals import Interval
 
 ClaimOf: TypeAlias = tuple[str, float]
-"""Name of the worker, and when it asked for the commit."""
+"""Name of the worker, and the time at which its claim requested the commit of the group."""
 
 
 class DoneUnder:
     """Offsets whose function has returned, by the claim under which it did."""
 
     def __init__(self, behind: int) -> None:
-        """Nothing is done.
+        """Create an empty ledger.
 
         Args:
-            behind: So many commits later what was done has to be said.
+            behind: Number of commits after which an event must be included.
         """
         self._behind = behind
         self._done: dict[ClaimOf, set[int]] = defaultdict(set)
         self._before: dict[ClaimOf, list[frozenset[int]]] = defaultdict(list)
 
     def add(self, claim: ClaimOf, offset: int) -> None:
-        """The function has returned."""
+        """Record that the function has returned."""
         self._done[claim].add(offset)
 
     def has(self, claim: ClaimOf, offset: int) -> bool:
@@ -34,15 +34,15 @@ class DoneUnder:
         return offset in self._done[claim]
 
     def committed(self, claim: ClaimOf, low: int, finished: Iterable[Interval]) -> list[int]:
-        """Takes a commit of a claim.
+        """Handle a commit of a claim.
 
         Args:
-            claim: Whose it is.
-            low: What it says is finished below.
-            finished: What its note says is finished above.
+            claim: Claim of the commit.
+            low: Committed offset: all events below are finished.
+            finished: Offsets above it that the metadata calls finished.
 
         Returns:
-            What it does not call finished although that was done so many commits before, ascending.
+            Offsets that the commit must include and does not, ascending.
         """
         said = {offset for run in finished for offset in range(run.begin, run.end)}
         before = self._before[claim]

@@ -1,4 +1,4 @@
-"""The toy in a simulation: two of it count the events of one source by their keys, and refuse those without a value."""
+"""The toy processor in a simulation: two of them count the events of one source by key, and reject events without a value."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class CountLedger:
-    """Checks that no offset is passed over before it has been counted, and none that is refused before it is a dead letter.
+    """Checks that no offset is committed before it is counted, and no rejected one before its dead letter is stored.
 
     Attributes:
         letters: Name → offsets of which the broker has a dead letter.
-        records: Events counted, each time.
-        highest: Name → highest mark ever committed.
+        records: Number of counted events, including repetitions.
+        highest: Name → highest low watermark ever committed.
     """
 
     def __init__(self, log: Log, world: World) -> None:
@@ -41,7 +41,7 @@ class CountLedger:
         self.records = 0
 
     def on_record(self, record: Outgoing) -> None:
-        """The broker has appended a dead letter, acknowledged or not."""
+        """Handle a dead letter that the broker has appended, acknowledged or not."""
         headers = dict(record.headers)
         name, offset = headers["toy"].decode(), int(headers["source-offset"])
         entry = self._log.entries[offset]
@@ -50,7 +50,7 @@ class CountLedger:
         self.letters[name].add(offset)
 
     def on_count(self, name: str, first: int, last: int) -> None:
-        """A range was counted, and the fence has moved over it."""
+        """Handle a counted range over which the fence has moved."""
         refused = {offset for offset in range(first, last + 1) if (entry := self._log.entries[offset]) and not entry.value}
         if missing := refused - self.letters[name]:
             self._world.report_fault("fence", f"{name} has passed {sorted(missing)}, which are no dead letters")
@@ -58,10 +58,10 @@ class CountLedger:
         self.records += sum(entry is not None for entry in self._log.entries[first : last + 1])
 
     def on_loss(self, name: str) -> None:
-        """What was counted is in what Redis had then: it need not be counted again."""
+        """Handle a loss of Redis: the events that were counted before need not be counted again."""
 
     def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
-        """The coordinator has taken a commit."""
+        """Check a commit that the coordinator has accepted."""
         marks, former = marks_in(mark), marks_in(before)
         if mark.offset != min(marks.values()):
             self._world.report_fault("commit", f"offset {mark.offset} is not the lowest of {marks}")
@@ -75,7 +75,7 @@ class CountLedger:
 
 
 class _Toys(Processors):
-    """What one process has."""
+    """The toy processors of one process."""
 
     topics: Collection[str] = ()
 
@@ -84,7 +84,7 @@ class _Toys(Processors):
         self._worker = worker
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, Processor]:
-        """One for each name; both know the same."""
+        """Return a processor for each name."""
         link = Link(self._worker, self._worker.world.server)
         claiming = Script("claim", link.register_script(with_included(CLAIM)))
         counting = Script("count", link.register_script(with_included(COUNT)))
@@ -106,7 +106,7 @@ class Counting:
     reclaim_seconds = 0.0
 
     def __init__(self, world: World) -> None:
-        """Two names."""
+        """Create the subject with two processors."""
         self._world = world
         self.keys = {name: [f"{{{world.app_id}/{name}}}:{what}".encode() for what in ("meta", "counts")] for name in "ab"}
         self.ledger = CountLedger(world.log, world)
@@ -114,38 +114,38 @@ class Counting:
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """There are none."""
+        """Return a context without limits."""
         yield
 
     def processors(self, worker: Worker) -> Processors:
-        """The same in every process."""
+        """Return the processors of a process, which are the same in each."""
         return _Toys(worker)
 
     def token(self, args: Sequence[Any]) -> bytes:
-        """Scripts have one argument, a map."""
+        """Return the token in the only argument of a script, a map."""
         return cast("bytes", named(args)["token"])
 
     def runs(self, name: str, keys: Sequence[str]) -> None:
-        """Nothing is to be known of it."""
+        """Do nothing before a script."""
 
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
-        """Tells the ledger what was counted."""
+        """Report the counted events to the ledger."""
         if name == "count" and reply[0] == b"ok":
             given = named(args)
             self.ledger.on_count(self._name_of[keys[0]], int(given["fence"]) + 1, int(given["to"]))
         return name == "count"
 
     def is_whole(self) -> bool:
-        """Everything is counted, also what was counted before and lost."""
+        """Whether every event is counted, including events that were counted before and lost."""
         fences = [self._world.server.client.hget(meta, "fence") for meta, _ in self.keys.values()]
         return all(int(cast("bytes", fence or b"-1")) + 1 >= self._world.log.end for fence in fences)
 
     def state(self, name: str) -> dict[Any, Any]:
-        """Token, fence, and where the state began."""
+        """Return token, fence, and the offset at which the state began."""
         return cast("dict[Any, Any]", self._world.server.client.hgetall(self.keys[name][0]))
 
     def check_end(self) -> None:
-        """Every event was counted, and what Redis has counts each event once from where its state began."""
+        """Check that every event was counted, and that Redis has counted each event once since the begin of its state."""
         log, client = self._world.log, self._world.server.client
         for name, (meta, counts) in self.keys.items():
             lost = [offset for offset, entry in enumerate(log.entries) if entry and offset not in self.ledger.counted[name]]

@@ -1,4 +1,4 @@
-"""What may happen to a simulated system, and how often."""
+"""The faults of a simulated system, and their probabilities."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ FUTURE_MS = 60_000
 HISTORY_MS = 12_000
 HISTORY_AGE_MS = 1_000_000
 HISTORY_STEPS_MS = (0, 100, 200, 700)
-"""Whose sums are often X or M to the millisecond."""
+"""Steps whose sums are often exactly X or M."""
 
 
 QUIET_SECONDS = (1.0, 0.4, None, 0.7)
-"""What events say of the quiet period after them."""
+"""Values of the field by which events set their quiet period."""
 
 
 def append_some(world: World, count: int) -> None:
-    """Events, some of them not to be folded, and offsets without any."""
+    """Append events, some of which must be rejected, and offsets without an event."""
     rng, log = world.rng, world.log
     if log.open_from is None and rng.random() < 0.05:
         log.open_from = log.end
@@ -57,7 +57,7 @@ def _event(world: World, offset: int) -> Record:
     born_ms = LoopClock().now_ms()
     stamp = born_ms - late_ms + (FUTURE_MS if rng.random() < world.future_share else 0)
     if "history" in world.mix.faults:
-        # Old events until then: of what is read at once, groups that are open go on, end, and open again.
+        # Old events until then: within one batch, open groups are updated, close, and open again.
         world.history_ms += rng.choice(HISTORY_STEPS_MS)
         if round(world.now() * 1000) < HISTORY_MS:
             stamp = born_ms - late_ms - HISTORY_AGE_MS + world.history_ms
@@ -65,13 +65,13 @@ def _event(world: World, offset: int) -> Record:
 
 
 async def crash(world: World) -> None:
-    """The owner is killed."""
+    """Kill the owner."""
     if world.group.worker:
         world.group.worker.kill()
 
 
 async def zombie(world: World) -> None:
-    """The owner is suspended; mostly another one gets the partition, and the first comes back and does not know."""
+    """Suspend the owner; usually another worker gets the partition, and the former owner resumes without knowing."""
     owner, rng = world.group.worker, world.rng
     if owner is None or not owner.is_responsive:
         return
@@ -80,18 +80,18 @@ async def zombie(world: World) -> None:
     async def comes_back() -> None:
         await asyncio.sleep(rng.uniform(0.1, rng.choice([4.0, 4.0, 9.0])))  # virtual time: the fault lasts
         owner.thaw()
-        await asyncio.sleep(rng.uniform(0.0, 3.0))  # virtual time: until it notices
+        await asyncio.sleep(rng.uniform(0.0, 3.0))  # virtual time: until it detects the fault
         if world.group.worker is not owner and owner.is_responsive:
             await owner.leave()
 
     owner.spawn(comes_back())
     if rng.random() < 0.8:
-        await asyncio.sleep(rng.uniform(0.0, 0.5))  # virtual time: until the group notices
+        await asyncio.sleep(rng.uniform(0.0, 0.5))  # virtual time: until the group detects it
         await world.rebalance(_another(world))
 
 
 async def freeze(world: World) -> None:
-    """The owner is suspended for longer than a fetch is recent, and stays the owner."""
+    """Suspend the owner for longer than a fetch counts as recent; it stays the owner."""
     owner = world.group.worker
     if owner is None or not owner.is_responsive:
         return
@@ -105,7 +105,7 @@ async def freeze(world: World) -> None:
 
 
 async def rebalance(world: World) -> None:
-    """Another member, or the same once more, gets the partition; some of what was fetched is dropped."""
+    """Assign the partition to another member, or to the same one again; some fetched records are dropped."""
     owner = world.group.worker
     to = owner if owner and owner.is_responsive and world.rng.random() < 0.5 else _another(world)
     if world.rng.random() < 0.5:
@@ -116,52 +116,52 @@ async def rebalance(world: World) -> None:
 
 
 async def wipe(world: World) -> None:
-    """Redis loses the data of some folds, or only the marks of a shard."""
+    """Remove the data of some folds from Redis, or only the fields of a shard's meta."""
     world.server.wipe(_some_folds(world), only_meta=world.rng.random() < 0.2)
 
 
 async def rollback(world: World) -> None:
-    """Redis comes back with older data."""
+    """Roll Redis back to older data."""
     if world.committed is not None:
         world.server.roll_back(_some_folds(world), int(world.rng.expovariate(1 / world.rng.choice([1, 6, 30]))))
 
 
 async def failover(world: World) -> None:
-    """The server of a read store is replaced by one that lacks the latest transactions."""
+    """Replace the server of a read store by one that lacks the latest transactions."""
     assert isinstance(world.subject, Reading), "only a read store fails over"
     world.subject.fail_over()
 
 
 async def retention(world: World) -> None:
-    """The log loses its beginning."""
+    """Remove the beginning of the log."""
     log = world.log
     log.start = world.rng.randint(log.start, log.stable)
 
 
 async def forget(world: World) -> None:
-    """Kafka forgets the committed offset; Redis still has its data."""
+    """Remove the committed offset from Kafka; Redis keeps its data."""
     if world.committed is not None and world.server.has_state():
         world.committed = None
         await world.rebalance(_another(world))
 
 
 async def operator(world: World) -> None:
-    """Somebody drops an open group, mostly after a while, in which it may have been emitted and opened again."""
+    """Request to drop an open group, usually after a while, in which it may have been emitted and opened again."""
     assert isinstance(world.subject, Folding), "only a fold has groups to drop"
     seen = world.subject.seen_by_operator()
     if seen is not None:
-        await asyncio.sleep(world.rng.choice([0.0, 0.3, 2.0]))  # virtual time: until it is decided
+        await asyncio.sleep(world.rng.choice([0.0, 0.3, 2.0]))  # virtual time: until the operator decides
         world.subject.request_drop(*seen)
 
 
 def _another(world: World) -> Any:
-    """A member that answers, or a new one."""
+    """Return a member that responds, or a new one."""
     others = [worker for worker in world.workers[-3:] if worker.is_responsive and worker is not world.group.worker]
     return world.rng.choice(others) if others and world.rng.random() < 0.4 else world.new_worker()
 
 
 def _some_folds(world: World) -> list[str]:
-    """Never one of which Kafka has forgotten the mark: Redis alone knows where it is."""
+    """Return some folds, but none whose commit Kafka has lost, because only Redis has its position."""
     names = [world.rng.choice(list(world.folds))] if world.rng.random() < 0.4 else list(world.folds)
     return names if not world.counts.get("forget") else [name for name in names if name in marks_in(world.committed)]
 

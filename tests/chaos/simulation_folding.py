@@ -1,4 +1,4 @@
-"""Folding in a simulation: two folds of one source, as the product has them."""
+"""Folding in a simulation: two folds of one source, with the processors of the product."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 GROUPS = "pqrs"
 WORK = (1, 25, 4_000)
-"""What one script does of a range, in microseconds: one group, two or three, or all of them."""
+"""Work of one script, in microseconds: enough for one group, for two or three, or for all groups of a range."""
 
 SENT = (1, 3, 300)
-"""Groups that are sent to one script: a schedule has few of them."""
+"""Numbers of groups in one script; a schedule has few groups."""
 
 RUNS = (2, 1_000)
-"""Of a group in one chunk."""
+"""Numbers of runs of a group in one chunk."""
 
 QUIET_PERIODS = (*[timedelta(seconds=1)] * 3, QuietPeriod(field="q", default="600ms", at_most="1s"))
 FEW_BYTES = 150
-"""Size that two events exceed, as ``max_bytes``."""
+"""A value of ``max_bytes`` that two events exceed."""
 
 DONE = (b"ok", b"done", b"more")
 
 
 def scores_in(groups: list[Any]) -> Iterator[tuple[int, int]]:
-    """Offsets and scores of the first and the last event of each run that a script is sent."""
+    """Return offset and score of the first and the last event of each run in the arguments of a script."""
     for at in range(0, len(groups), 3):
         sessions, rest = groups[at + 1] or [], groups[at + 2] or []
         for first_offset, first_score, last_score, record in zip(*(sessions[n::4] for n in range(4)), strict=True):
@@ -68,7 +68,7 @@ class Folding:
     reclaim_seconds = 0.0
 
     def __init__(self, world: World) -> None:
-        """Declares two folds by chance."""
+        """Declare two random folds."""
         self._world = world
         self.folds = {fold.name: fold for fold in self._new_folds()}
         self.shards = {name: shard_keys(world.app_id, name, fold.source, 0) for name, fold in self.folds.items()}
@@ -105,7 +105,7 @@ class Folding:
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """Scripts do as little at once as they can, in two schedules of three."""
+        """Limit scripts to a minimum of work, in two of three schedules."""
         work, sent, runs = WORK[seed % 3], SENT[seed // 3 % 3], RUNS[seed // 9 % 2]
         with (
             patch.multiple(range_progress, FIRST_GROUPS=sent, MOST_GROUPS=sent, SCRIPT_WORK=work),
@@ -114,7 +114,7 @@ class Folding:
             yield
 
     def processors(self, worker: Worker) -> Processors:
-        """With ``foldset`` a worker may know one fold only, with ``settings`` it may know it otherwise."""
+        """Return the processors of a process: with ``foldset`` it may have only one fold, with ``settings`` other settings."""
         settings = Settings(app_id=self._world.app_id, folds=self._folds_of_a_worker())
         known = FoldScripts(cast("Any", Link(worker, self._world.server)))
         for name, script in known.by_name.items():
@@ -132,7 +132,7 @@ class Folding:
         return folds
 
     def _other_settings(self) -> dict[str, Any]:
-        """What a worker may have that was started before, or after, somebody changed the settings."""
+        """Return the settings of a worker that was started before or after a change of the settings."""
         rng = self._world.rng
         return {
             "keep": rng.choice(["names", "last"]),
@@ -144,17 +144,17 @@ class Folding:
         }
 
     def token(self, args: Sequence[Any]) -> bytes:
-        """Scripts have one argument, a map."""
+        """Return the token in the only argument of a script, a map."""
         return cast("bytes", named(args)["token"])
 
     def runs(self, name: str, keys: Sequence[str]) -> None:
-        """A range that another definition meets half-way is folded once more."""
+        """Report a range in progress that another definition will fold again."""
         to = cast("bytes | None", self._world.server.client.hget(keys[0], "to")) if name == "define" else None
         if to is not None:
             self.ledger.on_refolding(self._fold_of[keys[0]], int(to))
 
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
-        """Tells the ledger what a script did."""
+        """Report the effect of a script to the ledger."""
         if name not in ("fold", "seal") or reply[0] not in DONE:
             return False
         fold, given = self._fold_of[keys[0]], named(args)
@@ -169,7 +169,7 @@ class Folding:
         return bool(reply[7])
 
     def seen_by_operator(self) -> tuple[str, bytes, int] | None:
-        """The fold, the member and the first offset of an open group; None if the fold has none."""
+        """Return the fold, the member and the first offset of an open group; None if the fold has none."""
         client, name = self._world.server.client, self._world.rng.choice(list(self.shards))
         keys = self.shards[name]
         members: Any = client.zrange(keys.first, 0, -1)
@@ -178,22 +178,22 @@ class Folding:
         return (name, member, StoredGroup.unpack(packed).first_offset) if packed else None
 
     def request_drop(self, name: str, member: bytes, first_offset: int) -> None:
-        """Does what ``streams-app groups drop`` does."""
+        """Request a drop in the same way as ``streams-app groups drop``."""
         self.ledger.on_drop_requested(name, member, first_offset)
         text = DropRequest(first_offset, "anna@host", "a loop").to_text()
         self._world.server.client.hset(self.shards[name].drop, member.decode(), text)
 
     def is_whole(self) -> bool:
-        """What it owes has left it, and what an operator asked for is done."""
+        """Whether every group is emitted, and every request of an operator is done."""
         return not any(self._world.server.client.hlen(keys.drop) for keys in self.shards.values())
 
     def state(self, name: str) -> tuple[Any, int, int]:
-        """Fence, open groups and outbox."""
+        """Return fence, open groups and outbox."""
         client, keys = self._world.server.client, self.shards[name]
         return client.hget(keys.meta, "fence"), client.zcard(keys.first), client.zcard(keys.outbox)
 
     def check_end(self) -> None:
-        """Nothing is lost, and groups ended when they had to."""
+        """Check that nothing is lost, and that groups closed when they had to."""
         mix, server = self._world.mix, self._world.server
         self.ledger.check_end()
         left = [key for key in server.keys(self.shards) if b":group:" in key and server.client.exists(key)]

@@ -1,4 +1,4 @@
-"""The consumer group as its coordinator knows it, and a client of it that the product commits through."""
+"""The consumer group at its coordinator, and the client by which the product commits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SimulatedGroup(ConsumerGroup):
     Attributes:
         worker: The process of the owner.
         bumped_at: When the generation began, in virtual seconds.
-        rebalancing: Held during a rebalance.
+        rebalancing: Lock that is taken during a rebalance.
     """
 
     worker: Worker | None = None
@@ -62,7 +62,7 @@ class Coordinator:
     group_id = "g"
 
     def __init__(self, worker: Worker, group: SimulatedGroup, connection: asyncio.Lock) -> None:
-        """Requests go over a connection one after the other."""
+        """Create a connection, which sends requests one after the other."""
         self._worker = worker
         self._group = group
         self._connection = connection
@@ -71,23 +71,23 @@ class Coordinator:
 
     @property
     def generation(self) -> int:
-        """As this member knows it."""
+        """Generation of the group in this member."""
         return -1 if self._worker.generation == self._refused else self._worker.generation
 
     @property
     def member_id(self) -> str:
-        """A worker has one name; each time it joins there is another generation."""
+        """Name of the worker, which is the same in each generation."""
         return "" if self.generation < 0 else self._worker.name
 
     async def ensure_coordinator_known(self) -> None:
-        """Now and then the coordinator is away for seconds."""
+        """Wait for the coordinator, which is sometimes down for seconds."""
         world = self._worker.world
         if "stale" in world.mix.faults and world.has_fault(0.1 * world.mix.faults["stale"]):
             world.count("stale")
             await asyncio.sleep(world.rng.uniform(0.0, STALE_SECONDS))  # virtual time
 
     async def _send_req(self, request: OffsetCommitRequest) -> Any:
-        """A request and its answer; now and then the connection is cut, and what was sent on it is taken later."""
+        """Send a request and return the reply; sometimes the connection is cut, and the request is executed later."""
         sent = request.build(OffsetCommitRequest_v2)
         member = Member(sent.consumer_group_generation_id, sent.consumer_id)
         ((topic, ((partition, offset, metadata),)),) = sent.topics
@@ -103,11 +103,11 @@ class Coordinator:
         return SimpleNamespace(topics=[(topic, [(partition, code)])])
 
     def coordinator_dead(self) -> None:
-        """It is found again at once."""
+        """Do nothing: the coordinator is found again at once."""
 
     def request_rejoin(self) -> None:
-        """The group decides when there is a rebalance."""
+        """Do nothing: the group decides when to rebalance."""
 
     def reset_generation(self) -> None:
-        """The broker does not know this member; it is none until it has joined anew."""
+        """Reset the generation, because the broker does not know this member; it must join again."""
         self._refused = self._worker.generation

@@ -1,4 +1,4 @@
-"""Hubs and browsers in a simulation: the real hub, over a wire that loses things; browsers that come, stall, go and come back."""
+"""Hubs and browsers in a simulation: the real hub over a lossy connection, and browsers that connect, stall and disconnect."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ BROWSERS = 3
 VISIT_SECONDS = (0.5, 8.0)
 STALL_SECONDS = 4.0
 COUNTED_SECONDS = 4.0
-"""A tab that has been open for so long has been counted: its hub says so within a second, and another hub counts once a second."""
+"""Time after which an open tab is counted: its hub writes it within a second, and another hub counts once a second."""
 
 MISCOUNTED_SECONDS = 3.0
-"""So long a hub may count less, which knew nobody on the page when Redis lost who was there."""
+"""Time for which a hub may count too few tabs, if it had no tab of the page when Redis lost the tabs."""
 
 STALE_SECONDS = 10.0
-"""So long browsers may differ from Redis once nothing goes wrong: a hub has given up on a Redis that failed for less."""
+"""Time for which browsers may differ from Redis after the last fault; a hub gives up on Redis after a shorter time."""
 
 
 class HubLink:
-    """One hub's client: the part of ``redis.asyncio.Redis`` that it uses."""
+    """The client of one hub: the part of ``redis.asyncio.Redis`` that it uses."""
 
     def __init__(self, world: World, rng: random.Random | None = None) -> None:
         self._world = world
         self._rng = rng
 
     async def call(self, execute: Callable[[], Any]) -> Any:
-        """Sends a command over the wire."""
+        """Send a command over the simulated network."""
         for step in (lambda: None, execute):
             await asyncio.sleep(self._world.latency_seconds(self._rng))  # virtual time: the way to the server, and back
             if self._world.has_lost_something("hub", self._rng):
@@ -67,13 +67,13 @@ class HubLink:
         return _Pipeline(self, self._world)
 
     async def time(self) -> tuple[int, int]:
-        """As redis-py; the clock of the server is right."""
+        """Return the time of the server, which is correct, as redis-py does."""
         now_ms = await self.call(LoopClock().now_ms)
         return now_ms // 1_000, now_ms % 1_000 * 1_000
 
 
 class _Pipeline:
-    """What a hub asks of all shards at once."""
+    """Commands of a hub to all shards in one request."""
 
     def __init__(self, link: HubLink, world: World) -> None:
         self._link = link
@@ -81,16 +81,16 @@ class _Pipeline:
         self._client = world.server.client
 
     def hmget(self, name: str, fields: list[str]) -> None:
-        """One more question."""
+        """Add a command."""
         self._asked.append((name, fields))
 
     async def execute(self) -> Any:
-        """All answers, of one moment."""
+        """Return all replies, executed at one time."""
         return await self._link.call(lambda: [self._client.hmget(name, fields) for name, fields in self._asked])
 
 
 class _Checked(Connection):
-    """A connection of which every message is checked."""
+    """A connection that checks every message."""
 
     browser: Browser
 
@@ -100,19 +100,19 @@ class _Checked(Connection):
 
 
 class Browser:
-    """Somebody who looks at one page, over connections that end.
+    """A browser with one open page, whose connections end.
 
     Attributes:
         page: The page.
-        tab: Of presence.
-        shown: View → what it shows.
+        tab: Tab id for presence.
+        shown: View → the state that it shows.
         is_here: Whether it has the page open.
-        came_at: Since when.
-        sent: View → what a hub said last.
+        came_at: Time at which it opened the page.
+        sent: View → the state that a hub sent last.
     """
 
     def __init__(self, world: World, hubs: Sequence[Hub], settings: Settings, models: Mapping[str, ViewModel], number: int) -> None:
-        """The first one leaves for good at the end."""
+        """Create a browser; the first one leaves for good at the end."""
         self._rng = rng = world.rng_of(f"browser {number}")
         self.page = rng.choice("pqrs")
         self.tab = f"tab-{number:08d}"
@@ -128,13 +128,13 @@ class Browser:
         self.sent: dict[str, ViewState] = {}
 
     def on_sent(self, state: ViewState) -> None:
-        """A hub has a message for it."""
+        """Handle a message of a hub."""
         self.sent[state.view] = state
         if (model := self._models.get(state.view)) is not None:
             self._place[state.view] = model.on_shown(state, self.page, self._place.get(state.view, 0))
 
     async def run(self) -> None:
-        """Comes and goes; once nothing goes wrong any more it stays, or leaves for good."""
+        """Connect and disconnect; after the last fault, stay or leave for good."""
         world = self._world
         while self._stays or world.is_faulty:
             connection = _Checked(self.page, self._views, self.tab)
@@ -148,11 +148,11 @@ class Browser:
                 waiting.cancel()
                 self._take(connection)
                 if world.has_fault(0.1, self._rng):
-                    await asyncio.sleep(self._rng.uniform(0.0, STALL_SECONDS))  # virtual time: it does not read
+                    await asyncio.sleep(self._rng.uniform(0.0, STALL_SECONDS))  # virtual time: it reads nothing
             hub.close(connection)
             self.is_here = False
-            if self._rng.random() < 0.5:  # else it is a reload
-                await asyncio.sleep(self._rng.uniform(0.0, STALL_SECONDS))  # virtual time: until it comes back
+            if self._rng.random() < 0.5:  # otherwise it is a reload
+                await asyncio.sleep(self._rng.uniform(0.0, STALL_SECONDS))  # virtual time: until it returns
 
     def _take(self, connection: Connection) -> None:
         for message in connection.take():
@@ -164,10 +164,10 @@ class Browser:
 
 
 class Audience:
-    """The hubs of a schedule and who is connected to them."""
+    """The hubs of a schedule and their browsers."""
 
     def __init__(self, world: World, settings: Settings, models: Mapping[str, ViewModel]) -> None:
-        """Starts them; within the loop."""
+        """Start them, within the event loop."""
         self._world = world
         self._models = models
         self._presence = [view.name for view in settings.live if not view.is_of_topic]
@@ -191,7 +191,7 @@ class Audience:
             self._world.report_fault("crash", f"{task} {error!r}")
 
     async def _lose_tabs(self, here: Sequence[PresenceKeys]) -> None:
-        """Redis loses who has pages open, and nothing else."""
+        """Remove only the tabs from Redis."""
         world = self._world
         rng = world.rng_of("tabs")
         while world.is_faulty:
@@ -201,10 +201,10 @@ class Audience:
             world.count("tabs")
 
     async def _count_tabs(self) -> None:
-        """Whoever has a page open is counted, wherever and how often it came."""
+        """Check that each open tab is counted, regardless of its hub and of the number of its connections."""
         right_at: dict[tuple[Browser, str], float] = {}
         while True:
-            await asyncio.sleep(0.25)  # virtual time: somebody looks now and then
+            await asyncio.sleep(0.25)  # virtual time: the interval of a check
             now = self._world.now()
             for browser in self._browsers:
                 there = [one for one in self._browsers if one.is_here and one.page == browser.page]
@@ -217,7 +217,7 @@ class Audience:
                         self._world.report_fault("tabs", f"{browser.page} shows {sent}, {least} are there")
 
     def differing(self) -> str:
-        """What a browser shows that is not so, asked once nothing goes wrong any more; empty where all show what is."""
+        """Return a wrong state that a browser shows after the last fault; empty if all browsers show the current state."""
         differing, now = self._differing(), self._world.now()
         if self._same_at is None or not differing or not all(model.is_whole() for model in self._models.values()):
             self._same_at = now

@@ -43,7 +43,7 @@ class JournalReading:
         return self.after + 1 >= self._world.log.end
 
     async def run(self) -> None:
-        """Reads for ever, now and then from another cursor."""
+        """Read for ever, now and then from another cursor."""
         world = self._world
         while True:
             await asyncio.sleep(world.rng.uniform(0.0, STALL_SECONDS if world.has_fault(0.1) else 0.4))  # virtual time
@@ -95,7 +95,7 @@ class Readership:
     """The readers of a schedule."""
 
     def __init__(self, world: World, models: list[JournalModel], keys: list[list[bytes]]) -> None:
-        """Starts them; within the loop.
+        """Start them; within the loop.
 
         Args:
             world: The schedule.

@@ -156,7 +156,7 @@ class Journaling:
             model.state = model.now()
 
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
-        """Compares what there is with what there must be."""
+        """Compare what there is with what there must be."""
         model, given = self.models[self._name_of[keys[0]]], named(args)
         if name != "scan" and reply[0] in (b"ok", b"new", b"already"):
             model.on_script(name, given, reply)

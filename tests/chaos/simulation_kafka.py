@@ -1,7 +1,7 @@
-"""Kafka as the simulated workers see it: a log with holes and a moving start, a consumer group with generations, a producer.
+"""Simulated Kafka: a log with gaps in its offsets and a moving start, a consumer group with generations, a producer.
 
-What happened before (acknowledged, committed) is told to the :class:`tests.chaos.simulation_ledger.Ledger` at the moment at
-which the broker does it, whatever becomes of the reply.
+Acknowledgements and commits are reported to the :class:`tests.chaos.simulation_ledger.Ledger` when the broker executes them, even
+if the reply is lost.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Record:
     """One event in the source.
 
     Attributes:
-        offset: In its partition.
-        timestamp: Of the record; may be late, or in the future.
-        born_ms: When it was appended.
-        key: As produced.
-        value: As produced.
-        headers: As produced.
+        offset: Offset in its partition.
+        timestamp: Record timestamp; may be late, or in the future.
+        born_ms: Time at which it was appended.
+        key: Record key.
+        value: Record value.
+        headers: Record headers.
     """
 
     offset: int
@@ -58,11 +58,11 @@ class Log:
     """One source partition.
 
     Attributes:
-        tp: Which.
-        entries: By offset; None for what is never delivered (compacted, aborted, a marker).
-        start: What is below was removed by retention.
+        tp: Topic and partition.
+        entries: Records by offset; None for an offset that is never delivered (compacted, aborted, a marker).
+        start: First offset; retention has removed the records below.
         stable: Last stable offset: an open transaction begins here.
-        readable_ms: By offset, since when it can be read.
+        readable_ms: Time from which each offset can be read.
     """
 
     tp: TP
@@ -73,16 +73,16 @@ class Log:
 
     @property
     def end(self) -> int:
-        """End of the log, stable or not."""
+        """End of the log (high watermark)."""
         return len(self.entries)
 
     @property
     def stable(self) -> int:
-        """End of what may be read."""
+        """Last stable offset."""
         return self.end if self.open_from is None else self.open_from
 
     def append(self, entry: Record | None) -> None:
-        """One more offset."""
+        """Append an offset."""
         self.entries.append(entry)
         self._note_readable()
 
@@ -90,21 +90,21 @@ class Log:
         self.readable_ms += [LoopClock().now_ms()] * (self.stable - len(self.readable_ms))
 
     def checksum_at(self, offset: int) -> int:
-        """As a broker answers that is asked for one record."""
+        """Return the checksum of one record, as a broker would return the record."""
         if offset < self.start:
             return GONE
         entry = self.entries[offset] if offset < self.end else None
         return OTHER if entry is None else checksum_of(entry)
 
     def abort(self) -> None:
-        """The open transaction is aborted: nothing of it is an event."""
+        """Abort the open transaction: its records are not events."""
         if self.open_from is not None:
             for offset in range(self.open_from, self.end):
                 self.entries[offset] = None
         self.commit()
 
     def commit(self) -> None:
-        """The open transaction ends."""
+        """Commit the open transaction."""
         if self.open_from is not None:
             self.entries.append(None)
         self.open_from = None
@@ -112,7 +112,7 @@ class Log:
 
 
 class Reader:
-    """One worker's consumer: a :class:`streams_app.delivery.group_consumer.GroupConsumer`."""
+    """The consumer of one worker: a :class:`streams_app.delivery.group_consumer.GroupConsumer`."""
 
     def __init__(self, worker: Worker, group: SimulatedGroup, log: Log) -> None:
         self._worker = worker
@@ -129,41 +129,41 @@ class Reader:
         self._partition.assign(self._group.committed.get(self._log.tp))
 
     def assignment(self) -> set[TP]:
-        """As this member believes."""
+        """Return the assignment as this member knows it."""
         return {self._log.tp} if self._worker.is_assigned else set()
 
     def partition_count(self, topic: str) -> int:
-        """Of the source."""
+        """Return the number of partitions of the source."""
         return PARTITIONS
 
     async def topic_id(self, topic: str) -> str:
-        """It is never made again."""
+        """Return the id of the source, which is never recreated."""
         return await self._worker.call(lambda: "the one", KafkaError)
 
     @property
     def generation(self) -> int:
-        """As this member knows it."""
+        """Generation of the group in this member."""
         return self._worker.generation
 
     @property
     def member_id(self) -> str:
-        """It joins once."""
+        """Id of this member, which joins once."""
         return self._worker.name
 
     def pause(self, tps: Collection[TP]) -> None:
-        """No more fetches."""
+        """Stop fetching."""
         self._partition.is_paused = True
 
     def resume(self, tps: Collection[TP]) -> None:
-        """Fetches again."""
+        """Resume fetching."""
         self._partition.is_paused = False
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """The last fetch reply and the position."""
+        """Return the last fetch reply and the position."""
         return (self._partition.view, self._partition.position) if self._worker.is_assigned else (NOTHING_FETCHED, None)
 
     async def committed(self, tp: TP) -> Committed | None:
-        """Of the coordinator; a claim begins with this question."""
+        """Return the commit at the coordinator; a claim begins with this request."""
         self._worker.claim_began_at = self._worker.world.now()
         self._worker.end_at_claim = self._log.stable
         self._worker.highest_at_claim = dict(self._worker.world.ledger.highest)
@@ -171,42 +171,42 @@ class Reader:
             return await self._worker.call(lambda: self._group.committed.get(tp), KafkaError)
 
     async def commits(self, topic: str) -> dict[int, Committed]:
-        """There is one partition in these schedules."""
+        """Return the commits of the only partition."""
         return await self._worker.call(dict[int, Committed], KafkaError)
 
     async def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
-        """Under the generation and member id of a claim, as the product commits."""
+        """Commit under the generation and member id of a claim, as the product does."""
         await commit_as(cast("Any", SimpleNamespace(_coordinator=self._coordinator)), marks, claim)
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
-        """First offset and end."""
+        """Return first offset and end of the log."""
         log = self._log
         return await self._worker.call(lambda: (log.start, log.stable), KafkaError)
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
-        """As a broker finds it under ``read_committed``: never behind the last stable offset."""
+        """Return the offset for a time as a broker does under ``read_committed``: never above the last stable offset."""
         log = self._log
         readable = enumerate(log.entries[: log.stable])
         first = next((offset for offset, entry in readable if entry and entry.timestamp >= time_ms), log.stable)
         return await self._worker.call(lambda: first, KafkaError)
 
     async def checksum_at(self, tp: TP, offset: int) -> int:
-        """Of what is at that offset now."""
+        """Return the checksum of the current record at that offset."""
         return await self._worker.call(lambda: self._log.checksum_at(offset), KafkaError)
 
     async def incarnations(self, topic: str) -> dict[int, Incarnation]:
-        """One broker leads it all the time."""
+        """Return a constant, because the leader never changes."""
         return await self._worker.call(dict[int, Incarnation], KafkaError)
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Within the process; batches that have been handed over already come all the same."""
+        """Seek within the process; batches that were handed over before still arrive."""
         await self._worker.pause()
         if not self._worker.is_assigned:
             raise NotOwnerError("not assigned")
         return self._partition.seek(offset)
 
     def fetch(self, most: int, now_ms: int) -> None:
-        """One fetch and its reply."""
+        """Send one fetch and handle its reply."""
         log, reader = self._log, self._partition
         if reader.position is None or reader.is_paused or not self._worker.is_assigned:
             return
@@ -219,16 +219,16 @@ class Reader:
 
 
 class Sender:
-    """One worker's producer: the part of ``AckedProducer`` that the product uses."""
+    """The producer of one worker: the part of ``AckedProducer`` that the product uses."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
     def forget_trouble(self) -> None:
-        """There is none."""
+        """Do nothing."""
 
     async def send(self, records: Sequence[Outgoing]) -> list[BaseException | None]:
-        """Each record has an outcome of its own; an error leaves open whether it was appended."""
+        """Send records, each with its own outcome; after an error, it is unknown whether a record was appended."""
         ledger = self._worker.world.ledger
         outcomes: list[BaseException | None] = []
         for record in records:

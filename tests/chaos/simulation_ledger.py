@@ -1,4 +1,4 @@
-"""What the outside world has seen, and what it must never see."""
+"""Checks records, dead letters and commits of simulated folds from outside."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SLACK_MS = 1_000
 AGGREGATES = {"u": "sum", "v": "max", "*": "count"}
 _AGGREGATED: dict[str, Callable[[list[int]], int]] = {"sum": sum, "max": max, "count": len}
 CLOSING = 2
-"""Value of ``m.u`` with which an event closes its group, where a fold has ``close_when``."""
+"""Value of ``m.u`` with which an event closes its group, if the fold has ``close_when``."""
 
 
 def marks_in(committed: Committed | None) -> dict[str, int]:
-    """The mark of each fold in a commit; not how many partitions there were."""
+    """Return the position of each fold in a commit, without the number of partitions."""
     noted: dict[str, Any] = json.loads(committed.metadata) if committed else {}
     return {name: mark for name, mark in noted.items() if isinstance(mark, int)}
 
@@ -36,7 +36,7 @@ class Ledger:
 
     Attributes:
         done: Fold → offsets that are in an acknowledged record, in the dead letters, dropped, or reported as known loss.
-        highest: Fold → highest mark ever committed.
+        highest: Fold → highest position ever committed.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Ledger:
         self._drops_requested: set[tuple[str, bytes, int]] = set()
         self._dropped: dict[str, set[int]] = {name: set() for name in folds}
 
-    # ---- what an event is
+    # ---- events
 
     def event(self, entry: Record | None) -> dict[str, Any] | None:
-        """The object in a value; None where there is none."""
+        """Return the object in a value; None if there is none."""
         try:
             value = json.loads(entry.value or b"") if entry else None
         except ValueError:
@@ -83,19 +83,19 @@ class Ledger:
         return value if isinstance(value, dict) else None
 
     def group(self, fold: Fold, entry: Record | None) -> str | None:
-        """The group an event belongs to; None where the fold must refuse it."""
+        """Return the group of an event; None if the fold must reject it."""
         value = self.event(entry)
         found = value.get(str(fold.group_key)) if value else None
         return found if isinstance(found, str) else None
 
     def ignored(self, fold: Fold, entry: Record | None) -> bool:
-        """Whether nothing has to become of an offset."""
+        """Whether an offset needs no outcome."""
         return entry is None or (not entry.value and fold.tombstones == "ignore")
 
-    # ---- what comes out
+    # ---- output
 
     def on_record(self, record: Outgoing) -> None:
-        """The broker has appended a record, acknowledged or not."""
+        """Check a record that the broker has appended, acknowledged or not."""
         headers = {name: value.decode() for name, value in record.headers}
         if record.topic in self._outputs:
             self.records += 1
@@ -125,7 +125,8 @@ class Ledger:
         found = {"changed": changed, **meta}
         if found != {**expected, "id": fold_id, "name": fold.name} or record.key != group.encode():
             self._tell("content", f"{fold_id} holds {found}, events {covered} make {expected}")
-        # What Redis has lost may be folded and closed again, for another reason; what a record of that name holds stays the same.
+        # Events that Redis has lost may be folded again and closed for another reason; a record of the same id has the same
+        # contents.
         content = {**found, "reason": None if first < self._lost_below[fold.name] else reason}
         self._emitted[fold.name].setdefault(fold_id, (covered, reason, LoopClock().now_ms()))
         known = self._contents.setdefault(fold_id, content)
@@ -152,7 +153,7 @@ class Ledger:
 
     @staticmethod
     def _contents_of(events: list[dict[str, Any]], kept: str) -> Any:
-        """What the record of these events has, for each kind of ``keep``."""
+        """Return the contents of the record of these events, for each kind of ``keep``."""
         if kept == "events":
             return events
         names: dict[str, Any] = {}
@@ -164,11 +165,11 @@ class Ledger:
         return names if kept == "last" else sorted(names)
 
     def on_drop_requested(self, fold_name: str, member: bytes, first_offset: int) -> None:
-        """An operator wants the fold of a group dropped that begins at this offset."""
+        """Handle the request of an operator to drop the fold of a group that begins at this offset."""
         self._drops_requested.add((fold_name, member, first_offset))
 
     def on_dropped(self, fold_name: str, dropped: DroppedGroup) -> None:
-        """A script has dropped a group: only one that somebody named, and none of its events may be in a record.
+        """Check a dropped group: its drop must have been requested, and none of its events may be in a record.
 
         A group without events was opened by an early record, which has its event.
         """
@@ -188,13 +189,13 @@ class Ledger:
         self.done[fold_name].update(covered)
 
     def on_sealed(self, fold_name: str, sealed: bytes, fence: int, clock_ms: int) -> None:
-        """Groups were sealed: none by the wall clock whose next event had long been in the log.
+        """Check sealed groups: the wall clock may not close a group whose next event was in the log before.
 
         Args:
-            fold_name: Which fold.
-            sealed: Packed entries, one behind the other.
-            fence: Highest offset folded.
-            clock_ms: The partition clock they were judged by; by the wall clock if beyond every timestamp folded.
+            fold_name: Name of the fold.
+            sealed: Packed entries in a row.
+            fence: Highest folded offset.
+            clock_ms: Partition clock of the script; it is the wall clock if it is above every folded timestamp.
         """
         if not sealed or clock_ms <= max((entry.timestamp for entry in self._log.entries[: fence + 1] if entry), default=0):
             return
@@ -210,25 +211,25 @@ class Ledger:
                 self._tell("early", f"{fold_name} {entry.first_offset}-{entry.last_offset} closed, its next event waits")
 
     def _is_gap(self, fold: Fold, last: int, following: int) -> bool:
-        """Whether record time alone ends a session between two events: the newest timestamp so far is its clock."""
+        """Whether record time ends a session between two events, with the newest timestamp so far as its clock."""
         scores = [max((event.timestamp for event in self._log.entries[: at + 1] if event), default=0) for at in (last, following)]
         return fold.backlog == "sessions" and scores[1] - scores[0] > fold.quiet_period_ms
 
     def on_loss(self, fold: str) -> None:
-        """Redis has lost data of a fold: what is in the log may be folded once more, what comes after it may not."""
+        """Handle a loss of a fold's data: events in the log may be folded a second time, later events may not."""
         self._lost_below[fold] = self._log.end
 
     def on_refolding(self, fold: str, to: int) -> None:
-        """A range that is under way is folded once more under another definition: its events may stand in a record of each."""
+        """Handle a range in progress that is folded again under another definition: its events may be in a record of each."""
         self._lost_below[fold] = max(self._lost_below[fold], to + 1)
 
     def on_folding(self, fold: str, offset: int, scores: Iterable[tuple[int, int]]) -> None:
-        """A script has folded something.
+        """Check the scores of a *fold* script.
 
         Args:
-            fold: Which fold.
-            offset: From which on.
-            scores: Offsets with the scores it was called with. Whoever folds the rest of the range gives them the same.
+            fold: Name of the fold.
+            offset: First offset of the range.
+            scores: Offsets with the scores in its arguments. Every owner must give an event of the range the same score.
         """
         self._begin(fold, offset)
         known = self._scores[fold]
@@ -237,29 +238,29 @@ class Ledger:
                 self._tell("score", f"{fold} offset {at} was scored {known[at]} and then {score}")
 
     def _begin(self, fold: str, at: int) -> None:
-        """What a fold owes begins where its settings say, wherever the product begins; what retention took before is not owed."""
+        """Set the offset from which a fold must emit events, by its settings; events removed by retention before are excluded."""
         start = self._log.start if self._folds[fold].start == "earliest" else at
         self._obliged_from.setdefault(fold, min(at, start))
 
     def on_known_loss(self, fold: str, first: int, last: int, highest_at_claim: dict[str, int]) -> None:
-        """A worker has said that retention took these offsets."""
+        """Handle a report that retention removed these offsets."""
         self.known_losses += last + 1 - first
         if first < highest_at_claim.get(fold, 0):
             self._tell("false-loss", f"{fold} {first}-{last} reported lost, committed up to {highest_at_claim[fold]}")
         if last >= self._log.start:
             self._tell("false-loss", f"{fold} {first}-{last} reported lost, the log begins at {self._log.start}")
-        self._scores[fold].clear()  # what is left of a range has other scores without what was lost
+        self._scores[fold].clear()  # without the lost events, the rest of a range has other scores
         self.done[fold].update(range(first, last + 1))
         self._known_lost[fold].update(range(first, last + 1))
 
     # ---- commits
 
     def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
-        """The coordinator has taken a commit.
+        """Check a commit that the coordinator has accepted.
 
         Args:
-            before: What it held.
-            mark: What it holds now.
+            before: Previous commit.
+            mark: New commit.
             claimed_at: End of the log when the worker began to claim the partition.
         """
         self.commits += 1
@@ -279,7 +280,7 @@ class Ledger:
             self._tell("marks", f"marks of {sorted(lacking)} are gone")
 
     def low(self, fold: str) -> int:
-        """Lowest offset of which something has to become and nothing has."""
+        """Return the lowest offset that needs an outcome and has none."""
         at = self._low.get(fold, 0)
         begin = self._obliged_from.get(fold, 0)
         while at < self._log.end and self.is_settled(fold, at, begin):
@@ -288,14 +289,14 @@ class Ledger:
         return at
 
     def is_settled(self, fold: str, offset: int, begin: int) -> bool:
-        """Whether nothing is owed for an offset."""
+        """Whether an offset has its outcome, or needs none."""
         return offset < begin or offset in self.done[fold] or self.ignored(self._folds[fold], self._log.entries[offset])
 
     def check_limits(self, *, is_calm: bool) -> None:
-        """Whether groups ended when they had to, see :mod:`tests.chaos.simulation_limits`.
+        """Check that groups closed when they had to, see :mod:`tests.chaos.simulation_limits`.
 
-        Not where Redis has lost data, nor where retention has removed a part of a range that was under way: some of what is
-        reported lost is folded then, and what is left of the range has other scores.
+        Skip folds whose data Redis has lost. Also skip a fold if retention has removed a part of a range in progress: some of the
+        reported offsets are folded then, and the rest of the range has other scores.
         """
         for name, fold in self._folds.items():
             covered_by_all = {offset for covered, _, _ in self._emitted[name].values() for offset in covered}
@@ -327,7 +328,7 @@ class Ledger:
             yield Arrival(offset, group, score, is_exact, readable_ms, frozenset(changed), closes, size, quiet_ms)
 
     def check_end(self) -> None:
-        """After healing and draining everything has come out."""
+        """Check after the faults and the drain that every event has an outcome."""
         missing: dict[str, list[int]] = defaultdict(list)
         for fold in self._folds:
             if fold not in self._obliged_from:

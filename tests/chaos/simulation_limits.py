@@ -1,8 +1,8 @@
-"""When groups may end, told from outside: from the events, from when each could be read, and from the records.
+"""Checks when groups close from outside: by the events, the times at which each could be read, and the records.
 
-The clock of an event is the newest record time so far. Two events of a record of ``sessions`` are at most X apart, all of them
-less than M; and whatever ended a record, by its reason, must be true of its last event and of the next one of its group. The wall
-clock may have ended it only if it could: while the next event could not be read.
+The clock of an event is the newest record time so far. In a record of ``sessions``, two consecutive events are at most X apart, all
+of them less than M. The reason of a record must apply to its last event and to the next event of its group. The wall clock may
+close a record only while the next event could not be read.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from streams_app.fold import Fold
 from tests.virtual_loop import EPOCH_MS
 
 EARLY_MS = 1_000
-"""A transaction makes events late by as long as it was open."""
+"""Tolerance for events that an open transaction delays."""
 
 LATE_MS = 10_000
-"""Slow calls, and scripts that do little at once."""
+"""Tolerance for slow calls, and for scripts with little work."""
 
 AT_END_MS = EPOCH_MS + 6_000
-"""The reader has been at the end by then, and has seen live events."""
+"""Time at which the reader has reached the end of the log and read live events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,15 @@ class Arrival:
     """One event of a fold.
 
     Attributes:
-        offset: In the source.
-        group: Its own.
+        offset: Offset in the source.
+        group: Group of the event.
         score: Newest record time so far, ms.
-        is_exact: False once an event was from the future: from then on the score depends on who read it when.
-        readable_ms: Since when it could be read.
-        names: What it changes.
+        is_exact: False from the first event with a future timestamp on: the score then depends on when it was read.
+        readable_ms: Time from which it could be read.
+        names: Changed names.
         closes: Whether it closes its group.
-        size: What it adds to the bytes that the fold keeps.
-        quiet_ms: How long its group has to be quiet after it.
+        size: Size of the event in the kept events.
+        quiet_ms: Quiet period after it.
     """
 
     offset: int
@@ -53,7 +53,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """One record: its events, why it was closed, and when the broker took it for the first time."""
+    """One record: its events, its reason, and the time at which the broker first accepted it."""
 
     events: Sequence[Arrival]
     reason: str
@@ -61,18 +61,18 @@ class Emitted:
 
     @property
     def names(self) -> frozenset[str]:
-        """What its events change."""
+        """Return the names that its events change."""
         return frozenset().union(*(event.names for event in self.events))
 
 
 def faults(fold: Fold, records: Sequence[Emitted], arrivals: Sequence[Arrival], *, is_calm: bool) -> Iterator[str]:
-    """Everything that is wrong about the limits of records.
+    """Return every violation of the bounds of records.
 
     Args:
-        fold: Its settings.
-        records: Each once, with all its events.
+        fold: Settings of the fold.
+        records: Each record once, with all its events.
         arrivals: All events of the fold, in offset order.
-        is_calm: Nothing has gone wrong, and scripts looked at as much at once as they usually do.
+        is_calm: There were no faults, and scripts had their usual limits.
     """
     following_of: dict[int, Arrival] = {}
     newest_of: dict[str, Arrival] = {}
@@ -135,8 +135,8 @@ def _end(fold: Fold, record: Emitted, following: Arrival | None, score: int, *, 
     first, last = record.events[0], record.events[-1]
     is_quiet, is_exact = record.reason == "quiet", fold.backlog == "sessions"
     quiet_ms, hold_ms = last.score + last.quiet_ms, first.score + fold.max_hold_ms
-    # Events that were late by M when they came: an owner before has perhaps left the wall clock to one that reads them as a
-    # backlog. What had come before there was any owner ends by record time alone.
+    # Events that were late by M when they arrived: a former owner may have used the wall clock before an owner that reads them as
+    # a backlog. Events that arrived before the first owner are closed by record time alone.
     is_late = not is_calm and not is_quiet and EPOCH_MS < last.readable_ms >= hold_ms
     seen_ms = following.readable_ms if following and is_exact and not is_late else record.taken_ms
     by_record_time = score > quiet_ms if is_quiet else score >= hold_ms
@@ -152,7 +152,7 @@ def _end(fold: Fold, record: Emitted, following: Arrival | None, score: int, *, 
 
 
 def _counted_from_arrival(fold: Fold, record: Emitted, *, by_record_time: bool) -> Iterator[str]:
-    """Silence and hold by the wall clock begin when events come, whatever their own clock says."""
+    """Check quiet period and max hold by the wall clock, which count from the arrival of events regardless of their timestamps."""
     quiet_ms = record.events[-1].readable_ms + record.events[-1].quiet_ms
     hold_ms = record.events[0].readable_ms + fold.max_hold_ms
     early_ms = (quiet_ms if record.reason == "quiet" else hold_ms) - record.taken_ms

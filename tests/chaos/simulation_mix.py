@@ -1,4 +1,4 @@
-"""Which faults a schedule may have, in words."""
+"""The faults of a schedule, as words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Which faults a schedule may have.
+    """The faults of a schedule.
 
     Attributes:
         faults: Names in :data:`tests.chaos.simulation_faults.FAULTS`, and ``lossy``, ``drops``, ``latest``, ``foldset``,
@@ -26,7 +26,7 @@ class Mix:
 
     @classmethod
     def of(cls, words: str) -> Mix:
-        """From words; ``wipe:3`` thrice as often, ``dying:fold`` lets that script die, ``fragile:fold`` loses that call."""
+        """Parse words: ``wipe:3`` makes a fault thrice as likely, ``dying:fold`` kills the script, ``fragile:fold`` loses calls."""
         pairs = [word.partition(":") for word in words.split()]
         dying = tuple(value for name, _, value in pairs if name == "dying")
         fragile = tuple(value for name, _, value in pairs if name == "fragile")
@@ -34,25 +34,25 @@ class Mix:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing goes wrong but the clocks of producers."""
+        """Whether there are no faults except wrong clocks of producers."""
         return self.faults.keys() <= {"behind"} and not self.dying and not self.fragile
 
     @property
     def is_gentle(self) -> bool:
-        """Whether nothing goes wrong but that partitions are taken and claimed again: what runs may end."""
+        """Whether there are no faults except new assignments and claims, so that running functions may end."""
         return self.faults.keys() <= {"drops", "rebalance", "history"} and not self.dying and not self.fragile
 
     @property
     def has_unlike_workers(self) -> bool:
-        """Whether the worker at the end must be one that has everything as it is declared."""
+        """Whether the last worker must be one with all declared processors and settings."""
         return not self.faults.keys().isdisjoint({"foldset", "clocks", "settings"})
 
     @property
     def has_true_hubs(self) -> bool:
-        """Whether nothing that hubs ask or say is lost."""
+        """Whether no request of a hub and no message to a browser is lost."""
         return "hub" not in self.fragile and "lossy" not in self.faults
 
     @property
     def has_any(self) -> bool:
-        """Whether anything may go wrong at all."""
+        """Whether there are any faults."""
         return bool(self.faults or self.dying or self.fragile)

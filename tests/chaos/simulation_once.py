@@ -1,4 +1,4 @@
-"""Subscribers in a simulation that may not be called twice for one event, some of which are published twice."""
+"""Simulated subscribers that may not be called twice for one event; some events are published twice."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ if TYPE_CHECKING:
 
 
 def first_of(offset: int) -> int:
-    """Offset of the event that one repeats, if it is there: some were published twice."""
+    """Return the offset of the event that an event repeats, if there is one."""
     return offset - 4 if offset % 9 == 8 else offset
 
 
 def id_of(offset: int) -> str:
-    """Id of an event."""
+    """Return the id of an event."""
     return f"e{first_of(offset)}"
 
 
 class RepeatingLog(Log):
-    """What was published twice has one key."""
+    """A log in which both copies of an event have the same key."""
 
     def append(self, entry: Record | None) -> None:
-        """One more offset."""
+        """Append an offset."""
         first = self.entries[first_of(self.end)] if entry is not None and first_of(self.end) < self.end else None
         super().append(entry if entry is None or first is None else replace(entry, key=first.key))
 
 
 class OnceLedger(CallLedger):
-    """What the outside world sees of a subscriber that may not be called twice.
+    """Checks a subscriber that may not be called twice from outside.
 
     Attributes:
-        serious: Offset → attempts of which nobody has said that they did nothing.
+        serious: Offset → attempts whose function has not reported that it did nothing.
         by_id: The same by the id of the event.
         duplicates: Offset of a duplicate → offset of the event that it repeats.
     """
 
     attempts = 1
     killer = "interrupted"
-    hanging = frozenset({"timed-out", "interrupted"})  # a rebalance waits for it no longer than until its time is over
+    hanging = frozenset({"timed-out", "interrupted"})  # a rebalance waits for it at most until its timeout
 
     def __init__(self, log: Log, world: World) -> None:
         super().__init__(log, world)
@@ -64,20 +64,20 @@ class OnceLedger(CallLedger):
         self.duplicates: dict[int, int] = {}
 
     def may_run_twice(self) -> bool:
-        """Whether what has happened lets an event run twice."""
+        """Whether the faults so far permit an event to run twice."""
         return self._world.server.losses > 0
 
     def is_finished(self, offset: int) -> bool:
-        """A duplicate is finished by itself."""
+        """Whether an offset requires no more work; a duplicate requires none."""
         return super().is_finished(offset) or offset in self.duplicates
 
     def is_excused(self, reason: str) -> bool:
-        """What was cut off is a letter, whatever it would have done."""
+        """Whether any event may have become a dead letter for this reason; an interrupted event may."""
         is_cut_off = "killed" in self._world.counts or self._world.mix.has_any
         return (reason in ("interrupted", "finished-late") and is_cut_off) or super().is_excused(reason)
 
     def begins(self, offset: int) -> None:
-        """The function is called."""
+        """Handle a call of the function."""
         self.check_noted(offset)
         event_id = id_of(offset)
         if (self.serious.get(offset) or self.by_id.get(event_id)) and not self.may_run_twice():
@@ -86,10 +86,10 @@ class OnceLedger(CallLedger):
         self.by_id[event_id] = self.by_id.get(event_id, 0) + 1
 
     def check_noted(self, offset: int) -> None:
-        """Whether its begin is where it has to be."""
+        """Check that the begin is recorded."""
 
     def has_done_nothing(self, offset: int) -> None:
-        """The function says so."""
+        """Handle the report of the function that it did nothing."""
         self.serious[offset] -= 1
         self.by_id[id_of(offset)] -= 1
 
@@ -101,7 +101,7 @@ class Once(Subscribing):
     ledger: OnceLedger
 
     def __init__(self, world: World) -> None:
-        """One subscriber, and its log."""
+        """Create one subscriber, and its log."""
         world.log = RepeatingLog(world.log.tp)
         super().__init__(world)
 
@@ -126,13 +126,13 @@ class Once(Subscribing):
         return Retry()
 
     def calls_of(self, offset: int) -> list[int]:
-        """Only what says that it has done nothing is called again, and no duplicate ever."""
+        """Return the expected calls: an event is retried only if its function did nothing; a duplicate is never called."""
         if offset in self.ledger.duplicates:
             return []
         return [1, 2, 3] if fate_of(offset) == "fails twice" else [1]
 
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
-        """Which events are duplicates is for Redis to say, and is judged at the end."""
+        """Do nothing: Redis decides which events are duplicates, which is checked at the end."""
         if name == "begin" and reply[0] == b"ok":
             offsets = named(args)["events"][::3]
             for place, first in zip(reply[2::2], reply[3::2], strict=True):
@@ -140,7 +140,7 @@ class Once(Subscribing):
         return super().ran(name, keys, args, reply)
 
     def check_end(self) -> None:
-        """A duplicate repeats an event that is done or a letter."""
+        """Check that each duplicate repeats an event that is done or a dead letter."""
         for offset, first in self.ledger.duplicates.items():
             if id_of(offset) != id_of(first) or offset == first:
                 self._world.report_fault("duplicate", f"{offset} was taken for a duplicate of {first}")
@@ -150,21 +150,21 @@ class Once(Subscribing):
 
 
 class AtMostOnceLedger(OnceLedger):
-    """What the outside world sees of a subscriber that is called at most once for each record, whatever happens to Redis."""
+    """Checks from outside a subscriber that is called at most once for each record, regardless of faults of Redis."""
 
-    behind = 2  # what a begin has to say is written down while the commit before it is on its way
+    behind = 2  # the contents of a commit with begins are determined while the previous commit is in progress
 
     def may_run_twice(self) -> bool:
-        """Never."""
+        """Return False: an event never runs twice."""
         return False
 
     def is_excused(self, reason: str) -> bool:
-        """What ends within its time is cut off by nobody, however often its partition is claimed again."""
+        """Whether an event may be interrupted: not if it ends within its timeout, even if its partition is claimed again."""
         is_gentle = self._world.mix.is_gentle and "killed" not in self._world.counts
         return super().is_excused(reason) and not (is_gentle and reason == "interrupted")
 
     def check_noted(self, offset: int) -> None:
-        """What begins is in the commit that the broker has; or was, and somebody else has made a letter of it."""
+        """Check that the commit contains the begin, or did until another worker made a dead letter of the event."""
         held = self._world.committed
         assert held is not None
         noted = decoded(note_in(held), held.offset, self._log.end)
@@ -185,12 +185,12 @@ class AtMostOnce(Once):
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """Notes have room for a few runs."""
+        """Limit the commit metadata to a few intervals."""
         with super().limits(seed), patch("streams_app.subscribers.guarantees.at_most_once.MOST_NOTE_BYTES", 35 + seed % 20):
             yield
 
     def processors(self, worker: Worker) -> Processors:
-        """The command has placed the subscriber before its first worker."""
+        """Return the processors of a process; the initial offsets are set before the first worker."""
         if self._world.committed is None:
             self._world.committed = commit_of({NAME: OffsetAndMetadata(0, encoded(0, Note("the one", NOTHING)))})
         return super().processors(worker)

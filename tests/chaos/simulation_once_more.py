@@ -1,4 +1,4 @@
-"""Subscribers in a simulation, each with something of its own."""
+"""Simulated subscribers with special settings."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tests.chaos.simulation_worker import Worker
 
 BEHIND_MS = 7_200_000
-"""More than a simulated subscriber remembers ids."""
+"""Longer than the time for which a simulated subscriber remembers ids."""
 
 ROOM_BYTES = 1_000
-"""What any note of a schedule takes."""
+"""Enough for the commit metadata of any schedule."""
 
 
 class ByKey(AtMostOnce):
@@ -31,11 +31,11 @@ class ByKey(AtMostOnce):
 
 
 class ByKeyWithRoom(ByKey):
-    """As of its kind, and notes have room for all that may begin: one event waits while others run."""
+    """As :class:`ByKey`, with commit metadata for all events that may begin: one event waits while others run."""
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """As of its kind, but for the notes."""
+        """Apply the limits of the base class, except for the metadata."""
         with super().limits(seed), patch("streams_app.subscribers.guarantees.at_most_once.MOST_NOTE_BYTES", ROOM_BYTES):
             yield
 
@@ -47,17 +47,17 @@ class InOrder(Subscribing):
 
 
 class Harmless(Subscribing):
-    """``idempotent="yes"``; nothing kills its process: without faults it is known how often each event is called."""
+    """``idempotent="yes"``; no event kills its process, so that without faults the number of calls of each event is known."""
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """As of its kind, and what would kill its process is done."""
+        """Apply the limits of the base class; events that would kill their process succeed."""
         with super().limits(seed), patch.dict(FATES, {number: "is done" for number, fate in FATES.items() if fate == "kills"}):
             yield
 
 
 class Hasty(Once):
-    """``idempotent="unknown"``; what says that it has done nothing is due again at once."""
+    """``idempotent="unknown"``; an attempt that did nothing is retried at once."""
 
     def _trouble(self, offset: int) -> Exception:
         self.ledger.has_done_nothing(offset)
@@ -65,26 +65,26 @@ class Hasty(Once):
 
 
 class FarBehind(AtMostOnce):
-    """``idempotent="no"``; old events are older than ids are remembered."""
+    """``idempotent="no"``; old events are older than the time for which ids are remembered."""
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """As of its kind, and an age."""
+        """Apply the limits of the base class, and the age of old events."""
         with super().limits(seed), patch("tests.chaos.simulation_faults.HISTORY_AGE_MS", BEHIND_MS):
             yield
 
 
 class PlacedByHand(Once):
-    """``idempotent="unknown"``; a tool of Kafka has committed where it begins, and commits are far apart."""
+    """``idempotent="unknown"``; a tool of Kafka has committed its initial offset, and commits are rare."""
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """As of its kind, and few commits."""
+        """Apply the limits of the base class, with rare commits."""
         with super().limits(seed), patch("tests.chaos.simulation_worker.COMMIT_SECONDS", 5.0):
             yield
 
     def processors(self, worker: Worker) -> Processors:
-        """The tool has been here before the first worker."""
+        """Return the processors of a process; the tool commits before the first worker."""
         if self._world.committed is None:
             self._world.committed = Committed(0, "")
         return super().processors(worker)

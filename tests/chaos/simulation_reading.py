@@ -1,4 +1,4 @@
-"""The read store in a simulation: its processors, and a SQLite file that a worker reaches over a wire."""
+"""The read store in a simulation: its processors, and a SQLite file behind a simulated network."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ T = TypeVar("T")
 NAME = "sqlite"
 
 MOST_LOST = 12
-"""So many of its latest transactions a server may lose, at most."""
+"""Maximum number of its latest transactions that a server may lose."""
 
 
 @dataclass(slots=True)
 class Folded:
-    """An event of the simulated log as a folded record: it changes a name of its own."""
+    """An event of the simulated log as a folded record that changes a name used by no other event."""
 
     offset: int
     timestamp: int | None
@@ -48,7 +48,7 @@ class Folded:
 
     @classmethod
     def of(cls, offset: int) -> Folded:
-        """Its value is its offset."""
+        """Return the record of an event, with its offset as value."""
         value = {"a": "g", "m": {f"n{offset}": offset}, "fold": {"name": "f", "version": offset}}
         return cls(offset, None, b"g", json.dumps(value).encode())
 
@@ -61,12 +61,12 @@ class _FoldedSync(StoreSync):
 
 
 class StoreLedger:
-    """Checks that what the store calls its progress, and what is committed, is in the store.
+    """Checks that everything up to the store's progress, and up to the commit, is in the store.
 
     Attributes:
-        records: Values that are in the store.
-        highest: Name → highest mark ever committed.
-        ever: Values that were in the store at some time: what a server has lost afterwards may have been committed.
+        records: Number of values in the store.
+        highest: Name → highest offset ever committed.
+        ever: Values that were in the store at some time: values that the server has lost since may have been committed.
         copies: The latest states of the store, the oldest first.
     """
 
@@ -79,11 +79,11 @@ class StoreLedger:
         self.copies: deque[sqlite3.Connection] = deque([_copy(connection)], maxlen=MOST_LOST)
 
     def stored(self) -> set[int]:
-        """Offsets whose values are there."""
+        """Return the offsets whose values are in the store."""
         return {value for (value,) in self._connection.execute("SELECT value FROM cells")}
 
     def missing(self, below: int) -> list[int]:
-        """Events whose values are not there."""
+        """Return the events whose values are not in the store."""
         return self._without(self.stored(), below)
 
     def _without(self, stored: set[int], below: int) -> list[int]:
@@ -91,7 +91,7 @@ class StoreLedger:
         return [offset for offset in range(below) if entries[offset] and offset not in stored]
 
     def on_write(self) -> None:
-        """The store has done something."""
+        """Handle a write of the store."""
         stored = self.stored()
         self.records = len(stored)
         self.ever |= stored
@@ -101,7 +101,7 @@ class StoreLedger:
                 self._world.report_fault("progress", f"the store goes on at {progress}, and has nothing of {missing}")
 
     def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
-        """The coordinator has taken a commit."""
+        """Check a commit that the coordinator has accepted."""
         self.highest[NAME] = marks_in(mark)[NAME]
         if missing := self._without(self.ever, self.highest[NAME]):
             self._world.report_fault("commit", f"committed {mark}, the store never had {missing}")
@@ -114,7 +114,7 @@ def _copy(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 class _Wire:
-    """In the place of :class:`streams_app.read_store.sqlite.connection.SqliteThread`: a store elsewhere, that may be away."""
+    """Replaces :class:`streams_app.read_store.sqlite.connection.SqliteThread` by a remote store that may be down."""
 
     def __init__(self, worker: Worker, connection: sqlite3.Connection, ledger: StoreLedger) -> None:
         self._worker = worker
@@ -122,7 +122,7 @@ class _Wire:
         self._ledger = ledger
 
     async def call(self, function: Callable[[sqlite3.Connection], T], *, mode: str = "rw") -> T:
-        """A transaction that is on its way when its caller dies takes place all the same, or does not."""
+        """Execute a transaction; if its caller dies meanwhile, it may or may not take place."""
 
         def arrive() -> T:
             try:
@@ -144,7 +144,7 @@ class Reading:
     reclaim_seconds = 0.0
 
     def __init__(self, world: World) -> None:
-        """A store of this schedule alone; Redis has nothing of it."""
+        """Create a store for this schedule, without state in Redis."""
         self.keys = {NAME: [f"{{{world.app_id}}}:nothing".encode()]}
         self._world = world
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
@@ -159,14 +159,14 @@ class Reading:
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """Few records a transaction."""
+        """Limit transactions to a few records."""
         with patch("streams_app.read_store.sync.processor.steps", partial(steps, max_records=1 + seed % 3)):
             yield
         for connection in (self._connection, *self.ledger.copies):
             connection.close()
 
     def processors(self, worker: Worker) -> Processors:
-        """As one process makes them, with its own wire to the store."""
+        """Return the processors of one process, with its own connection to the store."""
         sync = _FoldedSync(self._settings, self._settings.read_store(NAME), Metrics(self._settings), worker.clock)
         sync._store._thread = _Wire(worker, self._connection, self.ledger)  # type: ignore[attr-defined]  # a store elsewhere
         return StoreProcessors(sync, OutageReporter("read store sync"))
@@ -183,19 +183,19 @@ class Reading:
         return False
 
     def fail_over(self) -> None:
-        """Another server takes the place of the store's, which has lost the latest transactions."""
+        """Replace the server of the store by one that lacks the latest transactions."""
         self._world.rng.choice(self.ledger.copies).backup(self._connection)
 
     def is_whole(self) -> bool:
-        """Everything is there."""
+        """Whether every value is in the store."""
         return not self.ledger.missing(self._world.log.end)
 
     def state(self, name: str) -> Any:
-        """Its progress."""
+        """Return its progress."""
         return self._connection.execute("SELECT topic, partition, next_offset FROM cells_progress").fetchall()
 
     def check_end(self) -> None:
-        """Every event is in the store, and nothing else."""
+        """Check that the store has every event, and nothing else."""
         stored, log = self.ledger.stored(), self._world.log
         wrong = stored ^ {offset for offset, entry in enumerate(log.entries) if entry}
         if wrong:

@@ -1,6 +1,6 @@
 """Redis as the simulated workers see it: the real scripts on a real server, behind a wire that loses things.
 
-The server is asked synchronously, so that every script is one moment of the virtual time.
+The server is called synchronously, so that every script takes no virtual time.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ end}}
 
 
 def dying(text: str, writes: int) -> str:
-    """A script that dies after so many writes, which stay."""
+    """Return a script that fails after this many writes, which are kept."""
     shebang, _, body = text.partition("\n")
     return shebang + _DYING.format(left=writes) + body
 
 
 def named(args: Sequence[Any]) -> dict[str, Any]:
-    """The arguments of a script."""
+    """Return the arguments of a script by name."""
     return {name.decode(): value for name, value in msgpack.unpackb(args[0], raw=True).items()}
 
 
@@ -52,10 +52,10 @@ class Server:
     """The keys of one simulated application on a real server.
 
     Attributes:
-        client: Of the server.
-        subject: Whose keys they are.
-        world: Takes violations.
-        restarts: A restart cuts every connection: what was on its way never arrives.
+        client: Client of the server.
+        subject: The processors that own the keys.
+        world: Receives violations.
+        restarts: Number of restarts. A restart cuts every connection: requests in transit never arrive.
     """
 
     client: redis.Redis
@@ -69,7 +69,7 @@ class Server:
     scripts_run: int = 0
 
     def run(self, name: str, text: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """One script, at once."""
+        """Run one script at once."""
         self.scripts_run += 1
         sha = self.loaded.get(text)
         if sha is None:
@@ -80,23 +80,23 @@ class Server:
         has_sealed = self.subject.ran(name, keys, args, reply)
         if self.world.is_snapshot_due(has_sealed):
             self.take_snapshot()
-        if name not in ("watermark", "progress", "scan"):  # these only read
+        if name not in ("watermark", "progress", "scan"):  # read-only scripts
             self._check_owner(name, keys[0], self.subject.token(args), reply[0] if isinstance(reply, list) else b"")
         return reply
 
     def _check_owner(self, name: str, meta: str, token: bytes, status: bytes) -> None:
-        """Once somebody else has claimed a shard, nothing that its former owner does may change it."""
+        """Check that a former owner changes nothing in a shard that another worker has claimed."""
         if name == "claim" and status != b"refused":
             self.owners[meta] = token
         elif status in (b"ok", b"done", b"more", b"already") and self.owners.get(meta) != token:
             self.world.report_fault("intruder", f"{name} was done for a worker that is not the owner of {meta}")
 
     def keys(self, names: Iterable[str]) -> list[bytes]:
-        """Every key that may exist."""
+        """Return every key that may exist."""
         return [key for name in names for key in self.subject.keys[name]]
 
     def meta(self, name: str) -> str:
-        """The key that holds the marks of a processor."""
+        """Return the key with token and fence of a processor."""
         return self.subject.keys[name][0].decode()
 
     def has_state(self) -> bool:
@@ -104,7 +104,7 @@ class Server:
         return all(self.client.hexists(self.meta(name), "fence") for name in self.subject.keys)
 
     def take_snapshot(self) -> None:
-        """Keeps a copy of everything, to come back to."""
+        """Store a copy of all keys for a later rollback."""
         copy: dict[str, dict[bytes, bytes]] = {}
         for fold in self.subject.keys:
             names = self.keys([fold])
@@ -115,14 +115,14 @@ class Server:
         self.snapshots.append(copy)
 
     def wipe(self, folds: Sequence[str], *, only_meta: bool = False) -> None:
-        """The data of some folds is gone; connections stay."""
+        """Remove the data of some folds; connections stay open."""
         self._lose(folds)
         names = [self.meta(fold).encode() for fold in folds] if only_meta else self.keys(folds)
         if names:
             self.client.delete(*names)
 
     def roll_back(self, folds: Sequence[str], steps: int) -> None:
-        """Some folds are as they were ``steps`` snapshots ago."""
+        """Restore some folds from the snapshot ``steps`` snapshots ago."""
         if not self.snapshots or not folds:
             return
         self._lose(folds)
@@ -142,12 +142,12 @@ class Server:
             self.world.ledger.on_loss(fold)
 
     def close(self) -> None:
-        """Removes every key."""
+        """Remove every key."""
         self.client.delete(*self.keys(self.subject.keys))
 
 
 class Script:
-    """What ``register_script`` gives."""
+    """The result of ``register_script``."""
 
     def __init__(self, link: Link, text: str) -> None:
         self.name = ""
@@ -155,14 +155,14 @@ class Script:
         self._text = text
 
     async def __call__(self, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
-        """Runs it; the reply may be lost, and the script may die half-way."""
+        """Run the script; the reply may be lost, and the script may fail half-way."""
         link, text = self._link, self._text
         if link.dies(self.name):
             text = dying(text, link.worker.world.rng.randrange(WRITES_BEFORE_DEATH))
         began_at = link.worker.claim_began_at
 
         def run() -> Any:
-            # One that claims again takes nothing from anybody: the script refuses it where another owner has been.
+            # A repeated claim takes nothing from another owner: the script rejects it if there was one.
             if self.name == "claim" and not named(args).get("retried"):
                 link.worker.check_claim(began_at)
             return link.server.run(self.name, text, keys, args)
@@ -171,23 +171,23 @@ class Script:
 
 
 class Link:
-    """One worker's client: the part of ``redis.asyncio.Redis`` that the product uses."""
+    """The client of one worker: the part of ``redis.asyncio.Redis`` that the product uses."""
 
     def __init__(self, worker: Worker, server: Server) -> None:
         self.worker = worker
         self.server = server
 
     def register_script(self, text: str) -> Script:
-        """As redis-py does; the name is told later."""
+        """Register a script as redis-py does; its name is set later."""
         return Script(self, text)
 
     def dies(self, name: str) -> bool:
-        """Whether the script that is called now dies half-way."""
+        """Whether the current script call fails half-way."""
         world = self.worker.world
         return name in world.mix.dying and world.has_fault(0.1)
 
     async def call(self, execute: Callable[[], Any], name: str = "") -> Any:
-        """Sends a command over the wire."""
+        """Send a command over the simulated network."""
         restarts = self.server.restarts
 
         def arrive() -> Any:
@@ -215,11 +215,11 @@ class Link:
         return await self.call(lambda: self.server.client.hget(name, key))
 
     async def time(self) -> tuple[int, int]:
-        """As redis-py; the clock of the server is right."""
+        """Return the time of the server, which is correct, as redis-py does."""
         now_ms = await self.call(LoopClock().now_ms)
         return now_ms // 1_000, now_ms % 1_000 * 1_000
 
     async def lowest(self, name: str) -> list[float]:
-        """Lowest score of a sorted set; only a broken variant of the product asks so."""
+        """Return the lowest score of a sorted set; only a broken variant of the product calls this."""
         found = await self.call(lambda: self.server.client.zrange(name, 0, 0, withscores=True))
         return [score for _, score in found]

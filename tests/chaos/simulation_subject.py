@@ -1,4 +1,4 @@
-"""What goes through a simulation: processors, where their state is in Redis, and what they must have done in the end."""
+"""The subject of a simulation: processors, the keys of their state in Redis, and the checks of their results."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ if TYPE_CHECKING:
 
 
 class Subject(Protocol):
-    """One kind of processors."""
+    """One kind of processor."""
 
     @property
     def ledger(self) -> Any:
-        """Checks what the outside world sees at the moment it sees it, see :class:`tests.chaos.simulation_ledger.Ledger`."""
+        """Check every output when it becomes visible, see :class:`tests.chaos.simulation_ledger.Ledger`."""
 
     @property
     def keys(self) -> Mapping[str, Sequence[bytes]]:
-        """Name of a processor → every key it may have in Redis; that with ``token`` and ``fence`` is the first."""
+        """Name of a processor → every key it may have in Redis; the first one has ``token`` and ``fence``."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether a commit that comes late may do harm, so that a member joins anew after one that had no answer."""
+        """Whether a late commit may do harm, so that a member joins again after a commit without an answer."""
 
     @property
     def release_seconds(self) -> float:
-        """So long a revocation may take, with its last commit."""
+        """Maximum duration of a revocation, including its last commit."""
 
     @property
     def reclaim_seconds(self) -> float:
-        """So long processors may take to end where their partition is claimed again by the same process."""
+        """Time within which processors must end if the same process claims their partition again."""
 
     def limits(self, seed: int) -> AbstractContextManager[None]:
-        """Makes the product do less at once while a schedule is run."""
+        """Lower the limits of the product while a schedule runs."""
 
     def processors(self, worker: Worker) -> Processors:
-        """As one process makes them; it may differ in which it knows, and how."""
+        """Return the processors of one process; processes may differ in their processors and settings."""
 
     def token(self, args: Sequence[Any]) -> bytes:
-        """Of the worker that calls a script with these arguments."""
+        """Return the token of the worker that calls a script with these arguments."""
 
     def runs(self, name: str, keys: Sequence[str]) -> None:
-        """A script is about to be run."""
+        """Handle a script that is about to run."""
 
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
-        """A script was run.
+        """Handle a script that has run.
 
         Returns:
-            Whether it put something aside that is to be sent: a moment worth coming back to.
+            Whether it stored something that must be sent: a good time for a snapshot.
         """
 
     def is_whole(self) -> bool:
-        """Whether Redis has everything that it ought to have once nothing happens any more."""
+        """Whether the work is complete after the last event."""
 
     def state(self, name: str) -> Any:
-        """What Redis has of a processor, for people."""
+        """Return the state of a processor in Redis, for people."""
 
     def check_end(self) -> None:
-        """Everything is healed and drained."""
+        """Check the results after the faults and the drain."""

@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from tests.chaos.simulation_worker import Worker
 
 FOLD = Fold(name="f", source="s", group_key="id", changed="names", quiet_period="1s")
-"""Every application has one."""
+"""A fold, because every application has one."""
 TIMEOUT_MS = 2_500
 REMEMBER_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """What a function is called with: enough to know what it is to do."""
+    """The argument of the function, from which it derives its behaviour."""
 
     offset: int
 
@@ -66,7 +66,7 @@ class Subscribing:
     ledger: CallLedger
 
     def __init__(self, world: World) -> None:
-        """One subscriber."""
+        """Create one subscriber."""
         self._world = world
         self._names = SubscriberKeys(world.app_id, NAME, *world.log.tp)
         self.keys = {NAME: [key.encode() for key in [*self._names.marks, *self._names.ids(EPOCH_MS, REMEMBER_MS)]]}
@@ -77,7 +77,7 @@ class Subscribing:
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """Few calls ahead, small windows and notes."""
+        """Lower the limits of in-flight events, batches and commit metadata."""
         with (
             patch("streams_app.subscribers.execution.dispatcher.FEWEST_AHEAD", 1 + seed % 4),
             patch("streams_app.subscribers.running.processor.MOST_UNFINISHED", 5 + seed % 30),
@@ -85,7 +85,7 @@ class Subscribing:
             yield
 
     def processors(self, worker: Worker) -> Processors:
-        """As one process makes them; functions run on the loop of the schedule."""
+        """Return the processors of one process; functions run on the event loop of the schedule."""
         return worker._context.run(self._processors, worker)
 
     def _processors(self, worker: Worker) -> Processors:
@@ -148,7 +148,7 @@ class Subscribing:
                 await asyncio.Event().wait()
             case "kills":
                 if offset // 47 % 2:
-                    await asyncio.sleep(0.3)  # virtual time: some kill at once, others take a moment
+                    await asyncio.sleep(0.3)  # virtual time: some events kill their process at once, others a little later
                     await worker.running()
                 self._world.count("killed")
                 worker.kill()
@@ -158,34 +158,34 @@ class Subscribing:
             ledger.done_under.add(claim, offset)
 
     def _trouble(self, offset: int) -> Exception:
-        """What a function raises that will succeed later."""
+        """Return the exception of a function that will succeed later."""
         return ConnectionError("the carrier is away")
 
     def calls_of(self, offset: int) -> list[int]:
-        """Attempts of an event where nothing goes wrong but its function."""
+        """Return the number of attempts of an event if there are no faults except those of its function."""
         return {"fails twice": [1, 2, 3], "always fails": [1, 2, 3, 4], "hangs": [1, 2, 3, 4]}.get(fate_of(offset), [1])
 
     def token(self, args: Sequence[Any]) -> bytes:
-        """Scripts have one argument, a map."""
+        """Return the token in the only argument of a script, a map."""
         return cast("bytes", named(args)["token"])
 
     def runs(self, name: str, keys: Sequence[str]) -> None:
-        """Nothing is to be known of it."""
+        """Do nothing before a script."""
 
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
-        """Moments with something begun are worth coming back to."""
+        """Return whether an event has begun, which is a good time for a snapshot."""
         return name == "begin"
 
     def is_whole(self) -> bool:
-        """Every event is done, or a dead letter."""
+        """Whether every event is done, or a dead letter."""
         return all(map(self.ledger.is_finished, range(self._world.log.end)))
 
     def state(self, name: str) -> Any:
-        """Marks, and what is open."""
+        """Return token, fence and unfinished events."""
         return [cast("dict[Any, Any]", self._world.server.client.hgetall(key)) for key in self.keys[name]]
 
     def check_end(self) -> None:
-        """Every event was called or became a letter, and without faults nothing was called more often than it failed."""
+        """Check that every event was called or became a dead letter, and without faults was called no more often than it failed."""
         ledger, log = self.ledger, self._world.log
         events = [offset for offset, entry in enumerate(log.entries) if entry]
         if lost := [offset for offset in events if not ledger.is_finished(offset)]:

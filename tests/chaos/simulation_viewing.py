@@ -1,4 +1,4 @@
-"""Live views in a simulation: their processors in workers, hubs and browsers, and what all of them must hold and show."""
+"""Live views in a simulation: processors in workers, hubs and browsers, and the states that they must have and show."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ EXPIRIES = ("4s", "15s", "40m")
 """Shorter than a schedule, and longer."""
 
 REST_SECONDS = FAULTY_SECONDS + 14.0
-"""Until then items of the middle one leave pages that keep others."""
+"""Time within which items of the view with the middle expiry leave pages that keep other items."""
 
 EVENTS_A_PART = (2, 5, 12)
 
 
 class _Views(Processors):
-    """The processors of all views of one process; in the product each view is a member of a group of its own."""
+    """The processors of all views of one process; in the product, each view has a separate consumer group."""
 
     topics: Collection[str] = ()
 
@@ -73,16 +73,16 @@ class Viewing:
     reclaim_seconds = 0.0
 
     def __init__(self, world: World) -> None:
-        """A list and a count of the same log, and who has their pages open."""
+        """Create a list and a count of the same log, and the browsers that have their pages open."""
         self._world = world
-        world.future_share = 0.0  # what a time to come is taken for depends on when it is read
+        world.future_share = 0.0  # the meaning of a future timestamp depends on when it is read
         common = {"source": world.log.tp.topic, "page": "a", "item": "b", "expiry": world.rng.choice(EXPIRIES), "public": True}
         self.settings = Settings.model_validate({
             "app_id": world.app_id,
             "live": [
                 {"name": "news", "kind": "list", "payload": ["m"], "remove": {"m.v": [0, 1]}, **common},
                 {"name": "supporters", "kind": "count", "only": {"m.u": [0, 1, 2]}, "remove": {"m.w": [3]}, **common},
-                # With the longer one a tab that is lost comes back only where its hub notices.
+                # With the longer expiry, a lost tab returns only if its hub detects the loss.
                 {"name": "visitors", "kind": "presence", "expiry": "1m" if world.mix.has_true_hubs else "6s", "public": True},
             ],
         })  # fmt: skip
@@ -106,7 +106,7 @@ class Viewing:
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """Few records a part; the topic has one partition, as hubs read all that it has."""
+        """Limit a part to a few records; the topic has one partition, because hubs read all its partitions."""
         with (
             patch("streams_app.live.core.operations.MAX_EVENTS", EVENTS_A_PART[seed % len(EVENTS_A_PART)]),
             patch("tests.chaos.simulation_kafka.PARTITIONS", 1),
@@ -115,7 +115,7 @@ class Viewing:
         self._world.server.client.delete(self._here.marker, *(self._here.here_prefix + page for page in "pqrs"))
 
     def processors(self, worker: Worker) -> Processors:
-        """The same in every process; hubs and browsers are there from the first on."""
+        """Return the processors of a process; hubs and browsers start with the first one."""
         if self._audience is None:
             if "redefined" in self._world.mix.faults:
                 self._leave_other_states()
@@ -123,7 +123,7 @@ class Viewing:
         return _Views(worker, self.settings.live_of_topics)
 
     def _leave_other_states(self) -> None:
-        """As workers do that declare the views otherwise, and have read everything."""
+        """Create states of workers that declare the views differently and have read everything."""
         client = self._world.server.client
         for name, model in self.models.items():
             keys = view_keys(self._world.app_id, name, *self._world.log.tp)
@@ -142,22 +142,22 @@ class Viewing:
                 client.hset(f"{keys.data_prefix}p", "former", "{}")
 
     def token(self, args: Sequence[Any]) -> bytes:
-        """Scripts have one argument, a map."""
+        """Return the token in the only argument of a script, a map."""
         return cast("bytes", named(args)["token"])
 
     def runs(self, name: str, keys: Sequence[str]) -> None:
-        """Redis may have lost or changed something since."""
+        """Compare the state before a script, because Redis may have lost or changed something."""
         self.models[self._name_of[keys[0]]].note()
 
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
-        """Compares what there is with what there must be."""
+        """Compare the state after a script with the model."""
         if reply[0] in (b"ok", b"new", b"already"):
             self.models[self._name_of[keys[0]]].on_script(name, named(args), reply)
             self.ledger.records += name == "apply"
         return name == "apply"
 
     def is_whole(self) -> bool:
-        """All is there, and all browsers show it."""
+        """Whether the state is complete, and all browsers show it."""
         differing = self._differing()
         return all(model.is_whole() for model in self.models.values()) and not differing and self._world.now() > REST_SECONDS
 
@@ -165,10 +165,10 @@ class Viewing:
         return self._audience.differing() if self._audience else "there are no hubs"
 
     def state(self, name: str) -> Any:
-        """Its marks, and what a browser shows that is not so."""
+        """Return token and fence, and a wrong state that a browser shows."""
         return self.models[name].meta(), self._differing()
 
     def check_end(self) -> None:
-        """Everything is healed and drained."""
+        """Check the results after the faults and the drain."""
         for model in self.models.values():
             model.check_end()

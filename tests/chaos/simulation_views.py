@@ -1,4 +1,4 @@
-"""What live views must hold in a simulation, and what their hubs may show of it."""
+"""The states that live views must have in a simulation, and that hubs may show."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.chaos.simulation import World
 
 LATE_MS: Final = 1_500
-"""A hub evaluates what it knows once a second, also while Redis does not answer."""
+"""A hub evaluates its data once a second, also while Redis does not answer."""
 
 PAGES: Final = "pqrs"
 
@@ -35,10 +35,10 @@ class Stored:
     """A state that a view had in Redis.
 
     Attributes:
-        clock_ms: It is true at this moment.
-        whole_ms: Before this moment something may be missing.
+        clock_ms: Time at which it is true.
+        whole_ms: Time before which events may be missing.
         is_shown: Whether hubs may show it.
-        pages: What it held.
+        pages: Contents of the pages.
     """
 
     clock_ms: int
@@ -47,17 +47,17 @@ class Stored:
     pages: Pages
 
     def shows(self, state: ViewState, page: str) -> bool:
-        """Whether a message says what this state holds."""
+        """Whether a message shows this state."""
         items = self.pages.get(page, [])
         return state.count == len(items) and (state.items is None or list(state.items) == items[::-1][: len(state.items)])
 
 
 class ViewModel:
-    """One view of a schedule: what its log means, what Redis has had of it, what was shown.
+    """One view of a schedule: the meaning of its log, its states in Redis, and the states that were shown.
 
     Attributes:
         stored: Every state that it had in Redis, in order.
-        refused: Offsets of which the broker has a dead letter.
+        refused: Offsets whose dead letter is at the broker.
     """
 
     def __init__(self, world: World, view: LiveView, keys: ViewKeys) -> None:
@@ -70,20 +70,20 @@ class ViewModel:
         self._lost: dict[tuple[bytes, int], frozenset[int]] = {}
         self._commit_end = 0
 
-    # ---- what is in Redis
+    # ---- state in Redis
 
     def meta(self) -> dict[str, bytes]:
-        """The marks as they are now."""
+        """Return token, fence and clocks."""
         found = cast("Mapping[bytes, bytes]", self._world.server.client.hgetall(self._keys.meta))
         return {name.decode(): value for name, value in found.items()}
 
     def note(self) -> dict[str, bytes]:
-        """Remembers the state that Redis has, if it is another one.
+        """Store the state in Redis, if it differs from the previous one.
 
         Returns:
-            The marks as they are now.
+            Token, fence and clocks.
         """
-        # One round trip: it is asked before and after each script.
+        # One round trip, because this is called before and after each script.
         pipe = self._world.server.client.pipeline(transaction=False)
         pipe.hgetall(self._keys.meta)
         pipe.hkeys(self._keys.pages)
@@ -101,7 +101,7 @@ class ViewModel:
         return meta
 
     def _pages(self, index: list[bytes], contents: list[Any]) -> Pages:
-        """What is stored now, whatever the index says of it."""
+        """Return the stored pages, independent of the index."""
         pages = Pages()
         for page, items, data in zip(PAGES, contents[::2], contents[1::2], strict=True):
             if self.view.kind == "list" and {name for name, _ in items} != data.keys():
@@ -113,7 +113,7 @@ class ViewModel:
             self._world.report_fault("state", f"{self.view.name} says that {indexed} hold something, it is {set(pages)}")
         return pages
 
-    # ---- what must be there
+    # ---- required state
 
     def _meaning(self, offset: int) -> Put | Removal | None:
         entry = self._world.log.entries[offset]
@@ -130,7 +130,7 @@ class ViewModel:
         return False
 
     def on_script(self, name: str, args: Mapping[str, Any], reply: Any) -> None:
-        """A script was run that takes, changes or expires the state."""
+        """Check the state after a script that claims, changes or expires it."""
         meta = self.note()
         if "fence" not in meta:
             return
@@ -170,23 +170,23 @@ class ViewModel:
             self._world.report_fault("fence", f"{self.view.name} has passed {sorted(missing)}, which are no dead letters")
 
     def on_commit(self, at: int) -> None:
-        """The coordinator has taken a commit, which is to be no further than what was applied."""
+        """Check that a commit is not above the applied offsets."""
         fences = [fence for _, fence in self._lost]
         if at > max([self._world.log.start, *(fence + 1 for fence in fences)]):
             self._world.report_fault("commit", f"{self.view.name} committed {at}, applied are {sorted(set(fences))}")
 
-    # ---- what may be shown
+    # ---- permitted messages
 
     def on_shown(self, state: ViewState, page: str, since: int) -> int:
-        """A hub sends a message.
+        """Check a message of a hub.
 
         Args:
-            state: What it says.
-            page: Of the browser.
-            since: Place in :attr:`stored` of what the browser was shown last: it is not shown anything older.
+            state: State in the message.
+            page: Page of the browser.
+            since: Index in :attr:`stored` of the state that the browser received last: an older state is a violation.
 
         Returns:
-            The place of what it is shown now.
+            The index of the state in the message.
         """
         now_ms = LoopClock().now_ms()
         self.note()  # Redis may have lost something since the last script
@@ -210,28 +210,28 @@ class ViewModel:
         return since
 
     def is_whole(self) -> bool:
-        """Whether all that can be read is there, and may be shown."""
+        """Whether all readable events are applied, and the view may be shown."""
         meta = self.meta()
         return int(meta.get("fence", b"-1")) + 1 >= self._world.log.end and meta.get("reading") == b""
 
     def check_end(self) -> None:
-        """Every event that cannot be shown is a dead letter, unless retention took it."""
+        """Check that every rejected event is a dead letter, unless retention removed it."""
         for offset in range(self._world.log.start, self._world.log.end):
             entry = self._world.log.entries[offset]
             if entry and self._is_refused(entry) and offset not in self.refused and self._is_recent(entry):
                 self._world.report_fault("lost", f"{self.view.name} never refused {offset}")
 
     def _is_recent(self, entry: Record) -> bool:
-        """Whether it is read again after any loss."""
+        """Whether an event is read again after any loss."""
         return entry.timestamp + self.view.expiry_ms > LoopClock().now_ms()
 
 
 class ViewLedger:
-    """All views of a schedule, as the world tells what happens to them.
+    """All views of a schedule; the world reports the events to it.
 
     Attributes:
-        records: Scripts that have changed something.
-        highest: View → highest mark ever committed.
+        records: Number of scripts that have changed something.
+        highest: View → highest offset ever committed.
     """
 
     def __init__(self, models: Mapping[str, ViewModel]) -> None:
@@ -240,18 +240,18 @@ class ViewLedger:
         self.highest: dict[str, int] = {}
 
     def on_record(self, record: Outgoing) -> None:
-        """The broker has appended a dead letter, acknowledged or not."""
+        """Handle a dead letter that the broker has appended, acknowledged or not."""
         headers = dict(record.headers)
         self.models[headers["view"].decode()].refused.add(int(headers["source-offset"]))
 
     def on_known_loss(self, name: str, first: int, last: int, highest: Mapping[str, int]) -> None:
-        """A worker says what retention has taken."""
+        """Handle a report that retention removed offsets."""
 
     def on_loss(self, name: str) -> None:
-        """Redis is about to lose a view."""
+        """Handle a view that Redis is about to lose."""
 
     def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
-        """The coordinator has taken a commit."""
+        """Check a commit that the coordinator has accepted."""
         for name, at in marks_in(mark).items():
             self.highest[name] = max(at, self.highest.get(name, 0))
             self.models[name].on_commit(at)

@@ -1,6 +1,6 @@
 """A simulated worker process: the real ``Ownership`` and all below it, with simulated connections.
 
-It may be killed or frozen between any two moments; a request that has left it arrives all the same, or does not.
+It may be killed or frozen at any time; a request that it has sent may or may not arrive.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CURRENT: contextvars.ContextVar[Worker] = contextvars.ContextVar("CURRENT")
 """The worker whose task is running."""
 
 WRONG_MS = (0, 0, 600_000, -600_000)
-"""By how much the wall clock of a worker is wrong, where they differ."""
+"""Errors of the wall clock of a worker, if clocks differ."""
 
 SESSION_MS = 10_000
 SKEW_SECONDS = 5.0
@@ -43,13 +43,13 @@ REVOKE_SECONDS = 6.0
 
 
 class WrongClock(LoopClock):
-    """The clocks of a machine of its own."""
+    """The clocks of a separate machine."""
 
     def __init__(self, wrong_ms: int) -> None:
         self.wrong_ms = wrong_ms
 
     def now_ms(self) -> int:
-        """As somebody has set it."""
+        """Return the wall clock, which an operator may have set."""
         return super().now_ms() + self.wrong_ms
 
 
@@ -57,9 +57,9 @@ class Worker:
     """One process.
 
     Attributes:
-        generation: Of the consumer group, as this process knows it.
-        is_assigned: This process believes that the partition is its own.
-        causes: Why it has ever claimed again.
+        generation: Generation of the consumer group, as this process knows it.
+        is_assigned: Whether the partition is assigned to this process, as it knows it.
+        causes: Causes of its repeated claims.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -97,30 +97,30 @@ class Worker:
             self.spawn(self._compare_forever())
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task of this process."""
+        """Start a task of this process."""
         task = asyncio.get_running_loop().create_task(work, context=self._context)
         self._tasks.append(task)
         return task
 
-    # ---- life and death
+    # ---- start and end
 
     @property
     def is_frozen(self) -> bool:
-        """Suspended, as by SIGSTOP."""
+        """Whether the process is suspended, as by SIGSTOP."""
         return not self._thawed.is_set()
 
     @property
     def is_responsive(self) -> bool:
-        """Neither dead nor frozen."""
+        """Whether the process is neither dead nor frozen."""
         return self.is_alive and not self.is_frozen
 
     @property
     def claim(self) -> tuple[str, float]:
-        """Which claim it makes, or has."""
+        """The claim that the process makes, or has made."""
         return self.name, self.claim_began_at
 
     def check_claim(self, began_at: float) -> None:
-        """A member whose generation was over before its claim began must not touch Redis."""
+        """Check that a member whose generation ended before its claim began does not write to Redis."""
         group = self.world.group
         if self.generation != group.generation and group.bumped_at < began_at:
             self.world.report_fault("robbed", f"{self.name} of generation {self.generation} claims from {group.generation}")
@@ -146,40 +146,40 @@ class Worker:
         if not self.is_rejoining:
             self.is_rejoining = True
             self.world.count("in doubt")
-            # The group decides, not this process.
+            # The group decides this.
             self._tasks.append(asyncio.get_running_loop().create_task(self._join_anew(), context=contextvars.Context()))
 
     async def _join_anew(self) -> None:
-        """Leaves the group and joins it as another member."""
+        """Leave the group and join it as another member."""
         if self.world.group.worker is self and self.generation == self.world.group.generation:
             await self.world.rebalance(self)
         self.is_rejoining = False
 
     async def running(self) -> None:
-        """Returns while the process runs; never when it is dead."""
+        """Return when the process runs; never if it is dead."""
         while not self.is_responsive:
             if not self.is_alive:
-                await asyncio.shield(self._parked)  # whoever waits is kept until the end of the schedule, unless it is cancelled
+                await asyncio.shield(self._parked)  # a waiting task stays until the end of the schedule, unless it is cancelled
             await self._thawed.wait()
 
     async def pause(self) -> None:
-        """A moment of this process."""
+        """Wait a short virtual time in this process."""
         await asyncio.sleep(self.world.latency_seconds())  # virtual time
         await self.running()
 
     async def call(self, execute: Callable[[], T], error: type[Exception], *, name: str = "", may_be_late: bool = False) -> T:
-        """A request to a server, and its reply.
+        """Send a request to a server and return its reply.
 
         Args:
-            execute: What the server does, at once.
-            error: Raised when something was lost on the way.
-            name: Of the call, where some are lost more often than others.
-            may_be_late: The server may do it after the caller has given up.
+            execute: Executes the request on the server, at once.
+            error: Raised if the request or the reply is lost.
+            name: Name of the call, some of which are lost more often.
+            may_be_late: Whether the server may execute the request after the caller has given up.
         """
         world = self.world
         await self.pause()
         try:
-            await asyncio.sleep(world.latency_seconds())  # virtual time: the way to the server
+            await asyncio.sleep(world.latency_seconds())  # virtual time: the network latency
         except asyncio.CancelledError:
             if may_be_late and world.rng.random() < 0.5:
                 world.later(execute)
@@ -206,7 +206,7 @@ class Worker:
     # ---- membership
 
     async def compare_clocks(self) -> None:
-        """What the application does before it joins: without an answer of Redis it ends."""
+        """Compare the clocks before joining, as the application does; without an answer of Redis, the process ends."""
         try:
             async with asyncio.timeout(REVOKE_SECONDS):
                 await self.spawn(self.skew.check_once())
@@ -214,23 +214,23 @@ class Worker:
             self.kill()
 
     def join(self, generation: int) -> None:
-        """The group has assigned the partition to this member."""
+        """Handle the assignment of the partition to this member."""
         self.generation = generation
         self.is_assigned = True
         self.reader.begin()
         self._context.run(self.ownership.assigned, generation)
 
     async def leave(self) -> None:
-        """The group takes the partition away, or this member has learned at last that it did."""
+        """Handle the revocation of the partition, or its late detection by this member."""
         if self.is_assigned:
             generation = self.generation
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.world.subject.release_seconds + 2.0):
                     await self.spawn(self.ownership.revoked([self.world.log.tp]))
-            if generation == self.generation:  # it may have joined anew meanwhile
+            if generation == self.generation:  # it may have joined again meanwhile
                 self.is_assigned = False
 
-    # ---- what the application and the client do all the time
+    # ---- background tasks of the application and the client
 
     async def _fetch_forever(self) -> None:
         while True:
@@ -241,7 +241,7 @@ class Worker:
 
     async def _deliver_forever(self) -> None:
         while True:
-            await asyncio.sleep(self.world.rng.uniform(0.01, 0.1))  # virtual time: the main loop's turn
+            await asyncio.sleep(self.world.rng.uniform(0.01, 0.1))  # virtual time: an iteration of the main loop
             await self.running()
             if self.reader.fetched:
                 batch = self.reader.fetched.popleft()
@@ -255,7 +255,7 @@ class Worker:
             self.ownership.tick_once()
 
     async def _compare_forever(self) -> None:
-        """Compares the clocks every few seconds; now and then somebody sets that of this machine in between."""
+        """Compare the clocks every few seconds; sometimes the clock of this machine is set in between."""
         while True:
             await asyncio.sleep(self.world.rng.uniform(0.0, SKEW_SECONDS))  # virtual time
             await self.running()

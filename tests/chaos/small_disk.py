@@ -1,4 +1,4 @@
-"""A small disk that can be filled: a file system in memory, which only root may mount."""
+"""A small disk that can be filled: a file system in memory, which only root can mount."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SmallDisk:
     """A mounted disk, or none.
 
     Attributes:
-        root: Where it is mounted.
+        root: Mount point.
         is_there: Whether it could be mounted.
     """
 
@@ -28,7 +28,7 @@ class SmallDisk:
 
     @classmethod
     def mounted(cls, folder: Path) -> Self:
-        """Mounts one below a folder, for the user that PostgreSQL runs as; nothing where that is not allowed."""
+        """Mount a disk below a folder, for the user that runs PostgreSQL; mount nothing if that is not permitted."""
         root = folder / "disk"
         root.mkdir()
         if os.geteuid() != 0:
@@ -46,7 +46,7 @@ class SmallDisk:
         return self.root / "small"
 
     def fill(self) -> None:
-        """Leaves no room at all."""
+        """Fill the disk completely."""
         ballast = os.open(self.root / "ballast", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
         try:
             while True:
@@ -57,16 +57,16 @@ class SmallDisk:
             os.close(ballast)
 
     def empty(self) -> None:
-        """Gives the room back."""
+        """Free the space again."""
         (self.root / "ballast").unlink()
 
     def replace(self, copy: Path) -> None:
-        """Puts what a copy holds in the place of what is there."""
+        """Replace the contents by those of a copy."""
         shutil.rmtree(self.path)
         subprocess.run(["cp", "-a", str(copy), str(self.path)], check=True)
 
     def unmount(self) -> None:
-        """Lets go of it."""
+        """Unmount the disk."""
         if self.is_there:
             subprocess.run(["umount", "-l", str(self.root)], check=False)
 

@@ -1,4 +1,4 @@
-"""One chaos run's stage: broker, Redis, topics, a read store, and workers that a supervisor starts again."""
+"""The stage of a chaos run: broker, Redis, topics, a read store, and workers that a supervisor restarts."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tests.workers import WorkerProcess
 
 SESSION_SECONDS = 3
 OUTAGE_SECONDS = 15
-"""Longer than a worker may take to say so."""
+"""Longer than the time within which a worker must report an outage."""
 
 PARTITIONS = 4
 OF_ANY_DATE = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 APP_ID = "chaos"
 FOLD = "account-metrics"
 EXCUSED = "excused"
-"""A fold beside it, and its output. That topic is deleted on purpose, with its records: of it is only judged that it goes on."""
+"""A second fold, and its output topic. The topic is deleted on purpose, so the judge only checks that the fold continues."""
 
 CONFIG = """\
 app_id = "{app_id}"
@@ -88,7 +88,7 @@ class KilledAt(WorkerProcess):
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A server that no worker could reach, by the clock of the event loop; ``what``: kafka or redis."""
+    """An outage of a server for all workers, by the clock of the event loop; ``what``: kafka or redis."""
 
     what: str
     begin: float
@@ -97,18 +97,18 @@ class Outage:
 
 @dataclass
 class Stage:
-    """Everything one run needs.
+    """The servers, topics and workers of one run.
 
     Attributes:
-        exits: Exit code → how often, of workers that were not ended on purpose.
-        kept_data: Redis has lost nothing in this run.
-        acknowledged: Events acknowledged to the load so far.
-        outages: Of the whole broker or Redis, as faults have made them.
-        former_redis: Primaries before a fail-over; they live on as replicas.
-        healed_at: When the last disturbance ended, by the event loop, and how many events had been acknowledged then.
-        more_settings: Beside those of the folds and the read store; the topics that they name are made, too.
-        dated: Of those, topics whose records may have any date, and that the broker removes at no age.
-        before_workers: Done when there are servers and topics, and no worker yet.
+        exits: Exit code → number of workers that ended with it and were not stopped on purpose.
+        kept_data: Whether Redis has lost nothing in this run.
+        acknowledged: Number of events acknowledged to the load so far.
+        outages: Outages of the whole broker or Redis, caused by faults.
+        former_redis: Primaries before a failover, which continue as replicas.
+        healed_at: Time at which the last fault ended, by the event loop, and the number of events acknowledged by then.
+        more_settings: Further settings, beside those of the folds and the read store; their topics are created, too.
+        dated: Topics of those whose records may have any timestamp; the broker does not remove them by age.
+        before_workers: Called when servers and topics exist, before the first worker starts.
     """
 
     folder: Path
@@ -128,7 +128,7 @@ class Stage:
     _supervisor: asyncio.Task[None] | None = None
 
     async def start(self, count: int) -> None:
-        """Starts servers, topics, tables and workers; returns when the workers are ready."""
+        """Start servers, topics, tables and workers; return when the workers are ready."""
         self.broker_port, self.redis_port = free_port(), free_port()
         self.broker_proxy = Proxy(free_port(), free_port() if self.is_apache else self.broker_port)
         self.redis_folder = self.folder / "redis"
@@ -143,7 +143,7 @@ class Stage:
             await create_topics(self.bootstrap, self.dated, PARTITIONS, OF_ANY_DATE)
         redis_url, cut_redis_url = self.redis_urls()
         self.config = self._config("streams.toml", self.broker_port, redis_url)
-        # The embedded broker names its own address to clients: behind a proxy they would not stay.
+        # The embedded broker advertises its own address to clients, which would bypass a proxy.
         broker_port = self.broker_proxy.port if self.is_apache else self.broker_port
         self.cut_config = self._config("cut.toml", broker_port, cut_redis_url)
         await self._command("read-store", "init")
@@ -151,14 +151,14 @@ class Stage:
             await self._command("topics", "create")
         if self.before_workers is not None:
             await self.before_workers()
-        # The first one reaches Redis and the broker through proxies that can be cut.
+        # The first worker reaches Redis and the broker through proxies that can be cut.
         self.workers = [WorkerProcess(self.cut_config if number == 0 else self.config, self.folder) for number in range(count)]
         for worker in self.workers:
             await worker.wait_ready(60)
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def _command(self, *words: str) -> None:
-        """Runs a command of the product, again while it says that a later try may succeed."""
+        """Run a command of the product, and repeat it while its exit code says that a later attempt may succeed."""
         command = [sys.executable, "-m", "streams_app", *words, "--config", str(self.config)]
 
         async def is_done() -> bool:
@@ -172,7 +172,7 @@ class Stage:
 
     @property
     def bootstrap(self) -> str:
-        """host:port of the broker."""
+        """``host:port`` of the broker."""
         return f"127.0.0.1:{self.broker_port}"
 
     def start_broker(self) -> None:
@@ -189,11 +189,11 @@ class Stage:
         self.redis = self._new_redis(self.redis_port, self.redis_folder)
 
     def redis_urls(self) -> tuple[str, str]:
-        """For the settings of the workers; the second one is for the worker that can be cut off."""
+        """URLs for the settings of the workers; the second one is for the worker that can be cut off."""
         return f"redis://127.0.0.1:{self.redis_name.port}/0", f"redis://127.0.0.1:{self.redis_proxy.port}/0"
 
     def stop_redis(self) -> None:
-        """Ends whatever Redis there was."""
+        """Stop Redis, if it runs."""
         for server in (self.redis, *self.former_redis):
             server.stop()
 
@@ -202,7 +202,7 @@ class Stage:
         return kind.start(port, folder, appendonly=True)
 
     def start_replica(self) -> tuple[Redis7 | Valkey, Path]:
-        """Another Redis, with its folder, that copies the present one."""
+        """Start another Redis, with its folder, as a replica of the current one."""
         folder = self.folder / f"redis-{len(self.former_redis) + 1}"
         replica = self._new_redis(free_port(), folder)
         with redis.Redis(port=replica.port) as client:
@@ -210,23 +210,23 @@ class Stage:
         return replica, folder
 
     def promote(self, replica: Redis7 | Valkey, folder: Path) -> None:
-        """The name leads to the replica from now on; the present Redis lives on, and keeps its connections."""
+        """Let the name lead to the replica; the former Redis continues, with its connections open."""
         self.former_redis.append(self.redis)
         self.redis, self.redis_port, self.redis_folder = replica, replica.port, folder
         self.redis_name.target_port = replica.port
 
     @property
     def primary_port(self) -> int:
-        """Port of the present Redis, past the proxies."""
+        """Port of the current Redis, without the proxies."""
         return self.redis_port
 
     def client(self, **options: Any) -> redis.Redis:
-        """A client of the present Redis."""
+        """Return a client of the current Redis."""
         return redis.Redis(port=self.primary_port, **options)
 
     @contextmanager
     def away(self, what: str) -> Iterator[None]:
-        """Nobody reaches the broker (``kafka``) or ``redis`` in this block."""
+        """Record an outage of the broker (``kafka``) or of ``redis`` during this block."""
         begin = asyncio.get_running_loop().time()
         try:
             yield
@@ -234,20 +234,20 @@ class Stage:
             self.outages.append(Outage(what, begin, asyncio.get_running_loop().time()))
 
     def mark_healed(self) -> None:
-        """The disturbance ends now: recovery is measured from here."""
+        """Record the end of the fault, from which recovery is measured."""
         self.healed_at = asyncio.get_running_loop().time(), self.acknowledged()
 
     def replace(self, number: int, worker: WorkerProcess) -> None:
-        """Another worker takes a place; the former one has ended."""
+        """Start another worker in place of one that has ended."""
         self.ended.append(self.workers[number])
         self.workers[number] = worker
 
     def logs(self) -> str:
-        """Of every worker there was."""
+        """Return the logs of all workers."""
         return "".join(worker.log() for worker in [*self.ended, *self.workers])
 
     async def is_settled(self) -> bool:
-        """Whether every worker is a member of the consumer group and no rebalance is under way."""
+        """Whether every worker is a member of the consumer group and no rebalance is in progress."""
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         try:
             await admin.start()
@@ -260,7 +260,7 @@ class Stage:
         return state == "Stable" and len(members) == len(self.workers)
 
     def versions(self) -> dict[tuple[str, str], int]:
-        """Version of every cell of the read store."""
+        """Return the version of every cell of the read store."""
         connection = sqlite3.connect(self.folder / "read.db", timeout=0.2)
         try:
             rows = connection.execute("SELECT group_key, name, version FROM folded_values").fetchall()
@@ -271,16 +271,16 @@ class Stage:
         return {(group, name): version for group, name, version in rows}
 
     async def stop_workers(self) -> list[int]:
-        """SIGTERM to all that run; exit codes."""
+        """Send SIGTERM to all running workers and return their exit codes."""
         if self._supervisor is not None:
             self._supervisor.cancel()
         codes = [worker.exit_code for worker in self.workers]
-        self.exits.update(code for code in codes if code is not None)  # the supervisor had not seen it yet
+        self.exits.update(code for code in codes if code is not None)  # the supervisor has not collected it yet
         running = [worker for worker, code in zip(self.workers, codes, strict=True) if code is None]
         return list(await asyncio.gather(*(worker.terminate(25) for worker in running)))
 
     async def close(self) -> None:
-        """Ends whatever runs and removes the folder."""
+        """Stop all processes and remove the folder."""
         if self._supervisor is not None:
             self._supervisor.cancel()
         for worker in [*self.ended, *self.workers]:
@@ -294,9 +294,9 @@ class Stage:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     async def _supervise(self) -> None:
-        """What a supervisor does: a worker that ended is started again, whatever its exit code."""
+        """Restart each worker that has ended, as a supervisor does, with any exit code."""
         while True:
-            await asyncio.sleep(0.2)  # a supervisor looks now and then
+            await asyncio.sleep(0.2)  # the interval of a supervisor
             for number, worker in enumerate(self.workers):
                 if worker.exit_code is not None:
                     self.exits[worker.exit_code] += 1

@@ -1,9 +1,9 @@
 """``python -m tests.chaos.stores``: a read store under faults of its server, judged against a recomputation.
 
-Folded records arrive shuffled and twice; two processes ``streams-app worker --only`` sync them. At random seeded times a worker or
-the server is killed. PostgreSQL takes no more connections, its disk is full, or it is replaced by a copy that lacks the last
-transactions. OpenSearch stands still, or takes its disk for full. In the end every cell must hold what the record of its highest
-version says.
+Folded records arrive shuffled and twice; two processes ``streams-app worker --only`` sync them. At random seeded times, the run
+kills a worker or the server. For PostgreSQL, it uses up all connections, fills the disk, or replaces the server by a copy without
+the last transactions. For OpenSearch, it freezes the server, or makes its indices read-only. In the end every cell must have the
+value of its highest version.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STORES: Final[dict[str, type[Run]]] = {
 @click.option("--store", type=click.Choice(list(STORES)), default="postgresql", show_default=True, help="Kept in what.")
 @click.option("--faults", default=None, help="Only these, separated by commas.")
 def main(runs: int, seed: int, seconds: float, store: str, faults: str | None) -> None:
-    """Breaks a store and its server under load, and looks whether it ends in the right state."""
+    """Break a store and its server under load, and check that the store ends in the right state."""
 
     def perform(seed: int, folder: Path) -> tuple[Run, Coroutine[Any, Any, None]]:
         run = STORES[store](seed, folder, random.Random(seed))

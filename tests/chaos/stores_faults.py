@@ -1,4 +1,4 @@
-"""What breaks any store and those who write it: a worker or the server is killed, or the server stands still."""
+"""Faults of any store and its writers: a worker or the server is killed, or the server is frozen."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ HOLD_SECONDS: Final = 5.0
 
 
 async def worker_killed(run: Run) -> None:
-    """SIGKILL of a worker; the supervisor starts another one."""
+    """Kill a worker; the supervisor starts another one."""
     worker = run.chance.choice(run.workers)
     worker.kill()
     await wait_until(lambda: worker.exit_code == -signal.SIGKILL, 20, "it is dead")
 
 
 async def server_killed(run: Any) -> None:
-    """SIGKILL of the server, which is away for a while and recovers from its log."""
+    """Kill the server, which is down for a while and recovers from its log."""
     run.server.kill()
-    await asyncio.sleep(run.chance.uniform(0, HOLD_SECONDS))  # until the fault strikes
+    await asyncio.sleep(run.chance.uniform(0, HOLD_SECONDS))  # until the fault begins
     run.server = await asyncio.to_thread(run.server.again)
 
 
 async def server_frozen(run: Any) -> None:
-    """SIGSTOP of the server, for longer than anybody waits for an answer; what it was asked for it does when it goes on."""
+    """Suspend the server for longer than any client waits; it executes the pending requests when it resumes."""
     os.kill(run.server.pid, signal.SIGSTOP)
     await asyncio.sleep(HOLD_SECONDS)  # the fault lasts
     os.kill(run.server.pid, signal.SIGCONT)

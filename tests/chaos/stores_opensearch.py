@@ -1,4 +1,4 @@
-"""A store in OpenSearch under faults: it stands still, or takes its disk for full and its indices can only be read."""
+"""A store in OpenSearch under faults: it is frozen, or treats its disk as full and makes its indices read-only."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.servers.opensearch import OpenSearch
 WATERMARK: Final = "cluster.routing.allocation.disk.watermark"
 LEVELS: Final = ("low", "high", "flood_stage")
 LOOK: Final = "10s"
-"""How often the server looks at its disk; more often it does not."""
+"""The shortest interval at which the server checks its disk."""
 PAGE: Final = 2_000
 LIMIT_SECONDS: Final = 60
 
 
 class OpenSearchRun(Run):
-    """With free space as it is, no disk is full for it: its limits are what changes."""
+    """A run with OpenSearch; its disk limits are changed instead of the free space."""
 
     most_records = 200
 
@@ -34,7 +34,7 @@ class OpenSearchRun(Run):
         self.server.stop()
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """What somebody else asks the server."""
+        """Send a request of another client to the server."""
         return asked(self.server.port, method, path, body)
 
     async def stored(self) -> Cells:
@@ -50,7 +50,7 @@ class OpenSearchRun(Run):
         return found
 
     async def _hits(self, body: dict[str, Any]) -> list[dict[str, Any]]:
-        """A page; a server that has just come back, or has no memory for a search at the moment, is asked again."""
+        """Return a page of hits; repeat the request if the server has just started, or has no memory for a search."""
         answer: dict[str, Any] = {}
 
         def is_answered() -> bool:
@@ -67,13 +67,13 @@ class OpenSearchRun(Run):
 
 
 class OpenSearchGroupsRun(OpenSearchRun):
-    """A document a group."""
+    """A run with one document for each group."""
 
     shape = "groups"
 
 
 async def disk_full(run: OpenSearchRun) -> None:
-    """The server takes its disk for full for a while: its indices can only be read, until it has looked again."""
+    """Make the server treat its disk as full for a while: its indices are read-only until it checks its disk again."""
     before = run.logs().count("flood-stage")
     run.ask("PUT", "/_cluster/settings", {"transient": {f"{WATERMARK}.{level}": "1000000gb" for level in LEVELS}})
     try:

@@ -1,4 +1,4 @@
-"""A store in PostgreSQL under faults: it takes no more connections, its disk is full, or a copy takes its place."""
+"""A store in PostgreSQL under faults: its connections are used up, its disk is full, or a copy replaces it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_SPACE: Final = "No space left on device"
 
 
 class PostgresRun(Run):
-    """Its tables lie on a small disk, where one can be mounted."""
+    """A run with PostgreSQL; its tables are on a small disk, if one can be mounted."""
 
     async def start(self) -> str:
         self.disk = SmallDisk.mounted(self.folder)
@@ -48,7 +48,7 @@ class PostgresRun(Run):
             await connection.close()
 
     async def progress(self) -> int:
-        """Sum of the offsets that the store has taken."""
+        """Return the sum of the offsets in the progress of the store."""
         connection = await asyncpg.connect(self.server.url)
         try:
             return int(await connection.fetchval("SELECT coalesce(sum(next_offset), 0) FROM folded_values_progress"))
@@ -57,7 +57,7 @@ class PostgresRun(Run):
 
 
 async def no_connections(run: PostgresRun) -> None:
-    """Somebody else takes every connection, and those of the workers are ended."""
+    """Use up every connection, and end those of the workers."""
     taken: list[asyncpg.Connection[asyncpg.Record]] = []
     loop = asyncio.get_running_loop()
     until = loop.time() + HOLD_SECONDS
@@ -70,7 +70,7 @@ async def no_connections(run: PostgresRun) -> None:
                 refused += 1
                 ours = "pid <> pg_backend_pid() AND application_name LIKE 'streams_app%'"
                 await taken[0].execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
-                await asyncio.sleep(0.1)  # the limit is held: what connects anew is refused, too
+                await asyncio.sleep(0.1)  # the limit stays in effect: new connections are rejected, too
     finally:
         for connection in taken:
             await connection.close()
@@ -78,7 +78,7 @@ async def no_connections(run: PostgresRun) -> None:
 
 
 async def disk_full(run: PostgresRun) -> None:
-    """The disk of the tables is full for a while; a table beside them cannot grow. Nothing happens where none can be mounted."""
+    """Fill the disk of the tables for a while, so that no table can grow. Do nothing if no disk can be mounted."""
     if not run.disk.is_there:
         return
     run.disk.fill()
@@ -99,7 +99,7 @@ async def disk_full(run: PostgresRun) -> None:
 
 
 async def failover(run: PostgresRun) -> None:
-    """The server is replaced by a copy of its data, taken while it was under load: what it has acknowledged since then is lost."""
+    """Replace the server by a copy of its data that was taken under load: later acknowledged transactions are lost."""
     copy = run.folder / "copy"
     run.server.kill()
     await asyncio.to_thread(_copied, run, copy)
@@ -136,7 +136,7 @@ def _restored(run: PostgresRun, copy: Path) -> None:
 
 
 def _wait_until_free(run: PostgresRun) -> None:
-    """The processes of its connections take a moment to notice that the server was killed, and write until then."""
+    """Wait for the processes of its connections, which write until they detect that the server was killed."""
     again = run.server.again()
     os.kill(again.pid, signal.SIGINT)
     again._child._process.wait(10)

@@ -1,4 +1,4 @@
-"""One run: workers sync shuffled folded records into a server while it is broken, and what it holds in the end is judged."""
+"""One run: workers sync shuffled folded records into a server under faults, and the final contents are judged."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ Cells = dict[tuple[str, str], tuple[int, int]]
 """Group and name → version and value."""
 
 Fault = Callable[[Any], Awaitable[None]]
-"""Gets the run that it is a fault of."""
+"""A function that receives the run."""
 
 
 @dataclass
 class Run(ABC):
-    """One run; what is particular to a server stands in a class of its own.
+    """One run; a subclass for each kind of server.
 
     Attributes:
-        faults_of: What may happen to it, by name.
-        most_records: New ones in a burst; the rest of the load follows from how long a burst takes.
-        expected: What the records of the highest versions say.
-        faults: What happened, in order.
-        wrong: What is wrong in the end.
-        exits: Exit code → how often, of workers.
-        records: How many were produced.
-        lost_progress: Offsets that the store had taken and then had not, over all failovers.
-        noticed: How often a worker found the store elsewhere than it had left it.
-        drain_seconds: From the end of the load until the store was right.
+        faults_of: Possible faults by name.
+        most_records: Maximum number of new records in a burst; the load also depends on the duration of a burst.
+        expected: Values of the highest versions.
+        faults: Faults that happened, in order.
+        wrong: Violations at the end.
+        exits: Exit code → number of workers that ended with it.
+        records: Number of produced records.
+        lost_progress: Number of offsets by which the progress of the store went back, over all failovers.
+        noticed: Number of times that a worker found an unexpected progress in the store.
+        drain_seconds: Seconds from the end of the load until the store was right.
     """
 
     faults_of: ClassVar[Mapping[str, Fault]]
@@ -91,18 +91,18 @@ class Run(ABC):
 
     @abstractmethod
     async def start(self) -> str:
-        """Starts the server; its URL."""
+        """Start the server and return its URL."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Ends the server."""
+        """End the server."""
 
     @abstractmethod
     async def stored(self) -> Cells:
-        """What the store holds."""
+        """Return the contents of the store."""
 
     async def perform(self, seconds: float, names: list[str]) -> None:
-        """Starts everything, breaks it by faults of these names, drains and judges."""
+        """Start everything, cause the faults of these names, drain and judge."""
         self.broker = Broker.start(directory=self.folder / "broker")
         url = await self.start()
         tasks: list[asyncio.Task[None]] = []
@@ -136,7 +136,7 @@ class Run(ABC):
 
     async def _supervise(self) -> None:
         while True:
-            await asyncio.sleep(0.2)  # a supervisor looks now and then
+            await asyncio.sleep(0.2)  # the interval of a supervisor
             for number, worker in enumerate(self.workers):
                 if worker.exit_code is not None:
                     self.exits[worker.exit_code] += 1
@@ -144,7 +144,7 @@ class Run(ABC):
                     self.workers[number] = self._worker()
 
     async def _produce(self, seconds: float) -> None:
-        """Records of rising versions, each burst shuffled, a third of it twice."""
+        """Produce records of rising versions, each burst shuffled, a third of it twice."""
         loop, version = asyncio.get_running_loop(), 0
         until = loop.time() + seconds
         while loop.time() < until:
@@ -164,16 +164,16 @@ class Run(ABC):
                 items = [(key, value) for into, key, value in burst if into == partition]
                 await produce(self.broker.bootstrap_servers, "folded", items, partition=partition)
             self.records += len(burst)
-            await asyncio.sleep(0.1)  # the pace of the load
+            await asyncio.sleep(0.1)  # the rate of the load
 
     def logs(self) -> str:
-        """Of every worker there was."""
+        """Return the logs of all workers."""
         return "".join(worker.log() for worker in [*self.ended, *self.workers])
 
     async def _break(self, seconds: float, names: list[str]) -> None:
         loop = asyncio.get_running_loop()
         begin, turn = loop.time(), self.seed
-        await asyncio.sleep(3)  # the load goes on undisturbed at first
+        await asyncio.sleep(3)  # the load runs without faults at first
         while loop.time() < begin + seconds - 2:
             name = names[turn % len(names)] if turn < self.seed + len(names) else self.chance.choice(names)
             turn += 1
@@ -198,7 +198,7 @@ class Run(ABC):
         self.drain_seconds = loop.time() - begin
 
     def line(self) -> str:
-        """The run in two lines, and what is wrong with it below."""
+        """Return the run in two lines, followed by its violations."""
         exits = ", ".join(f"{count}x {code}" for code, count in sorted(self.exits.items()))
         text = (
             f"seed {self.seed:>3}  {'FAILED' if self.wrong else 'ok':<6} records {self.records:>7,}  "

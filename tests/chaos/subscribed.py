@@ -1,8 +1,7 @@
 """The subscribers of a chaos run: two of each promise, with ``async`` and without, and an ordered one.
 
-Each call is written down as it begins and as it ends. The environment says into which SQLite file, and which of them run. What a
-function does is decided by the number of its event and by the fate that is written into it, so that a judge knows what it must have
-done.
+Each call is recorded at its begin and at its end, in a SQLite file. The environment names the file and the subscribers that run.
+The number and the fate of an event determine the behaviour of the function, so that the judge knows what it must have done.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ HANGS: Final = "hangs"
 BLOCKS: Final = "blocks"
 HANGS_AT_FIRST: Final = "hangs at first"
 SLOTS: Final = 8
-"""Of a subscriber that runs in threads: so many functions that hang leave none to it."""
+"""Executor slots of a subscriber that runs in threads: this number of hanging functions blocks it."""
 
 LATE_SECONDS: Final = 0.4
 BLOCKED_SECONDS: Final = 2.5
 
 
 class Order(msgspec.Struct, frozen=True):
-    """An event that says what is done with it.
+    """An event that determines the behaviour of its function.
 
     Attributes:
-        number: Says how long it takes, and whether it fails.
-        customer: Its key.
-        fate: What else its function does, at each attempt: it kills its process, hangs for ever, or blocks the loop; "": nothing.
-            "hangs at first: NAME" is that of one subscriber, whose first attempt hangs for ever.
+        number: Determines the duration, and whether an attempt fails.
+        customer: Record key.
+        fate: Further behaviour in each attempt: kills its process, hangs forever, or blocks the event loop; "": none. With
+            "hangs at first: NAME", only the first attempt of one subscriber hangs forever.
     """
 
     number: int
@@ -58,36 +57,36 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class DownError(Exception):
-    """What a function calls does not answer."""
+    """The dependency of a function does not answer."""
 
 
 def is_rejected(number: int) -> bool:
-    """Whether no attempt can do it: it ends as a dead letter."""
+    """Whether every attempt fails, so that the event becomes a dead letter."""
     return number % 97 == 3
 
 
 def is_retried(number: int) -> bool:
-    """Whether its first attempt fails, and says that nothing was done."""
+    """Whether the first attempt fails and reports that nothing was done."""
     return number % 23 == 5
 
 
 def is_failing(number: int) -> bool:
-    """Whether its first attempt fails, and nobody knows what was done."""
+    """Whether the first attempt fails without reporting what was done."""
     return number % 89 == 7
 
 
 def nap_seconds(number: int) -> float:
-    """How long its function takes; now and then so long that it is running when something happens to its process."""
+    """Return the duration of the function; sometimes it is long enough for a fault to happen meanwhile."""
     return 1.0 if number % 61 == 11 else number * 7919 % 40 / 1000
 
 
 def hangs_at_first(subscriber: str) -> str:
-    """The fate of an event whose first attempt hangs in one subscriber, and in no other."""
+    """Return the fate of an event whose first attempt hangs in one subscriber only."""
     return f"{HANGS_AT_FIRST}: {subscriber}"
 
 
 def fate_in(subscriber: str, fate: str) -> str:
-    """What the fate of an event is in one of the subscribers."""
+    """Return the fate of an event in one of the subscribers."""
     kind, _, whose = fate.partition(": ")
     return kind if whose in ("", subscriber) else ""
 
@@ -98,7 +97,7 @@ _connections = threading.local()
 
 
 def opened(path: str) -> sqlite3.Connection:
-    """The ledger, as each thread has it."""
+    """Return the connection to the ledger, one for each thread."""
     connection = sqlite3.connect(path, timeout=60, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = OFF")  # processes are killed here, not the machine
@@ -106,7 +105,7 @@ def opened(path: str) -> sqlite3.Connection:
 
 
 def write(event: Received[Order], phase: str) -> None:
-    """Adds a row to the ledger."""
+    """Add a row to the ledger."""
     if not hasattr(_connections, "ledger"):
         _connections.ledger = opened(os.environ[CALLS])
     row = (
@@ -116,14 +115,14 @@ def write(event: Received[Order], phase: str) -> None:
 
 
 def die() -> None:
-    """The end of its process."""
+    """Kill the process."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def meet(fate: str) -> None:
-    """What happens in a function that is badly written."""
+    """Behave like a badly written function, by the fate of the event."""
     if fate == KILLS_LATE:
-        await asyncio.sleep(LATE_SECONDS)  # it kills its process a while after it has begun
+        await asyncio.sleep(LATE_SECONDS)  # it kills its process a while after its begin
     if fate in (KILLS, KILLS_LATE):
         die()
     if fate == HANGS:
@@ -133,7 +132,7 @@ async def meet(fate: str) -> None:
 
 
 def meet_in_thread(fate: str, attempt: int) -> None:
-    """The same in a thread, where nobody can end what hangs."""
+    """Do the same in a thread, where a hanging function cannot be stopped."""
     if fate == KILLS_LATE:
         time.sleep(LATE_SECONDS)
     if fate in (KILLS, KILLS_LATE):
@@ -145,20 +144,20 @@ def meet_in_thread(fate: str, attempt: int) -> None:
 
 
 def hang_for_ever() -> None:
-    """A log that shows the stack of a thread shows this name."""
+    """Hang forever; the stack of the thread in the log shows this name."""
     threading.Event().wait()
 
 
 async def work(event: Received[Order]) -> None:
-    """What each of them does."""
+    """Run the function of each subscriber."""
     write(event, "begin")
     await meet(fate_in(event.subscriber, event.data.fate))
-    await asyncio.sleep(nap_seconds(event.data.number))  # the work that a function does
+    await asyncio.sleep(nap_seconds(event.data.number))  # the work of a function
     conclude(event)
 
 
 def work_in_thread(event: Received[Order]) -> None:
-    """The same without ``async``."""
+    """Do the same without ``async``."""
     write(event, "begin")
     meet_in_thread(fate_in(event.subscriber, event.data.fate), event.attempt)
     time.sleep(nap_seconds(event.data.number))
@@ -166,7 +165,7 @@ def work_in_thread(event: Received[Order]) -> None:
 
 
 def conclude(event: Received[Order]) -> None:
-    """Ends a call as the number of its event says."""
+    """End a call as determined by the number of its event."""
     number = event.data.number
     if is_rejected(number):
         write(event, "reject")

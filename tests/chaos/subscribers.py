@@ -1,7 +1,6 @@
 """``python -m tests.chaos.subscribers``: subscribers of each promise under the faults of :mod:`tests.chaos.faults`.
 
-Judged from outside: what their functions have written down when they were called, dead letters, and commits. Some events are
-published twice under one id.
+The run is judged from outside, by the recorded calls, dead letters and commits. Some events are published twice with one id.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ DRAIN_SECONDS: Final = 240.0
 FOLDED_RATE: Final = 300.0
 TWICE_EVERY: Final = 20
 HANGS_EVERYWHERE: Final = "hangs everywhere"
-"""A fault of functions, too: so many events hang that a subscriber has no slot left in one process."""
+"""A fault of functions: a subscriber hangs in every executor slot of one process."""
 
 BADLY_WRITTEN: Final = (subscribed.KILLS, subscribed.KILLS_LATE, subscribed.HANGS, subscribed.BLOCKS, HANGS_EVERYWHERE)
-"""Faults of functions: one event is published whose function does that."""
+"""Faults of functions: the run publishes one event with this fate."""
 
 KILLING: Final = frozenset({"sigkill", "sigkill-at", "sigstop", "rebalance-storm"})
-"""Faults after which an event may be taken for what has killed its process, or has made it late, and has not."""
+"""Faults after which an event may be wrongly considered the cause of a crash or of a timeout."""
 
 SETTINGS: Final = '[events]\ncatalogue = "tests.chaos.subscribed:catalogue"\n'
 CHOSEN: Final = [one for one in subscribed.ALL if one in subscribed.catalogue.subscribers]
@@ -57,16 +56,16 @@ class Run:
     """One run, from the first server to the judgement.
 
     Attributes:
-        wrong: What breaks a promise, or did not work.
-        verdicts: Subscriber → what came of it.
+        wrong: Violations and failures.
+        verdicts: Subscriber → its result.
     """
 
     def __init__(self, seed: int, folder: Path, topology: str) -> None:
-        """Starts nothing yet."""
+        """Create a run without starting it."""
         self.seed = seed
         self.stage = STAGES[topology](folder, is_apache=True, is_redis7=bool(seed // 2 % 2), more_settings=SETTINGS)
         self._faults_of = OF_TOPOLOGY[topology]
-        self._may_keep_data = topology == "single"  # a failover by Sentinel never keeps all of it
+        self._may_keep_data = topology == "single"  # a failover by Sentinel never keeps all data
         self.produced = Produced()
         self.faults: list[str] = []
         self.wrong: list[str] = []
@@ -77,19 +76,19 @@ class Run:
         self._drain_seconds = 0.0
 
     async def perform(self, names: list[str], seconds: float, rate: float) -> None:
-        """Breaks things for a while, heals, drains and judges."""
+        """Inject faults for a while, end them, drain and judge."""
         os.environ[subscribed.CALLS] = str(self._calls)  # the workers of the stage inherit it
         ledger = subscribed.opened(str(self._calls))
         ledger.executescript(subscribed.TABLE)
         ledger.close()
-        # Half of the runs keep Redis's data, so that "unknown" is judged by its whole promise.
+        # Half of the runs keep the data of Redis, so that "unknown" is judged by its full guarantee.
         chosen = [name for name in names if name not in LOSING] if self.seed % 2 and self._may_keep_data else names
         try:
             await self.stage.start(WORKERS)
             self.stage.acknowledged = lambda: len(self.produced.sent)
             async with self._producing():
                 breaking = asyncio.create_task(self._break(chosen, seconds))
-                # The same workers fold, too: some faults strike at a point of that.
+                # The same workers also fold, because some faults happen at a point of folding.
                 folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=True)
                 await asyncio.gather(self._produce(rate, breaking), folding.run(seconds, 0, breaking.done), breaking)
             await self._drain()
@@ -114,10 +113,10 @@ class Run:
                 break
             self.faults.append(name)
             await (self._write_badly(name) if name in BADLY_WRITTEN else self._faults_of[name](self.stage, self._chance))
-        await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load goes on
+        await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load continues
 
     async def _write_badly(self, fate: str) -> None:
-        """Publishes an event whose function does what it must not, and returns when one has been called with it."""
+        """Publish an event whose function misbehaves, and return when a function has been called with it."""
         if fate == HANGS_EVERYWHERE:
             return await self._hang_everywhere()
         number = await self._publish(fate)
@@ -164,7 +163,7 @@ class Run:
                 number = self._next()
                 times = 2 if number % TWICE_EVERY == 0 else 1
                 acks += [asyncio.create_task(self._send(number)) for _ in range(times)]
-            await asyncio.sleep(STEP_SECONDS)  # the pace of the load
+            await asyncio.sleep(STEP_SECONDS)  # the rate of the load
         await asyncio.wait(acks, timeout=90)
 
     def _next(self) -> int:
@@ -184,7 +183,7 @@ class Run:
             self.produced.sent[sent.partition, sent.offset] = number
 
     async def _drain(self) -> None:
-        """Waits until every group has committed the end of its log."""
+        """Wait until every group has committed the end of its log."""
         loop = asyncio.get_running_loop()
         healed = loop.time()
 
@@ -195,7 +194,7 @@ class Run:
         try:
             await wait_until(is_done, DRAIN_SECONDS, "all is committed")
         except AssertionError:
-            pass  # the judge says what is missing
+            pass  # the judge reports the missing events
         self._drain_seconds = round(loop.time() - healed, 1)
 
     async def _commits(self) -> tuple[dict[int, int], dict[str, dict[int, int]]]:
@@ -229,7 +228,7 @@ class Run:
                     for record in records:
                         headers = {key: value.decode() for key, value in record.headers}
                         place = int(headers["source-partition"]), int(headers["source-offset"])
-                        # A letter that was sent again has the id of the first one.
+                        # A dead letter that was sent again has the id of the first one.
                         found[headers["letter-id"]] = place, headers["reason"]
         finally:
             await consumer.stop()
@@ -250,13 +249,13 @@ class Run:
             )  # fmt: skip
             self.wrong += [f"{one.name}: {fault}" for fault in judged.wrong]
         ledger.close()
-        # A function may kill its process while that topic is away on purpose, and then none can start.
+        # If a function kills its process while that topic is missing on purpose, no worker can start.
         excused = f"topic '{EXCUSED}' (output of {EXCUSED}) does not exist"
         if any(one.exit_code == 1 and excused not in one.log() for one in (*self.stage.ended, *self.stage.workers)):
             self.wrong.append("a worker ended with exit code 1")
 
     def line(self) -> str:
-        """The run in a few lines."""
+        """Return a summary of the run in a few lines."""
         data = "kept its data" if self.stage.kept_data else "lost data"
         faults = ", ".join(f"{name} x{times}" if times > 1 else name for name, times in Counter(self.faults).items())
         exits = ", ".join(f"{times}x {code}" for code, times in sorted(self.stage.exits.items()))
@@ -280,9 +279,9 @@ class Run:
 @topology_option
 @click.option("--faults", default=None, help="Only these, separated by commas.")
 def main(runs: int, seed: int, seconds: float, rate: float, topology: str, faults: str | None) -> None:
-    """Breaks workers, Redis and broker while subscribers are called, and looks whether each promise is kept."""
+    """Break workers, Redis and broker while subscribers are called, and check each delivery guarantee."""
     for name in ("aiokafka", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # servers are away on purpose
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # servers are down on purpose
     chosen = faults.split(",") if faults else [*OF_TOPOLOGY[topology], *BADLY_WRITTEN]
     own = [name for name in chosen if name in BADLY_WRITTEN]
     others = [name for name in chosen if name not in BADLY_WRITTEN]

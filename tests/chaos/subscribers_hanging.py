@@ -1,4 +1,4 @@
-"""Functions that hang in every slot of a subscriber that runs in threads: what comes of it, and what goes on meanwhile."""
+"""Functions that hang in every executor slot of a subscriber that runs in threads: their outcome, and other subscribers."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tests.workers import WorkerProcess
 
 FILLED_SECONDS: Final = 20.0
 TRIES: Final = 3
-"""A rebalance may take the partition away while its slots are filled."""
+"""Number of attempts, because a rebalance may revoke the partition while the slots are filled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hanging:
-    """Hangs a subscriber up, and looks.
+    """Lets a subscriber hang, and checks the consequences.
 
     Attributes:
-        stage: With the workers.
-        ledger: Of the calls.
-        publish: Fate and partition → number of the event.
-        letters: Subscriber → place of an event → reasons of its dead letters.
+        stage: Stage with the workers.
+        ledger: File with the calls.
+        publish: Publishes an event with a fate into a partition, and returns its number.
+        letters: Subscriber → position of an event → reasons of its dead letters.
     """
 
     stage: Stage
@@ -41,11 +41,11 @@ class Hanging:
     letters: Callable[[str], Awaitable[Mapping[Place, Sequence[str]]]]
 
     async def fill_slots(self, name: str, idempotent: Idempotent, others: Collection[str], partition: int) -> None:
-        """Lets a function hang in every slot of a subscriber in one worker, and returns when everything has followed from that.
+        """Let a function hang in every slot of a subscriber in one worker, and wait for all consequences.
 
         Raises:
-            AssertionError: Other subscribers did not go on; no letter says that a call was overdue; the worker did not end with 75
-                and the stacks in its log; or nobody did afterwards what had waited for a slot.
+            AssertionError: Other subscribers did not continue; an overdue call did not become a dead letter; the worker did not end
+                with 75 and the stacks in its log; or the events that waited for a slot were not processed afterwards.
         """
         for _ in range(TRIES):
             if await self._slots_were_filled(name, idempotent, others, partition):
@@ -53,7 +53,7 @@ class Hanging:
         raise AssertionError(f"in each try the worker in which every slot of {name} hung died of an event that kills its process")
 
     async def _slots_were_filled(self, name: str, idempotent: Idempotent, others: Collection[str], partition: int) -> bool:
-        """See :meth:`fill_slots`; returns False where an event that kills its process, published before, has killed the worker."""
+        """Perform :meth:`fill_slots`; return False if an earlier event that kills its process has killed the worker."""
         worker, hung = await self._filled(name, partition)
         witness = await self._witness(partition)
         await wait_until(
@@ -81,7 +81,7 @@ class Hanging:
         return True
 
     async def _filled(self, name: str, partition: int) -> tuple[WorkerProcess, list[Place]]:
-        """A worker in which every slot of a subscriber hangs, and the events that hang there."""
+        """Return a worker in which every slot of a subscriber hangs, and the hanging events."""
         numbers: set[int] = set()
 
         def filled() -> list[tuple[WorkerProcess, list[Place]]]:
@@ -103,16 +103,16 @@ class Hanging:
         raise AssertionError("unreachable")
 
     async def _witness(self, partition: int) -> int:
-        """An event behind those that hang, which every subscriber can do."""
+        """Publish an event behind the hanging ones that every subscriber can process."""
         while True:
             number = await self.publish("", partition)
             if not (subscribed.is_rejected(number) or subscribed.is_failing(number)):
                 return number
 
     def _done(self, number: int) -> set[str]:
-        """The subscribers that have done an event."""
+        """Return the subscribers that have processed an event."""
         return {name for (name,) in self._rows("SELECT subscriber FROM calls WHERE number = ? AND phase = 'end'", number)}
 
     def _rows(self, query: str, *values: str | int) -> list[tuple[Any, ...]]:
-        # Asked for often, on the loop that also runs the proxies in front of a worker: by the index, on one connection.
+        # Called often, on the event loop that also runs the proxies of a worker: uses the index, and one connection.
         return self.ledger.execute(query, values).fetchall()

@@ -1,4 +1,4 @@
-"""The judge of subscribers: by what was produced, calls, dead letters and commits alone; never by Redis, never by logs (pure)."""
+"""The judge of subscribers: uses only the produced events, calls, dead letters and commits; never Redis, never logs (pure)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.chaos.subscribed import HANGS, HANGS_AT_FIRST, KILLS, KILLS_LATE, fat
 
 NEVER: Final = sys.maxsize
 KEYS: Final = 50
-"""So many customers order: which one says the number of the event."""
+"""Number of customers; the number of an event determines its customer."""
 
 Place = tuple[int, int]
 """Partition and offset."""
 
 
 class Row(NamedTuple):
-    """What a function has written down."""
+    """A row that a function has written."""
 
     pid: int
     subscriber: str
@@ -33,19 +33,19 @@ class Row(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Of its record."""
+        """Position of its record."""
         return self.partition, self.offset
 
 
 @dataclass
 class Produced:
-    """What is in the topic.
+    """The contents of the topic.
 
     Attributes:
-        sent: Place → number of each acknowledged event; an event that was published twice has two places and one id.
+        sent: Position → number of each acknowledged event; an event that was published twice has two positions and one id.
         ids: Number → its event id.
-        perhaps: Numbers that were not acknowledged, and may be there.
-        fates: Number → what else its function does, of the few where it does.
+        perhaps: Numbers of events that were not acknowledged, and may be in the topic.
+        fates: Number → fate, of the events that have one.
     """
 
     sent: dict[Place, int] = field(default_factory=dict)
@@ -54,22 +54,22 @@ class Produced:
     fates: dict[int, str] = field(default_factory=dict)
 
     def as_in(self, subscriber: str) -> Produced:
-        """The same with the fates that its events have in one subscriber."""
+        """Return a copy with the fates of the events in one subscriber."""
         return replace(self, fates={number: fate_in(subscriber, fate) for number, fate in self.fates.items()})
 
 
 @dataclass
 class Verdict:
-    """What came of one subscriber.
+    """The result of one subscriber.
 
     Attributes:
-        calls: How often its function was called.
-        done: Records for which it has returned.
-        letters: Reason → dead letters.
-        repeated: Calls of an event beyond the first one, without those that said that nothing was done.
-        interrupted: Records that were begun and have no end, but a letter.
-        deaths: How often an event was called at most that kills its process each time.
-        wrong: What breaks the promise, a sentence each.
+        calls: Number of calls of its function.
+        done: Number of records for which it has returned.
+        letters: Reason → number of dead letters.
+        repeated: Number of calls of an event after the first one, without those that reported that nothing was done.
+        interrupted: Number of records with a begin, no end, and a dead letter.
+        deaths: Highest number of calls of an event that kills its process each time.
+        wrong: Violations of the guarantee, a sentence each.
     """
 
     calls: int = 0
@@ -96,16 +96,16 @@ def verdict(
     """Judges one subscriber.
 
     Args:
-        promise: What it declares.
-        produced: What is in its topic.
-        rows: Of its calls, in the order in which they were written.
-        letters: Place of an event → reasons of its dead letters.
+        promise: Its delivery guarantee.
+        produced: The contents of its topic.
+        rows: Rows of its calls, in the order in which they were written.
+        letters: Position of an event → reasons of its dead letters.
         committed: Partition → offset that its group has committed.
         ends: Partition → end of its log.
         kept_data: Whether Redis has lost nothing.
         is_ordered: Whether the events of a key are called one after the other.
-        is_killed: Whether workers were killed or frozen from outside: any event that was being watched then may be taken for what
-            has killed them.
+        is_killed: Whether workers were killed or frozen from outside: any event that ran alone at that time may be considered
+            the cause.
     """
     found = Verdict(calls=sum(row.phase == "begin" for row in rows))
     by_place: dict[Place, list[Row]] = defaultdict(list)
@@ -156,7 +156,7 @@ def verdict(
 
 
 def reasons_of(promise: str, number: int, produced: Produced) -> set[str]:
-    """The reasons for which an event may become a dead letter."""
+    """Return the reasons for which an event may become a dead letter."""
     cut_off = set() if promise == "yes" else {"interrupted", "finished-late"}
     match produced.fates.get(number):
         case str(fate) if fate in (KILLS, KILLS_LATE):
@@ -169,7 +169,7 @@ def reasons_of(promise: str, number: int, produced: Produced) -> set[str]:
 
 
 def _counted(rows: Iterable[Row], *, by_id: bool) -> dict[object, int]:
-    """Record, or event id → calls that did not say that nothing was done."""
+    """Return record, or event id → number of calls that did not report that nothing was done."""
     counts: dict[object, int] = defaultdict(int)
     for row in rows:
         if row.phase in ("begin", "retry"):
@@ -178,7 +178,7 @@ def _counted(rows: Iterable[Row], *, by_id: bool) -> dict[object, int]:
 
 
 def _overtaken(rows: Sequence[Row], produced: Produced, letters: Collection[Place]) -> list[Place]:
-    """Records whose first call began before the record before it of the same key was finished, whichever process called."""
+    """Return the records whose first call began before the previous record of the same key was finished, in any process."""
     begun: dict[Place, int] = {}
     finished: dict[Place, int] = {}
     for position, row in enumerate(rows):
@@ -189,7 +189,7 @@ def _overtaken(rows: Sequence[Row], produced: Produced, letters: Collection[Plac
     lanes: dict[tuple[int, int], list[Place]] = defaultdict(list)
     for place, number in sorted(produced.sent.items()):
         lanes[place[0], number % KEYS].append(place)
-    # When a dead letter was sent that no call speaks of, nobody has written down.
+    # The time of a dead letter without a call is unknown.
     return [
         late
         for places in lanes.values()

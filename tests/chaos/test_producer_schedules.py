@@ -49,7 +49,7 @@ class Broker:
         return fate
 
     def append(self, topic: str, values: list[bytes]) -> None:
-        """Takes a batch."""
+        """Take a batch."""
         self.log.update((topic, value) for value in values)
 
 
@@ -91,7 +91,7 @@ class Producer:
         return Builder()
 
     async def send_batch(self, builder: Builder, topic: str, *, partition: int) -> asyncio.Future[None]:
-        """Finds a place for it; the future is its acknowledgement."""
+        """Find a place for it; the future is its acknowledgement."""
         broker, fate, loop = self._broker, self._broker.fate_of(topic), asyncio.get_running_loop()
         await asyncio.sleep(broker.rng.uniform(0, 0.1))  # virtual time: the way to the broker
         if fate == "refuse":

@@ -65,7 +65,7 @@ WITH_ROOM = ["", "history", "lossy crash:4 rebalance:4"]
 
 
 def prove(client: redis.Redis, mix: str, subject: type[Reading | Subscribing], schedules: int = SCHEDULES) -> None:
-    """Runs the schedules of a mix: none breaks a promise, and there was something to break."""
+    """Run the schedules of a mix: none breaks a promise, and there was something to break."""
     counts: Counter[str] = Counter()
     for seed in range(schedules):
         outcome = run_schedule(client, mix, seed, subject=subject)

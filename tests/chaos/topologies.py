@@ -1,4 +1,4 @@
-"""Redis behind Sentinel and Redis Cluster: stages of chaos runs, and the faults that only they have."""
+"""Redis with Sentinel and Redis Cluster: stages of chaos runs, and their additional faults."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class ClusterStage(Stage):
 
 
 STAGES: dict[str, type[Stage]] = {"single": Stage, "sentinel": SentinelStage, "cluster": ClusterStage}
-"""How Redis is deployed → the stage of a run."""
+"""Deployment of Redis → the stage of a run."""
 
 
 async def _scripts_run_at(port: int) -> None:
-    """Returns when workers call scripts at a server."""
+    """Wait until workers call scripts on a server."""
     with redis.Redis(port=port) as client:
 
         def is_called() -> bool:  # a client of a cluster has no name
@@ -65,7 +65,7 @@ async def _scripts_run_at(port: int) -> None:
 
 
 async def primary_killed(stage: Stage, _: random.Random) -> None:
-    """A replica takes the place of the killed primary, which comes back as a replica."""
+    """Kill the primary; a replica is promoted, and the former primary returns as a replica."""
     assert isinstance(stage, SentinelStage)
     group = stage.sentinels
     await asyncio.to_thread(group.wait_complete)  # after the fault before
@@ -78,7 +78,7 @@ async def primary_killed(stage: Stage, _: random.Random) -> None:
 
 
 async def sentinel_failover(stage: Stage, _: random.Random) -> None:
-    """A failover on request: the former primary keeps its connections, and takes writes that will be lost."""
+    """Request a failover: the former primary keeps its connections, and accepts writes that will be lost."""
     assert isinstance(stage, SentinelStage)
     group = stage.sentinels
     await asyncio.to_thread(group.wait_complete)  # after the fault before
@@ -92,7 +92,7 @@ async def sentinel_failover(stage: Stage, _: random.Random) -> None:
 
 
 async def primary_frozen(stage: Stage, chance: random.Random) -> None:
-    """A replica takes the place of a frozen primary, which then goes on where it was, as a primary for a while."""
+    """Freeze the primary until a replica is promoted; the former primary then continues as a primary for a while."""
     assert isinstance(stage, SentinelStage)
     group = stage.sentinels
     await asyncio.to_thread(group.wait_complete)  # after the fault before
@@ -115,7 +115,7 @@ async def _is_demoted(port: int) -> None:
 
 
 async def no_quorum(stage: Stage, _: random.Random) -> None:
-    """Two Sentinels are down when the primary is killed: no replica is promoted until they are back."""
+    """Kill the primary and two Sentinels: no replica is promoted until they run again."""
     assert isinstance(stage, SentinelStage)
     group = stage.sentinels
     await asyncio.to_thread(group.wait_complete)  # after the fault before
@@ -136,7 +136,7 @@ async def no_quorum(stage: Stage, _: random.Random) -> None:
 
 
 async def slots_moved(stage: Stage, chance: random.Random) -> str:
-    """Slots with their keys move to another node, while workers use them: nothing may be lost, nothing folded twice."""
+    """Move slots with their keys to another node while workers use them: no event may be lost or folded twice."""
     assert isinstance(stage, ClusterStage)
     cluster = stage.cluster
     await asyncio.to_thread(cluster.wait_complete)  # after the fault before
@@ -162,7 +162,7 @@ async def _one_with_keys(stage: ClusterStage, chance: random.Random) -> Node:
 
 
 async def node_handed_over(stage: Stage, chance: random.Random) -> None:
-    """A replica takes over from its primary, which waits until it has copied everything: nothing may be lost."""
+    """Hand a node over to its replica after it has copied everything: no event may be lost."""
     assert isinstance(stage, ClusterStage)
     cluster = stage.cluster
     await asyncio.to_thread(cluster.wait_complete)  # after the fault before
@@ -175,7 +175,7 @@ async def node_handed_over(stage: Stage, chance: random.Random) -> None:
 
 
 async def node_killed(stage: Stage, chance: random.Random) -> None:
-    """A replica takes the place of a killed primary, which comes back as a replica."""
+    """Kill a primary; its replica is promoted, and the former primary returns as a replica."""
     assert isinstance(stage, ClusterStage)
     cluster = stage.cluster
     await asyncio.to_thread(cluster.wait_complete)  # after the fault before

@@ -1,4 +1,4 @@
-"""The traces that faults must leave: a fault that nobody noticed proves nothing."""
+"""The traces that faults must leave: a fault without an effect proves nothing."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _CLAIM = re.compile(rf"^(\S+ \S+) .*{CLAIMED} source=(\S+)", re.MULTILINE)
 
 
 class NoTraceError(AssertionError):
-    """A fault that left no trace: perhaps it never happened."""
+    """A fault left no trace: it may not have happened."""
 
 
 def must(condition: object, trace: str) -> None:
-    """Raises NoTraceError unless the trace is there."""
+    """Raise NoTraceError unless the trace exists."""
     if not condition:
         raise NoTraceError(trace)
 
 
 def claims(stage: Stage) -> int:
-    """How often any worker has claimed a partition."""
+    """Return the number of claims of all workers."""
     return stage.logs().count(CLAIMED)
 
 
 async def a_member(stage: Stage, chance: random.Random) -> WorkerProcess:
-    """One of the workers that have a partition: nobody would notice that one has gone which is still joining the group."""
+    """Return a worker that has a partition: the loss of a worker that is still joining the group would have no effect."""
     return chance.choice(await wait_until(lambda: _owners(stage), TRACE_SECONDS, "a worker has a partition"))
 
 
 def _owners(stage: Stage) -> list[WorkerProcess]:
-    """Those that run and were the last to claim a partition."""
+    """Return the running workers that were the last to claim a partition."""
     latest: dict[str, tuple[str, WorkerProcess]] = {}
     for worker in (*stage.ended, *stage.workers):
         for at, source in _CLAIM.findall(worker.log()):
@@ -46,5 +46,5 @@ def _owners(stage: Stage) -> list[WorkerProcess]:
 
 
 async def claimed_again(stage: Stage, before: int) -> None:
-    """Returns when a partition has been claimed since ``before`` was counted."""
+    """Wait until a partition has been claimed after ``before`` was counted."""
     await wait_until(lambda: claims(stage) > before, TRACE_SECONDS, "partitions are claimed again")
