@@ -83,7 +83,7 @@ def test_bad_value_is_a_dead_letter(value: bytes, reason: str) -> None:
     assert reason == caught.value.reason
 
 
-def test_test_kit_publishes_and_reads_plain_json() -> None:
+def test_subscriber_tester_publishes_and_reads_plain_json() -> None:
     with SubscriberTester(write) as kit:
         kit.publish(changed, Changed("a", {"x": 1}))
 

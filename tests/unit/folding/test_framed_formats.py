@@ -125,7 +125,7 @@ def test_framed_change_events_are_those_of_debezium() -> None:
     assert (0, 0) == (framed_key.misrouted, unframed.misrouted)
 
 
-def test_test_kit_takes_the_decoded_event_as_json() -> None:
+def test_fold_tester_takes_the_decoded_event_as_json() -> None:
     kit = FoldTester(fold())
     kit.send({"id": "a", "m": ["x"]})
     (record,) = kit.advance("2m")

@@ -108,7 +108,7 @@ async def test_event_with_an_invalid_trace_parent_starts_a_new_trace(kind: str, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_slot_leaves_the_span_of_a_call_at_its_end(kind: str, spans: Spans) -> None:
+async def test_slot_closes_the_span_of_a_call_at_its_end(kind: str, spans: Spans) -> None:
     await ran(kind, lambda event: None, [event_of(f"o{number}") for number in range(20)])
 
     assert 20 == len({context.trace_id for context in current})
