@@ -73,7 +73,7 @@ def masters(nodes: list[Valkey]) -> Iterator[list[redis.Redis]]:
 
 
 @pytest.mark.long
-async def test_a_worker_folds_in_a_redis_cluster_of_which_the_first_node_named_is_down_and_all_restart(
+async def test_worker_folds_in_a_redis_cluster_whose_first_named_node_is_down_and_whose_nodes_restart(
     kafka: KafkaServer, masters: list[redis.Redis], nodes: list[Valkey], names: Names, tmp_path: Path
 ) -> None:
     source, output, dead = names.topic("events"), names.topic("folded"), names.topic("dead")
@@ -105,7 +105,7 @@ async def test_a_worker_folds_in_a_redis_cluster_of_which_the_first_node_named_i
 
 
 @pytest.mark.parametrize("is_pipeline", [False, True], ids=["command", "pipeline"])
-async def test_error_of_the_cluster_client_itself_is_a_lost_connection(
+async def test_error_raised_by_the_cluster_client_is_a_broken_connection(
     masters: list[redis.Redis], is_pipeline: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = masters[0].connection_pool.connection_kwargs["port"]
@@ -133,7 +133,7 @@ async def test_error_of_the_cluster_client_itself_is_a_lost_connection(
 
 
 @pytest.mark.long
-async def test_there_is_one_replay_at_a_time_in_a_redis_cluster(masters: list[redis.Redis], names: Names) -> None:
+async def test_redis_cluster_permits_one_replay_at_a_time(masters: list[redis.Redis], names: Names) -> None:
     port = masters[0].connection_pool.connection_kwargs["port"]
     fold = Fold(name="one", source="s", group_key="id", changed="m", quiet_period="15m")
     settings = Settings(app_id=names.app_id, redis=RedisSettings(url=f"redis+cluster://127.0.0.1:{port}"), folds=(fold,))

@@ -53,7 +53,9 @@ def kill_one(cluster: ReplicatedCluster) -> int:
     "change",
     [move_all_of_one, pytest.param(hand_over_all, marks=pytest.mark.long), pytest.param(kill_one, marks=pytest.mark.long)],
 )
-async def test_everything_goes_on_by_itself_while_a_cluster_changes(site: Site, cluster: ReplicatedCluster, change: object) -> None:
+async def test_application_continues_by_itself_while_a_cluster_changes(
+    site: Site, cluster: ReplicatedCluster, change: object
+) -> None:
     assert callable(change)
     app = WholeApp(site, cluster.url)
     await app.prepare()

@@ -106,7 +106,7 @@ async def says_read_only(worker: WorkerProcess) -> None:
     "order",
     ["demoted first", pytest.param("name first", marks=pytest.mark.long), pytest.param("failover", marks=pytest.mark.long)],
 )
-async def test_everything_goes_on_after_a_failover_that_leaves_connections_open(app: WholeApp, pair: Pair, order: str) -> None:
+async def test_application_continues_after_a_failover_that_keeps_connections_open(app: WholeApp, pair: Pair, order: str) -> None:
     async with running_hub(app.settings.app_id, pair.url, app.settings.live) as hub:
         page = await hub.events(f"/live/{PAGE}/events?view=seen&view=here&tab={TAB}")
         with app.worker() as worker:

@@ -46,7 +46,7 @@ def app_of(site: Site, server: redis.Redis) -> WholeApp:
     return WholeApp(site, f"redis://service:{PASSWORD}@127.0.0.1:{port}/0")
 
 
-def test_documented_rights_are_those_that_are_tested() -> None:
+def test_documented_rights_match_the_tested_ones() -> None:
     text = (ROOT / "docs" / "operations.md").read_text("utf-8")
 
     assert f"~{{APP_ID/* {RIGHTS}" in text
@@ -55,7 +55,7 @@ def test_documented_rights_are_those_that_are_tested() -> None:
 
 @pytest.mark.apache  # of the embedded broker a worker that has ended is a member for minutes, and no fold is reset then
 @pytest.mark.parametrize("more", ["", pytest.param("-info", marks=pytest.mark.long)])
-async def test_everything_runs_with_the_documented_rights(site: Site, server: redis.Redis, more: str) -> None:
+async def test_application_runs_with_the_documented_rights(site: Site, server: redis.Redis, more: str) -> None:
     app = app_of(site, server)
     grant(server, app.settings.app_id, f"~{{APP_ID/* {RIGHTS} {more}")
     await app.prepare()
@@ -82,9 +82,7 @@ async def test_everything_runs_with_the_documented_rights(site: Site, server: re
 
 
 @pytest.mark.parametrize("fewer", FEWER)
-async def test_missing_right_ends_worker_and_commands_with_1_and_says_what_is_needed(
-    site: Site, server: redis.Redis, fewer: str
-) -> None:
+async def test_missing_right_ends_worker_and_commands_with_1_and_is_named(site: Site, server: redis.Redis, fewer: str) -> None:
     app = app_of(site, server)
     grant(server, app.settings.app_id, f"~{{APP_ID/* {RIGHTS}")
     await app.prepare()
@@ -119,7 +117,7 @@ async def test_wrong_password_ends_worker_and_commands_with_1(site: Site, server
 
 
 @pytest.mark.parametrize("missing", ["", "cluster|slots", pytest.param("scripting", marks=pytest.mark.long)])
-async def test_cluster_runs_with_the_documented_rights_and_a_missing_one_ends_with_1(
+async def test_cluster_application_runs_with_the_documented_rights_and_a_missing_one_ends_it_with_1(
     site: Site, tmp_path: Path, missing: str
 ) -> None:
     with ReplicatedCluster.start(Redis7 if REDIS_CHOICE == "redis" else Valkey, tmp_path / "cluster") as cluster:

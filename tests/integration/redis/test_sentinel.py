@@ -54,7 +54,7 @@ def has_become_replica(port: int) -> bool:
 @pytest.mark.parametrize(
     "how", ["killed", pytest.param("told to", marks=pytest.mark.long), pytest.param("frozen", marks=pytest.mark.long)]
 )
-async def test_everything_goes_on_by_itself_after_a_replica_is_promoted(site: Site, group: SentinelGroup, how: str) -> None:
+async def test_application_continues_by_itself_after_a_replica_is_promoted(site: Site, group: SentinelGroup, how: str) -> None:
     app = WholeApp(site, group.url)
     await app.prepare()
     former = group.primary
@@ -121,7 +121,7 @@ async def test_worker_waits_while_no_quorum_promotes_a_replica(stage: Stage, gro
     assert [] == outcome.faults(stage.sent, is_exact=False)
 
 
-async def test_unknown_service_ends_worker_and_commands_with_1_and_names_those_that_are_known(
+async def test_unknown_service_ends_worker_and_commands_with_1_and_lists_the_existing_ones(
     stage: Stage, group: SentinelGroup
 ) -> None:
     stage.redis_url = group.url.replace(f"/{SERVICE}/", "/ordrs/")
@@ -135,7 +135,7 @@ async def test_unknown_service_ends_worker_and_commands_with_1_and_names_those_t
         assert f"the Sentinels know no service 'ordrs', did you mean '{SERVICE}'? (they know: {SERVICE})" in text
 
 
-async def test_sentinels_that_do_not_answer_are_an_outage(stage: Stage) -> None:
+async def test_unresponsive_sentinels_are_an_outage(stage: Stage) -> None:
     stage.redis_url = f"redis+sentinel://{LOOPBACK}:{free_port()},{LOOPBACK}:{free_port()}/{SERVICE}"
     stage.config()
     listed = await ask(stage, "groups", "list")
@@ -144,7 +144,7 @@ async def test_sentinels_that_do_not_answer_are_an_outage(stage: Stage) -> None:
     assert f"no Sentinel names a primary of '{SERVICE}'" in listed.text
 
 
-async def test_check_warns_of_a_sentinel_that_is_down_and_of_a_lost_quorum(stage: Stage, group: SentinelGroup) -> None:
+async def test_check_warns_about_a_sentinel_that_is_down_and_about_a_missing_quorum(stage: Stage, group: SentinelGroup) -> None:
     stage.redis_url = group.url
     stage.config()
     first, second, _ = group.sentinels
@@ -160,11 +160,11 @@ async def test_check_warns_of_a_sentinel_that_is_down_and_of_a_lost_quorum(stage
     await wait_until(has_lost_quorum, LIMIT_SECONDS, "check says that no failover is possible")
 
 
-def test_documented_rights_of_sentinel_are_those_that_are_tested() -> None:
+def test_documented_sentinel_rights_match_the_tested_ones() -> None:
     assert f"{SENTINEL_RIGHTS}\n" in (ROOT / "docs" / "operations.md").read_text("utf-8")
 
 
-async def test_users_of_redis_and_of_sentinel_have_the_documented_rights_and_no_others(stage: Stage, tmp_path: Path) -> None:
+async def test_users_of_redis_and_sentinel_have_exactly_the_documented_rights(stage: Stage, tmp_path: Path) -> None:
     lines = [
         f"user {ADMIN} on >{PASSWORD} allchannels ~* +@all",
         f"user service on >{PASSWORD}-sentinel {SENTINEL_RIGHTS}",
@@ -203,7 +203,7 @@ async def test_users_of_redis_and_of_sentinel_have_the_documented_rights_and_no_
     assert [] == outcome.faults(stage.sent, is_exact=False)
 
 
-async def test_newest_configuration_counts_where_a_sentinel_that_is_cut_off_names_the_former_primary(tmp_path: Path) -> None:
+async def test_newest_configuration_wins_if_an_isolated_sentinel_names_the_former_primary(tmp_path: Path) -> None:
     children: list[Child] = []
     ports = [free_port() for _ in range(3)]
     with KIND.start() as former, KIND.start() as primary:
@@ -227,7 +227,7 @@ async def test_newest_configuration_counts_where_a_sentinel_that_is_cut_off_name
     assert f"{LOOPBACK}:{primary.port}" == state.primary
 
 
-async def test_client_leaves_a_former_primary_that_still_accepts_writes(group: SentinelGroup) -> None:
+async def test_client_abandons_a_former_primary_that_still_accepts_writes(group: SentinelGroup) -> None:
     client = connect(RedisSettings(url=group.url))
     former = group.primary
     try:

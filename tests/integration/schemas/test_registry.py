@@ -64,7 +64,7 @@ async def test_protobuf_with_references_is_fetched_and_decoded(apicurio: Apicuri
     assert EVENT == json.loads(schemas.json(value, "protobuf"))
 
 
-async def test_schema_that_the_registry_does_not_have_is_asked_for_again_after_a_while(apicurio: Apicurio) -> None:
+async def test_schema_missing_from_the_registry_is_requested_repeatedly(apicurio: Apicurio) -> None:
     clock = ManualClock()
     schemas = registry(apicurio.url, clock)
     value = framed(2_000_000_000, b"")
@@ -78,7 +78,7 @@ async def test_schema_that_the_registry_does_not_have_is_asked_for_again_after_a
     assert ("unknown-schema", []) == (caught.value.reason, before)
 
 
-async def test_latest_schema_of_a_subject_is_asked_for_once_a_minute(apicurio: Apicurio) -> None:
+async def test_latest_schema_of_a_subject_is_requested_once_a_minute(apicurio: Apicurio) -> None:
     subject, clock = f"{name()}-value", ManualClock()
     apicurio.register(subject, json.dumps(MONEY))
     schemas = registry(apicurio.url, clock)
@@ -95,12 +95,12 @@ async def test_latest_schema_of_a_subject_is_asked_for_once_a_minute(apicurio: A
         await registry(apicurio.url).latest(subject, "protobuf")
 
 
-async def test_subject_that_does_not_exist_is_a_configuration_error(apicurio: Apicurio) -> None:
+async def test_missing_subject_is_a_configuration_error(apicurio: Apicurio) -> None:
     with pytest.raises(ConfigurationError, match="has no subject 'nobody-value': register its schema first"):
         await registry(apicurio.url).latest("nobody-value", "avro")
 
 
-async def test_ping_names_a_server_that_is_no_registry(apicurio: Apicurio) -> None:
+async def test_ping_reports_a_server_that_is_no_registry(apicurio: Apicurio) -> None:
     await registry(apicurio.url).ping()
 
     with pytest.raises(RegistryUnavailableError, match="answers 404"):
@@ -138,7 +138,7 @@ async def answering(answer: Answer) -> AsyncIterator[str]:
         pytest.param(200, "3", "answers 200", id="no object"),
     ],
 )
-async def test_any_other_answer_than_a_schema_is_an_outage(status: int, text: str, said: str) -> None:
+async def test_response_other_than_a_schema_is_an_outage(status: int, text: str, said: str) -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.Response(status=status, text=text)
 
@@ -150,7 +150,7 @@ async def test_any_other_answer_than_a_schema_is_an_outage(status: int, text: st
         assert [1] == schemas.missing([1])
 
 
-async def test_registry_that_does_not_answer_in_time_or_at_all_is_an_outage() -> None:
+async def test_slow_or_unresponsive_registry_is_an_outage() -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
         await asyncio.sleep(60)
         return web.Response()
@@ -162,7 +162,7 @@ async def test_registry_that_does_not_answer_in_time_or_at_all_is_an_outage() ->
         await registry(url).prepare([framed(1, b"")])
 
 
-async def test_schema_that_cannot_be_parsed_makes_dead_letters_and_no_outage() -> None:
+async def test_unparsable_schema_makes_dead_letters_and_no_outage() -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.json_response({"schema": "nonsense"})
 
@@ -173,7 +173,7 @@ async def test_schema_that_cannot_be_parsed_makes_dead_letters_and_no_outage() -
             schemas.json(framed(1, b""), "avro")
 
 
-async def test_user_and_password_are_sent_and_in_no_message(tmp_path: Path) -> None:
+async def test_credentials_are_sent_and_appear_in_no_message(tmp_path: Path) -> None:
     asked: list[tuple[str, str]] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -193,7 +193,7 @@ async def test_user_and_password_are_sent_and_in_no_message(tmp_path: Path) -> N
     assert "canary" not in str(caught.value)
 
 
-def test_registry_is_needed_by_formats_with_schemas_alone() -> None:
+def test_only_formats_with_schemas_need_a_registry() -> None:
     settings = Settings.model_validate({"app_id": "a", "events": {"catalogue": "a:b"}})
 
     assert None is registry_of(settings, ["json", "debezium"])

@@ -38,7 +38,7 @@ def registry_at(port: int) -> str:
     return f'[schema_registry]\nurl = "http://127.0.0.1:{port}/apis/ccompat/v7"\ntimeout = "2s"\n'
 
 
-async def test_view_waits_for_a_registry_that_is_away_and_shows_every_item(site: Site, apicurio: Apicurio) -> None:
+async def test_view_waits_for_an_unavailable_registry_and_shows_every_item(site: Site, apicurio: Apicurio) -> None:
     watched, port = Watched(site), free_port()
     config = watched.config(made=COUNT | {"format": "avro"})
     config.write_text(config.read_text() + registry_at(port))
@@ -63,7 +63,7 @@ async def test_view_waits_for_a_registry_that_is_away_and_shows_every_item(site:
     assert 0 == code
 
 
-async def test_journal_waits_for_a_registry_that_is_away_and_keeps_the_bytes(site: Site, apicurio: Apicurio) -> None:
+async def test_journal_waits_for_an_unavailable_registry_and_keeps_the_bytes(site: Site, apicurio: Apicurio) -> None:
     journaled, port = Journaled(site), free_port()
     config = journaled.config(more=registry_at(port), format="avro")
     await journaled.topics(partitions=1)
@@ -96,7 +96,7 @@ async def test_journal_waits_for_a_registry_that_is_away_and_keeps_the_bytes(sit
 
 
 @pytest.mark.parametrize("what", ["view", "journal"])
-async def test_worker_that_waits_for_a_registry_is_not_considered_stuck(site: Site, what: str) -> None:
+async def test_worker_waiting_for_a_registry_is_not_considered_stuck(site: Site, what: str) -> None:
     watched, journaled = Watched(site), Journaled(site)
     await watched.topics(partitions=1)
     if what == "view":
@@ -112,7 +112,7 @@ async def test_worker_that_waits_for_a_registry_is_not_considered_stuck(site: Si
         assert 0 == await worker.terminate(), worker.log()
 
 
-async def test_check_asks_for_the_registry_of_a_view_and_a_journal(site: Site) -> None:
+async def test_check_pings_the_registry_of_a_view_and_a_journal(site: Site) -> None:
     journaled = Journaled(site)
     await journaled.topics(partitions=1)
     config = journaled.config(more=registry_at(9), format="protobuf")

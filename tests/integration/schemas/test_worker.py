@@ -93,7 +93,7 @@ async def forwarding(port: int, to_port: int) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("format_", ["avro", "protobuf"])
-async def test_fold_and_subscriber_wait_for_a_registry_that_is_away_and_lose_nothing(
+async def test_fold_and_subscriber_wait_for_an_unavailable_registry_and_skip_nothing(
     site: Site, apicurio: Apicurio, format_: str
 ) -> None:
     await site.topics("events", partitions=1)
@@ -166,7 +166,7 @@ async def test_published_event_is_framed_by_the_latest_schema_of_its_subject(
     assert {"account_id": "a", "metrics": {"x": 1}} == parsed(SchemaDefinition(schema_type, text)).decode(record.value[5:])
 
 
-async def test_event_that_does_not_fit_the_latest_schema_is_not_sent(site: Site, apicurio: Apicurio) -> None:
+async def test_event_incompatible_with_the_latest_schema_is_not_sent(site: Site, apicurio: Apicurio) -> None:
     await site.topics("events", partitions=1)
     topic = site.names.topic("events")
     narrow = {"type": "record", "name": "Changed", "fields": [{"name": "account_id", "type": "string"}]}
@@ -185,7 +185,7 @@ async def test_event_that_does_not_fit_the_latest_schema_is_not_sent(site: Site,
             await events.publish(event, Changed("a", {"x": 1}))
 
 
-async def test_check_and_tune_ask_the_registry(site: Site, apicurio: Apicurio, tmp_path: Path) -> None:
+async def test_check_and_tune_query_the_registry(site: Site, apicurio: Apicurio, tmp_path: Path) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     number = apicurio.register(f"{site.names.topic('events')}-value", SCHEMA)
     schema = parsed(SchemaDefinition("AVRO", SCHEMA))

@@ -149,7 +149,7 @@ def above(span: dict[str, Any]) -> tuple[int, int] | None:
     return None if span["parent_id"] is None else (int(span["context"]["trace_id"], 16), int(span["parent_id"], 16))
 
 
-async def test_trace_goes_from_a_publication_through_subscribers_and_their_events(shop: TracedShop, spans: Spans) -> None:
+async def test_trace_covers_a_publication_its_subscribers_and_their_events(shop: TracedShop, spans: Spans) -> None:
     publisher, order_paid = shop.events()
     with shop.worker() as worker:
         async with publisher as events:
@@ -188,7 +188,7 @@ async def test_trace_goes_from_a_publication_through_subscribers_and_their_event
     assert [] == riddles(worker.log())
 
 
-async def test_trace_of_a_folded_record_is_linked_to_its_events_and_goes_on_with_its_subscriber(shop: TracedShop) -> None:
+async def test_trace_of_a_folded_record_is_linked_to_its_events_and_continues_in_its_subscriber(shop: TracedShop) -> None:
     contexts = [trace_parent(7, number) for number in (1, 2, 3)]
     with shop.worker() as worker:
         await worker.wait_ready()
@@ -213,7 +213,7 @@ async def test_trace_of_a_folded_record_is_linked_to_its_events_and_goes_on_with
     assert sorted(map(place_of, emitted)) == sorted(filter(None, map(above, recomputed)))
 
 
-async def test_events_whose_trace_parent_is_garbage_are_handled(shop: TracedShop) -> None:
+async def test_events_with_an_invalid_trace_parent_are_handled(shop: TracedShop) -> None:
     with shop.worker() as worker:
         for number, value in enumerate(GARBAGE.values()):
             order = f"g{number}"
@@ -232,7 +232,7 @@ async def test_events_whose_trace_parent_is_garbage_are_handled(shop: TracedShop
     assert [] == riddles(worker.log())
 
 
-async def test_tracing_that_is_off_leaves_headers_as_they_are(site: Site) -> None:
+async def test_disabled_tracing_does_not_change_headers(site: Site) -> None:
     await site.topics("events", "folded", "events.dead")
     with site.worker(site.config(site.fold("folded", "events", quiet_period="1s"))) as worker:
         await site.send("events", [event("account_1", "n1")], headers=[("traceparent", trace_parent(1, 2))])

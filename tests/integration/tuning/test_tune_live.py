@@ -36,7 +36,7 @@ def records(events: list[tuple[str, int, int]], quiet_ms: int) -> int:
 
 
 @pytest.mark.long
-async def test_the_curve_of_a_running_worker_is_that_of_its_topic(site: Site) -> None:
+async def test_curve_of_a_running_worker_matches_its_topic(site: Site) -> None:
     await site.topics("events", "folded", "empty", "none", "events.dead", "none.dead")
     events = events_of(int(time.time() * 1000) - 5 * HOUR_MS)
     await send_at(site, "events", events)
@@ -87,7 +87,7 @@ async def test_the_curve_of_a_running_worker_is_that_of_its_topic(site: Site) ->
     assert f"no worker answers: http://127.0.0.1:{port} does not answer" in gone.err
 
 
-async def test_where_no_worker_can_be_found_the_command_says_how_to_name_one(away: Place) -> None:
+async def test_error_explains_how_to_name_a_worker_if_none_is_found(away: Place) -> None:
     ran = await asyncio.to_thread(run, "tune", "--live", "--config", away.config())
 
     assert 1 == ran.code

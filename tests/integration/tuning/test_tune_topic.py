@@ -50,7 +50,7 @@ BY_EVENT = 'quiet_period = {field = "metrics.n3", default = "%s", at_most = "10s
 
 
 @pytest.mark.parametrize(("quiet", "options"), [('quiet_period = "%s"', {}), (BY_EVENT, {"leading": True})], ids=["usual", "asked"])
-async def test_a_worker_with_the_recommended_x_gives_the_records_that_were_predicted(
+async def test_worker_with_the_recommended_quiet_period_makes_the_predicted_records(
     site: Site, quiet: str, options: dict[str, Any]
 ) -> None:
     await site.topics("events", "folded", "events.dead")
@@ -73,7 +73,7 @@ async def test_a_worker_with_the_recommended_x_gives_the_records_that_were_predi
     assert 200 < len(outcome.values) < len(sent)
 
 
-async def test_a_range_is_what_lies_between_two_moments(site: Site) -> None:
+async def test_range_lies_between_two_moments(site: Site) -> None:
     await site.topics("events")
     begin_ms = int(time.time() * 1000) - 10 * HOUR_MS
     await send_at(site, "events", [(f"account_{n % 7}", begin_ms + n * 1_000, n) for n in range(1_000)])
@@ -90,7 +90,7 @@ async def test_a_range_is_what_lies_between_two_moments(site: Site) -> None:
     assert (200, 300_000, 499_000) == ask("--from", str(begin_ms + 300_000), "--to", str(begin_ms + 500_000))
 
 
-async def test_a_topic_that_grows_is_read_to_where_it_ended(site: Site) -> None:
+async def test_growing_topic_is_read_up_to_its_end_at_the_start(site: Site) -> None:
     await site.topics("events", partitions=1)
     topic = site.names.topic("events")
     await produce(site.bootstrap, topic, [event("a", "x")] * 50)
@@ -106,7 +106,7 @@ async def test_a_topic_that_grows_is_read_to_where_it_ended(site: Site) -> None:
     assert list(range(7, 50)) == offsets
 
 
-async def test_what_cannot_be_folded_is_counted_and_shown(site: Site) -> None:
+async def test_unfoldable_events_are_counted_and_shown(site: Site) -> None:
     await site.topics("events", partitions=1)
     good = event("a", "x")
     bad = [(b"a", None), (b"a", b"{"), (b"a", b'{"account_id": "a"}'), (b"a", b"[]"), (b"a", None)]
@@ -127,7 +127,7 @@ async def test_what_cannot_be_folded_is_counted_and_shown(site: Site) -> None:
 
 
 @pytest.mark.parametrize("ahead_ms", [59 * 60_000, -30 * 60_000])
-async def test_a_record_whose_time_is_ahead_of_those_after_it_leads_to_no_recommendation(site: Site, ahead_ms: int) -> None:
+async def test_record_time_ahead_of_later_ones_prevents_a_recommendation(site: Site, ahead_ms: int) -> None:
     now_ms = int(time.time() * 1000)
     first_ms = now_ms - 4 * HOUR_MS
     await site.topics("events", partitions=1)
@@ -141,7 +141,7 @@ async def test_a_record_whose_time_is_ahead_of_those_after_it_leads_to_no_recomm
 
 
 @pytest.mark.parametrize("compression", ["gzip", "lz4", "zstd", "snappy"])
-async def test_a_compressed_topic_is_read(site: Site, compression: str) -> None:
+async def test_compressed_topic_is_read(site: Site, compression: str) -> None:
     await site.topics("events")
     await produce(site.bootstrap, site.names.topic("events"), [event("a", "x")] * 300, compression_type=compression)
     found = curve_in(tune(site.config(site.fold("folded", "events")), "--json"))
@@ -150,7 +150,7 @@ async def test_a_compressed_topic_is_read(site: Site, compression: str) -> None:
 
 
 @pytest.mark.apache
-async def test_transactions_that_are_aborted_and_gaps_of_the_log_are_passed_over(site: Site) -> None:
+async def test_aborted_transactions_and_gaps_of_the_log_are_skipped(site: Site) -> None:
     await site.topics("events", partitions=1)
     topic = site.names.topic("events")
     producer = AIOKafkaProducer(bootstrap_servers=site.bootstrap, transactional_id=site.names.app_id)
@@ -166,7 +166,7 @@ async def test_transactions_that_are_aborted_and_gaps_of_the_log_are_passed_over
     assert 20 == found["events"]
 
 
-async def test_a_fold_by_functions_reads_its_source(site: Site) -> None:
+async def test_fold_by_functions_reads_its_source(site: Site) -> None:
     await site.topics("events", partitions=1)
     await produce(site.bootstrap, site.names.topic("events"), [event(name, "x") for name in ("A", "a", "skip", "b")])
     (site.folder / "mine.py").write_text(
@@ -182,7 +182,7 @@ async def test_a_fold_by_functions_reads_its_source(site: Site) -> None:
     assert (3, 2) == (found["events"], found["groups"])
 
 
-async def test_events_put_back_for_another_fold_are_not_its_own(site: Site) -> None:
+async def test_events_replayed_for_another_fold_are_skipped(site: Site) -> None:
     await site.topics("events")
     to = [("streams-app-replay", f"{site.names.app_id}/other".encode())]
     await produce(site.bootstrap, site.names.topic("events"), [event("a", "x")], headers=to)
@@ -195,7 +195,7 @@ async def test_events_put_back_for_another_fold_are_not_its_own(site: Site) -> N
 # Where there is nothing to say
 
 
-async def test_a_range_without_events_says_what_to_try(site: Site) -> None:
+async def test_range_without_events_suggests_another(site: Site) -> None:
     await site.topics("events")
     await send_at(site, "events", [("a", int(time.time() * 1000) - 50 * HOUR_MS, 1)])
     ran = tune(site.config(site.fold("folded", "events")))
@@ -205,12 +205,12 @@ async def test_a_range_without_events_says_what_to_try(site: Site) -> None:
     assert "try an earlier --from, as in --from -7d, or --from earliest" in ran.err
 
 
-def test_a_source_that_does_not_exist_is_a_fault_of_the_settings(place: Place) -> None:
+def test_missing_source_is_a_configuration_error(place: Place) -> None:
     ran = tune(place.config())
 
     assert 1 == ran.code
     assert f"the source {place.topics[0]!r} of fold 'account-metrics' does not exist" in ran.err
 
 
-def test_a_kafka_that_is_away_is_asked_for_again(away: Place) -> None:
+def test_unavailable_kafka_asks_for_a_retry(away: Place) -> None:
     assert 75 == tune(away.config()).code

@@ -26,7 +26,7 @@ GROUPS = 5_000
 @pytest.mark.parametrize(
     ("key_bytes", "name_count", "leading"), [(10, 1, False), (10, 3, False), (40, 8, False), (20, 60, False), (20, 8, True)]
 )
-async def test_the_estimate_of_what_redis_holds_is_within_a_quarter(
+async def test_estimated_redis_memory_is_within_a_quarter(
     redis_client: Redis, names: Names, key_bytes: int, name_count: int, leading: bool
 ) -> None:
     changed = {f"changed_{number}": None for number in range(name_count)}

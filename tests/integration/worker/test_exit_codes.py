@@ -63,7 +63,7 @@ async def says_full(worker: WorkerProcess) -> bool:
     return any("Redis refuses writes" in reason for reason in await reasons(worker))
 
 
-async def test_a_full_redis_pauses_folding_but_not_emission_and_folding_resumes_alone(staged: Stage, valkey: Valkey) -> None:
+async def test_full_redis_pauses_folding_but_not_emission_and_folding_resumes_alone(staged: Stage, valkey: Valkey) -> None:
     config = staged.config(quiet_period="3s")
     with redis.Redis.from_url(valkey.url) as client, staged.worker(config) as worker:
         await worker.wait_ready()
@@ -89,7 +89,9 @@ async def test_a_full_redis_pauses_folding_but_not_emission_and_folding_resumes_
 
 
 @pytest.mark.long
-async def test_groups_leave_a_full_redis_although_every_partition_has_events_waiting(staged: Stage, valkey: Valkey) -> None:
+async def test_groups_are_emitted_from_a_full_redis_even_if_every_partition_has_events_waiting(
+    staged: Stage, valkey: Valkey
+) -> None:
     config = staged.config(quiet_period="2s")
     with redis.Redis.from_url(valkey.url) as client, staged.worker(config) as worker:
         await worker.wait_ready()
@@ -102,7 +104,7 @@ async def test_groups_leave_a_full_redis_although_every_partition_has_events_wai
 
 
 @pytest.mark.long
-async def test_a_frozen_redis_costs_no_event(staged: Stage, valkey: Valkey) -> None:
+async def test_frozen_redis_loses_no_event(staged: Stage, valkey: Valkey) -> None:
     with staged.worker(staged.config(quiet_period="2s")) as worker:
         await worker.wait_ready()
         await staged.send(200)
@@ -120,7 +122,7 @@ async def test_a_frozen_redis_costs_no_event(staged: Stage, valkey: Valkey) -> N
     assert 0 == code
 
 
-async def test_a_redis_killed_and_started_again_costs_no_event(staged: Stage, valkey: Valkey, tmp_path: Path) -> None:
+async def test_redis_killed_and_restarted_loses_no_event(staged: Stage, valkey: Valkey, tmp_path: Path) -> None:
     with staged.worker(staged.config(quiet_period="2s")) as worker:
         await worker.wait_ready()
         await staged.send(200)
@@ -142,7 +144,7 @@ async def test_a_redis_killed_and_started_again_costs_no_event(staged: Stage, va
 
 
 @pytest.mark.long
-async def test_a_worker_is_ready_again_once_redis_is_back(staged: Stage, valkey: Valkey, tmp_path: Path) -> None:
+async def test_worker_is_ready_once_redis_has_returned(staged: Stage, valkey: Valkey, tmp_path: Path) -> None:
     """Folding misses Redis first, then emission; a reason that stays would also silence the watchdog."""
     seldom = {"STREAMS_APP_WORKER_TICK": "3s"}
     with WorkerProcess(staged.config(), tmp_path, seldom) as worker:
@@ -167,7 +169,7 @@ async def test_a_worker_is_ready_again_once_redis_is_back(staged: Stage, valkey:
 
 
 @pytest.mark.long
-async def test_a_redis_that_refuses_a_command_is_told(staged: Stage, valkey: Valkey) -> None:
+async def test_redis_error_reply_is_reported(staged: Stage, valkey: Valkey) -> None:
     with staged.worker() as worker, redis.Redis.from_url(valkey.url) as client:
         await worker.wait_ready()
         client.acl_setuser("default", enabled=True, nopass=True, commands=["-hgetall"])
@@ -193,7 +195,7 @@ async def _is_ready(worker: WorkerProcess) -> bool:
 
 
 @pytest.mark.long
-async def test_a_frozen_broker_costs_no_event(apart: Stage, broker: Broker | ApacheKafka) -> None:
+async def test_frozen_broker_loses_no_event(apart: Stage, broker: Broker | ApacheKafka) -> None:
     with apart.worker() as worker:
         await worker.wait_ready()
         await apart.send(400)
@@ -212,7 +214,7 @@ async def test_a_frozen_broker_costs_no_event(apart: Stage, broker: Broker | Apa
 
 
 @pytest.mark.apache
-async def test_a_broker_killed_and_started_again_costs_no_event(valkey: Valkey, names: Names, tmp_path: Path) -> None:
+async def test_broker_killed_and_restarted_loses_no_event(valkey: Valkey, names: Names, tmp_path: Path) -> None:
     data = tmp_path / "kafka"
     first = ApacheKafka.start(directory=data)
     with first:
@@ -249,7 +251,7 @@ async def flush_all(config: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("which", ["redis", "broker"])
-async def test_sigterm_ends_a_worker_within_20_seconds_whatever_is_frozen(
+async def test_sigterm_ends_a_worker_within_20_seconds_even_if_a_server_is_frozen(
     apart: Stage, valkey: Valkey, broker: Broker | ApacheKafka, which: str
 ) -> None:
     with apart.worker() as worker:
@@ -278,7 +280,7 @@ class FragileWorker(WorkerProcess):
 
 
 @pytest.mark.long
-async def test_the_exit_code_does_not_depend_on_how_python_is_taken_apart(staged: Stage, valkey: Valkey) -> None:
+async def test_exit_code_is_independent_of_interpreter_shutdown(staged: Stage, valkey: Valkey) -> None:
     with FragileWorker(staged.config(), staged.folder, {"PYTHONUNBUFFERED": ""}) as worker:
         await worker.wait_ready()
         assert 0 == await worker.terminate(), worker.log()

@@ -24,7 +24,7 @@ from tests.workers import WorkerProcess
 
 @pytest.mark.long
 @pytest.mark.parametrize("where", ["file", "url"])
-async def test_no_secret_is_told_in_a_crash_of_redis_and_a_resync(stage: Stage, tmp_path: Path, where: str) -> None:
+async def test_secrets_stay_hidden_in_a_redis_crash_and_a_resync(stage: Stage, tmp_path: Path, where: str) -> None:
     home = tmp_path / "valkey"
     password = CANARIES["redis" if where == "file" else "redis-url"]
     variables = {"STREAMS_APP_HTTP_TOKEN_FILE": secret(tmp_path, "http")}
@@ -81,7 +81,7 @@ def open_groups(worker: WorkerProcess) -> list[Any]:
     return found
 
 
-def test_no_secret_is_in_what_settings_print(tmp_path: Path) -> None:
+def test_printed_settings_contain_no_secret(tmp_path: Path) -> None:
     settings = Settings.model_validate(
         {
             "app_id": "a",
@@ -125,7 +125,7 @@ def outer_address() -> str:
 
 
 @pytest.mark.parametrize(("host", "is_open"), [(None, False), ("0.0.0.0", True)], ids=["by default", "when told so"])
-async def test_the_pages_are_open_to_this_machine_only(stage: Stage, host: str | None, is_open: bool) -> None:
+async def test_pages_are_open_to_this_machine_only(stage: Stage, host: str | None, is_open: bool) -> None:
     address = outer_address()
     with debug(stage, {"STREAMS_APP_HTTP_HOST": host} if host else {}) as worker:
         url = await wait_until(lambda: worker.url, LIMIT_SECONDS, "it listens")
@@ -137,7 +137,7 @@ async def test_the_pages_are_open_to_this_machine_only(stage: Stage, host: str |
     assert is_open == (refused == 0)
 
 
-async def test_a_token_is_wanted_for_all_but_the_health_pages(stage: Stage, tmp_path: Path) -> None:
+async def test_token_is_required_for_all_but_the_health_pages(stage: Stage, tmp_path: Path) -> None:
     with debug(stage, {"STREAMS_APP_HTTP_TOKEN_FILE": secret(tmp_path, "http")}) as worker:
         await worker.wait_ready()
         tokens = [CANARIES["http"], None, "", CANARIES["wrong"], CANARIES["http"][:-1], f"{CANARIES['http']}x"]

@@ -61,7 +61,7 @@ async def with_open_groups(stage: Stage, worker: WorkerProcess) -> None:
 
 
 @pytest.mark.long
-async def test_a_frozen_broker_is_told_and_so_is_its_return(apart: Stage, broker: Broker | ApacheKafka) -> None:
+async def test_frozen_broker_and_its_recovery_are_reported(apart: Stage, broker: Broker | ApacheKafka) -> None:
     with apart.worker() as worker:
         await with_open_groups(apart, worker)
         assert {"kafka": 1, "redis": 1} == up(worker)
@@ -81,7 +81,7 @@ async def test_a_frozen_broker_is_told_and_so_is_its_return(apart: Stage, broker
     assert (1, 1) == (log.count(" is away since "), log.count(" is back after "))
 
 
-async def test_a_killed_broker_is_told_and_its_clients_do_not_flood_the_log(apart: Stage, broker: Broker | ApacheKafka) -> None:
+async def test_killed_broker_is_reported_and_its_clients_do_not_flood_the_log(apart: Stage, broker: Broker | ApacheKafka) -> None:
     with WorkerProcess(apart.folder / "streams.toml", apart.folder, arguments=["--log-format", "json"]) as worker:
         await with_open_groups(apart, worker)
         broker.kill()
@@ -96,7 +96,7 @@ async def test_a_killed_broker_is_told_and_its_clients_do_not_flood_the_log(apar
     assert [] == [kind for kind, count in said.items() if kind[0].startswith("aiokafka") and count > 1]
 
 
-async def test_a_redis_that_was_wiped_is_told(staged: Stage, valkey: Valkey) -> None:
+async def test_wiped_redis_is_reported(staged: Stage, valkey: Valkey) -> None:
     with staged.worker() as worker, redis.Redis.from_url(valkey.url) as client:
         await with_open_groups(staged, worker)
         assert "Redis has lost its state" not in worker.log()
@@ -106,7 +106,7 @@ async def test_a_redis_that_was_wiped_is_told(staged: Stage, valkey: Valkey) -> 
         await wait_until(lambda: re.search(pattern, worker.log()), LIMIT_SECONDS, "the loss is told")
 
 
-async def test_wiped_redis_is_no_log_that_went_back(site: Site, redis_client: redis.asyncio.Redis) -> None:
+async def test_wiped_redis_is_not_reported_as_a_log_that_went_back(site: Site, redis_client: redis.asyncio.Redis) -> None:
     await site.topics("events", "folded", "events.dead", partitions=2)
     config = site.config(site.fold("folded", "events", quiet_period="100ms"))
     folded = site.names.topic("folded")
@@ -171,7 +171,7 @@ GAP = 0 if KAFKA_CHOICE != "embedded" else 4
 
 
 @pytest.mark.long
-async def test_partitions_nobody_claims_are_in_the_lag_of_every_worker(staged: Stage) -> None:
+async def test_unclaimed_partitions_count_in_the_lag_of_every_worker(staged: Stage) -> None:
     """The one that has them is frozen: for as long as its session lasts they are nobody's, and nobody folds them."""
     staged.config(quiet_period="8s", session_timeout="6s")
     with staged.worker() as one, staged.worker() as two:

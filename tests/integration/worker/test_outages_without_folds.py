@@ -94,7 +94,7 @@ async def shop(broker: Broker | ApacheKafka, valkey: Valkey, names: Names, tmp_p
     return made
 
 
-async def test_a_worker_without_folds_is_not_ready_while_redis_is_away_and_goes_on_calling(shop: Shop, valkey: Valkey) -> None:
+async def test_worker_without_folds_is_not_ready_while_redis_is_away_and_continues_to_call(shop: Shop, valkey: Valkey) -> None:
     with shop.worker() as worker:
         await worker.wait_ready()
         await shop.ship("o1")
@@ -116,7 +116,7 @@ async def test_a_worker_without_folds_is_not_ready_while_redis_is_away_and_goes_
 
 
 @pytest.mark.long
-async def test_a_worker_of_one_subscriber_is_not_ready_while_the_broker_is_away(shop: Shop, broker: Broker | ApacheKafka) -> None:
+async def test_worker_of_one_subscriber_is_not_ready_while_the_broker_is_away(shop: Shop, broker: Broker | ApacheKafka) -> None:
     with shop.worker("--only", "ship", more=shop.site.fold("folded", "events")) as worker:
         await worker.wait_ready()
         await shop.ship("o1")
@@ -133,7 +133,7 @@ async def test_a_worker_of_one_subscriber_is_not_ready_while_the_broker_is_away(
     assert [1, 1] == [log.count(text) for text in LOST]
 
 
-async def test_a_worker_of_one_read_store_tells_of_the_broker_and_asks_no_redis(
+async def test_worker_of_one_read_store_reports_the_broker_and_does_not_query_redis(
     broker: Broker | ApacheKafka, names: Names, tmp_path: Path
 ) -> None:
     site = Site(names, broker.bootstrap_servers, "redis://127.0.0.1:1/0", tmp_path)
@@ -155,7 +155,7 @@ async def test_a_worker_of_one_read_store_tells_of_the_broker_and_asks_no_redis(
     assert "redis" not in before.keys() | away.keys()
 
 
-async def test_a_broker_that_is_asked_for_no_topic_is_asked_each_time(broker: Broker | ApacheKafka) -> None:
+async def test_broker_is_queried_each_time_even_without_a_topic(broker: Broker | ApacheKafka) -> None:
     asked = SourceEnds(KafkaSettings(bootstrap_servers=broker.bootstrap_servers), "nobody", [])
     await asked.ask_once()
     await asked.ask_once()
@@ -167,7 +167,7 @@ async def test_a_broker_that_is_asked_for_no_topic_is_asked_each_time(broker: Br
     assert set() == asked.missing
 
 
-async def test_a_worker_without_folds_says_at_its_start_that_redis_may_evict(
+async def test_worker_without_folds_warns_at_startup_that_redis_may_evict(
     kafka: KafkaServer, valkey: Valkey, names: Names, tmp_path: Path
 ) -> None:
     shop = Shop(Site(names, kafka.bootstrap_servers, valkey.url, tmp_path))
@@ -180,7 +180,7 @@ async def test_a_worker_without_folds_says_at_its_start_that_redis_may_evict(
         await wait_until(lambda: re.search(pattern, worker.log()), LIMIT_SECONDS, "it is told")
 
 
-async def test_a_worker_without_folds_whose_subscriber_stands_still_ends_with_75(shop: Shop) -> None:
+async def test_worker_without_folds_whose_subscriber_is_stuck_ends_with_75(shop: Shop) -> None:
     with DeafWorker(shop.config(), shop.site.folder, shop.environment) as deaf:
         await shop.send("o1")
         code = await deaf.wait_exit(LIMIT_SECONDS)
@@ -192,7 +192,7 @@ async def test_a_worker_without_folds_whose_subscriber_stands_still_ends_with_75
 
 @pytest.mark.long
 @pytest.mark.parametrize("idempotent", ["yes", "unknown"])
-async def test_a_subscriber_that_waits_for_redis_does_not_end_its_worker(shop: Shop, valkey: Valkey, idempotent: str) -> None:
+async def test_subscriber_waiting_for_redis_does_not_end_its_worker(shop: Shop, valkey: Valkey, idempotent: str) -> None:
     shop.declare(CATALOGUE.replace('"yes", description="Ships', f'"{idempotent}", description="Ships'))
     with ImpatientWorker(shop.config(), shop.site.folder, shop.environment) as worker:
         await worker.wait_ready()

@@ -52,7 +52,7 @@ def worker(how: str, config: Path, folder: Path) -> Child:
 
 
 @pytest.mark.parametrize(("how", "why"), [("unclaimed", "position=-1"), ("mute", "records wait")])
-async def test_a_worker_that_claims_nothing_or_sends_nothing_ends_with_75(how: str, why: str, stage: Stage) -> None:
+async def test_worker_that_claims_nothing_or_sends_nothing_ends_with_75(how: str, why: str, stage: Stage) -> None:
     stuck = worker(how, stage.config(), stage.folder)
     await stage.send(20)
     await wait_until(lambda: not stuck.is_running, 60, f"the {how} worker has ended")
@@ -64,7 +64,7 @@ async def test_a_worker_that_claims_nothing_or_sends_nothing_ends_with_75(how: s
 
 
 @pytest.mark.long
-async def test_a_known_pause_does_not_end_a_worker(stage: Stage) -> None:
+async def test_pause_does_not_end_a_worker(stage: Stage) -> None:
     paused = worker("paused", stage.config(), stage.folder)
     await stage.send(20)
     await wait_until(lambda: "claimed fold=" in paused.log_path.read_text(), 60, "the worker has claimed")
@@ -79,7 +79,7 @@ async def test_a_known_pause_does_not_end_a_worker(stage: Stage) -> None:
 
 
 @pytest.mark.long
-async def test_a_worker_whose_position_does_not_move_says_why_and_ends_with_75(
+async def test_worker_whose_position_does_not_move_reports_why_and_ends_with_75(
     kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path
 ) -> None:
     source, output, dead = names.topic("events"), names.topic("folded"), names.topic("dead")

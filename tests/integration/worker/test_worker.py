@@ -21,7 +21,7 @@ from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric, until_f
 from tests.servers.cache import ROOT
 
 
-async def test_events_of_a_group_come_out_as_one_record_when_it_is_quiet(stage: Stage) -> None:
+async def test_events_of_a_group_become_one_record_when_it_is_quiet(stage: Stage) -> None:
     with stage.worker() as worker:
         await worker.wait_ready()
         await produce(stage.bootstrap, stage.source, [event("a", "likes"), event("a", "shares"), event("b", "likes")])
@@ -52,7 +52,7 @@ async def test_two_workers_share_the_partitions_and_fold_every_event_once(stage:
     assert [0, 0] == list(codes)
 
 
-async def test_a_worker_killed_in_the_middle_loses_nothing_and_repeats_nothing_under_another_id(stage: Stage) -> None:
+async def test_killed_worker_loses_nothing_and_repeats_nothing_under_another_id(stage: Stage) -> None:
     with stage.worker() as one, stage.worker() as two:
         await asyncio.gather(one.wait_ready(), two.wait_ready())
         await stage.send(300)
@@ -67,7 +67,7 @@ async def test_a_worker_killed_in_the_middle_loses_nothing_and_repeats_nothing_u
     assert [] == outcome.faults(stage.sent)
 
 
-async def test_a_frozen_worker_that_comes_back_neither_loses_nor_splits_events(stage: Stage) -> None:
+async def test_frozen_worker_that_returns_neither_loses_nor_splits_events(stage: Stage) -> None:
     with stage.worker() as one, stage.worker() as two:
         await asyncio.gather(one.wait_ready(), two.wait_ready())
         await stage.send(300)
@@ -86,7 +86,7 @@ async def test_a_frozen_worker_that_comes_back_neither_loses_nor_splits_events(s
     assert [0, 0] == list(codes)
 
 
-async def test_sigterm_leaves_open_groups_to_the_next_worker(stage: Stage) -> None:
+async def test_sigterm_hands_open_groups_over_to_the_next_worker(stage: Stage) -> None:
     config = stage.config(quiet_period="4s")
     with stage.worker(config) as one:
         await one.wait_ready()
@@ -117,7 +117,7 @@ async def test_groups_overdue_after_downtime_are_emitted_at_once(stage: Stage) -
     assert GROUPS == len(outcome.values)
 
 
-async def test_a_wiped_redis_loses_no_event(stage: Stage, redis_client: Any) -> None:
+async def test_wiped_redis_loses_no_event(stage: Stage, redis_client: Any) -> None:
     with stage.worker(stage.config(quiet_period="2s")) as worker:
         await worker.wait_ready()
         await stage.send(300)
@@ -165,7 +165,7 @@ BAD_INPUT: list[tuple[bytes | None, bytes | None, str]] = [
 ]
 
 
-async def test_every_class_of_bad_input_goes_to_the_dead_letters_and_the_partition_goes_on(stage: Stage) -> None:
+async def test_every_class_of_bad_input_is_dead_lettered_and_the_partition_continues(stage: Stage) -> None:
     with stage.worker() as worker:
         await worker.wait_ready()
         await stage.send(24)
@@ -190,7 +190,7 @@ async def test_every_class_of_bad_input_goes_to_the_dead_letters_and_the_partiti
 
 
 @pytest.mark.long
-async def test_a_group_that_is_never_quiet_is_emitted_at_its_max_hold(stage: Stage) -> None:
+async def test_group_that_is_never_quiet_is_emitted_at_its_max_hold(stage: Stage) -> None:
     config = stage.config(quiet_period="5s", fold='max_hold = "6s"')
     producer = AIOKafkaProducer(bootstrap_servers=stage.bootstrap)
     with stage.worker(config) as worker:
@@ -218,7 +218,7 @@ async def test_a_group_that_is_never_quiet_is_emitted_at_its_max_hold(stage: Sta
     assert "max_hold" == json.loads(records[0].value)["fold"]["reason"]
 
 
-async def test_the_faust_command_runs_the_same_worker(stage: Stage) -> None:
+async def test_faust_command_runs_the_same_worker(stage: Stage) -> None:
     command = [sys.executable, "-m", "faust", "-A", "streams_app.worker", "worker", "-l", "info"]
     faust = Child("faust", command, stage.folder / "faust", {"STREAMS_APP_CONFIG": str(stage.folder / "streams.toml")})
     try:
@@ -234,7 +234,7 @@ async def test_the_faust_command_runs_the_same_worker(stage: Stage) -> None:
     assert ["server.log"] == left
 
 
-def test_the_faust_command_without_redis_ends_with_75_and_a_sentence(stage: Stage) -> None:
+def test_faust_command_without_redis_ends_with_75_and_an_explanation(stage: Stage) -> None:
     url = f"redis://{LOOPBACK}:{free_port()}/0"
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     variables = {"STREAMS_APP_CONFIG": str(stage.folder / "streams.toml"), "STREAMS_APP_REDIS_URL": url, "PYTHONPATH": path}

@@ -71,7 +71,7 @@ async def test_each_event_is_handled_and_committed(shop: Shop, is_async: bool) -
     assert len(ORDERS) == await shop.committed("ship" if is_async else "post")
 
 
-async def test_a_function_runs_on_no_thread_of_the_worker(shop: Shop) -> None:
+async def test_functions_run_on_threads_of_their_own(shop: Shop) -> None:
     threads: dict[str, str] = {}
 
     async def ship(event: Received[Paid]) -> None:
@@ -87,7 +87,7 @@ async def test_a_function_runs_on_no_thread_of_the_worker(shop: Shop) -> None:
     assert {"async": "users-loop", "sync": "slot-"} == threads
 
 
-async def test_an_event_that_fails_is_tried_again_while_others_go_on(shop: Shop) -> None:
+async def test_failing_event_is_retried_while_others_continue(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
         shop.called(event)
         if event.data.order_id == "o0" and (event.attempt < 3 or len(shop.calls) < len(ORDERS)):
@@ -102,7 +102,7 @@ async def test_an_event_that_fails_is_tried_again_while_others_go_on(shop: Shop)
     assert list(range(1, len(shop.calls["o0"]) + 1)) == shop.calls["o0"]
 
 
-async def test_an_event_that_always_fails_is_a_dead_letter_after_its_attempts(shop: Shop) -> None:
+async def test_event_that_always_fails_is_a_dead_letter_after_its_attempts(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
         shop.called(event)
         if event.data.order_id == "poison":
@@ -123,7 +123,7 @@ async def test_an_event_that_always_fails_is_a_dead_letter_after_its_attempts(sh
     assert int(letter["first-failed-at-ms"]) <= int(letter["failed-at-ms"])
 
 
-async def test_what_a_function_does_decides_over_the_letter(shop: Shop) -> None:
+async def test_outcome_of_the_function_determines_the_dead_letter(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
         match event.data.order_id:
             case "hangs":
@@ -150,7 +150,7 @@ async def test_what_a_function_does_decides_over_the_letter(shop: Shop) -> None:
     assert expected == {letter["order"]: (letter["reason"], letter["attempts"]) for letter in letters}
 
 
-async def test_a_function_in_a_thread_that_hangs_keeps_no_other_event_waiting(shop: Shop) -> None:
+async def test_hanging_function_in_a_thread_does_not_delay_other_events(shop: Shop) -> None:
     is_over = threading.Event()
 
     def ship(event: Received[Paid]) -> None:
@@ -170,7 +170,7 @@ async def test_a_function_in_a_thread_that_hangs_keeps_no_other_event_waiting(sh
     assert ("timed-out", "o0") in [(letter["reason"], letter["order"]) for letter in letters]
 
 
-async def test_what_is_no_event_is_a_dead_letter_and_what_is_another_one_is_skipped(shop: Shop) -> None:
+async def test_invalid_event_is_a_dead_letter_and_an_event_of_another_type_is_skipped(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
         shop.called(event)
 
@@ -186,7 +186,7 @@ async def test_what_is_no_event_is_a_dead_letter_and_what_is_another_one_is_skip
     assert 3 == await shop.committed("ship")
 
 
-async def test_events_of_one_key_follow_each_other_also_through_retries(shop: Shop) -> None:
+async def test_events_of_one_key_follow_each_other_even_through_retries(shop: Shop) -> None:
     begun: list[str] = []
 
     async def ship(event: Received[Paid]) -> None:
@@ -207,7 +207,7 @@ async def test_events_of_one_key_follow_each_other_also_through_retries(shop: Sh
         assert [f"{key}-{number}" for number in (0, 1, 1, 1, 2, 3)] == of_key
 
 
-async def test_the_next_member_goes_on_behind_events_that_were_produced_together(shop: Shop) -> None:
+async def test_next_member_resumes_after_events_that_were_produced_together(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
         shop.called(event)
 
@@ -223,7 +223,7 @@ async def test_the_next_member_goes_on_behind_events_that_were_produced_together
 
 
 @pytest.mark.long
-async def test_two_members_share_the_partitions_and_what_one_leaves_is_done_by_the_other(shop: Shop) -> None:
+async def test_two_members_share_the_partitions_and_the_remaining_one_takes_over(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
         shop.called(event)
 
@@ -243,7 +243,7 @@ async def test_two_members_share_the_partitions_and_what_one_leaves_is_done_by_t
 
 @pytest.mark.long
 @pytest.mark.parametrize(("before", "until_known"), [(1, True), (300, False)], ids=["Redis knows of it", "at once, far behind"])
-async def test_an_event_that_kills_its_process_is_a_dead_letter_after_three_deaths(
+async def test_event_that_kills_its_process_is_a_dead_letter_after_three_crashes(
     shop: Shop, tmp_path: Any, before: int, until_known: bool
 ) -> None:
     ledger = tmp_path / "ledger"

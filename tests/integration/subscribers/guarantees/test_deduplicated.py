@@ -34,7 +34,7 @@ async def sent(shop: Shop, **ids: str) -> None:
         await shop.send(order, headers=[("ce_id", event_id.encode())])
 
 
-async def test_an_event_that_was_published_twice_is_called_once(shop: Shop) -> None:
+async def test_event_published_twice_is_called_once(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
         shop.called(event)
 
@@ -47,9 +47,7 @@ async def test_an_event_that_was_published_twice_is_called_once(shop: Shop) -> N
 
 
 @pytest.mark.parametrize("idempotent", ["yes", "unknown"])
-async def test_a_function_without_async_that_ends_well_after_its_time_out_says_so_in_a_second_letter(
-    shop: Shop, idempotent: str
-) -> None:
+async def test_sync_function_that_succeeds_after_its_timeout_makes_a_second_dead_letter(shop: Shop, idempotent: str) -> None:
     may_end = threading.Event()
 
     def ship(event: Received[Paid]) -> None:
@@ -66,7 +64,7 @@ async def test_a_function_without_async_that_ends_well_after_its_time_out_says_s
     assert ({"o1": [1]}, 1) == (shop.calls, await shop.committed("ship"))
 
 
-async def test_every_error_but_retry_makes_a_dead_letter_at_once(shop: Shop) -> None:
+async def test_every_error_except_retry_makes_a_dead_letter_at_once(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
         shop.called(event)
         match event.data.order_id:
@@ -93,7 +91,7 @@ async def test_every_error_but_retry_makes_a_dead_letter_at_once(shop: Shop) -> 
     assert {"fails": [1], "hangs": [1], "rejects": [1], "always waits": [1, 2, 3], "waits": [1, 2, 3]} == shop.calls
 
 
-async def test_nothing_begins_while_redis_is_away(shop: Shop, redis_server: RedisServer) -> None:
+async def test_nothing_starts_while_redis_is_away(shop: Shop, redis_server: RedisServer) -> None:
     def ship(event: Received[Paid]) -> None:
         shop.called(event)
 
@@ -111,9 +109,7 @@ async def test_nothing_begins_while_redis_is_away(shop: Shop, redis_server: Redi
     assert {"o1": [1]} == shop.calls
 
 
-async def test_a_redis_that_was_wiped_is_told_the_ids_of_the_log_before_anything_begins(
-    shop: Shop, redis_client: redis.asyncio.Redis
-) -> None:
+async def test_wiped_redis_learns_the_ids_of_the_log_before_anything_starts(shop: Shop, redis_client: redis.asyncio.Redis) -> None:
     async def ship(event: Received[Paid]) -> None:
         shop.called(event)
 
@@ -130,7 +126,7 @@ async def test_a_redis_that_was_wiped_is_told_the_ids_of_the_log_before_anything
     assert {"o1": [1], "o2": [1], "o3": [1]} == shop.calls
 
 
-async def test_redis_is_told_of_what_is_passed_over(shop: Shop, redis_client: redis.asyncio.Redis) -> None:
+async def test_skipped_events_advance_the_fence_in_redis(shop: Shop, redis_client: redis.asyncio.Redis) -> None:
     async def ship(event: Received[Paid]) -> None:
         shop.called(event)
 
@@ -147,7 +143,7 @@ async def test_redis_is_told_of_what_is_passed_over(shop: Shop, redis_client: re
     assert {"o1": [1]} == shop.calls
 
 
-async def test_a_redis_that_is_wiped_while_something_runs_waits_for_its_end(shop: Shop, redis_client: redis.asyncio.Redis) -> None:
+async def test_wiped_redis_is_reclaimed_after_running_attempts_have_ended(shop: Shop, redis_client: redis.asyncio.Redis) -> None:
     may_end = threading.Event()
 
     def ship(event: Received[Paid]) -> None:
@@ -169,7 +165,7 @@ async def test_a_redis_that_is_wiped_while_something_runs_waits_for_its_end(shop
     assert [1] == shop.calls["o2"]
 
 
-async def test_what_a_rebalance_cuts_off_is_a_letter_and_is_not_called_again(shop: Shop) -> None:
+async def test_event_interrupted_by_a_rebalance_is_a_dead_letter_and_is_not_repeated(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
         shop.called(event)
         if event.data.order_id == "long":

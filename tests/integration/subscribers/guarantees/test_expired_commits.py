@@ -31,7 +31,7 @@ async def expire(bootstrap: str, app_id: str) -> list[str]:
 
 @pytest.mark.parametrize("start", ["latest", "earliest"])
 @pytest.mark.parametrize("idempotent", ["yes", "unknown"])
-async def test_a_subscriber_goes_on_where_it_was(
+async def test_subscriber_resumes_where_it_stopped(
     kafka: KafkaServer, redis_server: RedisServer, names: Names, idempotent: Any, start: Any
 ) -> None:
     shop = Shop(names, kafka.bootstrap_servers, redis_server.url)
@@ -79,7 +79,7 @@ async def until_stored(stage: Stage) -> None:
     await wait_until(are_stored, LIMIT_SECONDS, "all of it is in the store")
 
 
-async def test_folds_and_read_stores_go_on_where_they_were(stage: Stage) -> None:
+async def test_folds_and_read_stores_resume_where_they_stopped(stage: Stage) -> None:
     with closing(sqlite3.connect(stage.folder / "write.db")) as source, source:
         source.execute("CREATE TABLE m (account_id TEXT, metric TEXT, value INTEGER)")
         source.executemany("INSERT INTO m VALUES (?, ?, ?)", [(f"account_{at % GROUPS}", f"n{at}", at) for at in range(48)])

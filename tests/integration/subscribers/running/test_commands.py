@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(200)
 
 
 @pytest.mark.apache
-async def test_a_reset_lets_a_subscriber_begin_somewhere_else_while_no_worker_runs_it(
+async def test_reset_moves_the_offset_of_a_subscriber_that_no_worker_runs(
     orders: Orders, redis_client: redis.asyncio.Redis
 ) -> None:
     (orders.site.folder / "mended").touch()
@@ -61,14 +61,14 @@ async def test_a_reset_lets_a_subscriber_begin_somewhere_else_while_no_worker_ru
         ),
     ],
 )
-async def test_a_reset_that_cannot_be_meant_is_refused(orders: Orders, words: tuple[str, ...], fault: str) -> None:
+async def test_contradictory_reset_is_rejected(orders: Orders, words: tuple[str, ...], fault: str) -> None:
     ran = await orders.run("reset", *words)
 
     assert (1, True) == (ran.code, fault in ran.err), ran.err
 
 
 @pytest.mark.apache
-async def test_topics_create_places_a_subscriber_that_must_not_be_called_twice_once(orders: Orders) -> None:
+async def test_topics_create_sets_the_initial_offsets_of_an_at_most_once_subscriber_once(orders: Orders) -> None:
     orders.declare(
         CATALOGUE.replace('idempotent="yes", description="Thanks', 'idempotent="no", start="latest", description="Thanks')
     )
@@ -85,9 +85,7 @@ async def test_topics_create_places_a_subscriber_that_must_not_be_called_twice_o
     assert await orders.has_begun("thank")
 
 
-async def test_a_broker_without_commit_metadata_has_no_subscriber_that_must_not_be_called_twice(
-    orders: Orders, kafka: KafkaServer
-) -> None:
+async def test_broker_without_commit_metadata_cannot_run_an_at_most_once_subscriber(orders: Orders, kafka: KafkaServer) -> None:
     if kafka.is_apache:
         pytest.skip("Apache Kafka keeps it")
     orders.declare(CATALOGUE.replace(THANK, 'idempotent="no", description="Thanks'))
@@ -98,7 +96,7 @@ async def test_a_broker_without_commit_metadata_has_no_subscriber_that_must_not_
 
 
 @pytest.mark.apache
-async def test_check_finds_what_subscribers_lack(orders: Orders) -> None:
+async def test_check_reports_what_subscribers_lack(orders: Orders) -> None:
     orders.declare(CATALOGUE.replace(THANK, 'idempotent="no", description="Thanks'))
     missing = await orders.run("check")
     await create_topics(orders.site.bootstrap, [orders.topic("paid")], configs={"retention.ms": "7200000"})
@@ -114,7 +112,7 @@ async def test_check_finds_what_subscribers_lack(orders: Orders) -> None:
     assert "subscriber thank remembers ids for 1h" in found.out
 
 
-async def test_check_says_what_is_wrong_with_a_catalogue(orders: Orders) -> None:
+async def test_check_reports_faults_of_a_catalogue(orders: Orders) -> None:
     orders.declare("catalogue = 1")
     ran = await orders.run("check")
 
@@ -122,7 +120,7 @@ async def test_check_says_what_is_wrong_with_a_catalogue(orders: Orders) -> None
 
 
 @pytest.mark.parametrize("words", [(), ("--only", "ship")])
-def test_a_worker_tells_what_is_wrong_with_its_catalogue_before_it_asks_a_server(orders: Orders, words: tuple[str, ...]) -> None:
+def test_worker_reports_faults_of_its_catalogue_before_it_contacts_a_server(orders: Orders, words: tuple[str, ...]) -> None:
     orders.declare("catalogue = 1")
     away = {"STREAMS_APP_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "STREAMS_APP_REDIS_URL": "redis://127.0.0.1:1/0"}
     ran = run("worker", *words, "--config", str(orders.config), cwd=None, **orders.environment, **away)
@@ -130,7 +128,7 @@ def test_a_worker_tells_what_is_wrong_with_its_catalogue_before_it_asks_a_server
     assert (1, True) == (ran.code, "its_events:catalogue is of type int, not Catalogue" in ran.err), ran.err
 
 
-async def test_a_worker_of_one_subscriber_runs_no_other_and_no_fold(orders: Orders) -> None:
+async def test_worker_of_one_subscriber_runs_no_other_and_no_fold(orders: Orders) -> None:
     await orders.run("topics", "create")
     (orders.site.folder / "mended").touch()
     with orders.worker("--only", "thank") as alone:
@@ -145,7 +143,7 @@ async def test_a_worker_of_one_subscriber_runs_no_other_and_no_fold(orders: Orde
     assert "runs=thank " in alone.log()
 
 
-async def test_an_application_without_folds_runs_its_subscribers(orders: Orders) -> None:
+async def test_application_without_folds_runs_its_subscribers(orders: Orders) -> None:
     orders.config = orders.site.config('[events]\ncatalogue = "its_events:catalogue"\n')
     (orders.site.folder / "mended").touch()
     created = await orders.run("topics", "create")
@@ -163,7 +161,7 @@ async def test_an_application_without_folds_runs_its_subscribers(orders: Orders)
 
 
 @pytest.mark.apache
-async def test_a_subscriber_that_must_not_be_called_twice_runs_where_a_command_has_placed_it(orders: Orders) -> None:
+async def test_at_most_once_subscriber_runs_from_the_offsets_set_by_a_command(orders: Orders) -> None:
     orders.declare(CATALOGUE.replace(THANK, 'idempotent="no", description="Thanks'))
     await orders.site.topics("paid", "paid.dead", "folded", "again", "paid.ship.dead", "paid.thank.dead")
     await orders.pay("o1")
@@ -179,7 +177,7 @@ async def test_a_subscriber_that_must_not_be_called_twice_runs_where_a_command_h
 
 
 @pytest.mark.apache
-async def test_topics_create_places_a_subscriber_that_must_not_be_called_twice_in_new_partitions(
+async def test_topics_create_sets_the_initial_offsets_of_an_at_most_once_subscriber_in_new_partitions(
     orders: Orders, redis_client: redis.asyncio.Redis
 ) -> None:
     orders.declare(CATALOGUE.replace(THANK, 'idempotent="no", description="Thanks'))

@@ -27,7 +27,7 @@ async def shop(kafka: KafkaServer, redis_server: RedisServer, names: Names) -> S
 
 
 @pytest.mark.apache
-async def test_what_retention_has_removed_before_it_was_finished_is_counted_and_told(
+async def test_unfinished_records_removed_by_retention_are_counted_and_reported(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     blocked = asyncio.Event()
@@ -59,7 +59,7 @@ async def test_what_retention_has_removed_before_it_was_finished_is_counted_and_
     assert "events are lost subscriber=ship source=" in caplog.text
 
 
-async def test_a_subscriber_that_nobody_has_placed_says_why_it_waits_and_its_worker_is_not_ready(shop: Shop) -> None:
+async def test_subscriber_without_initial_offsets_reports_why_it_waits_and_its_worker_is_not_ready(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
         """It is never called."""
 

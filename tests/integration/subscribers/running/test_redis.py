@@ -30,7 +30,7 @@ async def shop(kafka: KafkaServer, redis_server: RedisServer, names: Names) -> S
     return made
 
 
-async def test_without_redis_events_are_handled_all_the_same(shop: Shop) -> None:
+async def test_at_least_once_events_are_handled_without_redis(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
         shop.called(event)
         if event.attempt < 2:
@@ -44,7 +44,7 @@ async def test_without_redis_events_are_handled_all_the_same(shop: Shop) -> None
     assert 2 == await shop.committed("ship")
 
 
-async def test_a_redis_that_is_wiped_learns_anew_what_runs(shop: Shop, redis_client: redis.asyncio.Redis) -> None:
+async def test_wiped_redis_learns_which_attempts_are_running(shop: Shop, redis_client: redis.asyncio.Redis) -> None:
     may_end = threading.Event()
 
     def ship(event: Received[Paid]) -> None:
@@ -77,7 +77,7 @@ async def _is(found: Callable[[], Awaitable[object]], expected: object) -> bool:
 
 
 @pytest.mark.apache  # the embedded broker keeps no metadata
-async def test_what_is_finished_above_the_watermark_is_not_done_again(shop: Shop) -> None:
+async def test_events_finished_above_the_watermark_are_not_repeated(shop: Shop) -> None:
     may_end = asyncio.Event()
 
     async def ship(event: Received[Paid]) -> None:

@@ -19,7 +19,7 @@ from tests.records import Raw
 pytestmark = pytest.mark.timeout(200)
 
 
-async def test_a_dead_letter_goes_back_to_its_subscriber_and_to_nobody_else(orders: Orders) -> None:
+async def test_dead_letter_is_replayed_only_to_its_subscriber(orders: Orders) -> None:
     created = await orders.run("topics", "create")
     with orders.worker():
         await orders.pay("o1", ce_id="e1", ce_userid="u7")
@@ -48,7 +48,7 @@ async def test_a_dead_letter_goes_back_to_its_subscriber_and_to_nobody_else(orde
     assert "audit replay subscriber=ship interrupted=False reason=any again=False events=1 " in replayed[0].err
 
 
-async def test_what_was_interrupted_stays_until_somebody_insists(orders: Orders) -> None:
+async def test_interrupted_event_stays_unless_explicitly_selected(orders: Orders) -> None:
     await orders.run("topics", "create")
     source = TP(orders.topic("paid"), 3)
     refuser = RejectingComponent("subscriber", "ship", orders.site.names.app_id, orders.topic("paid.ship.dead"))
@@ -84,7 +84,7 @@ async def test_what_was_interrupted_stays_until_somebody_insists(orders: Orders)
     assert [b"e4", b"e3", b"e1"] == [dict(record.headers)["ce_id"] for record in put_back]
 
 
-async def test_a_letter_that_was_sent_twice_is_listed_once_and_put_back_once(orders: Orders) -> None:
+async def test_dead_letter_sent_twice_is_listed_once_and_replayed_once(orders: Orders) -> None:
     await orders.run("topics", "create")
     refuser = RejectingComponent("subscriber", "ship", orders.site.names.app_id, orders.topic("paid.ship.dead"))
     own = (
@@ -116,7 +116,7 @@ async def test_a_letter_that_was_sent_twice_is_listed_once_and_put_back_once(ord
     assert f"Event e1 ({orders.topic('again')}:{put_back[0].partition}:0) of subscriber ship" in " ".join(explained.out.split())
 
 
-async def test_letters_from_before_a_subscriber_was_renamed_go_back_to_it(orders: Orders) -> None:
+async def test_dead_letters_of_a_renamed_subscriber_are_replayed_to_it(orders: Orders) -> None:
     await orders.run("topics", "create")
     with orders.worker() as worker:
         await orders.pay("o1")

@@ -84,9 +84,7 @@ ALL_WELL = ["begun slow", "ended slow", "begun next", "ended next"]
 
 @pytest.mark.long
 @pytest.mark.parametrize("arguments", [WITH_FOLDS, ALONE])
-async def test_a_function_that_takes_longer_than_20_s_ends_well_within_a_longer_grace(
-    site: Site, arguments: tuple[str, ...]
-) -> None:
+async def test_function_that_takes_longer_than_20_s_succeeds_within_a_longer_grace(site: Site, arguments: tuple[str, ...]) -> None:
     parcels = Parcels(site, seconds=21, grace="40s")
     await parcels.made()
     with parcels.worker(*arguments) as worker:
@@ -103,7 +101,7 @@ async def test_a_function_that_takes_longer_than_20_s_ends_well_within_a_longer_
 
 
 @pytest.mark.long
-async def test_the_partitions_of_folds_go_on_in_another_worker_while_a_function_has_its_grace(site: Site) -> None:
+async def test_partitions_of_folds_continue_in_another_worker_while_a_function_has_its_grace(site: Site) -> None:
     parcels = Parcels(site, seconds=0, grace="40s")
     await parcels.made()
     with parcels.worker() as worker:
@@ -125,9 +123,7 @@ async def test_the_partitions_of_folds_go_on_in_another_worker_while_a_function_
 
 
 @pytest.mark.parametrize("arguments", [WITH_FOLDS, ALONE])
-async def test_a_function_has_its_grace_although_its_worker_is_told_to_stop_amidst_a_rebalance(
-    site: Site, arguments: tuple[str, ...]
-) -> None:
+async def test_function_has_its_grace_if_its_worker_is_stopped_during_a_rebalance(site: Site, arguments: tuple[str, ...]) -> None:
     parcels = Parcels(site, seconds=3, grace="15s")
     await parcels.made()
     topic = site.names.topic("paid")

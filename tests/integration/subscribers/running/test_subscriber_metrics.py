@@ -53,7 +53,7 @@ def seen(shop: Shop) -> Seen:
     return Seen(shop)
 
 
-async def test_an_event_of_another_type_is_counted_as_skipped(shop: Shop, seen: Seen) -> None:
+async def test_event_of_another_type_is_counted_as_skipped(shop: Shop, seen: Seen) -> None:
     async def ship(event: Received[Paid]) -> None:
         raise AssertionError("it is not for this subscriber")
 
@@ -64,7 +64,7 @@ async def test_an_event_of_another_type_is_counted_as_skipped(shop: Shop, seen: 
     assert 0 == seen.counted("attempts", outcome="done")
 
 
-async def test_every_attempt_every_finished_event_and_every_letter_is_counted(shop: Shop, seen: Seen) -> None:
+async def test_every_attempt_finished_event_and_dead_letter_is_counted(shop: Shop, seen: Seen) -> None:
     async def ship(event: Received[Paid]) -> None:
         match event.data.order_id:
             case "poison":
@@ -95,7 +95,7 @@ async def test_every_attempt_every_finished_event_and_every_letter_is_counted(sh
 
 
 @pytest.mark.parametrize("ordered", [None, "key"], ids=["unordered", "ordered"])
-async def test_what_waits_grows_older_while_nothing_else_moves(shop: Shop, seen: Seen, ordered: str | None) -> None:
+async def test_oldest_waiting_age_grows_while_nothing_else_moves(shop: Shop, seen: Seen, ordered: str | None) -> None:
     may_end = threading.Event()
 
     def ship(event: Received[Paid]) -> None:
@@ -115,7 +115,7 @@ async def test_what_waits_grows_older_while_nothing_else_moves(shop: Shop, seen:
             await seen.until(f"subscriber_{gauge}", 0)
 
 
-async def test_what_fails_waits_for_its_next_attempt_and_an_outage_is_told(shop: Shop, seen: Seen) -> None:
+async def test_failed_event_waits_for_its_next_attempt_and_an_outage_is_reported(shop: Shop, seen: Seen) -> None:
     outage = threading.Event()
 
     async def ship(event: Received[Paid]) -> None:
@@ -133,7 +133,7 @@ async def test_what_fails_waits_for_its_next_attempt_and_an_outage_is_told(shop:
 
 
 @pytest.mark.parametrize(("bound", "most"), [("MOST_UNFINISHED", 3), ("MOST_UNFINISHED_BYTES", 1)])
-async def test_a_reader_that_is_paused_is_told_until_it_goes_on(
+async def test_paused_reader_is_reported_until_it_resumes(
     shop: Shop, seen: Seen, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
 ) -> None:
     may_end = threading.Event()
@@ -157,7 +157,7 @@ async def test_a_reader_that_is_paused_is_told_until_it_goes_on(
         assert {} != agent.ownership.progress({}, 0)
 
 
-async def test_slots_that_all_hang_end_the_process_to_be_started_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_process_exits_for_a_restart_if_all_slots_hang(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams_app.subscribers.execution.executor.HUNG_MS", 100)
     may_end = threading.Event()
     fatal: list[BaseException] = []
@@ -173,7 +173,7 @@ async def test_slots_that_all_hang_end_the_process_to_be_started_again(shop: Sho
     assert [75] == [error.exit_code for error in fatal if isinstance(error, TryAgainError)]
 
 
-async def test_a_function_that_has_blocked_the_loop_is_seen_for_a_minute(shop: Shop, seen: Seen) -> None:
+async def test_loop_lag_of_a_blocking_function_is_visible_for_a_minute(shop: Shop, seen: Seen) -> None:
     may_end = threading.Event()
 
     async def ship(event: Received[Paid]) -> None:
@@ -191,7 +191,7 @@ async def test_a_function_that_has_blocked_the_loop_is_seen_for_a_minute(shop: S
         assert lag() > 0.3
 
 
-async def test_a_dead_letter_topic_that_is_missing_is_named_and_no_broker_is_blamed(shop: Shop, seen: Seen) -> None:
+async def test_missing_dead_letter_topic_is_named_and_no_broker_outage_is_reported(shop: Shop, seen: Seen) -> None:
     status = Status()
 
     async def ship(event: Received[Paid]) -> None:
@@ -224,7 +224,7 @@ def full(url: str) -> Iterator[None]:
         client.close()
 
 
-async def test_a_redis_that_is_full_is_told_while_events_are_done_all_the_same(shop: Shop, seen: Seen, valkey: Valkey) -> None:
+async def test_full_redis_is_reported_while_events_are_handled(shop: Shop, seen: Seen, valkey: Valkey) -> None:
     shop = replace(shop, redis_url=valkey.url)
 
     may_end = asyncio.Event()

@@ -147,7 +147,7 @@ async def shown_as_done(worker: WorkerProcess, name: str) -> dict[str, Any] | No
     return shown if shown["here"] and shown["here"]["finished"].get("done") else None
 
 
-async def test_a_worker_calls_the_subscribers_of_its_catalogue_and_they_publish_what_follows(site: Site) -> None:
+async def test_worker_calls_the_subscribers_of_its_catalogue_and_they_publish_follow_up_events(site: Site) -> None:
     dead = [f"{topic}.{name}.dead" for topic, name in (("paid", "ship"), ("sent", "write"), ("folded", "recompute"))]
     await site.topics("events", "events.dead", "folded", "paid", "sent", *dead, "again")
     worker, ledger = worker_of(site)
@@ -168,7 +168,7 @@ async def test_a_worker_calls_the_subscribers_of_its_catalogue_and_they_publish_
     assert ["closed", "recompute a1 likes f True", "sent o1 post e1 u7"] == sorted(ledger.read_text().splitlines())
 
 
-async def test_a_decode_that_hangs_is_timed_out_and_holds_up_nobody_else(site: Site) -> None:
+async def test_hanging_decoder_is_timed_out_and_does_not_delay_others(site: Site) -> None:
     await site.topics("events", "events.dead", "folded", "paid", "sent", "paid.ship.dead", "sent.write.dead", "again")
     worker, ledger = worker_of(site, DECODED)
     with worker:
@@ -190,7 +190,7 @@ async def test_a_decode_that_hangs_is_timed_out_and_holds_up_nobody_else(site: S
 
 @pytest.mark.apache  # the embedded broker keeps no note of what is finished
 @pytest.mark.parametrize("idempotent", ["unknown", "no"])
-async def test_what_a_killed_worker_was_running_becomes_a_letter_and_is_not_called_again(site: Site, idempotent: str) -> None:
+async def test_running_event_of_a_killed_worker_is_a_dead_letter_and_is_not_repeated(site: Site, idempotent: str) -> None:
     orders = [b"o1", b"slow", b"o2", b"o3"]
     config, environment, ledger = declared(site, ONCE.replace("PROMISE", idempotent))
     made = await asyncio.to_thread(lambda: run("topics", "create", "--config", str(config), cwd=None, **environment))
@@ -217,7 +217,7 @@ async def test_what_a_killed_worker_was_running_becomes_a_letter_and_is_not_call
     assert {b"interrupted"} >= set(reasons.values())
 
 
-async def test_a_worker_refuses_to_begin_where_nobody_knows_what_was_begun(site: Site) -> None:
+async def test_worker_does_not_start_an_at_most_once_subscriber_without_a_commit(site: Site) -> None:
     await site.topics("events", "events.dead", "folded", "paid", "paid.ship.dead", "again")
     worker, _ = worker_of(site, ONCE.replace("PROMISE", "no"))
     with worker:
@@ -235,7 +235,7 @@ async def test_a_worker_refuses_to_begin_where_nobody_knows_what_was_begun(site:
         ("", "", "folded.recompute.dead' (dead letters of recompute) does not exist"),
     ],
 )
-async def test_a_catalogue_that_cannot_run_ends_the_start(site: Site, old: str, new: str, fault: str) -> None:
+async def test_unrunnable_catalogue_ends_the_start(site: Site, old: str, new: str, fault: str) -> None:
     await site.topics("events", "events.dead", "folded", "paid", "sent", "paid.ship.dead", "sent.write.dead")
     worker, _ = worker_of(site, CATALOGUE.replace(old, new))
     with worker:
@@ -245,7 +245,7 @@ async def test_a_catalogue_that_cannot_run_ends_the_start(site: Site, old: str, 
     assert fault in worker.log()
 
 
-async def test_a_worker_that_has_none_of_its_topics_names_them_all_at_once(site: Site) -> None:
+async def test_worker_without_its_topics_lists_them_all(site: Site) -> None:
     await site.topics("events")
     worker, _ = worker_of(site, CATALOGUE)
     with worker:

@@ -55,13 +55,13 @@ def begin(offset: int, event_id: str = "", entry: AttemptEntry = FIRST) -> Begin
     return Begin(offset, entry, event_id)
 
 
-async def test_the_state_begins_at_the_low_watermark_and_only_when_asked(owners: Owners) -> None:
+async def test_state_starts_at_the_low_watermark_and_only_on_request(owners: Owners) -> None:
     assert None is await owners.kept()
     assert StoredState(5, 0, {}) == await owners.store("a").claim(5)
     assert StoredState(5, 0, {}) == await owners.store("b").claim(9)
 
 
-async def test_the_next_owner_finds_what_was_begun_and_what_waits_and_nothing_of_what_is_finished(owners: Owners) -> None:
+async def test_next_owner_finds_started_and_waiting_events_and_no_finished_ones(owners: Owners) -> None:
     store = await owners.claimed()
     await store.begin([begin(5), begin(6), begin(7, entry=AttemptEntry(2, 1))], NOW_MS)
     await store.end([5], [(6, AttemptEntry(1, 0, NOW_MS + 900))], 6)
@@ -72,7 +72,7 @@ async def test_the_next_owner_finds_what_was_begun_and_what_waits_and_nothing_of
 
 
 @pytest.mark.parametrize("step", ["learn", "begin", "end"])
-async def test_a_former_owner_is_refused(owners: Owners, step: str) -> None:
+async def test_former_owner_is_fenced(owners: Owners, step: str) -> None:
     former = await owners.claimed("a")
     await owners.claimed("b")
     steps: dict[str, Callable[[], Awaitable[object]]] = {
@@ -87,7 +87,7 @@ async def test_a_former_owner_is_refused(owners: Owners, step: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["begin", "end"])
-async def test_a_redis_that_was_wiped_under_its_owner_is_noticed(owners: Owners, step: str) -> None:
+async def test_wiped_redis_is_detected_by_its_owner(owners: Owners, step: str) -> None:
     store = await owners.claimed()
     await owners.client.delete(*owners.keys.marks)
     with pytest.raises(FencedError, match="no-state"):
@@ -95,7 +95,7 @@ async def test_a_redis_that_was_wiped_under_its_owner_is_noticed(owners: Owners,
 
 
 @pytest.mark.parametrize("step", ["learn", "begin", "end"])
-async def test_a_redis_that_was_rolled_back_under_its_owner_is_noticed(owners: Owners, step: str) -> None:
+async def test_rolled_back_redis_is_detected_by_its_owner(owners: Owners, step: str) -> None:
     store = await owners.claimed()
     await store.begin([begin(5)], NOW_MS)
     images = {key: await owners.client.dump(key) for key in owners.keys.marks}
@@ -111,7 +111,7 @@ async def test_a_redis_that_was_rolled_back_under_its_owner_is_noticed(owners: O
         await steps[step]()
 
 
-async def test_rollback_to_before_ids_were_learned_refuses_what_begins(owners: Owners) -> None:
+async def test_rollback_before_ids_were_learned_rejects_new_begins(owners: Owners) -> None:
     store = await owners.claimed()
     image = await owners.client.dump(owners.keys.marks[0])
     await store.learn([(4, "o4")], NOW_MS)
@@ -122,7 +122,7 @@ async def test_rollback_to_before_ids_were_learned_refuses_what_begins(owners: O
         await store.begin([begin(7, "o4")], NOW_MS)
 
 
-async def test_learning_that_is_repeated_after_a_lost_reply_is_not_refused(owners: Owners) -> None:
+async def test_repeated_learning_after_a_missing_reply_is_accepted(owners: Owners) -> None:
     store = await owners.claimed()
     number = store._number
     await store.learn([(4, "o4")], NOW_MS)
@@ -132,7 +132,7 @@ async def test_learning_that_is_repeated_after_a_lost_reply_is_not_refused(owner
     assert [4, 5, None] == await store.begin([begin(7, "o4"), begin(8, "o5"), begin(9, "o9")], NOW_MS)
 
 
-async def test_an_id_that_is_known_is_that_of_a_duplicate_also_within_one_call(owners: Owners) -> None:
+async def test_repeated_id_is_a_duplicate_even_within_one_call(owners: Owners) -> None:
     store = await owners.claimed()
     first = await store.begin([begin(5, "o1"), begin(6, "o2"), begin(7, "o1")], NOW_MS)
     later = await store.begin([begin(8, "o2"), begin(9, "o3")], NOW_MS)
@@ -143,7 +143,7 @@ async def test_an_id_that_is_known_is_that_of_a_duplicate_also_within_one_call(o
     assert {5, 6, 9} == kept.open.keys()
 
 
-async def test_an_id_at_its_own_offset_is_no_duplicate(owners: Owners) -> None:
+async def test_id_at_its_own_offset_is_no_duplicate(owners: Owners) -> None:
     store = await owners.claimed()
     await store.begin([begin(5, "o1")], NOW_MS)
     again = await store.begin([begin(5, "o1", AttemptEntry(2))], NOW_MS)
@@ -161,7 +161,7 @@ async def test_events_without_ids_are_never_duplicates(owners: Owners) -> None:
 
 
 @pytest.mark.parametrize(("later_ms", "is_known"), [(REMEMBER_MS, True), (REMEMBER_MS + HOUR_MS, False)])
-async def test_an_id_is_known_for_as_long_as_it_is_to_be_remembered(owners: Owners, later_ms: int, is_known: bool) -> None:
+async def test_id_is_remembered_for_the_declared_time(owners: Owners, later_ms: int, is_known: bool) -> None:
     store = await owners.claimed()
     await store.begin([begin(5, "o1")], NOW_MS)
 
@@ -172,7 +172,7 @@ KNOWN = identity_of("o1", [("ce_source", b"/eu")])
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(5, None), (9, 5)])
-async def test_ids_that_an_earlier_version_has_kept_without_their_source_are_known(
+async def test_ids_stored_without_a_source_by_an_earlier_version_are_recognized(
     owners: Owners, offset: int, expected: int | None
 ) -> None:
     store = await owners.claimed()
@@ -181,7 +181,7 @@ async def test_ids_that_an_earlier_version_has_kept_without_their_source_are_kno
     assert [expected] == await store.begin([begin(offset, KNOWN)], NOW_MS)
 
 
-async def test_what_is_learned_stays_at_the_offset_that_an_earlier_version_has_kept(owners: Owners) -> None:
+async def test_learned_id_keeps_the_offset_stored_by_an_earlier_version(owners: Owners) -> None:
     store = await owners.claimed()
     await owners.client.hset(owners.former_key(), "o1", "5")
     await store.learn([(9, KNOWN)], NOW_MS)
@@ -196,7 +196,7 @@ async def test_two_sources_with_one_id_are_two_events(owners: Owners) -> None:
     assert [None, None, 5] == await store.begin([begin(5, KNOWN), begin(6, other), begin(7, KNOWN)], NOW_MS)
 
 
-async def test_the_ids_of_an_hour_leave_redis_by_themselves_and_not_too_early(owners: Owners) -> None:
+async def test_ids_of_an_hour_expire_by_themselves_and_not_too_early(owners: Owners) -> None:
     store = await owners.claimed()
     await store.begin([begin(5, "o1")], NOW_MS)
     left_ms = await owners.client.pttl(owners.keys.ids(NOW_MS, REMEMBER_MS)[0])
@@ -204,7 +204,7 @@ async def test_the_ids_of_an_hour_leave_redis_by_themselves_and_not_too_early(ow
     assert REMEMBER_MS + HOUR_MS < left_ms <= REMEMBER_MS + 2 * HOUR_MS
 
 
-async def test_the_next_owner_finds_what_was_finished_above_the_watermark(owners: Owners) -> None:
+async def test_next_owner_finds_the_offsets_finished_above_the_watermark(owners: Owners) -> None:
     store = await owners.claimed()
     await store.begin([begin(5), begin(6)], NOW_MS)
     await store.end([6], [], 5, "what is finished")
@@ -213,7 +213,7 @@ async def test_the_next_owner_finds_what_was_finished_above_the_watermark(owners
     assert StoredState(5, 2, {5: FIRST}, "what is finished") == kept
 
 
-async def test_an_end_that_was_on_its_way_while_a_later_one_was_answered_changes_nothing(owners: Owners) -> None:
+async def test_delayed_end_request_changes_nothing_after_a_later_one(owners: Owners) -> None:
     store, delayed = await owners.claimed(), owners.store("a")
     await store.begin([begin(5), begin(6)], NOW_MS)
     await delayed.claim(None)
@@ -225,7 +225,7 @@ async def test_an_end_that_was_on_its_way_while_a_later_one_was_answered_changes
     assert StoredState(7, 2, {}, "two") == kept
 
 
-async def test_ids_that_were_learned_are_known_and_stay_with_their_first_offset(owners: Owners) -> None:
+async def test_learned_ids_are_recognized_and_keep_their_first_offset(owners: Owners) -> None:
     store = await owners.claimed()
     await store.begin([begin(7, "o3")], NOW_MS)
     await store.learn([(1, "o1"), (2, "o2"), (3, "o1"), (4, "o3")], NOW_MS)
@@ -233,7 +233,7 @@ async def test_ids_that_were_learned_are_known_and_stay_with_their_first_offset(
     assert [1, 2, 7, None] == await store.begin([begin(8, "o1"), begin(9, "o2"), begin(10, "o3"), begin(11, "o4")], NOW_MS)
 
 
-async def test_a_request_that_is_sent_again_because_its_reply_was_lost_says_the_same(owners: Owners) -> None:
+async def test_request_repeated_after_a_missing_reply_returns_the_same(owners: Owners) -> None:
     store, copy = await owners.claimed(), owners.store("a")
     events = [begin(5, "o1"), begin(6, "o1")]
     first = await store.begin(events, NOW_MS)
@@ -245,7 +245,7 @@ async def test_a_request_that_is_sent_again_because_its_reply_was_lost_says_the_
     assert (2, {5: AttemptEntry(1)}) == (kept.number, kept.open)
 
 
-async def test_what_is_left_of_a_state_without_marks_is_dropped(owners: Owners) -> None:
+async def test_remainder_of_a_state_without_its_metadata_is_dropped(owners: Owners) -> None:
     store = await owners.claimed()
     await store.begin([begin(5)], NOW_MS)
     await owners.client.delete(owners.keys.marks[0])
@@ -256,9 +256,7 @@ async def test_what_is_left_of_a_state_without_marks_is_dropped(owners: Owners) 
 # The rate
 
 
-async def test_workers_lease_from_one_bucket_that_the_time_of_the_server_fills(
-    redis_client: redis.asyncio.Redis, names: Names
-) -> None:
+async def test_workers_lease_from_one_bucket_that_server_time_fills(redis_client: redis.asyncio.Redis, names: Names) -> None:
     key, pace = rate_key(names.app_id, "ship"), bucket_of(Rate(100, 1_000))
     stores = [RateStore(ScriptSet(redis_client), key, token, pace) for token in "ab"]
     leased, begun_ms = 0, SystemClock().monotonic_ms()
@@ -272,7 +270,7 @@ async def test_workers_lease_from_one_bucket_that_the_time_of_the_server_fills(
     assert 2 == (await stores[0].lease(0))[1]
 
 
-async def test_nothing_is_kept_of_a_rate_that_nobody_leases_any_more(redis_client: redis.asyncio.Redis, names: Names) -> None:
+async def test_state_of_an_unused_rate_expires(redis_client: redis.asyncio.Redis, names: Names) -> None:
     key = rate_key(names.app_id, "ship")
     await RateStore(ScriptSet(redis_client), key, "a", bucket_of(Rate(1, 60_000))).lease(1)
 

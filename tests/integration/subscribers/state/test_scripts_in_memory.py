@@ -81,7 +81,7 @@ class Side:
 @example([CLAIM, ("claim", "b", 0, False), ("claim", "a", 0, True), ("end", "a", [1], [], 2, "a note")])
 @example([CLAIM, ("lose", "everything"), ("end", "a", [1], [], 2, "a note")])
 @given(STEPS)
-async def test_memory_replies_as_the_scripts_do(
+async def test_memory_replies_like_the_scripts(
     redis_client: redis.asyncio.Redis, names: Names, steps: list[tuple[Any, ...]]
 ) -> None:
     keys = SubscriberKeys(f"{names.app_id}.{next(NUMBERS)}", "ship", "orders", 0)
@@ -110,9 +110,7 @@ LEASES = st.lists(st.tuples(TOKENS, st.integers(0, 5)), max_size=10)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example([("a", 0), ("b", 5), ("a", 5), ("a", 1)])
 @given(LEASES)
-async def test_memory_leases_as_the_script_does(
-    redis_client: redis.asyncio.Redis, names: Names, steps: list[tuple[str, int]]
-) -> None:
+async def test_memory_leases_like_the_script(redis_client: redis.asyncio.Redis, names: Names, steps: list[tuple[str, int]]) -> None:
     key = rate_key(f"{names.app_id}.{next(NUMBERS)}", "ship")
     # So slow that nothing is added while the test runs.
     pace = TokenBucket(HOUR_US, 7 * HOUR_US)
@@ -126,7 +124,7 @@ async def test_memory_leases_as_the_script_does(
     await redis_client.delete(key)
 
 
-async def test_ids_are_forgotten_when_their_time_is_over(names: Names) -> None:
+async def test_ids_expire_after_their_time(names: Names) -> None:
     now_ms = NOW_MS
     memory = MemoryScripts(lambda: now_ms)
     store = SubscriberStore(memory, SubscriberKeys(names.app_id, "ship", "orders", 0), "a", remember_ms=HOUR_MS)
