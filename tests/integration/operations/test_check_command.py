@@ -32,7 +32,7 @@ def counted(ran: Ran) -> tuple[int, int]:
     return counts
 
 
-async def test_check_finds_nothing_wrong_once_the_topics_are_there(place: Place) -> None:
+async def test_check_finds_no_fault_once_the_topics_exist(place: Place) -> None:
     config = place.config()
     await asyncio.to_thread(run, "topics", "create", "--config", config)
     ran = await asyncio.to_thread(run, "check", "--config", config)
@@ -46,7 +46,7 @@ async def test_check_finds_nothing_wrong_once_the_topics_are_there(place: Place)
     assert "Add partitions to a source only at lag 0" in ran.out
 
 
-def test_check_names_each_topic_that_is_missing_and_the_command(place: Place) -> None:
+def test_check_names_each_missing_topic_and_the_command(place: Place) -> None:
     ran = run("check", "--config", place.config())
 
     assert ran.code == 1
@@ -68,7 +68,7 @@ async def test_check_changes_nothing(place: Place, redis_client: Redis) -> None:
     assert [Path(config)] == list(place.folder.iterdir())
 
 
-async def test_check_warns_of_a_redis_that_may_evict_groups(place: Place) -> None:
+async def test_check_warns_about_a_redis_that_may_evict_groups(place: Place) -> None:
     await create_topics(place.bootstrap, place.topics, 4)
     with Valkey.start() as valkey:
         config = place.config(redis_url=valkey.url)
@@ -84,7 +84,7 @@ async def test_check_warns_of_a_redis_that_may_evict_groups(place: Place) -> Non
     )
 
 
-async def test_check_tells_a_persistent_redis_from_one_that_forgets(place: Place, tmp_path: Path) -> None:
+async def test_check_distinguishes_a_persistent_redis_from_a_volatile_one(place: Place, tmp_path: Path) -> None:
     await create_topics(place.bootstrap, place.topics, 1)
     ran = []
     for appendonly in (False, True):
@@ -104,7 +104,7 @@ def silent() -> Iterator[Broker]:
         yield running
 
 
-async def test_check_finds_a_redis_that_takes_no_writes(place: Place, valkey: Valkey) -> None:
+async def test_check_finds_a_read_only_redis(place: Place, valkey: Valkey) -> None:
     await create_topics(place.bootstrap, place.topics, 4)
     config = place.config(redis_url=valkey.url)
     with redis.Redis.from_url(valkey.url) as client, Valkey.start() as primary:
@@ -126,7 +126,7 @@ async def test_check_finds_a_redis_that_takes_no_writes(place: Place, valkey: Va
 
 
 @pytest.mark.long
-async def test_check_gives_up_on_a_redis_that_says_nothing(place: Place, valkey: Valkey) -> None:
+async def test_check_gives_up_on_an_unresponsive_redis(place: Place, valkey: Valkey) -> None:
     with frozen(valkey.pid):
         ran = await asyncio.to_thread(run, "check", "--config", place.config(redis_url=valkey.url))
 
@@ -143,14 +143,14 @@ async def test_check_gives_up_on_a_redis_that_says_nothing(place: Place, valkey:
         pytest.param(["reset", "--fold", FOLD], 75, marks=pytest.mark.long),
     ],
 )
-def test_a_command_gives_up_on_a_kafka_that_says_nothing(place: Place, silent: Broker, words: list[str], code: int) -> None:
+def test_command_gives_up_on_an_unresponsive_kafka(place: Place, silent: Broker, words: list[str], code: int) -> None:
     ran = run(*words, "--config", place.config(bootstrap=silent.bootstrap_servers))
 
     assert code == ran.code
     assert f"cannot reach Kafka at {silent.bootstrap_servers}: no answer. Is it running?" in ran.text
 
 
-async def test_check_warns_of_topics_that_somebody_else_has_made(place: Place) -> None:
+async def test_check_warns_about_topics_with_another_partition_count(place: Place) -> None:
     await create_topics(place.bootstrap, place.topics, 1)
     ran = await asyncio.to_thread(run, "check", "--config", place.config())
 
@@ -178,7 +178,7 @@ async def test_check_finds_a_read_store_that_cannot_be_written_to(place: Place) 
     assert re.search(r"^ok +read store dashboard can be written to", free.out, re.MULTILINE)
 
 
-async def test_a_worker_says_at_its_start_what_check_calls_an_error(place: Place, valkey: Valkey) -> None:
+async def test_worker_reports_at_startup_what_check_calls_an_error(place: Place, valkey: Valkey) -> None:
     await create_topics(place.bootstrap, place.topics, 4)
     with redis.Redis.from_url(valkey.url) as client:
         client.config_set("maxmemory-policy", "allkeys-lru")
@@ -188,7 +188,7 @@ async def test_a_worker_says_at_its_start_what_check_calls_an_error(place: Place
     assert "ERROR" in next(line for line in worker.log().splitlines() if "maxmemory-policy is allkeys-lru" in line)
 
 
-def test_check_finds_folds_whose_marks_no_broker_would_take(place: Place, away: Place) -> None:
+def test_check_finds_folds_whose_offset_metadata_no_broker_would_accept(place: Place, away: Place) -> None:
     source, _, _ = place.topics
     more = "".join(
         f'[folds.{number:03}-{"n" * 59}]\nsource = "{source}"\ngroup_key = "a"\nchanged = "m"\nquiet_period = "1s"\n'
@@ -201,7 +201,7 @@ def test_check_finds_folds_whose_marks_no_broker_would_take(place: Place, away: 
 
 
 @pytest.mark.apache
-async def test_check_finds_a_topic_that_was_made_again(site: Site) -> None:
+async def test_check_finds_a_recreated_topic(site: Site) -> None:
     await site.topics("events", "f", "events.dead")
     config = site.config(site.fold("f", "events", quiet_period="1h"))
     with site.worker(config) as worker:
@@ -218,7 +218,7 @@ async def test_check_finds_a_topic_that_was_made_again(site: Site) -> None:
     )
 
 
-async def test_check_without_redis_still_looks_at_kafka(place: Place) -> None:
+async def test_check_examines_kafka_without_redis(place: Place) -> None:
     await create_topics(place.bootstrap, place.topics, 1)
     port = free_port()
     ran = await asyncio.to_thread(run, "check", "--config", place.config(redis_url=f"redis://:{CANARY}@127.0.0.1:{port}/0"))
@@ -229,7 +229,7 @@ async def test_check_without_redis_still_looks_at_kafka(place: Place) -> None:
     assert f"Kafka answers at {place.bootstrap}" in ran.out
 
 
-def test_check_without_kafka_still_looks_at_redis(place: Place, away: Place) -> None:
+def test_check_examines_redis_without_kafka(place: Place, away: Place) -> None:
     ran = run("check", "--config", place.config(bootstrap=away.bootstrap))
 
     assert ran.code == 1
@@ -245,7 +245,7 @@ def test_check_without_kafka_still_looks_at_redis(place: Place, away: Place) -> 
     ],
     ids=["redis", "kafka"],
 )
-def test_check_with_a_password_file_that_is_not_there_looks_at_the_rest(place: Place, section: str) -> None:
+def test_check_with_a_missing_password_file_examines_the_rest(place: Place, section: str) -> None:
     config = Path(place.config())
     head, _, rest = section.partition("\n")
     config.write_text(config.read_text("utf-8").replace(head, f"{head}\n{rest}", 1), "utf-8")
@@ -256,7 +256,7 @@ def test_check_with_a_password_file_that_is_not_there_looks_at_the_rest(place: P
     assert counted(ran)[0] >= 1
 
 
-async def test_check_looks_at_the_read_store(place: Place) -> None:
+async def test_check_examines_the_read_store(place: Place) -> None:
     config = place.config(extra=place.read_store)
     await asyncio.to_thread(run, "topics", "create", "--config", config)
     place.write_database()

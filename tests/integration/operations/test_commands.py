@@ -44,7 +44,7 @@ from tests.servers.cache import ROOT
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_help_says_what_a_command_is_for(words: Sequence[str], purpose: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_explains_a_command(words: Sequence[str], purpose: str, capsys: pytest.CaptureFixture[str]) -> None:
     for option in ("--help", "-h"):
         code = cli.run([*words, option])
         said = capsys.readouterr()
@@ -52,7 +52,7 @@ def test_help_says_what_a_command_is_for(words: Sequence[str], purpose: str, cap
         assert purpose in said.out
 
 
-def test_the_help_lists_every_command_with_a_line_of_its_own() -> None:
+def test_help_lists_every_command_on_a_separate_line() -> None:
     out = run("--help").out
 
     assert [] == [name for name in COMMANDS if not re.search(rf"^  {name} +\S.+\S", out, re.MULTILINE)]
@@ -71,28 +71,28 @@ def test_the_help_lists_every_command_with_a_line_of_its_own() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_usage_ends_with_1(words: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_error_exits_with_1(words: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = cli.run([*words])
 
     assert code == 1
     assert said in capsys.readouterr().err
 
 
-def test_a_process_ends_with_the_code_of_its_command() -> None:
+def test_process_exits_with_the_code_of_its_command() -> None:
     ran = run("groups", "list", "--limit", "0")
 
     assert (1, "") == (ran.code, ran.out)
     assert "--limit" in ran.err
 
 
-def test_the_version_is_that_of_the_package() -> None:
+def test_version_is_that_of_the_package() -> None:
     ran = run("--version")
 
     assert ran.code == 0
     assert re.fullmatch(r"streams-app, version \d+\.\d+\.\d+\n", ran.out)
 
 
-def test_what_an_operator_asks_does_not_load_faust() -> None:
+def test_operator_commands_do_not_import_faust() -> None:
     """It would take longer than the rest of a command."""
     modules = (
         "checking.logs, checking.kafka, operations.groups, operations.explain_group, operations.dead_letters, operations.reset_fold"
@@ -108,7 +108,7 @@ def test_what_an_operator_asks_does_not_load_faust() -> None:
 
 
 @pytest.mark.parametrize("words", WITH_SETTINGS, ids=" ".join)
-def test_every_fault_of_the_settings_is_told_at_once(words: Sequence[str], tmp_path: Path) -> None:
+def test_all_faults_of_the_settings_are_reported_together(words: Sequence[str], tmp_path: Path) -> None:
     path = tmp_path / "streams.toml"
     path.write_text(
         'app_id = "a/b"\n[kafka]\nbootstrap_server = "x:1"\nsession_timeout = 10\n'
@@ -132,7 +132,7 @@ def plain(text: str) -> str:
 
 
 @pytest.mark.parametrize("words", WITH_SETTINGS, ids=" ".join)
-def test_without_settings_a_command_says_how_to_name_them(words: Sequence[str], tmp_path: Path) -> None:
+def test_missing_settings_error_says_how_to_name_them(words: Sequence[str], tmp_path: Path) -> None:
     ran = run(*words, cwd=tmp_path)
 
     assert ran.code == 1
@@ -140,14 +140,14 @@ def test_without_settings_a_command_says_how_to_name_them(words: Sequence[str], 
         assert part in ran.err
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     ran = run("check", "--config", str(tmp_path / "other.toml"))
 
     assert ran.code == 1
     assert "other.toml" in ran.err
 
 
-def test_a_variable_with_a_typing_error_is_told_with_a_near_one(away: Place) -> None:
+def test_misspelt_variable_is_reported_with_a_similar_one(away: Place) -> None:
     ran = run("check", "--config", away.config(), STREAMS_APP_KAFKA_BOOTSTRAP_SERVER="x:1")
 
     assert ran.code == 1
@@ -158,7 +158,7 @@ def test_a_variable_with_a_typing_error_is_told_with_a_near_one(away: Place) -> 
 # Topics
 
 
-def test_topics_are_created_once_and_exist_then(place: Place) -> None:
+def test_topics_are_created_once_and_then_exist(place: Place) -> None:
     config = place.config()
     first, second = run("topics", "create", "--config", config), run("topics", "create", "--config", config)
 
@@ -167,7 +167,7 @@ def test_topics_are_created_once_and_exist_then(place: Place) -> None:
     assert [f"exists   {name}" for name in sorted(place.topics)] == second.out.splitlines()
 
 
-async def test_only_the_topics_that_are_missing_are_created(place: Place) -> None:
+async def test_only_missing_topics_are_created(place: Place) -> None:
     source, output, dead = place.topics
     await create_topics(place.bootstrap, [output], 1)
     ran = await asyncio.to_thread(run, "topics", "create", "--config", place.config(), STREAMS_APP_KAFKA_PARTITIONS="2")
@@ -180,7 +180,7 @@ async def test_only_the_topics_that_are_missing_are_created(place: Place) -> Non
 # Worker
 
 
-def test_a_worker_without_its_topics_refuses_and_names_the_command(place: Place) -> None:
+def test_worker_without_its_topics_does_not_start_and_names_the_command(place: Place) -> None:
     ran = run("worker", "--config", place.config())
 
     assert ran.code == 1
@@ -188,7 +188,7 @@ def test_a_worker_without_its_topics_refuses_and_names_the_command(place: Place)
     assert [] == [name for name in place.topics if f"{name!r}" not in ran.err]
 
 
-async def test_a_worker_names_only_the_topics_that_are_missing(place: Place) -> None:
+async def test_worker_names_only_the_missing_topics(place: Place) -> None:
     source, output, dead = place.topics
     await create_topics(place.bootstrap, [source, output], 1)
     ran = await asyncio.to_thread(run, "worker", "--config", place.config())
@@ -199,14 +199,14 @@ async def test_a_worker_names_only_the_topics_that_are_missing(place: Place) -> 
 
 
 @pytest.mark.parametrize("words", [["worker"], ["topics", "create"]], ids=" ".join)
-def test_without_kafka_a_command_asks_to_be_tried_again(words: Sequence[str], away: Place) -> None:
+def test_command_without_kafka_asks_for_a_retry(words: Sequence[str], away: Place) -> None:
     ran = run(*words, "--config", away.config())
 
     assert ran.code == 75
     assert f"cannot reach Kafka at {away.bootstrap}" in ran.err
 
 
-async def test_a_worker_without_redis_asks_to_be_started_again(place: Place) -> None:
+async def test_worker_without_redis_asks_for_a_restart(place: Place) -> None:
     await create_topics(place.bootstrap, place.topics, 1)
     config = place.config(redis_url=f"redis://127.0.0.1:{free_port()}/0")
     ran = await asyncio.to_thread(run, "worker", "--config", config)
@@ -218,7 +218,7 @@ async def test_a_worker_without_redis_asks_to_be_started_again(place: Place) -> 
 # Read store
 
 
-def test_the_tables_of_the_read_store_are_made_once(away: Place) -> None:
+def test_read_store_tables_are_created_once(away: Place) -> None:
     config = away.config(extra=away.read_store)
     first = run("read-store", "init", "--config", config)
     with sqlite3.connect(away.folder / "read.db") as connection:
@@ -233,7 +233,7 @@ def test_the_tables_of_the_read_store_are_made_once(away: Place) -> None:
     assert [("f", "g", "n", 1, 2, 3)] == kept
 
 
-def test_a_read_store_in_a_folder_that_is_not_there_is_a_fault_of_the_settings(away: Place) -> None:
+def test_read_store_in_a_missing_folder_is_a_configuration_error(away: Place) -> None:
     folder = away.folder / "missing"
     config = away.config(extra=away.read_store.replace(f"{away.folder}/read.db", f"{folder}/read.db"))
     ran = run("read-store", "init", "--config", config)
@@ -244,7 +244,7 @@ def test_a_read_store_in_a_folder_that_is_not_there_is_a_fault_of_the_settings(a
     )
 
 
-def test_without_a_read_store_there_is_nothing_to_prepare(away: Place) -> None:
+def test_read_store_init_without_a_read_store_has_nothing_to_prepare(away: Place) -> None:
     ran = run("read-store", "init", "--config", away.config())
 
     assert ran.code == 1

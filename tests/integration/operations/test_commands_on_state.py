@@ -115,7 +115,7 @@ async def test_explain_and_flush_one_group_and_then_all(stage: TwoFolds) -> None
 
 
 @pytest.mark.long
-async def test_a_flush_without_a_worker_stays_requested(stage: TwoFolds) -> None:
+async def test_flush_without_a_worker_stays_requested(stage: TwoFolds) -> None:
     with stage.worker() as worker:
         await worker.wait_ready()
         await produce(stage.bootstrap, stage.source, [both("a", "x")])
@@ -130,7 +130,7 @@ async def test_a_flush_without_a_worker_stays_requested(stage: TwoFolds) -> None
     assert ["flush"] == [value["fold"]["reason"] for value in outcome.values.values()]
 
 
-async def test_drop_forgets_one_group_and_no_other(stage: TwoFolds) -> None:
+async def test_drop_removes_one_group_and_no_other(stage: TwoFolds) -> None:
     with stage.worker() as worker:
         await worker.wait_ready()
         await produce(stage.bootstrap, stage.source, [both("a", "x"), both("a", "y"), both("b", "x")])
@@ -173,7 +173,7 @@ async def test_drop_forgets_one_group_and_no_other(stage: TwoFolds) -> None:
         ("groups", "explain", "a", "--fold", "acount-metrics"),
     ],
 )
-async def test_what_was_meant_must_be_said(stage: TwoFolds, words: tuple[str, ...]) -> None:
+async def test_ambiguous_command_is_rejected(stage: TwoFolds, words: tuple[str, ...]) -> None:
     code, _, err = await stage.run(*words)
 
     assert 1 == code
@@ -181,7 +181,7 @@ async def test_what_was_meant_must_be_said(stage: TwoFolds, words: tuple[str, ..
 
 
 @pytest.mark.long
-async def test_dead_letters_go_back_once_and_only_to_the_fold_that_refused_them(stage: TwoFolds) -> None:
+async def test_dead_letters_are_replayed_once_and_only_to_the_fold_that_rejected_them(stage: TwoFolds) -> None:
     with stage.worker() as worker:
         await worker.wait_ready()
         # The other fold finds no tags in these; one event neither of them takes.
@@ -212,7 +212,7 @@ async def test_dead_letters_go_back_once_and_only_to_the_fold_that_refused_them(
 
 
 @pytest.mark.apache
-async def test_a_name_with_wildcards_resets_nothing_and_one_fold_leaves_the_other(stage: TwoFolds) -> None:
+async def test_reset_rejects_wildcards_and_keeps_other_folds(stage: TwoFolds) -> None:
     with stage.worker() as worker:
         await worker.wait_ready()
         await produce(stage.bootstrap, stage.source, [both("a", "m")])
@@ -231,7 +231,7 @@ async def test_a_name_with_wildcards_resets_nothing_and_one_fold_leaves_the_othe
 
 
 @pytest.mark.apache
-async def test_after_a_topic_was_made_again_a_reset_begins_anew(stage: TwoFolds) -> None:
+async def test_reset_starts_anew_after_a_topic_was_recreated(stage: TwoFolds) -> None:
     with stage.worker() as worker:
         await worker.wait_ready()
         await produce(stage.bootstrap, stage.source, [both("a", f"n{i}") for i in range(50)])

@@ -21,7 +21,7 @@ async def dead_letters(site: Site, source: str, count: int) -> list[ConsumerReco
     )
 
 
-async def test_an_event_put_back_is_folded_once_and_is_a_dead_letter_once_where_its_fold_is_gone(site: Site) -> None:
+async def test_replayed_event_is_folded_once_and_is_dead_lettered_once_if_its_fold_was_removed(site: Site) -> None:
     await site.topics("s", "one", "two", "s.dead")
     config = site.config(site.fold("one", "s") + site.fold("two", "s"))
     app_id = site.names.app_id

@@ -110,7 +110,7 @@ async def shop(site: Site) -> Shop:
     return made
 
 
-async def test_an_event_that_waits_for_its_next_attempt_is_explained(shop: Shop) -> None:
+async def test_event_waiting_for_its_next_attempt_is_explained(shop: Shop) -> None:
     await shop.send("done", "unlucky")
     with shop.worker() as worker:
         await shop.until_called("done", "unlucky")
@@ -124,7 +124,7 @@ async def test_an_event_that_waits_for_its_next_attempt_is_explained(shop: Shop)
     assert "subscribers start subscribers=ship" in worker.log()
 
 
-async def test_a_cloud_event_in_structured_mode_is_found_by_the_id_in_its_value(shop: Shop) -> None:
+async def test_cloud_event_in_structured_mode_is_found_by_the_id_in_its_value(shop: Shop) -> None:
     module = shop.config.parent / "explained_events.py"
     module.write_text(CATALOGUE.replace('keyed_by="order_id", ', 'keyed_by=None, format="cloudevents", '))
     await shop.send("other")
@@ -134,7 +134,7 @@ async def test_a_cloud_event_in_structured_mode_is_found_by_the_id_in_its_value(
     assert shop.verdict("e1").startswith("Event e1 (TOPIC:0:1) of subscriber ship has not begun")
 
 
-async def test_what_no_worker_has_begun_is_told_as_such_and_redis_need_not_answer(shop: Shop) -> None:
+async def test_unstarted_event_is_reported_as_such_without_redis(shop: Shop) -> None:
     await shop.send("done")
     ran = shop.explained(f"{shop.topic}:0:0", STREAMS_APP_REDIS_URL="redis://127.0.0.1:1/0")
 
@@ -203,7 +203,7 @@ async def test_event_whose_group_was_dropped_is_explained_for_a_subscriber_of_th
     assert (1, True) == (beyond.code, "1 partition, numbered from 0, not 99" in beyond.err)
 
 
-async def test_what_cannot_be_explained_is_refused_with_what_to_do(shop: Shop) -> None:
+async def test_unexplainable_event_is_rejected_with_an_instruction(shop: Shop) -> None:
     other = shop.explained("elsewhere:0:0")
     partition = shop.explained(f"{shop.topic}:7:0")
     unknown = shop.explained("e1", subscriber="shop")
@@ -215,7 +215,7 @@ async def test_what_cannot_be_explained_is_refused_with_what_to_do(shop: Shop) -
     assert "there is no subscriber 'shop', did you mean 'ship'?" in unknown.err
 
 
-async def test_what_has_become_of_each_event_is_found_by_its_place_and_by_its_id(
+async def test_state_of_each_event_is_found_by_its_position_and_id(
     kafka: KafkaServer, redis_server: RedisServer, names: Names
 ) -> None:
     async def ship(event: Received[Paid]) -> None:
@@ -269,7 +269,7 @@ LOADING, NOT_AUTHORIZED = 14, 30
         (NOT_AUTHORIZED, ConfigurationError, "does not allow this client what is needed on group"),
     ],
 )
-async def test_a_coordinator_that_does_not_tell_the_commits_is_not_taken_for_one_that_has_none(
+async def test_coordinator_that_cannot_return_commits_is_not_taken_for_one_without_any(
     code: int, error: type[Exception], told: str, kafka: KafkaServer, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send = AIOKafkaConnection.send

@@ -98,7 +98,7 @@ async def test_no_key_can_break_the_list(place: Place, redis_client: Redis) -> N
     assert '("[/y]\\n")' in explained.out
 
 
-async def test_a_group_in_the_outbox_is_explained(place: Place, redis_client: Redis) -> None:
+async def test_group_in_the_outbox_is_explained(place: Place, redis_client: Redis) -> None:
     store = await open_in(place, redis_client, 0, [FoldEvent(0, 5_000, b"sanna", {"likes": 1})])
     await store.seal("me", 0, 5_000, BOUNDS, quiet=False, everything=True, limit=10, partitions=4)
     ran = await asyncio.to_thread(run, "groups", "explain", "anna", "--config", place.config())
@@ -120,7 +120,7 @@ async def test_drop_without_a_worker_stays_requested_for_the_next_owner(place: P
     assert [(b"sanna", "a loop")] == [(group.member, group.request.reason) for group in done.dropped]
 
 
-async def test_drop_of_a_group_that_was_emitted_meanwhile_says_so(place: Place, redis_client: Redis) -> None:
+async def test_drop_of_a_group_emitted_meanwhile_says_so(place: Place, redis_client: Redis) -> None:
     store = await open_in(place, redis_client, 0, [FoldEvent(0, 5_000, b"sanna", {"likes": 1})])
     words = ("groups", "drop", "anna", "--yes", "--reason", "a loop", "--config", place.config())
     ran = asyncio.create_task(asyncio.to_thread(run, *words))
@@ -136,7 +136,7 @@ async def test_drop_of_a_group_that_was_emitted_meanwhile_says_so(place: Place, 
 
 
 @pytest.mark.long
-async def test_a_redis_that_does_not_answer_is_given_up(place: Place) -> None:
+async def test_unresponsive_redis_times_out(place: Place) -> None:
     with Valkey.start() as silent:
         os.kill(silent.pid, signal.SIGSTOP)
         ran = await asyncio.to_thread(run, "groups", "list", "--config", place.config(redis_url=silent.url))
@@ -146,14 +146,14 @@ async def test_a_redis_that_does_not_answer_is_given_up(place: Place) -> None:
 
 
 @pytest.mark.usefixtures("open_groups")
-async def test_a_limit_keeps_the_groups_that_are_quiet_for_longest(place: Place) -> None:
+async def test_limit_keeps_the_groups_that_are_quiet_for_longest(place: Place) -> None:
     ran = await asyncio.to_thread(run, "groups", "list", "--json", "--limit", "2", "--config", place.config())
 
     assert [("7", 3), ("7", 0)] == [(row["group"], row["partition"]) for row in map(json.loads, ran.out.splitlines())]
 
 
 @pytest.mark.usefixtures("open_groups")
-async def test_groups_of_an_unknown_fold_are_refused_with_a_near_name(place: Place) -> None:
+async def test_groups_of_an_unknown_fold_are_rejected_with_a_similar_name(place: Place) -> None:
     config = place.config()
     known = await asyncio.to_thread(run, "groups", "list", "--fold", FOLD, "--json", "--config", config)
     unknown = await asyncio.to_thread(run, "groups", "list", "--fold", "acount-metrics", "--config", config)
@@ -163,14 +163,14 @@ async def test_groups_of_an_unknown_fold_are_refused_with_a_near_name(place: Pla
     assert FOLD in unknown.err
 
 
-def test_without_open_groups_the_list_says_so(place: Place) -> None:
+def test_empty_list_says_that_there_are_no_open_groups(place: Place) -> None:
     config = place.config()
 
     assert Ran(0, "no open groups\n", "") == run("groups", "list", "--config", config)
     assert Ran(0, "", "") == run("groups", "list", "--json", "--config", config)
 
 
-def test_without_redis_the_groups_are_to_be_asked_again(away: Place) -> None:
+def test_groups_command_without_redis_asks_for_a_retry(away: Place) -> None:
     ran = run("groups", "list", "--config", away.config(redis_url=away.redis_url.replace("//", f"//:{CANARY}@")))
 
     assert ran.code == 75
@@ -180,7 +180,7 @@ def test_without_redis_the_groups_are_to_be_asked_again(away: Place) -> None:
 @pytest.mark.parametrize(
     "url", ["redis+cluster://127.0.0.1:1/3", f"redis://127.0.0.1:1{CANARY}/0", f"redis://:{CANARY}/x@127.0.0.1:1/0"]
 )
-def test_a_redis_url_that_no_client_takes_is_a_fault_of_the_settings(away: Place, url: str) -> None:
+def test_unusable_redis_url_is_a_configuration_error(away: Place, url: str) -> None:
     ran = run("groups", "list", "--config", away.config(redis_url=url))
 
     assert ran.code == 1

@@ -109,7 +109,7 @@ def last_line(ran: Ran) -> str:
     return ran.out.splitlines()[-1]
 
 
-async def test_events_go_back_once_into_the_partition_they_came_from_with_the_names_of_application_and_fold(desk: Desk) -> None:
+async def test_events_are_replayed_once_into_their_original_partition_with_application_and_fold(desk: Desk) -> None:
     key, value = event("a", "x")
     await desk.write(
         *((key, value, desk.dead_letter(7, partition)) for partition in range(PARTITIONS)),
@@ -140,7 +140,7 @@ async def test_events_go_back_once_into_the_partition_they_came_from_with_the_na
     assert 7 == len(listed.out.splitlines())
 
 
-async def test_whatever_was_refused_each_letter_is_shown_on_lines_that_a_terminal_survives(desk: Desk) -> None:
+async def test_dead_letter_list_escapes_control_characters(desk: Desk) -> None:
     await desk.write(
         (b"a\nb\x1b[2J", b"[red]x\n\x1b]0;title\x07\xff\xe2\x80\xae", desk.dead_letter(1, detail="why\r\nnot")),
         (None, b"", desk.dead_letter(2)),
@@ -156,7 +156,7 @@ async def test_whatever_was_refused_each_letter_is_shown_on_lines_that_a_termina
 
 
 @pytest.mark.long
-async def test_what_was_not_chosen_or_beyond_the_limit_can_be_put_back_later(desk: Desk) -> None:
+async def test_unselected_dead_letters_and_those_beyond_the_limit_can_be_replayed_later(desk: Desk) -> None:
     reasons = ["no-changed", "no-group"] * 3
     await desk.write(*((*event("a", f"n{at}"), desk.dead_letter(at, reason=reason)) for at, reason in enumerate(reasons)))
     lines = [
@@ -170,7 +170,7 @@ async def test_what_was_not_chosen_or_beyond_the_limit_can_be_put_back_later(des
 
 
 @pytest.mark.long
-async def test_a_replay_ends_though_a_worker_refuses_everything_again(desk: Desk) -> None:
+async def test_replay_ends_even_if_a_worker_rejects_every_event_anew(desk: Desk) -> None:
     mended = desk.config.with_name("mended.toml")
     mended.write_text(desk.config.read_text().replace('changed = "metrics"', 'changed = "tags"'))
     value = b'{"account_id": "a", "tags": ["x"]}'
@@ -193,7 +193,7 @@ async def test_a_replay_ends_though_a_worker_refuses_everything_again(desk: Desk
 
 
 @pytest.mark.long
-async def test_an_interrupted_replay_says_how_far_it_came_and_the_next_one_goes_on_from_there(desk: Desk) -> None:
+async def test_interrupted_replay_reports_its_progress_and_the_next_one_continues_there(desk: Desk) -> None:
     count, so_far = 30_000, 0
     await desk.write(*((b"k", event("a", f"n{at}")[1], desk.dead_letter(at)) for at in range(count)))
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -221,7 +221,7 @@ async def test_an_interrupted_replay_says_how_far_it_came_and_the_next_one_goes_
 
 
 @pytest.mark.apache
-async def test_only_what_the_source_has_acknowledged_counts_as_put_back(
+async def test_only_acknowledged_events_count_as_replayed(
     kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path
 ) -> None:
     site = Site(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
@@ -247,7 +247,7 @@ async def test_only_what_the_source_has_acknowledged_counts_as_put_back(
     assert 2 == len(await desk.replayed(2))
 
 
-async def test_while_a_replay_runs_another_one_is_refused_and_told_who_runs_it(desk: Desk) -> None:
+async def test_concurrent_replay_is_rejected_and_names_the_running_one(desk: Desk) -> None:
     await desk.write(*((*event("a", f"n{at}"), desk.dead_letter(at)) for at in range(600)))
     others: list[Ran] = []
     words = "dead-letters", "replay", "--fold", "one", "--config", str(desk.config)
@@ -264,7 +264,7 @@ async def test_while_a_replay_runs_another_one_is_refused_and_told_who_runs_it(d
     assert 600 == len(await desk.replayed(600))
 
 
-async def test_a_replay_that_was_stopped_for_longer_than_its_lease_puts_nothing_back_twice(desk: Desk) -> None:
+async def test_replay_suspended_beyond_its_lease_repeats_nothing(desk: Desk) -> None:
     count = 1_200
     await desk.write(*((*event("a", f"n{at}"), desk.dead_letter(at)) for at in range(count)))
     others: list[Ran] = []
@@ -283,7 +283,7 @@ async def test_a_replay_that_was_stopped_for_longer_than_its_lease_puts_nothing_
     assert count == len(found) == len({record.value for record in found})
 
 
-async def test_without_redis_nothing_is_put_back_as_another_replay_may_be_under_way(desk: Desk) -> None:
+async def test_nothing_is_replayed_without_redis(desk: Desk) -> None:
     await desk.write((*event("a", "x"), desk.dead_letter(1)))
     text = desk.config.read_text().replace(desk.site.redis_url, f"redis://127.0.0.1:{free_port()}/0")
     blind = desk.config.with_name("blind.toml")

@@ -23,7 +23,7 @@ def settings_of(names: Names, server: RedisServer) -> Settings:
     return Settings(app_id=names.app_id, redis=RedisSettings(url=server.url), folds=(fold,))
 
 
-async def test_a_replay_that_was_killed_is_over_when_its_lease_expires(
+async def test_killed_replay_ends_when_its_lease_expires(
     names: Names, redis_server: RedisServer, redis_client: redis.asyncio.Redis
 ) -> None:
     settings, address = settings_of(names, redis_server), f"{names.app_id}/one"
@@ -49,7 +49,7 @@ async def test_a_replay_that_was_killed_is_over_when_its_lease_expires(
     assert re.search(r"begun 1970-01-01 00:00:00Z by root@host, pid 7: .* killed is over in [1-3]?\d s$", refusals[0])
 
 
-async def test_a_lease_is_renewed_while_its_replay_runs_and_gone_with_its_end(
+async def test_replay_lease_is_renewed_while_it_runs_and_removed_at_its_end(
     names: Names, redis_server: RedisServer, redis_client: redis.asyncio.Redis
 ) -> None:
     address = f"{names.app_id}/one"

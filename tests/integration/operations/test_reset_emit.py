@@ -78,7 +78,7 @@ async def begins_anew(site: Site, old: int) -> set[str]:
 
 
 @pytest.mark.apache
-async def test_what_was_open_as_its_source_was_made_again_comes_out_and_the_new_log_is_folded(site: Site) -> None:
+async def test_open_groups_of_a_recreated_source_are_emitted_and_the_new_log_is_folded(site: Site) -> None:
     config = await opened(site)
     await site.make_again("events", partitions=1)
     await site.send("events", NEW_EVENTS)
@@ -98,7 +98,7 @@ async def test_what_was_open_as_its_source_was_made_again_comes_out_and_the_new_
 
 
 @pytest.mark.apache
-async def test_what_was_open_comes_out_although_its_source_is_gone(site: Site) -> None:
+async def test_open_groups_of_a_deleted_source_are_emitted(site: Site) -> None:
     config = await opened(site, keep="last")
     await delete_topic(site.bootstrap, site.names.topic("events"))
     advised = await reset(config)
@@ -115,7 +115,7 @@ async def test_what_was_open_comes_out_although_its_source_is_gone(site: Site) -
 
 
 @pytest.mark.apache
-async def test_records_of_a_worker_that_died_before_they_were_sent_come_out(site: Site) -> None:
+async def test_unsent_records_of_a_dead_worker_are_emitted(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     config = site.config(site.fold("folded", "events", quiet_period="1s"))
     with DyingWorker(config, site.folder, "after-seal:1") as dying:
@@ -134,7 +134,7 @@ async def test_records_of_a_worker_that_died_before_they_were_sent_come_out(site
 
 
 @pytest.mark.apache
-async def test_a_fold_that_is_not_declared_any_more_is_emitted_to_the_topic_it_had(site: Site) -> None:
+async def test_retired_fold_is_emitted_to_its_former_topic(site: Site) -> None:
     await opened(site)
     await site.topics("elsewhere", "elsewhere.dead", "other", partitions=1)
     config = site.config(site.fold("other", "elsewhere"), "without.toml")
@@ -160,7 +160,7 @@ async def test_nothing_is_removed_before_the_broker_has_acknowledged_all(site: S
 
 
 @pytest.mark.apache
-async def test_groups_stay_while_a_worker_runs_and_it_is_advised_to_flush_where_one_can_start(site: Site) -> None:
+async def test_groups_stay_while_a_worker_runs_and_flush_is_suggested_if_one_can_start(site: Site) -> None:
     config = await opened(site)
     with site.worker(config) as worker:
         await worker.wait_ready()
@@ -174,7 +174,7 @@ async def test_groups_stay_while_a_worker_runs_and_it_is_advised_to_flush_where_
 
 
 @pytest.mark.apache
-async def test_what_cannot_be_emitted_is_said_and_stays(site: Site, redis_client: Any) -> None:
+async def test_groups_that_cannot_be_emitted_are_reported_and_stay(site: Site, redis_client: Any) -> None:
     """Redis has dropped the marks of a shard, by eviction: nobody knows what its groups mean."""
     config = await opened(site)
     await redis_client.delete(f"{{{site.names.app_id}/folded/{site.names.topic('events')}/0}}:v2:meta")
@@ -185,7 +185,7 @@ async def test_what_cannot_be_emitted_is_said_and_stays(site: Site, redis_client
     assert "10 open groups" in kept.out
 
 
-async def test_the_embedded_broker_takes_what_was_open_too(site: Site) -> None:
+async def test_embedded_broker_receives_the_open_groups_too(site: Site) -> None:
     """Without the command, as this broker counts a worker that has left as a member for ever."""
     settings = Settings.load(await opened(site), {})
     await delete_topic(site.bootstrap, site.names.topic("events"))

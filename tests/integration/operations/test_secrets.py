@@ -24,7 +24,7 @@ def guarded() -> Iterator[Valkey]:
 
 
 @pytest.mark.parametrize("is_right", [True, False])
-async def test_the_password_of_redis_is_never_told(place: Place, guarded: Valkey, is_right: bool) -> None:
+async def test_redis_password_appears_in_no_output(place: Place, guarded: Valkey, is_right: bool) -> None:
     url = guarded.url.replace("//", f"//default:{CANARY}{'' if is_right else '-wrong'}@")
     config = place.config(redis_url=url)
     await create_topics(place.bootstrap, place.topics, 1)
@@ -38,7 +38,9 @@ async def test_the_password_of_redis_is_never_told(place: Place, guarded: Valkey
 
 
 @pytest.mark.long
-async def test_the_password_file_of_redis_is_used_and_never_told(place: Place, guarded: Valkey, tmp_path: Path) -> None:
+async def test_redis_password_file_is_used_and_its_content_appears_in_no_output(
+    place: Place, guarded: Valkey, tmp_path: Path
+) -> None:
     secret = tmp_path / "password"
     secret.write_text(f"{CANARY}\n", "utf-8")
     config = place.config(redis_url=guarded.url)
@@ -58,7 +60,7 @@ async def test_the_password_file_of_redis_is_used_and_never_told(place: Place, g
     ],
     ids=" ".join,
 )
-def test_the_password_of_kafka_is_never_told(words: Sequence[str], away: Place, tmp_path: Path) -> None:
+def test_kafka_password_appears_in_no_output(words: Sequence[str], away: Place, tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text(CANARY, "utf-8")
     ran = run(
@@ -76,7 +78,7 @@ def test_the_password_of_kafka_is_never_told(words: Sequence[str], away: Place, 
 
 
 @pytest.mark.parametrize("words", WITH_SETTINGS, ids=" ".join)
-def test_a_password_in_a_wrong_setting_is_not_told(words: Sequence[str], away: Place) -> None:
+def test_password_in_a_misplaced_setting_appears_in_no_output(words: Sequence[str], away: Place) -> None:
     ran = run(*words, "--config", away.config(redis_url=f"rediss:{CANARY}@localhost", app_id="a b", extra=f'password = "{CANARY}"'))
 
     assert ran.code == 1

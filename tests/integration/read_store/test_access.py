@@ -149,7 +149,7 @@ async def guarded(site: Site) -> AsyncIterator[Guarded]:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-async def test_wrong_password_and_missing_right_end_worker_and_commands_with_1_and_say_what_to_do(
+async def test_wrong_password_and_missing_right_end_worker_and_commands_with_1_and_an_instruction(
     guarded: Guarded, name: str
 ) -> None:
     fault = FAULTS[name]
@@ -169,7 +169,7 @@ async def test_wrong_password_and_missing_right_end_worker_and_commands_with_1_a
     assert [] == [one for one, log in said.items() if PASSWORD in log.replace(f"file-{PASSWORD}", "") or "not answer" in log]
 
 
-async def test_init_without_the_right_to_create_ends_with_1_and_says_what_to_grant(guarded: Guarded) -> None:
+async def test_init_without_the_right_to_create_ends_with_1_and_names_the_grant(guarded: Guarded) -> None:
     ran = await guarded.run(guarded.config({"table": "another"}), "read-store", "init")
     wrong = await guarded.run(guarded.config({"password_file": WRONG}), "read-store", "init")
 
@@ -179,7 +179,7 @@ async def test_init_without_the_right_to_create_ends_with_1_and_says_what_to_gra
     assert LETS_IN[0] in wrong.err
 
 
-async def test_right_that_is_withdrawn_from_a_running_worker_is_waited_for(guarded: Guarded) -> None:
+async def test_right_revoked_from_a_running_worker_is_awaited(guarded: Guarded) -> None:
     config = guarded.config({})
     with WorkerProcess(config, guarded.site.folder) as worker:
         await worker.wait_ready()
@@ -200,7 +200,7 @@ async def stored(guarded: Guarded, value: int) -> bool:
     return [(str(value),)] == await Postgres(guarded.url).run("SELECT value::text FROM folded_values")
 
 
-async def test_store_that_is_away_or_has_no_tables_lets_a_worker_start(guarded: Guarded) -> None:
+async def test_worker_starts_if_a_store_is_unavailable_or_has_no_tables(guarded: Guarded) -> None:
     for given in ({"url": f"postgresql://service@{LOOPBACK}:{free_port()}/postgres"}, {"table": "another"}):
         with WorkerProcess(guarded.config(given), guarded.site.folder) as worker:
             await worker.wait_ready()
@@ -254,7 +254,7 @@ SEARCH_FAULTS = {
 
 
 @pytest.mark.parametrize("name", SEARCH_FAULTS)
-async def test_opensearch_that_does_not_let_its_user_do_it_ends_worker_and_commands_with_1(
+async def test_opensearch_that_denies_its_user_ends_worker_and_commands_with_1(
     site: Site, opensearch: OpenSearch, name: str
 ) -> None:
     given, body, texts = SEARCH_FAULTS[name]
@@ -276,7 +276,7 @@ async def test_opensearch_that_does_not_let_its_user_do_it_ends_worker_and_comma
     assert [] == [(one, text) for one, log in said.items() for text in texts if text not in log]
 
 
-async def test_opensearch_whose_index_is_blocked_is_waited_for(site: Site, opensearch: OpenSearch) -> None:
+async def test_opensearch_with_a_blocked_index_is_awaited(site: Site, opensearch: OpenSearch) -> None:
     """Its disks are nearly full: it answers 403, too, and lifts the block by itself."""
     blocked = denied("cluster_block_exception", "index [t] blocked by: [FORBIDDEN/5/index read-only (api)]")
     async with refusing(opensearch.port, PASSWORD, blocked) as port:

@@ -38,7 +38,7 @@ async def reset(compared: Compared) -> None:
 
 
 @pytest.mark.parametrize("command", ["verify", "rebuild"])
-async def test_a_value_that_was_folded_since_is_neither_wrong_nor_frozen(stage: Stage, url: str, command: str) -> None:
+async def test_value_folded_after_a_reset_is_neither_wrong_nor_frozen(stage: Stage, url: str, command: str) -> None:
     compared = Compared(stage, url, is_carried=True)
     await compared.prepare()
     await compared.send(folded("a", FORMER + 5, {"likes": 10, "shares": 1}), folded("b", FORMER + 9, {"likes": 10}))
@@ -60,7 +60,7 @@ async def test_a_value_that_was_folded_since_is_neither_wrong_nor_frozen(stage: 
 
 
 @pytest.mark.parametrize("command", ["verify", "rebuild"])
-async def test_a_row_that_only_a_former_record_names_comes_back_and_refuses_nothing(stage: Stage, url: str, command: str) -> None:
+async def test_row_named_only_by_a_former_record_returns_and_rejects_no_change(stage: Stage, url: str, command: str) -> None:
     compared = Compared(stage, url)
     await compared.prepare(("a", "likes", 1), ("b", "likes", 1))
     await compared.send(folded("a", FORMER, ["likes"]), folded("b", FORMER, ["likes"]))
@@ -78,7 +78,7 @@ async def test_a_row_that_only_a_former_record_names_comes_back_and_refuses_noth
     assert (0, []) == compared.verify()
 
 
-async def test_a_second_reset_moves_the_end_and_a_rebuild_takes_it_along(stage: Stage, url: str) -> None:
+async def test_second_reset_moves_the_former_end_and_a_rebuild_preserves_it(stage: Stage, url: str) -> None:
     compared = Compared(stage, url, is_carried=True)
     await compared.prepare()
     for number, version in enumerate((3 * FORMER, 2 * FORMER)):
@@ -94,7 +94,7 @@ async def test_a_second_reset_moves_the_end_and_a_rebuild_takes_it_along(stage: 
     assert [("a", "likes", "9", NOW)] == await compared.rows(ROWS)
 
 
-async def test_a_repair_never_raises_the_version_of_what_is_there(stage: Stage, url: str) -> None:
+async def test_repair_never_raises_the_version_of_a_cell(stage: Stage, url: str) -> None:
     compared = Compared(stage, url, is_carried=True)
     await compared.prepare()
     await compared.send(folded("a", NOW + 5, {"likes": 1}))
@@ -106,9 +106,7 @@ async def test_a_repair_never_raises_the_version_of_what_is_there(stage: Stage, 
 
 
 @pytest.mark.apache
-async def test_after_a_crash_records_of_before_a_reset_change_nothing_and_those_of_after_it_are_evidence(
-    stage: Stage, url: str
-) -> None:
+async def test_former_records_change_nothing_after_a_crash_and_later_ones_are_evidence(stage: Stage, url: str) -> None:
     compared = Compared(stage, url, is_carried=True)
     await compared.prepare()
     await compared.send(folded("a", FORMER, {"likes": 1}))
@@ -131,7 +129,7 @@ async def test_after_a_crash_records_of_before_a_reset_change_nothing_and_those_
 
 
 @pytest.mark.apache
-async def test_an_output_topic_that_was_made_again_has_no_former_records(stage: Stage, url: str) -> None:
+async def test_recreated_output_topic_has_no_former_records(stage: Stage, url: str) -> None:
     compared = Compared(stage, url, is_carried=True)
     await compared.prepare()
     await compared.send(folded("a", FORMER, {"likes": 1}), folded("a", FORMER + 1, {"likes": 2}), folded("a", FORMER + 2, {"x": 1}))
@@ -156,7 +154,7 @@ async def test_an_output_topic_that_was_made_again_has_no_former_records(stage: 
     assert (1, [("likes", "missing", 3)]) == (code, [(one["name"], one["what"], one["source"]) for one in found])
 
 
-async def test_in_opensearch_a_value_that_was_folded_since_is_neither_wrong_nor_frozen(stage: Stage, search: Search) -> None:
+async def test_opensearch_value_folded_after_a_reset_is_neither_wrong_nor_frozen(stage: Stage, search: Search) -> None:
     compared = Compared(stage, f"opensearch+http://127.0.0.1:{search.port}", is_carried=True)
     compared.configure(f'table = "{search.table}"\nshape = "{search.shape}"\n')
     await compared.send(folded("a", FORMER, {"likes": 10}), folded("b", FORMER, {"likes": 10}))
@@ -175,7 +173,7 @@ async def test_in_opensearch_a_value_that_was_folded_since_is_neither_wrong_nor_
 
 
 @pytest.mark.apache
-async def test_a_source_that_comes_back_with_fewer_partitions_freezes_no_cell(stage: Stage, url: str) -> None:
+async def test_source_recreated_with_fewer_partitions_freezes_no_cell(stage: Stage, url: str) -> None:
     groups = [f"g{number}" for number in range(30)]
 
     def events(value: int) -> list[tuple[bytes, bytes]]:

@@ -68,7 +68,7 @@ def is_behind_alone(worker: WorkerProcess) -> bool:
 
 
 @pytest.mark.long
-async def test_a_locked_store_and_a_rebalance_of_its_group_do_not_delay_folding_and_it_catches_up_afterwards(stage: Stage) -> None:
+async def test_locked_store_and_a_rebalance_of_its_group_do_not_delay_folding_and_it_catches_up(stage: Stage) -> None:
     numbers = range(0, 48, GROUPS)
     with closing(sqlite3.connect(stage.folder / "write.db")) as source, source:
         source.execute("CREATE TABLE post_metrics (account_id TEXT, metric TEXT, value INTEGER)")
@@ -104,7 +104,7 @@ async def test_a_locked_store_and_a_rebalance_of_its_group_do_not_delay_folding_
     assert [] == outcome.faults(stage.sent)
 
 
-async def test_a_store_that_is_absent_does_not_delay_another_one(stage: Stage) -> None:
+async def test_absent_store_does_not_delay_another_one(stage: Stage) -> None:
     """Each has a member, a turn and a patience of its own; the absent one catches up once it is there."""
     config = stage.config(extra=stores_of(stage, "there", "absent"))
     settings = load(config, {})
@@ -142,7 +142,7 @@ async def test_a_store_that_is_absent_does_not_delay_another_one(stage: Stage) -
 
 
 @pytest.mark.long
-async def test_a_worker_for_one_store_alone_syncs_it_and_folds_nothing(stage: Stage) -> None:
+async def test_worker_for_one_store_syncs_it_and_folds_nothing(stage: Stage) -> None:
     with stage.worker(stage.config()) as folding:
         await folding.wait_ready()
         await stage.send(48)
@@ -187,7 +187,7 @@ class DefectiveWorker(WorkerProcess):
 
 
 @pytest.mark.parametrize("arguments", [[], ["--only", "there"]], ids=["beside folding", "alone"])
-async def test_a_task_of_the_read_store_that_fails_ends_the_worker_with_70_and_is_named(stage: Stage, arguments: list[str]) -> None:
+async def test_failed_read_store_task_ends_the_worker_with_70_and_is_named(stage: Stage, arguments: list[str]) -> None:
     config = stage.config(extra=stores_of(stage, "there"))
     with DefectiveWorker(config, stage.folder, arguments=arguments) as worker:
         code = await worker.wait_exit(LIMIT_SECONDS)

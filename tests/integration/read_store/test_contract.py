@@ -21,7 +21,7 @@ LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 # Tables and indices
 
 
-async def test_two_workers_initialise_at_once(bare: StoreHarness) -> None:
+async def test_two_workers_initialise_concurrently(bare: StoreHarness) -> None:
     await asyncio.gather(bare.store.initialise(), bare.another().initialise())
 
     assert [] == await bare.store.missing()
@@ -29,7 +29,7 @@ async def test_two_workers_initialise_at_once(bare: StoreHarness) -> None:
     await bare.close()
 
 
-async def test_initialising_again_changes_nothing(target: StoreHarness) -> None:
+async def test_repeated_initialisation_changes_nothing(target: StoreHarness) -> None:
     await write(target.store, [CellChange(LIKES, 1, 7)], 2, 5)
     said = await target.store.initialise()
 
@@ -38,7 +38,7 @@ async def test_initialising_again_changes_nothing(target: StoreHarness) -> None:
     assert [] == await target.store.missing()
 
 
-async def test_a_store_that_nobody_has_initialised_says_what_to_do(bare: StoreHarness, tmp_path: Path) -> None:
+async def test_uninitialised_store_error_says_what_to_do(bare: StoreHarness, tmp_path: Path) -> None:
     (tmp_path / "read.db").touch()
     with pytest.raises(TryAgainError, match="run `streams-app read-store init --store dashboard`"):
         await bare.store.apply([CellChange(LIKES, 1, 7)], ProgressStep(P0, None, 2), 5)
@@ -86,7 +86,7 @@ async def test_group_and_name_of_any_characters_are_one_cell(target: StoreHarnes
 # Faults
 
 
-async def test_a_locked_store_is_tried_again_and_works_later(target: StoreHarness) -> None:
+async def test_locked_store_is_retried_and_works_later(target: StoreHarness) -> None:
     store = target.impatient()
     async with target.locked():
         with pytest.raises(TryAgainError, match="lock"):
@@ -98,21 +98,21 @@ async def test_a_locked_store_is_tried_again_and_works_later(target: StoreHarnes
     assert Counts(written=1) == await write(target.store, [CellChange(LIKES, 1, 7)], 2, 5)
 
 
-async def test_a_probe_leaves_nothing(target: StoreHarness) -> None:
+async def test_probe_leaves_nothing_behind(target: StoreHarness) -> None:
     for _ in range(2):
         await target.store.probe()
 
         assert ({}, []) == (await target.store.progress(), await target.rows())
 
 
-async def test_a_store_that_was_closed_is_opened_again(target: StoreHarness) -> None:
+async def test_closed_store_is_reopened(target: StoreHarness) -> None:
     await write(target.store, [CellChange(LIKES, 1, 7)], 2, 5)
     await target.store.close()
 
     assert {P0: 2} == await target.store.progress()
 
 
-async def test_a_lowered_guard_lets_lower_versions_through_and_keeps_the_values(target: StoreHarness) -> None:
+async def test_reset_versions_permits_lower_versions_and_keeps_the_values(target: StoreHarness) -> None:
     other = Cell("g", "a", "likes")
     await write(target.store, [CellChange(LIKES, 9, 7), CellChange(SHARES, 8, 1), CellChange(other, 9, 7)], 2, 5)
     before = await target.store.count_versioned("f")
@@ -129,7 +129,7 @@ async def test_a_lowered_guard_lets_lower_versions_through_and_keeps_the_values(
     assert 1 == await target.store.count_versioned("f")
 
 
-async def test_a_store_that_nobody_has_initialised_guards_nothing(bare: StoreHarness) -> None:
+async def test_uninitialised_store_counts_no_versions(bare: StoreHarness) -> None:
     assert None is await bare.store.count_versioned("f")
     await bare.close()
 
@@ -174,7 +174,7 @@ async def test_process_killed_while_it_writes_leaves_whole_batches_up_to_the_pro
     assert progress > 20
 
 
-async def test_two_workers_on_the_same_cells_lose_nothing(target: StoreHarness) -> None:
+async def test_two_workers_on_the_same_cells_drop_no_change(target: StoreHarness) -> None:
     cells = [Cell("f", f"g{group}", f"n{name}") for group in range(3) for name in range(10)]
 
     async def fill(first: int) -> None:

@@ -74,7 +74,7 @@ async def settled(member: Member) -> None:
     await wait_until(lambda: member.lag() == 0, LIMIT_SECONDS, "everything is synced")
 
 
-async def test_a_record_with_a_value_that_can_never_be_held_is_a_letter_and_its_other_names_are_written(
+async def test_record_with_an_unstorable_value_is_a_dead_letter_and_its_other_names_are_written(
     letters: Letters,
 ) -> None:
     bad = folded({"bad": "a\0b", "good": 1})
@@ -104,7 +104,7 @@ async def test_a_record_with_a_value_that_can_never_be_held_is_a_letter_and_its_
     assert ([1, 1], [("good", "1"), ("next", "2")]) == (counted, rows)
 
 
-async def test_no_progress_passes_a_letter_that_the_broker_does_not_have(target: StoreHarness) -> None:
+async def test_progress_does_not_pass_an_unacknowledged_dead_letter(target: StoreHarness) -> None:
     settings = Settings.model_validate({
         "app_id": "t",
         "kafka": {"bootstrap_servers": "127.0.0.1:1"},
@@ -119,7 +119,7 @@ async def test_no_progress_passes_a_letter_that_the_broker_does_not_have(target:
     assert ({}, []) == (await target.store.progress(), await target.rows())
 
 
-async def test_a_letter_is_not_written_again_while_the_store_is_waited_for(letters: Letters) -> None:
+async def test_dead_letter_is_not_repeated_while_the_store_is_awaited(letters: Letters) -> None:
     settings = letters.settings()
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     records = [Record(0, b"g", b"no record")]
@@ -135,7 +135,7 @@ async def test_a_letter_is_not_written_again_while_the_store_is_waited_for(lette
     assert [b"no record", b"the last"] == [letter.value for letter in await letters.kept(2)]
 
 
-async def test_what_a_store_finds_out_while_writing_becomes_a_letter_and_the_rest_is_written(letters: Letters) -> None:
+async def test_value_rejected_while_writing_is_a_dead_letter_and_the_rest_is_written(letters: Letters) -> None:
     settings = letters.settings()
     sync = StoreSync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
     await sync._store.initialise()
@@ -155,7 +155,7 @@ async def test_what_a_store_finds_out_while_writing_becomes_a_letter_and_the_res
     assert (1, 1, "is a text") == (result.written, result.unstorable, told(letter)["error"])
 
 
-async def test_of_two_values_of_a_cell_in_one_batch_the_older_is_written_where_the_newer_can_never_be_held(
+async def test_older_value_of_a_batch_is_written_if_the_newer_one_cannot_be_stored(
     letters: Letters,
 ) -> None:
     settings = letters.settings()
@@ -188,7 +188,7 @@ def config_file(letters: Letters, sql: str, source: str = "sql") -> str:
     return str(path)
 
 
-async def test_letters_are_listed_and_written_into_the_store_alone_after_a_fix(letters: Letters) -> None:
+async def test_dead_letters_are_listed_and_replayed_only_into_the_store_after_a_fix(letters: Letters) -> None:
     target = Postgres(letters.url)
     await target.store.initialise()
     settings = letters.settings()
@@ -244,7 +244,7 @@ async def reset(letters: Letters) -> None:
         ("sql", "2 replayed", [("after", "33", 9), ("likes", "90", 9), ("shares", "22", BEFORE_RESET)]),
     ],
 )
-async def test_a_letter_from_before_a_reset_takes_the_place_of_nothing_that_was_folded_since(
+async def test_dead_letter_from_before_a_reset_overwrites_nothing_folded_later(
     letters: Letters, source: str, left: str, expected: list[tuple[str, str, int]]
 ) -> None:
     target = Postgres(letters.url)

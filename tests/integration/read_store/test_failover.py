@@ -25,7 +25,7 @@ def at(target: Postgres, url: str) -> ReadStoreSettings:
 
 
 @pytest.mark.parametrize("lacking", ["INSERT", "UPDATE", "SELECT"])
-async def test_a_probe_sees_that_a_right_on_the_table_is_missing(postgresql_url: str, lacking: str) -> None:
+async def test_probe_detects_a_missing_right_on_the_table(postgresql_url: str, lacking: str) -> None:
     target = Postgres(postgresql_url)
     await target.store.initialise()
     role = f"writer_{free_port()}"
@@ -47,7 +47,7 @@ async def test_a_probe_sees_that_a_right_on_the_table_is_missing(postgresql_url:
     assert {} == left
 
 
-async def test_of_several_servers_the_one_that_can_be_written_to_is_used(postgresql_url: str) -> None:
+async def test_writable_server_is_chosen_among_several(postgresql_url: str) -> None:
     target = Postgres(postgresql_url)
     await target.store.initialise()
     host = postgresql_url.partition("@")[2].partition("/")[0]
@@ -61,7 +61,7 @@ async def test_of_several_servers_the_one_that_can_be_written_to_is_used(postgre
     assert (Counts(written=1), {P0: 1}) == (counts, progress)
 
 
-async def test_a_server_that_is_demoted_while_it_runs_is_left_for_the_one_that_can_be_written_to(postgresql_url: str) -> None:
+async def test_server_demoted_while_it_runs_is_replaced_by_the_writable_one(postgresql_url: str) -> None:
     with PostgreSQL.start() as demoted:
         host, _, database = postgresql_url.partition("@")[2].partition("/")
         await Postgres(demoted.url).run(f'CREATE DATABASE "{database}"')
@@ -91,7 +91,7 @@ async def test_a_server_that_is_demoted_while_it_runs_is_left_for_the_one_that_c
     assert ([("a", "likes", "2", 2, 0)], {P0: 2}, Counts(written=1)) == (rows, progress, counts)
 
 
-async def test_what_a_server_adds_of_a_row_to_its_message_is_not_told(postgresql_url: str) -> None:
+async def test_row_details_in_a_server_message_are_not_reported(postgresql_url: str) -> None:
     target = Postgres(postgresql_url)
     await target.store.initialise()
     await target.run("ALTER TABLE cells_progress ADD CHECK (next_offset < 5)")
@@ -104,7 +104,7 @@ async def test_what_a_server_adds_of_a_row_to_its_message_is_not_told(postgresql
     assert "Failing row" not in told
 
 
-async def test_a_number_beyond_what_the_server_holds_is_named_and_nothing_is_written(postgresql_url: str) -> None:
+async def test_number_beyond_the_server_range_is_named_and_nothing_is_written(postgresql_url: str) -> None:
     target = Postgres(postgresql_url)
     await target.store.initialise()
     changes = [CellChange(Cell("f", "a", f"n{number}"), 1, number) for number in range(50)]

@@ -28,7 +28,7 @@ def lines(folder: Path, *given: object) -> str:
     return str(file)
 
 
-async def test_groups_that_no_record_names_get_the_values_of_now_and_every_record_is_newer(compared: Compared) -> None:
+async def test_fill_writes_current_values_of_unrecorded_groups_below_every_record_version(compared: Compared) -> None:
     await compared.prepare(("a", "likes", 1), ("b", "likes", 2), ("b", "shares", 3))
     await compared.send(folded("a", 1, ["likes"]))
     await compared.sync()
@@ -49,7 +49,7 @@ async def test_groups_that_no_record_names_get_the_values_of_now_and_every_recor
     assert [("a", "likes", 1), ("b", "likes", 1), ("b", "shares", 0)] == await compared.rows(VERSIONS)
 
 
-async def test_lines_that_cannot_be_taken_are_named_and_the_others_are_written(compared: Compared) -> None:
+async def test_unusable_lines_are_named_and_the_others_are_written(compared: Compared) -> None:
     await compared.prepare(("a", "likes", 1))
     good = {"account_id": "a", "metrics": ["likes"]}
     file = lines(compared.stage.folder, "{", good, [], {"metrics": ["likes"]}, {"account_id": "g" * 3_000, "metrics": ["likes"]})
@@ -63,7 +63,7 @@ async def test_lines_that_cannot_be_taken_are_named_and_the_others_are_written(c
         assert "line 5: likes: group and name have" in ran.err
 
 
-async def test_a_source_that_does_not_answer_is_told_and_it_can_be_run_once_more(compared: Compared) -> None:
+async def test_unresponsive_source_is_reported_and_fill_can_be_repeated(compared: Compared) -> None:
     await compared.prepare(("a", "likes", 1))
     await compared.execute("ALTER TABLE metrics RENAME TO away")
     file = lines(compared.stage.folder, {"account_id": "a", "metrics": ["likes"]})
@@ -75,7 +75,7 @@ async def test_a_source_that_does_not_answer_is_told_and_it_can_be_run_once_more
     assert 0 == compared.run("fill", file).code
 
 
-async def test_a_store_without_a_source_and_a_fold_that_it_does_not_have_are_refused(stage: Stage) -> None:
+async def test_store_without_a_source_and_a_foreign_fold_are_rejected(stage: Stage) -> None:
     file = lines(stage.folder, {})
     carried = Compared(stage, f"sqlite:///{stage.folder}/carried.db", is_carried=True).run("fill", file)
     other = Compared(stage, f"sqlite:///{stage.folder}/other.db").run("fill", file, "--fold", "other")

@@ -41,7 +41,7 @@ def sync_of(target: StoreHarness, **given: Any) -> tuple[StoreSync, Metrics]:
     return StoreSync(settings, settings.read_store(None), metrics, ManualClock(50)), metrics
 
 
-async def test_batch_delivered_again_after_a_crash_changes_nothing(target: StoreHarness) -> None:
+async def test_batch_redelivered_after_a_crash_changes_nothing(target: StoreHarness) -> None:
     batch = [folded(0, {"likes": 7}, 1), folded(1, {"shares": 2}, 2)]
     (first, _), (again, metrics) = sync_of(target), sync_of(target)
     await sync_on(first, batch, 2)
@@ -58,7 +58,7 @@ async def test_batch_delivered_again_after_a_crash_changes_nothing(target: Store
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_value_that_is_gone_is_not_brought_back_by_an_older_record(target: StoreHarness, seed: int) -> None:
+async def test_deleted_value_is_not_restored_by_an_older_record(target: StoreHarness, seed: int) -> None:
     choice = random.Random(seed)
     topic = [(version, f"n{version % 6}", None if choice.random() < 0.4 else version) for version in range(60)]
     expected = {name: (value, version) for version, name, value in topic}
@@ -80,7 +80,7 @@ async def test_a_value_that_is_gone_is_not_brought_back_by_an_older_record(targe
     assert [shown, shown] == [seen, again]
 
 
-async def test_of_a_group_that_is_gone_no_name_has_a_value_and_an_older_record_brings_none_back(target: StoreHarness) -> None:
+async def test_deleted_group_has_no_values_and_an_older_record_restores_none(target: StoreHarness) -> None:
     values = {(group, name): 1 for group in ("a", "b") for name in ("likes", "shares", "n1")}
 
     def current(fold: str, pairs: Any) -> dict[Any, Any]:
@@ -108,7 +108,7 @@ async def test_of_a_group_that_is_gone_no_name_has_a_value_and_an_older_record_b
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_shuffled_and_duplicated_topic_ends_in_the_same_state_as_in_order(target: StoreHarness, seed: int) -> None:
+async def test_shuffled_and_duplicated_topic_ends_in_the_same_state_as_in_order(target: StoreHarness, seed: int) -> None:
     choice = random.Random(seed)
     topic = [
         (version, f"g{choice.randrange(3)}", {f"n{number}": choice.randrange(3) for number in choice.sample(range(5), 2)})

@@ -22,7 +22,7 @@ LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
 
 @of_groups
-async def test_a_stale_name_does_not_hold_up_a_newer_one_of_its_row(target: SqlTarget) -> None:
+async def test_stale_name_does_not_block_a_newer_one_of_its_row(target: SqlTarget) -> None:
     await write(target.store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 5, 2)], now_ms=1)
     counts = await write(
         target.store, [CellChange(LIKES, 4, 9), CellChange(SHARES, 6, 3), CellChange(Cell("f", "a", "n1"), 4, 4)], now_ms=2
@@ -35,7 +35,7 @@ async def test_a_stale_name_does_not_hold_up_a_newer_one_of_its_row(target: SqlT
 
 
 @of_groups
-async def test_a_name_that_is_gone_is_null_and_an_older_record_does_not_bring_it_back(target: SqlTarget) -> None:
+async def test_deleted_name_is_null_and_an_older_record_does_not_restore_it(target: SqlTarget) -> None:
     await write(target.store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 5, 2)])
     await write(target.store, [CellChange(LIKES, 7, None)])
     counts = await write(target.store, [CellChange(LIKES, 6, 1)])
@@ -45,7 +45,7 @@ async def test_a_name_that_is_gone_is_null_and_an_older_record_does_not_bring_it
 
 
 @of_groups
-async def test_a_newer_record_with_the_same_values_moves_the_versions_and_not_the_time(target: SqlTarget) -> None:
+async def test_newer_record_with_the_same_values_moves_the_versions_and_not_the_time(target: SqlTarget) -> None:
     await write(target.store, [CellChange(LIKES, 5, 1), CellChange(SHARES, 5, 2)], now_ms=1)
     counts = await write(target.store, [CellChange(LIKES, 8, 1)], now_ms=2)
     late = await write(target.store, [CellChange(LIKES, 7, 3)], now_ms=3)
@@ -65,7 +65,7 @@ async def test_several_folds_have_a_row_each_for_the_same_group(target: SqlTarge
 
 
 @of_groups
-async def test_workers_that_write_names_of_one_row_at_once_lose_nothing(target: SqlTarget) -> None:
+async def test_workers_that_write_names_of_one_row_concurrently_drop_no_change(target: SqlTarget) -> None:
     async def fill(number: int) -> None:
         store = target.another()
         for version in range(15):
@@ -88,12 +88,12 @@ async def test_workers_that_write_names_of_one_row_at_once_lose_nothing(target: 
 
 
 @of_groups
-async def test_a_name_without_a_column_is_refused(target: SqlTarget) -> None:
+async def test_name_without_a_column_is_rejected(target: SqlTarget) -> None:
     assert "the name 'other' has no column" == target.store.rejection(CellChange(Cell("f", "a", "other"), 1, 1))
     assert None is target.store.rejection(CellChange(LIKES, 1, 1))
 
 
-async def test_a_name_without_letters_is_guarded_as_others_are(made: Callable[..., SqlTarget]) -> None:
+async def test_empty_name_is_guarded_like_any_other(made: Callable[..., SqlTarget]) -> None:
     target = made(**{"": "nameless"})
     await target.store.initialise()
     nameless = Cell("f", "a", "")
@@ -108,7 +108,7 @@ async def test_a_name_without_letters_is_guarded_as_others_are(made: Callable[..
 KEY = "PRIMARY KEY (fold, group_key)"
 
 
-async def test_values_that_were_there_before_are_kept_until_a_record_names_them(made: Callable[..., SqlTarget]) -> None:
+async def test_existing_values_are_kept_until_a_record_names_them(made: Callable[..., SqlTarget]) -> None:
     target = made(likes="likes", shares="shares")
     await target.run(f"CREATE TABLE cells ({own(target)}, likes bigint, shares bigint, {KEY})")
     await target.run("INSERT INTO cells (fold, group_key, likes, shares) VALUES ('f', 'a', 10, 20)")
@@ -120,7 +120,7 @@ async def test_values_that_were_there_before_are_kept_until_a_record_names_them(
     assert [(10, 21)] == await target.run("SELECT likes, shares FROM cells")
 
 
-async def test_columns_of_groups_fields_are_made_by_the_database_of_the_group_key(made: Callable[..., SqlTarget]) -> None:
+async def test_group_fields_may_be_generated_columns_of_the_group_key(made: Callable[..., SqlTarget]) -> None:
     target = made(likes="likes")
     number = "CAST(group_key AS bigint)"
     await target.run(
@@ -150,7 +150,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("columns", "key", "fault"), FAULTS)
-async def test_what_is_wrong_with_a_table_is_told_and_the_table_is_left(
+async def test_table_fault_is_reported_and_the_table_is_unchanged(
     made: Callable[..., SqlTarget], columns: str, key: str, fault: str | None
 ) -> None:
     target = made(likes="likes")
@@ -174,7 +174,7 @@ async def test_what_is_wrong_with_a_table_is_told_and_the_table_is_left(
     assert [] == await target.run("SELECT * FROM cells")
 
 
-async def test_a_table_of_cells_is_none_of_groups_and_all_that_is_wrong_is_told(postgresql_url: str) -> None:
+async def test_table_of_cells_is_rejected_as_a_table_of_groups_with_all_faults(postgresql_url: str) -> None:
     cells, groups = Postgres(postgresql_url), Postgres(postgresql_url, "groups", {"likes": "likes"})
     await cells.store.initialise()
     with pytest.raises(ConfigurationError) as caught:
@@ -191,7 +191,7 @@ async def test_a_table_of_cells_is_none_of_groups_and_all_that_is_wrong_is_told(
     ] == [fault.removeprefix("read_stores.dashboard.table: cells: ") for fault in caught.value.faults]
 
 
-async def test_a_table_that_is_made_right_is_taken_without_a_restart(made: Callable[..., SqlTarget]) -> None:
+async def test_corrected_table_is_accepted_without_a_restart(made: Callable[..., SqlTarget]) -> None:
     target = made(likes="likes")
     await target.run(f"CREATE TABLE cells ({own(target)}, {KEY})")
     await target.run("CREATE TABLE cells_progress (topic text, partition integer, next_offset bigint, updated_ms bigint)")
@@ -208,7 +208,7 @@ async def test_a_table_that_is_made_right_is_taken_without_a_restart(made: Calla
 # What PostgreSQL does
 
 
-async def test_what_is_repeated_writes_nothing_at_all(postgresql_url: str) -> None:
+async def test_repeated_changes_write_nothing(postgresql_url: str) -> None:
     target = Postgres(postgresql_url, "groups")
     await target.store.initialise()
     changes = [CellChange(LIKES, 5, 1), CellChange(Cell("f", "b", "likes"), 5, "x")]
@@ -221,7 +221,7 @@ async def test_what_is_repeated_writes_nothing_at_all(postgresql_url: str) -> No
     assert before == await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
 
 
-async def test_a_row_is_found_by_its_key_whatever_the_size_of_the_table(postgresql_url: str) -> None:
+async def test_row_is_found_by_its_key_in_a_table_of_any_size(postgresql_url: str) -> None:
     target = Postgres(postgresql_url, "groups", {"likes": "likes", "shares": "shares"})
     await target.store.initialise()
     await target.run("INSERT INTO cells (fold, group_key, likes) SELECT 'f', 'g' || n, '1' FROM generate_series(1, 60000) AS n")

@@ -66,7 +66,7 @@ def heard(caplog: pytest.LogCaptureFixture, words: str) -> bool:
 # Ordinary life
 
 
-async def test_nothing_is_left_of_a_member_to_which_the_broker_does_not_say_in_time_that_it_has_left(reading: Reading) -> None:
+async def test_member_without_a_leave_reply_in_time_leaves_no_task_behind(reading: Reading) -> None:
     before = asyncio.all_tasks()
     with patch("streams_app.kafka.member.LEAVE_SECONDS", 0.0):
         async with reading.member() as member:
@@ -80,7 +80,7 @@ async def test_nothing_is_left_of_a_member_to_which_the_broker_does_not_say_in_t
 
 
 @pytest.mark.long
-async def test_two_members_share_the_partitions_and_the_last_one_takes_over_what_the_other_leaves(reading: Reading) -> None:
+async def test_two_members_share_the_partitions_and_the_remaining_one_takes_over(reading: Reading) -> None:
     await reading.send(100)
     async with reading.member() as first:
         async with reading.member() as second:
@@ -96,7 +96,7 @@ async def test_two_members_share_the_partitions_and_the_last_one_takes_over_what
 
 
 @pytest.mark.long
-async def test_what_the_store_has_taken_is_what_the_next_member_goes_on_with(reading: Reading) -> None:
+async def test_next_member_resumes_at_the_progress_of_the_store(reading: Reading) -> None:
     await reading.send(40)
     async with reading.member():
         assert await reading.is_synced()
@@ -110,7 +110,7 @@ async def test_what_the_store_has_taken_is_what_the_next_member_goes_on_with(rea
 
 @pytest.mark.long
 @pytest.mark.apache
-async def test_what_the_store_has_taken_is_committed_for_those_who_look_at_the_lag_in_kafka(reading: Reading) -> None:
+async def test_progress_of_the_store_is_committed_so_that_kafka_shows_the_lag(reading: Reading) -> None:
     await reading.send(40)
     async with reading.member():
         assert await reading.is_synced()
@@ -121,7 +121,7 @@ async def test_what_the_store_has_taken_is_committed_for_those_who_look_at_the_l
 # Faults
 
 
-async def test_a_member_killed_in_the_middle_leaves_nothing_behind_that_is_not_made_up_for(reading: Reading) -> None:
+async def test_killed_member_leaves_no_gap_in_the_store(reading: Reading) -> None:
     await reading.send(20_000)
     killed = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, json.dumps(reading.config()))
     async with asyncio.timeout(LIMIT_SECONDS):
@@ -133,7 +133,7 @@ async def test_a_member_killed_in_the_middle_leaves_nothing_behind_that_is_not_m
     assert 0 < left < 20_000
 
 
-async def test_a_batch_that_a_rebalance_drops_is_read_again(reading: Reading, caplog: pytest.LogCaptureFixture) -> None:
+async def test_batch_dropped_by_a_rebalance_is_reread(reading: Reading, caplog: pytest.LogCaptureFixture) -> None:
     async with reading.member() as member:
         await have([member], {4})
         ownership = member.agent.ownership
@@ -155,7 +155,7 @@ async def test_a_batch_that_a_rebalance_drops_is_read_again(reading: Reading, ca
     assert heard(caplog, "claiming again: a fetched batch does not continue")
 
 
-async def test_a_store_that_is_away_is_caught_up_with_and_the_membership_stays(reading: Reading) -> None:
+async def test_store_catches_up_after_an_outage_and_the_membership_persists(reading: Reading) -> None:
     # Longer than what a machine that is busy otherwise takes from it: that would end the membership, too.
     reading.session = "8s"
     async with reading.member() as member:
@@ -174,7 +174,7 @@ async def test_a_store_that_is_away_is_caught_up_with_and_the_membership_stays(r
         assert generation == member.agent._member.generation
 
 
-async def test_a_partition_is_claimed_once_a_store_that_was_away_is_back(reading: Reading) -> None:
+async def test_partition_is_claimed_once_an_unavailable_store_returns(reading: Reading) -> None:
     await reading.send(40)
     await reading.send(40)
     async with reading.member() as member:
@@ -187,7 +187,7 @@ async def test_a_partition_is_claimed_once_a_store_that_was_away_is_back(reading
 
 
 @pytest.mark.long
-async def test_a_client_that_fails_for_good_is_made_anew_later_each_time(
+async def test_permanently_failing_client_is_recreated_at_growing_intervals(
     reading: Reading, caplog: pytest.LogCaptureFixture
 ) -> None:
     await reading.send(40)
@@ -207,7 +207,7 @@ async def test_a_client_that_fails_for_good_is_made_anew_later_each_time(
 
 @pytest.mark.apache
 @pytest.mark.parametrize("is_missed", [False, True])
-async def test_a_topic_that_is_made_again_is_read_from_its_start(
+async def test_recreated_topic_is_read_from_its_beginning(
     reading: Reading, is_missed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with reading.member():
@@ -227,7 +227,7 @@ async def test_a_topic_that_is_made_again_is_read_from_its_start(
 
 
 @pytest.mark.apache
-async def test_what_retention_removed_before_it_was_read_is_told_and_passed_over(
+async def test_unread_records_removed_by_retention_are_reported_and_skipped(
     reading: Reading, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with reading.member():

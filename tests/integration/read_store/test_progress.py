@@ -13,7 +13,7 @@ from tests.integration.stores import P0, P1, StoreHarness, held, write
 LIKES = Cell("f", "a", "likes")
 
 
-async def test_transaction_that_goes_on_where_the_store_stands_is_written(target: StoreHarness) -> None:
+async def test_transaction_that_continues_at_the_stored_progress_is_written(target: StoreHarness) -> None:
     await target.store.apply([CellChange(LIKES, 1, 1)], ProgressStep(P0, None, 3), 0)
     await target.store.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 3, 5), 0)
     await target.store.apply([], ProgressStep(P1, None, 7), 0)
@@ -23,7 +23,7 @@ async def test_transaction_that_goes_on_where_the_store_stands_is_written(target
 
 
 @pytest.mark.parametrize("after", [None, 2, 4])
-async def test_store_that_stands_elsewhere_takes_nothing_and_says_where_it_is(target: StoreHarness, after: int | None) -> None:
+async def test_store_with_another_progress_writes_nothing_and_reports_its_own(target: StoreHarness, after: int | None) -> None:
     await write(target.store, [CellChange(LIKES, 1, 1)], 3)
     with pytest.raises(ProgressError, match=rf"has progress 3 for .*s\.f.*, expected {after}"):
         await target.store.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, after, 9), 0)
@@ -32,21 +32,21 @@ async def test_store_that_stands_elsewhere_takes_nothing_and_says_where_it_is(ta
     assert [("a", "likes", held(target, 1), 1, 0)] == await target.rows()
 
 
-async def test_store_that_has_lost_its_progress_takes_nothing(target: StoreHarness) -> None:
+async def test_store_without_its_progress_writes_nothing(target: StoreHarness) -> None:
     with pytest.raises(ProgressError, match=r"has progress None for .*, expected 3"):
         await target.store.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 3, 9), 0)
 
     assert ({}, []) == (await target.store.progress(), await target.rows())
 
 
-async def test_transaction_whose_reply_was_lost_is_repeated_without_harm(target: StoreHarness) -> None:
+async def test_transaction_with_a_missing_reply_is_repeated_harmlessly(target: StoreHarness) -> None:
     counts = [await target.store.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, None, 9), 0) for _ in range(2)]
 
     assert [Counts(written=1), Counts(unchanged=1)] == counts
     assert {P0: 9} == await target.store.progress()
 
 
-async def test_partition_is_begun_anywhere_whatever_its_progress(target: StoreHarness) -> None:
+async def test_partition_may_begin_anywhere_with_any_progress(target: StoreHarness) -> None:
     await target.store.begin(P0, 90, 0)
     await target.store.begin(P0, 4, 0)
 
@@ -54,7 +54,7 @@ async def test_partition_is_begun_anywhere_whatever_its_progress(target: StoreHa
     assert Counts(written=1) == await target.store.apply([CellChange(LIKES, 2, 2)], ProgressStep(P0, 4, 9), 0)
 
 
-async def test_of_owners_that_go_on_from_one_place_only_one_moves_the_progress(target: StoreHarness) -> None:
+async def test_only_one_of_several_owners_at_the_same_progress_advances_it(target: StoreHarness) -> None:
     await write(target.store, [], 3)
 
     async def go_on(number: int) -> int | None:

@@ -25,7 +25,7 @@ async def fill(target: StoreHarness, *cells: tuple[Cell, int, Value]) -> None:
     assert len(cells) == written
 
 
-async def test_pages_have_every_cell_of_one_fold_once_in_the_order_of_the_key(target: StoreHarness) -> None:
+async def test_pages_have_every_cell_of_one_fold_once_in_key_order(target: StoreHarness) -> None:
     odd = [Cell("f", group, name) for group in ("", "a", "ä", "[1]", "'\"") for name in ("likes", "shares", ODD_NAME)]
     await fill(target, (OTHER, 1, 1), *((cell, 1, 1) for cell in odd))
     found: list[Cell] = []
@@ -36,7 +36,7 @@ async def test_pages_have_every_cell_of_one_fold_once_in_the_order_of_the_key(ta
     assert len(odd) == len(set(found))
 
 
-async def test_what_is_not_there_is_left_out_and_a_cell_without_a_value_is_there(target: StoreHarness) -> None:
+async def test_missing_cell_is_omitted_and_a_cell_without_a_value_is_present(target: StoreHarness) -> None:
     await fill(target, (LIKES, 3, None))
 
     assert {LIKES: Stored(3, None)} == await target.store.read([LIKES, SHARES])
@@ -45,7 +45,7 @@ async def test_what_is_not_there_is_left_out_and_a_cell_without_a_value_is_there
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\0", "\ud800", "x" * 600, "y" * 40_000])
-async def test_whatever_a_group_or_a_name_is_a_store_can_be_asked_for_it(target: StoreHarness, text: str) -> None:
+async def test_store_can_be_queried_for_any_group_or_name(target: StoreHarness, text: str) -> None:
     """It has it, or says that it can never have it; then nothing is there."""
     await fill(target, (LIKES, 3, 1))
     group, name = Cell("f", text, "likes"), Cell("f", "a", text)
@@ -63,14 +63,14 @@ async def test_whatever_a_group_or_a_name_is_a_store_can_be_asked_for_it(target:
     [None, 0, 2**63 - 1, 2**64, 1.5, 1.0, "", "007", True, False, b"\x00\xff", JsonText('{"b":[1,null],"a":1.0}'), '{"a":1}',
      Decimal("0.10"), Decimal("12345678901234567890.5"), 1e300, -0.0, JsonText("[]")],
 )  # fmt: skip
-async def test_a_value_that_was_written_is_the_one_it_was_made_of(target: StoreHarness, value: Any) -> None:
+async def test_value_read_back_equals_the_written_one(target: StoreHarness, value: Any) -> None:
     await fill(target, (LIKES, 1, value))
     held = await target.store.as_stored([CellChange(LIKES, 1, value)])
 
     assert [] == differences(held, await target.store.read([LIKES]), is_carried=False)
 
 
-async def test_a_repair_is_written_where_the_cell_is_as_it_was_found(target: StoreHarness) -> None:
+async def test_repair_is_written_only_if_the_cell_is_unchanged(target: StoreHarness) -> None:
     await fill(target, (LIKES, 5, 1), (SHARES, 5, 1), (OTHER, 5, 1))
     missing = Cell("f", "b", "likes")
     repairs = [
@@ -90,7 +90,7 @@ async def test_a_repair_is_written_where_the_cell_is_as_it_was_found(target: Sto
 
 
 @of_groups
-async def test_a_row_of_somebody_else_does_not_end_the_pages(target: SqlTarget) -> None:
+async def test_foreign_row_does_not_end_the_pages(target: SqlTarget) -> None:
     await target.run("INSERT INTO cells (fold, group_key) VALUES ('f', 'a'), ('f', 'c')")
     await fill(target, (Cell("f", "b", "likes"), 1, 1), (Cell("f", "d", "likes"), 1, 1))
     first = await target.store.cells("f", None, 1)
@@ -100,7 +100,7 @@ async def test_a_row_of_somebody_else_does_not_end_the_pages(target: SqlTarget) 
     assert [] == await target.store.cells("f", second[-1][0], 1)
 
 
-async def test_a_repair_may_give_a_value_back_and_take_it_away(target: StoreHarness) -> None:
+async def test_repair_may_restore_a_value_and_delete_one(target: StoreHarness) -> None:
     await fill(target, (LIKES, 5, 1), (SHARES, 5, None))
 
     assert 2 == await target.store.repair([Repair(CellChange(LIKES, 5, None), 5), Repair(CellChange(SHARES, 5, 1), 5)], 200)
@@ -116,7 +116,7 @@ async def test_a_repair_may_give_a_value_back_and_take_it_away(target: StoreHarn
         ("jsonb", "abc", '"xyz"'), ("jsonb", 1, JsonText('{"a":[1.50]}')),
     ],
 )  # fmt: skip
-async def test_a_value_of_a_typed_column_can_be_repaired_and_written_again_as_it_was_read(
+async def test_value_of_a_typed_column_can_be_repaired_and_rewritten_as_it_was_read(
     postgresql_url: str, told: str, value: Any, another: Any
 ) -> None:
     target = Postgres(postgresql_url, "groups", {"likes": "likes"})
@@ -138,7 +138,7 @@ async def test_a_value_of_a_typed_column_can_be_repaired_and_written_again_as_it
     assert (1, None, 1, expected) == (repaired, refusal, kept, found)
 
 
-async def test_what_a_constraint_refuses_leaves_the_rest_of_a_page_repaired(
+async def test_constraint_violation_leaves_the_rest_of_a_page_repaired(
     made: Callable[..., SqlTarget],
 ) -> None:
     target = made(likes="likes", shares="shares")
@@ -158,7 +158,7 @@ async def test_what_a_constraint_refuses_leaves_the_rest_of_a_page_repaired(
     assert {LIKES: Stored(5, 1), SHARES: Stored(6, 2), good: Stored(6, 2)} == read
 
 
-async def test_a_repair_may_lower_a_version_and_records_are_judged_by_that_one(target: StoreHarness) -> None:
+async def test_repair_may_lower_a_version_that_later_records_are_compared_with(target: StoreHarness) -> None:
     await fill(target, (LIKES, 5, 1))
     await target.store.repair([Repair(CellChange(LIKES, 3, None), 5)], 200)
 

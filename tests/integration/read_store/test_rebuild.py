@@ -58,7 +58,7 @@ def compared(stage: Stage, request: pytest.FixtureRequest) -> Compared:
 P0, P1 = TP("t", 0), TP("t", 1)
 
 
-def test_a_new_store_is_behind_where_the_other_has_taken_more_of_a_log_that_is_still_there() -> None:
+def test_new_store_is_behind_if_the_former_one_has_read_more_of_an_existing_log() -> None:
     assert {P1} == behind({P0: 5, P1: 7, TP("gone", 0): 9}, {P0: 5, P1: 6}, recreated=())
     assert set() == behind({P1: 7}, {P0: 0, P1: 6}, recreated={P1})
     assert set() == behind({}, {P0: 0}, recreated=())
@@ -71,21 +71,19 @@ def test_a_new_store_is_behind_where_the_other_has_taken_more_of_a_log_that_is_s
         (4, 5, True, True), (-1, 5, True, True),
     ],
 )  # fmt: skip
-def test_a_cell_is_kept_where_the_topics_do_not_tell_it_or_its_guard_was_lowered(
+def test_cell_is_kept_if_the_topics_lack_it_or_its_version_was_reset(
     old: int, new: int | None, is_level: bool, expected: bool
 ) -> None:
     assert expected == is_kept(Stored(old, 1), None if new is None else Stored(new, 1), is_level=is_level, is_carried=False)
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), [(4, 5, False), (0, 5, False), (-1, 5, True), (6, 5, True)])
-def test_a_carried_value_is_kept_before_one_of_a_higher_version_only_where_its_guard_is_lowered(
-    old: int, new: int, expected: bool
-) -> None:
+def test_carried_value_is_kept_over_a_higher_version_only_if_its_version_was_reset(old: int, new: int, expected: bool) -> None:
     """The record of the higher version may have been a dead letter, and can be held now."""
     assert expected == is_kept(Stored(old, 1), Stored(new, 1), is_level=True, is_carried=True)
 
 
-def test_what_was_passed_over_is_told() -> None:
+def test_skipped_values_are_reported() -> None:
     declared = ReadStoreSettings(name="d", url="sqlite:///x.db", folds=("f",), source="carried")
 
     assert [
@@ -96,7 +94,7 @@ def test_what_was_passed_over_is_told() -> None:
 
 
 @pytest.mark.parametrize(("table", "why"), [("t" * 46, "45 letters"), ("t;--", "is not a valid name of a table")])
-def test_a_name_that_has_no_room_for_a_suffix_is_refused(table: str, why: str) -> None:
+def test_table_name_without_room_for_a_suffix_is_rejected(table: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         open_rebuilding(ReadStoreSettings.model_construct(name="d", url="sqlite:///x.db", folds=("f",), table=table, shape="cells"))
 
@@ -104,7 +102,7 @@ def test_a_name_that_has_no_room_for_a_suffix_is_refused(table: str, why: str) -
 # What it holds, and what follows it
 
 
-async def test_the_new_table_is_right_and_has_what_only_the_former_one_knew(compared: Compared) -> None:
+async def test_rebuilt_table_is_correct_and_keeps_cells_only_the_former_one_had(compared: Compared) -> None:
     await compared.prepare(("a", "likes", 1), ("b", "likes", 2), ("c", "likes", 3))
     await compared.send(folded("a", 10, ["likes"]), folded("b", 11, ["likes", "never"]))
     await compared.sync()
@@ -142,7 +140,7 @@ CREATE TABLE folded_values (
 
 
 @pytest.mark.parametrize("value", ["99", "1.5"], ids=["a constraint refuses it", "it does not fit the column"])
-async def test_the_last_value_stays_where_that_of_now_cannot_be_stored(compared: Compared, value: str) -> None:
+async def test_last_value_stays_if_the_current_one_cannot_be_stored(compared: Compared, value: str) -> None:
     is_sqlite = compared.url.startswith("sqlite")
     await compared.prepare(("a", "likes", 1), ("a", "shares", 2), ("b", "likes", 3))
     await compared.execute("DROP TABLE folded_values")
@@ -162,7 +160,7 @@ async def test_the_last_value_stays_where_that_of_now_cannot_be_stored(compared:
     assert before == await compared.rows(values)
 
 
-async def test_rights_of_others_go_with_the_name(stage: Stage, postgresql_url: str) -> None:
+async def test_rights_of_other_roles_follow_the_name(stage: Stage, postgresql_url: str) -> None:
     compared = Compared(stage, postgresql_url)
     await compared.prepare()
     reader = f"reader_{stage.names.app_id.replace('-', '_')}"
@@ -179,7 +177,7 @@ async def test_rights_of_others_go_with_the_name(stage: Stage, postgresql_url: s
     assert "the materialised view fixed would go on showing the former table; drop it first" in refused.err
 
 
-async def test_a_table_of_another_form_is_replaced_by_what_the_topics_hold(compared: Compared) -> None:
+async def test_table_of_another_shape_is_replaced_by_the_content_of_the_topics(compared: Compared) -> None:
     await compared.prepare(("a", "likes", 1))
     await compared.execute("DROP TABLE folded_values")
     await compared.execute("CREATE TABLE folded_values (something TEXT)")
@@ -194,7 +192,7 @@ async def test_a_table_of_another_form_is_replaced_by_what_the_topics_hold(compa
 
 
 @pytest.mark.long
-async def test_a_store_gets_another_shape(compared: Compared) -> None:
+async def test_store_can_change_its_shape(compared: Compared) -> None:
     await compared.prepare(("a", "likes", 1), ("a", "shares", 2))
     await compared.send(folded("a", 10, ["likes", "shares"]), folded("b", 11, ["likes"]))
     compared.configure('shape = "groups"\ncolumns = ["likes", "shares"]\n')
@@ -212,7 +210,7 @@ async def test_a_store_gets_another_shape(compared: Compared) -> None:
 
 
 @pytest.mark.long
-async def test_a_table_that_people_have_made_keeps_its_types_and_it_is_said_which_columns_stay_behind(compared: Compared) -> None:
+async def test_table_made_by_users_keeps_its_types_and_columns_that_stay_behind_are_reported(compared: Compared) -> None:
     await compared.prepare(("a", "likes", 1))
     await compared.execute("DROP TABLE folded_values")
     json_type, integer = ("TEXT", "INTEGER") if compared.url.startswith("sqlite") else ("JSONB", "BIGINT")
@@ -236,7 +234,7 @@ async def test_a_table_that_people_have_made_keeps_its_types_and_it_is_said_whic
 
 
 @pytest.mark.long
-async def test_a_worker_goes_on_and_a_reader_never_sees_a_value_go_back_or_disappear(compared: Compared) -> None:
+async def test_worker_continues_during_a_rebuild_and_a_reader_never_sees_a_value_go_back_or_disappear(compared: Compared) -> None:
     await compared.prepare()
     await compared.execute("INSERT INTO metrics VALUES ('a', 'likes', 0)")
     await compared.send(folded("a", 10, ["likes"]))
@@ -278,7 +276,7 @@ async def test_a_worker_goes_on_and_a_reader_never_sees_a_value_go_back_or_disap
 
 
 @pytest.mark.long
-async def test_while_it_catches_up_for_the_last_time_workers_wait_and_readers_do_not(stage: Stage, postgresql_url: str) -> None:
+async def test_final_catch_up_of_a_rebuild_blocks_workers_but_not_readers(stage: Stage, postgresql_url: str) -> None:
     compared = Compared(stage, postgresql_url)
     await compared.prepare()
     rebuilding, new = open_rebuilding(compared.declared)
@@ -305,7 +303,7 @@ async def test_while_it_catches_up_for_the_last_time_workers_wait_and_readers_do
 
 
 @pytest.mark.long
-async def test_one_that_is_killed_leaves_the_store_as_it_is_and_the_next_one_says_what_it_found(compared: Compared) -> None:
+async def test_killed_rebuild_does_not_change_the_store_and_the_next_one_reports_its_remains(compared: Compared) -> None:
     await compared.prepare()
     folder = compared.stage.folder
     (folder / "slow_source.py").write_text(SLOW)

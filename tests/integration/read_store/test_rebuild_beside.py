@@ -48,7 +48,7 @@ def compared(stage: Stage, request: pytest.FixtureRequest) -> Compared:
     return Compared(stage, url)
 
 
-async def test_of_two_at_once_the_one_whose_table_was_removed_switches_nothing(compared: Compared) -> None:
+async def test_overtaken_rebuild_whose_table_was_removed_switches_nothing(compared: Compared) -> None:
     await compared.prepare()
     store = open_store(compared.declared)
     first, first_new = open_rebuilding(compared.declared)
@@ -74,7 +74,7 @@ async def test_of_two_at_once_the_one_whose_table_was_removed_switches_nothing(c
     assert [("t", 0, 10)] == await compared.rows("SELECT topic, partition, next_offset FROM folded_values_progress")
 
 
-async def test_one_that_was_overtaken_can_be_tried_again(stage: Stage) -> None:
+async def test_overtaken_rebuild_can_be_repeated(stage: Stage) -> None:
     compared = Compared(stage, f"sqlite:///{stage.folder}/both.db")
     await compared.prepare(("a", "likes", 1))
     await compared.send(folded("a", 10, ["likes"]))
@@ -89,9 +89,7 @@ async def test_one_that_was_overtaken_can_be_tried_again(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("name", ["folded_values_new", "folded_values_old"])
-async def test_a_table_of_somebody_else_under_a_name_it_needs_is_refused_before_anything_is_done(
-    compared: Compared, name: str
-) -> None:
+async def test_foreign_table_under_a_required_name_is_rejected_before_anything_is_done(compared: Compared, name: str) -> None:
     await compared.prepare()
     await compared.execute(f"CREATE TABLE {name} (something TEXT)")
     await compared.execute(f"INSERT INTO {name} VALUES ('mine')")
@@ -103,7 +101,7 @@ async def test_a_table_of_somebody_else_under_a_name_it_needs_is_refused_before_
     assert None is await compared.rows_or_none("SELECT * FROM folded_values_new_progress")
 
 
-async def test_a_former_table_that_never_had_a_progress_is_no_hindrance_to_the_next_one(compared: Compared) -> None:
+async def test_former_table_without_progress_does_not_prevent_the_next_rebuild(compared: Compared) -> None:
     await compared.prepare()
     await compared.execute("DROP TABLE folded_values_progress")
     for _ in range(2):
@@ -117,7 +115,7 @@ async def test_a_former_table_that_never_had_a_progress_is_no_hindrance_to_the_n
     assert [("t",)] == await compared.rows("SELECT topic FROM folded_values_old_progress")
 
 
-async def test_a_refusal_that_names_no_cell_is_not_taken_for_success(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rejection_without_a_cell_is_not_taken_for_success(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = Compared(stage, f"sqlite:///{stage.folder}/both.db")
     await compared.prepare(("a", "likes", 1))
     await compared.send(folded("a", 10, ["likes"]))
@@ -131,7 +129,7 @@ async def test_a_refusal_that_names_no_cell_is_not_taken_for_success(stage: Stag
         await rebuild.run()
 
 
-async def test_letters_that_are_put_back_meanwhile_and_a_reset_are_in_the_new_table(
+async def test_dead_letters_replayed_and_a_reset_made_during_a_rebuild_are_in_the_new_table(
     compared: Compared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared.is_carried = True

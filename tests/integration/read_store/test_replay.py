@@ -63,7 +63,7 @@ def shown(target: StoreHarness, batches: Sequence[Sequence[CellChange]]) -> dict
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=topics())
-async def test_shuffled_duplicated_and_replayed_batches_end_in_the_state_of_brute_force(
+async def test_shuffled_duplicated_and_replayed_batches_end_in_the_brute_force_state(
     target: StoreHarness, batches: list[list[CellChange]]
 ) -> None:
     assert shown(target, batches) == await state(target, [*batches, *batches])
@@ -103,13 +103,13 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @of_groups
-async def test_a_guard_that_is_broken_is_seen(broken: None, target: StoreHarness) -> None:
+async def test_broken_version_guard_is_detected(broken: None, target: StoreHarness) -> None:
     out_of_order = [[CellChange(LIKES, 5, 1)], [CellChange(SHARES, 3, 2)], [CellChange(LIKES, 4, 0)]]
 
     assert shown(target, out_of_order) != await state(target, out_of_order)
 
 
-def test_the_state_of_brute_force_is_that_of_the_newest_versions() -> None:
+def test_brute_force_state_has_the_newest_versions() -> None:
     batches = [[CellChange(LIKES, 5, 1)], [CellChange(SHARES, 3, 2), CellChange(LIKES, 4, 0)]]
 
     assert {("a", "likes"): (1, 5), ("a", "shares"): (2, 3)} == expected(batches)

@@ -29,7 +29,7 @@ async def run(target: Postgres, statements: str) -> None:
 
 
 @pytest.mark.parametrize("is_silent", [False, True], ids=["while records arrive", "in silence"])
-async def test_a_restored_copy_of_the_tables_is_brought_up_to_date_again(
+async def test_restored_copy_of_the_tables_is_brought_up_to_date(
     kafka: KafkaServer, names: Names, postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_silent: bool
 ) -> None:
     if is_silent:

@@ -19,7 +19,7 @@ IN_SCHEMA = 'table = "reading.met"\n'
 
 
 @pytest.mark.parametrize("shape", ["cells", "groups"])
-async def test_a_table_in_a_schema_is_made_written_compared_and_rebuilt(stage: Stage, postgresql_url: str, shape: str) -> None:
+async def test_table_in_a_schema_is_created_written_compared_and_rebuilt(stage: Stage, postgresql_url: str, shape: str) -> None:
     compared = Compared(stage, postgresql_url)
     compared.configure(IN_SCHEMA + ('shape = "groups"\ncolumns = ["likes"]\n' if shape == "groups" else ""))
     await compared.execute("CREATE SCHEMA reading; CREATE TABLE met (something text)")  # another one of that name
@@ -48,9 +48,7 @@ async def test_a_table_in_a_schema_is_made_written_compared_and_rebuilt(stage: S
 
 
 @pytest.mark.parametrize("shape", ["cells", "groups"])
-async def test_a_table_that_was_renamed_away_is_missing_and_it_is_said_how_to_make_it(
-    stage: Stage, postgresql_url: str, shape: str
-) -> None:
+async def test_renamed_table_is_missing_and_the_error_says_how_to_create_it(stage: Stage, postgresql_url: str, shape: str) -> None:
     compared = Compared(stage, postgresql_url)
     compared.configure('table = "met"\n' + ('shape = "groups"\ncolumns = ["likes"]\n' if shape == "groups" else ""))
     await compared.prepare()

@@ -97,7 +97,7 @@ async def advance(sync: StoreSync, records: Sequence[Record], to: int) -> int:
                 failures += 1
 
 
-async def test_a_batch_of_many_records_is_cut_until_the_store_does_it_in_time(
+async def test_batch_of_many_records_is_split_until_the_store_is_fast_enough(
     target: StoreHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     records = [folded(at, {"likes": at}, at + 1, group=f"g{at:02}") for at in range(CELLS_SENT)]
@@ -115,7 +115,7 @@ async def test_a_batch_of_many_records_is_cut_until_the_store_does_it_in_time(
 
 
 @pytest.mark.parametrize("bare", [*CELLS, OPENSEARCH[0]], indirect=True)
-async def test_a_single_record_of_many_names_is_cut_until_the_store_does_it_in_time(target: StoreHarness) -> None:
+async def test_single_record_of_many_names_is_split_until_the_store_is_fast_enough(target: StoreHarness) -> None:
     record = folded(7, {f"n{at:02}": at for at in range(CELLS_SENT)}, 8)
     async with slow_sync(target) as sync:
         failures = await advance(sync, [record], 8)
@@ -125,7 +125,7 @@ async def test_a_single_record_of_many_names_is_cut_until_the_store_does_it_in_t
     assert failures
 
 
-async def test_a_source_that_is_too_slow_for_a_batch_is_asked_for_less(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_slow_source_receives_smaller_requests(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def current(fold: str, pairs: Any) -> dict[Any, Any]:
         time.sleep(CELL_SECONDS * len(pairs))  # the slowness itself
         return dict.fromkeys(pairs, 1)

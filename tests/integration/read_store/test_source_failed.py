@@ -106,7 +106,7 @@ def folded(offset: int, group: object) -> Record:
 
 
 @pytest.mark.parametrize("bad", [(0,), (5,), (2, 3), (0, 1, 2, 3, 4, 5)], ids=str)
-async def test_records_of_groups_that_the_source_fails_for_are_dead_letters_and_the_others_are_synced(
+async def test_records_of_groups_the_source_fails_for_are_dead_letters_and_the_others_are_synced(
     faulty: Faulty, kafka: KafkaServer, bad: tuple[int, ...]
 ) -> None:
     groups: list[object] = [1, 2, 3, 1, 2, 3]
@@ -134,7 +134,7 @@ def changes(*groups: str) -> list[CellChange]:
     return [CellChange(Cell("f", group, "likes"), 1) for group in groups]
 
 
-async def test_a_source_that_fails_for_everything_is_waited_for_once_it_has_answered(faulty: Faulty) -> None:
+async def test_source_that_fails_for_everything_is_awaited_once_it_has_answered(faulty: Faulty) -> None:
     is_away = False
 
     def current(fold: str, pairs: Any) -> dict[Any, Any]:
@@ -156,7 +156,7 @@ async def test_a_source_that_fails_for_everything_is_waited_for_once_it_has_answ
 
 
 @pytest.mark.parametrize("error", [ConnectionError("away"), RuntimeError("away"), json.JSONDecodeError("html", "", 0)])
-async def test_a_function_that_cannot_reach_its_service_blames_no_group(error: Exception, tmp_path: Path) -> None:
+async def test_function_that_cannot_reach_its_service_blames_no_group(error: Exception, tmp_path: Path) -> None:
     def current(fold: str, pairs: Any) -> dict[Any, Any]:
         if pairs:
             raise error
@@ -180,7 +180,7 @@ async def test_a_function_that_cannot_reach_its_service_blames_no_group(error: E
         lambda pairs: asyncio.run(None),  # type: ignore[arg-type]  # raises what it likes
     ],
 )
-async def test_whatever_a_function_does_wrong_for_one_group_the_others_have_values(answer: Callable[[Any], Any]) -> None:
+async def test_function_fault_for_one_group_does_not_affect_others(answer: Callable[[Any], Any]) -> None:
     def current(fold: str, pairs: Any) -> Any:
         return answer(tuple(pairs)) if ("x", "likes") in pairs else {pair: 1 for pair in pairs}
 
@@ -193,7 +193,7 @@ async def test_whatever_a_function_does_wrong_for_one_group_the_others_have_valu
     assert {Cell("f", "x", "likes")} == failed.keys()
 
 
-async def test_a_query_with_several_rows_for_one_pair_of_one_group_is_no_matter_of_the_others(tmp_path: Path) -> None:
+async def test_query_with_several_rows_for_one_pair_affects_only_its_group(tmp_path: Path) -> None:
     await execute(f"sqlite:///{tmp_path}/write.db", TABLE, ROWS, "INSERT INTO metrics VALUES (2, 'likes', 4)")
     sql = "SELECT account_id, metric, value FROM metrics WHERE account_id IN (SELECT value FROM json_each(:groups))"
     given = {"name": "dashboard", "url": "sqlite:///x.db", "folds": ["f"], "source_url": f"sqlite:///{tmp_path}/write.db"}

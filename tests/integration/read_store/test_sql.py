@@ -23,7 +23,7 @@ LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
 
 @of_sql
-async def test_initialising_creates_only_the_table_that_is_missing(target: SqlTarget) -> None:
+async def test_initialising_creates_only_the_missing_table(target: SqlTarget) -> None:
     await write(target.store, [CellChange(LIKES, 1, 7)], 2, 5)
     await target.run("DROP TABLE cells_progress")
 
@@ -34,7 +34,7 @@ async def test_initialising_creates_only_the_table_that_is_missing(target: SqlTa
 
 
 @of_sql
-async def test_of_two_workers_that_initialise_at_once_one_creates_each_table(bare: SqlTarget) -> None:
+async def test_only_one_of_two_concurrent_initialisations_creates_each_table(bare: SqlTarget) -> None:
     said = await asyncio.gather(bare.store.initialise(), bare.another().initialise())
     await bare.close()
 
@@ -42,7 +42,7 @@ async def test_of_two_workers_that_initialise_at_once_one_creates_each_table(bar
 
 
 @pytest.mark.parametrize("bare", CELLS, indirect=True)
-async def test_table_with_other_columns_is_refused_and_left_as_it_is(bare: SqlTarget) -> None:
+async def test_table_with_other_columns_is_rejected_and_unchanged(bare: SqlTarget) -> None:
     if isinstance(bare, Sqlite):
         bare.path.touch()
     await bare.run("CREATE TABLE cells (fold TEXT, likes INTEGER)")
@@ -57,7 +57,7 @@ async def test_table_with_other_columns_is_refused_and_left_as_it_is(bare: SqlTa
 
 
 @pytest.mark.parametrize("bare", CELLS, indirect=True)
-async def test_a_table_without_the_key_is_refused_and_left_as_it_is(bare: SqlTarget) -> None:
+async def test_table_without_the_key_is_rejected_and_unchanged(bare: SqlTarget) -> None:
     kind = "JSONB" if isinstance(bare, Postgres) else ""
     columns = f"fold TEXT, group_key TEXT, name TEXT, value {kind}, version BIGINT, updated_ms BIGINT"
     await bare.run(f"CREATE TABLE cells ({columns})")
@@ -86,7 +86,7 @@ async def test_a_table_without_the_key_is_refused_and_left_as_it_is(bare: SqlTar
         (Decimal("1e400"), float("inf"), "1" + "0" * 400),
     ],
 )  # fmt: skip
-async def test_value_is_held_as_the_database_can_and_is_the_same_again(
+async def test_value_is_stored_in_the_database_form_and_compares_equal(
     target: SqlTarget, value: Any, in_sqlite: Any, in_postgresql: Any
 ) -> None:
     counts = [await write(target.store, [CellChange(LIKES, version, value)]) for version in (1, 2)]
@@ -102,7 +102,7 @@ async def test_value_is_held_as_the_database_can_and_is_the_same_again(
 
 @of_sql
 @pytest.mark.parametrize("table", ["cells", "cells_progress"])
-async def test_failure_in_the_middle_leaves_neither_changes_nor_progress(target: SqlTarget, table: str) -> None:
+async def test_failure_in_the_middle_writes_neither_changes_nor_progress(target: SqlTarget, table: str) -> None:
     if isinstance(target, Sqlite) and table == "cells":
         pytest.skip("SQLite has triggers for rows alone, and those are taken for a matter of the values")
     batch = [CellChange(SHARES, 3, 1), CellChange(LIKES, 3, 9)]
@@ -123,7 +123,7 @@ async def test_failure_in_the_middle_leaves_neither_changes_nor_progress(target:
 
 
 @of_sql
-async def test_of_owners_that_go_on_from_one_place_only_one_is_taken(target: SqlTarget) -> None:
+async def test_only_one_of_several_owners_at_the_same_progress_is_accepted(target: SqlTarget) -> None:
     await write(target.store, [], 3)
 
     async def go_on(number: int) -> str:
@@ -141,7 +141,7 @@ async def test_of_owners_that_go_on_from_one_place_only_one_is_taken(target: Sql
 
 
 @of_sql
-async def test_two_workers_on_the_same_cells_never_wait_for_each_other_in_a_circle(target: SqlTarget) -> None:
+async def test_two_workers_on_the_same_cells_do_not_deadlock(target: SqlTarget) -> None:
     cells = [Cell("f", f"g{number // 10}", f"n{number % 10}") for number in range(1_000)]
 
     async def fill(partition: int, step: int) -> None:
@@ -179,7 +179,7 @@ async def forbid(target: SqlTarget, column: str, *, by_trigger: bool, is_late: b
 
 @of_sql
 @pytest.mark.parametrize("how", ["constraint", "trigger", "late trigger"])
-async def test_what_a_constraint_or_a_trigger_refuses_is_found_and_the_rest_can_be_written(target: SqlTarget, how: str) -> None:
+async def test_constraint_or_trigger_violation_is_found_and_the_rest_can_be_written(target: SqlTarget, how: str) -> None:
     if isinstance(target, Sqlite) and how != "trigger":
         pytest.skip("a constraint is added to a table of PostgreSQL alone")
     await forbid(target, '"likes"' if target.is_groups else "value", by_trigger=how != "constraint", is_late=how == "late trigger")

@@ -35,7 +35,7 @@ TAKEN: list[tuple[str, Any, str, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "value", "in_postgresql", "in_sqlite"), TAKEN)
-async def test_value_is_held_in_the_type_of_its_column_and_is_the_same_again(
+async def test_value_is_stored_in_its_column_type_and_compares_equal(
     made: Callable[..., SqlTarget], kind: str, value: Any, in_postgresql: str, in_sqlite: Any
 ) -> None:
     target = await typed(made(**NAMES), f"likes {kind}, shares {kind}")
@@ -59,7 +59,7 @@ async def test_value_is_held_in_the_type_of_its_column_and_is_the_same_again(
         ("numeric(12,2)", 1.005, "1.01"), ("numeric(12,2)", 7, "7.00"), ("varchar(3)", "äöü", "äöü"),
     ],
 )  # fmt: skip
-async def test_types_that_postgresql_alone_has(postgresql_url: str, kind: str, value: Any, expected: str) -> None:
+async def test_postgresql_specific_types_are_supported(postgresql_url: str, kind: str, value: Any, expected: str) -> None:
     target = await typed(Postgres(postgresql_url, "groups", NAMES), f"likes {kind}, shares {kind}")
     counts = [await write(target.store, [CellChange(LIKES, version, value)]) for version in (1, 2)]
     ((found,),) = await target.run("SELECT likes::text FROM cells")
@@ -68,7 +68,7 @@ async def test_types_that_postgresql_alone_has(postgresql_url: str, kind: str, v
     assert (expected, [Counts(written=1), Counts(unchanged=1)]) == (found, counts)
 
 
-async def test_a_value_that_does_not_fit_is_refused_alone_before_it_is_written(made: Callable[..., SqlTarget]) -> None:
+async def test_unsuitable_value_is_rejected_alone_before_it_is_written(made: Callable[..., SqlTarget]) -> None:
     target = await typed(made(**NAMES), "likes bigint, shares text")
     told = [target.store.rejection(CellChange(cell, 1, value)) for cell, value in ((LIKES, "many"), (LIKES, 1.5), (SHARES, "many"))]
     with pytest.raises(NotStorableError) as caught:
@@ -80,7 +80,7 @@ async def test_a_value_that_does_not_fit_is_refused_alone_before_it_is_written(m
     assert ({LIKES: "the value is no number"}, []) == (caught.value.cells, found)
 
 
-async def test_values_that_a_constraint_refuses_are_found_and_nothing_is_written(made: Callable[..., SqlTarget]) -> None:
+async def test_values_that_violate_a_constraint_are_found_and_nothing_is_written(made: Callable[..., SqlTarget]) -> None:
     target = await typed(made(**NAMES), "likes bigint CHECK (likes >= 0), shares bigint")
     cells = [Cell("f", f"g{number}", "likes") for number in range(40)]
     batch = [CellChange(cell, 1, -1 if number in (7, 30) else number) for number, cell in enumerate(cells)]
@@ -96,7 +96,7 @@ async def test_values_that_a_constraint_refuses_are_found_and_nothing_is_written
     assert Counts(written=38) == counts
 
 
-async def test_values_that_a_constraint_refuses_together_are_refused_together(made: Callable[..., SqlTarget]) -> None:
+async def test_values_that_violate_a_constraint_together_are_rejected_together(made: Callable[..., SqlTarget]) -> None:
     target = await typed(made(**NAMES), "likes bigint, shares bigint, CHECK (likes >= shares)")
     with pytest.raises(NotStorableError) as caught:
         await write(target.store, [CellChange(LIKES, 1, 1), CellChange(SHARES, 1, 2), CellChange(Cell("f", "b", "likes"), 1, 1)])
@@ -105,7 +105,7 @@ async def test_values_that_a_constraint_refuses_together_are_refused_together(ma
     assert {LIKES, SHARES} == caught.value.cells.keys()
 
 
-async def test_a_row_that_is_too_large_for_a_page_is_refused_and_the_others_are_not(postgresql_url: str) -> None:
+async def test_row_too_large_for_a_page_is_rejected_and_the_others_are_not(postgresql_url: str) -> None:
     columns = {f"c{number}": f"c{number}" for number in range(600)}
     target = Postgres(postgresql_url, "groups", columns)
     await target.store.initialise()
@@ -118,7 +118,7 @@ async def test_a_row_that_is_too_large_for_a_page_is_refused_and_the_others_are_
     assert "row is too big" in next(iter(caught.value.cells.values()))
 
 
-async def test_a_decimal_beyond_what_sqlite_can_hold_exactly_is_the_nearest_float(made: Callable[..., SqlTarget]) -> None:
+async def test_decimal_beyond_the_precision_of_sqlite_is_the_nearest_float(made: Callable[..., SqlTarget]) -> None:
     target = made(**NAMES)
     if not isinstance(target, Sqlite):
         pytest.skip("PostgreSQL holds every decimal")
@@ -135,7 +135,7 @@ DOCS = (Path(__file__).parents[3] / "docs" / "read-stores.md").read_text("utf-8"
 
 
 @pytest.mark.parametrize("table", re.findall(r"(CREATE TABLE account_metrics .*?)```", DOCS, re.DOTALL))
-async def test_the_tables_of_the_docs_are_taken(postgresql_url: str, table: str) -> None:
+async def test_documented_tables_are_accepted(postgresql_url: str, table: str) -> None:
     target = Postgres(postgresql_url, "groups", NAMES)
     await target.run(table.replace("account_metrics", "cells"))
     await target.store.initialise()

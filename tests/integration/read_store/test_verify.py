@@ -25,7 +25,7 @@ def compared(stage: Stage, request: pytest.FixtureRequest) -> Compared:
     return Compared(stage, url)
 
 
-async def test_what_is_wrong_gone_or_missing_is_told_and_repaired_and_then_nothing_differs(compared: Compared) -> None:
+async def test_wrong_deleted_and_missing_values_are_reported_and_repaired(compared: Compared) -> None:
     await compared.prepare(("a", "likes", 1), ("a", "shares", 2), ("b", "likes", 3))
     await compared.send(folded("a", 10, ["likes", "shares", "never"]), folded("b", 11, ["likes"]), (b"x", b"no record"))
     await compared.sync()
@@ -48,7 +48,7 @@ async def test_what_is_wrong_gone_or_missing_is_told_and_repaired_and_then_nothi
     assert ["GROUP", "NAME", "WHAT", "IN", "THE", "STORE", "IN", "THE", "SOURCE", "FOLD"] == shown.out.splitlines()[0].split()
 
 
-async def test_what_the_server_alone_knows_that_it_cannot_hold_is_told_as_that_and_the_others_are_repaired(
+async def test_value_only_the_server_can_reject_is_reported_as_such_and_the_others_are_repaired(
     stage: Stage, postgresql_url: str
 ) -> None:
     compared = Compared(stage, postgresql_url)
@@ -64,7 +64,7 @@ async def test_what_the_server_alone_knows_that_it_cannot_hold_is_told_as_that_a
     assert [("a", "1"), ("b", "2")] == await compared.rows("SELECT group_key, value::text FROM folded_values ORDER BY 1")
 
 
-async def test_a_value_that_a_constraint_refuses_is_told_as_that_and_the_others_are_repaired(compared: Compared) -> None:
+async def test_value_that_violates_a_constraint_is_reported_as_such_and_the_others_are_repaired(compared: Compared) -> None:
     compared.configure('shape = "groups"\ncolumns = { likes = "likes" }\n')
     versions, number = ("TEXT", "INTEGER") if compared.url.startswith("sqlite") else ("jsonb", "bigint")
     await compared.execute(
@@ -91,7 +91,7 @@ async def test_a_value_that_a_constraint_refuses_is_told_as_that_and_the_others_
     assert [("a", 1), ("b", 4)] == await compared.rows("SELECT group_key, likes FROM folded_values ORDER BY group_key")
 
 
-async def test_whoever_compares_need_not_be_able_to_write(stage: Stage, postgresql_url: str) -> None:
+async def test_verify_needs_no_write_access(stage: Stage, postgresql_url: str) -> None:
     compared = Compared(stage, postgresql_url)
     await compared.prepare(("a", "likes", 1), ("b", "likes", 2))
     await compared.send(folded("a", 10, ["likes"]), folded("b", 10, ["likes"]))
@@ -105,7 +105,7 @@ async def test_whoever_compares_need_not_be_able_to_write(stage: Stage, postgres
 
 
 @pytest.mark.parametrize("is_carried", [False, True])
-async def test_a_store_that_is_behind_and_stands_still_is_told_with_an_exit_code_of_its_own(
+async def test_stalled_store_that_is_behind_is_reported_with_its_own_exit_code(
     stage: Stage, tmp_path: Path, is_carried: bool
 ) -> None:
     def record(group: str, version: int) -> tuple[bytes, bytes]:
@@ -131,7 +131,7 @@ async def test_a_store_that_is_behind_and_stands_still_is_told_with_an_exit_code
 
 
 @pytest.mark.apache
-async def test_a_log_that_ends_with_the_marker_of_a_transaction_leaves_no_store_behind(stage: Stage, tmp_path: Path) -> None:
+async def test_log_that_ends_with_a_transaction_marker_does_not_count_as_lag(stage: Stage, tmp_path: Path) -> None:
     compared = Compared(stage, f"sqlite:///{tmp_path}/both.db", is_carried=True)
     await compared.prepare()
     async with AIOKafkaProducer(bootstrap_servers=stage.bootstrap, transactional_id=stage.output) as producer:
@@ -145,7 +145,7 @@ async def test_a_log_that_ends_with_the_marker_of_a_transaction_leaves_no_store_
 
 
 @pytest.mark.parametrize("shape", ["cells", "groups"])
-async def test_a_group_that_the_store_can_never_hold_is_told_and_the_others_are_compared(
+async def test_group_the_store_cannot_hold_is_reported_and_the_others_are_compared(
     stage: Stage, postgresql_url: str, shape: str
 ) -> None:
     odd = ["c\0d", "\0", "g" * 3_000, '{"\0":1}']
@@ -172,7 +172,7 @@ async def test_a_group_that_the_store_can_never_hold_is_told_and_the_others_are_
 
 
 @pytest.mark.long
-async def test_a_record_is_compared_with_what_it_carries_and_never_with_a_newer_value(stage: Stage, tmp_path: Path) -> None:
+async def test_record_is_compared_with_its_carried_value_and_never_with_a_newer_one(stage: Stage, tmp_path: Path) -> None:
     compared = Compared(stage, f"sqlite:///{tmp_path}/read.db", is_carried=True)
     assert 0 == compared.run("init").code
     await compared.send(folded("a", 10, {"likes": 1, "shares": 1}), folded("a", 12, {"likes": 2, "saves": [1]}))
@@ -191,7 +191,7 @@ async def test_a_record_is_compared_with_what_it_carries_and_never_with_a_newer_
 
 
 @pytest.mark.long
-async def test_what_differs_because_its_group_is_still_open_is_not_told(stage: Stage, tmp_path: Path) -> None:
+async def test_difference_of_an_open_group_is_not_reported(stage: Stage, tmp_path: Path) -> None:
     compared = Compared(stage, f"sqlite:///{tmp_path}/both.db", quiet_period="1h")
     await compared.prepare(("account_0", "n0", 1), ("account_1", "n1", 1))
     await compared.send(folded("account_0", 10, ["n0"]), folded("account_1", 11, ["n1"]))
@@ -208,7 +208,7 @@ async def test_what_differs_because_its_group_is_still_open_is_not_told(stage: S
 
 
 @pytest.mark.long
-async def test_what_it_needs_and_does_not_get_is_said(stage: Stage, tmp_path: Path) -> None:
+async def test_missing_prerequisite_of_verify_is_reported(stage: Stage, tmp_path: Path) -> None:
     compared = Compared(stage, f"sqlite:///{tmp_path}/both.db")
     (tmp_path / "both.db").touch()
     without_tables = compared.run("verify")

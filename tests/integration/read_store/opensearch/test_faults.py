@@ -67,7 +67,7 @@ async def until_taken(store: ReadStore, changes: list[CellChange], step: Progres
 
 
 @pytest.mark.long
-async def test_a_server_killed_in_the_middle_is_gone_on_with_and_nothing_is_missing(small: Small) -> None:
+async def test_killed_server_is_awaited_and_nothing_is_missing(small: Small) -> None:
     search = small.table("groups")
     await search.store.initialise()
     total = 60
@@ -90,7 +90,7 @@ async def test_a_server_killed_in_the_middle_is_gone_on_with_and_nothing_is_miss
     assert (expected, {P0: total}) == (found, progress)
 
 
-async def test_an_absent_server_is_named_without_its_password() -> None:
+async def test_absent_server_is_named_without_its_password() -> None:
     search = Search(1, "t", "cells", url=f"opensearch+http://u:s3cret@127.0.0.1:{free_port()}")
     for call in (search.store.progress(), search.store.initialise(), search.store.probe(), search.store.missing()):
         with pytest.raises(
@@ -102,7 +102,7 @@ async def test_an_absent_server_is_named_without_its_password() -> None:
     await search.store.close()
 
 
-async def test_a_server_that_does_not_answer_is_given_up_in_time() -> None:
+async def test_unresponsive_server_times_out() -> None:
     came: list[asyncio.StreamWriter] = []
     silent = await asyncio.start_server(lambda reader, writer: came.append(writer), "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
@@ -115,7 +115,7 @@ async def test_a_server_that_does_not_answer_is_given_up_in_time() -> None:
         writer.close()
 
 
-async def test_what_answers_and_is_no_opensearch_is_tried_again() -> None:
+async def test_server_other_than_opensearch_is_retried() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\nhello")
@@ -130,7 +130,7 @@ async def test_what_answers_and_is_no_opensearch_is_tried_again() -> None:
     front.close()
 
 
-async def test_tls_with_a_password_of_a_file_that_may_change(search: Search, tmp_path: Path) -> None:
+async def test_tls_works_with_a_password_file_that_may_change(search: Search, tmp_path: Path) -> None:
     authority, other = Authority.make(tmp_path / "ca"), Authority.make(tmp_path / "other")
     password, file = ["p/a:s#s"], tmp_path / "password"
     file.write_text("p/a:s#s\n")
@@ -161,7 +161,7 @@ async def test_tls_with_a_password_of_a_file_that_may_change(search: Search, tmp
 # Not now
 
 
-async def test_a_full_queue_is_tried_again_until_everything_is_taken_and_counted_once(small: Small) -> None:
+async def test_full_queue_is_retried_until_everything_is_accepted_and_counted_once(small: Small) -> None:
     search = small.table("cells")
     await search.store.initialise()
 
@@ -178,7 +178,7 @@ async def test_a_full_queue_is_tried_again_until_everything_is_taken_and_counted
     assert sum(failures for _, failures in outcomes) > 0
 
 
-async def test_an_alias_of_two_indices_is_the_fault_of_nobody_s_document(search: Search) -> None:
+async def test_alias_of_two_indices_blames_no_document(search: Search) -> None:
     search.ask("PUT", f"/{search.table}-000002", {"aliases": {f"{search.table}-{search.shape}": {}}})
     with pytest.raises(TryAgainError, match="no write index is defined"):
         await write(search.store, [CellChange(LIKES, 1, 7)])
@@ -190,7 +190,7 @@ async def test_an_alias_of_two_indices_is_the_fault_of_nobody_s_document(search:
 # Never
 
 
-async def test_a_document_somebody_else_has_spoilt_is_named_and_the_others_are_written(search: Search) -> None:
+async def test_corrupted_document_is_named_and_the_others_are_written(search: Search) -> None:
     parts = ("f", "a", "likes") if search.shape == "cells" else ("f", "a")
     spoilt = {"fold": "f", "group_key": "a", "name": "likes", "version": {"a": 1}, "versions": {"likes": {"a": 1}, "shares": 0}}
     search.ask("PUT", f"/{search.table}-000001/_mapping", {"properties": {}})
@@ -219,7 +219,7 @@ async def test_a_document_somebody_else_has_spoilt_is_named_and_the_others_are_w
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body directly")  # of aiohttp, of which only the client library knows
-async def test_a_value_beyond_what_the_server_takes_is_named_and_the_others_are_written(small: Small) -> None:
+async def test_value_beyond_the_server_limit_is_named_and_the_others_are_written(small: Small) -> None:
     for shape in ("cells", "groups"):
         search = small.table(shape)
         await search.store.initialise()
@@ -235,7 +235,7 @@ async def test_a_value_beyond_what_the_server_takes_is_named_and_the_others_are_
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body directly")  # as above
-async def test_what_the_server_refuses_of_a_repair_is_told_and_the_rest_is_repaired(small: Small) -> None:
+async def test_repair_rejected_by_the_server_is_reported_and_the_rest_is_repaired(small: Small) -> None:
     for shape in ("cells", "groups"):
         search = small.table(shape)
         await search.store.initialise()
@@ -251,7 +251,7 @@ async def test_what_the_server_refuses_of_a_repair_is_told_and_the_rest_is_repai
 
 
 @pytest.mark.parametrize("limit", ["fields", "type"])
-async def test_a_name_the_index_has_no_field_for_is_held_beside_the_fields(opensearch: OpenSearch, limit: str) -> None:
+async def test_name_without_an_index_field_is_stored_beside_the_fields(opensearch: OpenSearch, limit: str) -> None:
     search = Search(opensearch.port, f"t_{secrets.token_hex(6)}", "groups")
     await search.store.initialise()
     if limit == "fields":
@@ -272,7 +272,7 @@ async def test_a_name_the_index_has_no_field_for_is_held_beside_the_fields(opens
     assert "n1" in beside
 
 
-async def test_a_repair_of_a_name_the_index_has_no_field_for_is_held_beside_the_fields(opensearch: OpenSearch) -> None:
+async def test_repair_of_a_name_without_an_index_field_is_stored_beside_the_fields(opensearch: OpenSearch) -> None:
     search = searching(opensearch, "groups")
     await search.store.initialise()
     search.ask("PUT", f"/{search.table}/_mapping", {"properties": {"likes": {"type": "date"}}})

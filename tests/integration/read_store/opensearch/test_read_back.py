@@ -7,7 +7,7 @@ from tests.integration.searching import Search
 from tests.integration.stores import write
 
 
-async def test_pages_have_every_cell_of_one_fold_once_in_the_order_of_the_key(search: Search) -> None:
+async def test_pages_have_every_cell_of_one_fold_once_in_key_order(search: Search) -> None:
     odd = [Cell("f", group, name) for group in ("", "a", "ä", "[1]", "z" * 600) for name in ("", "x", "a.b", "'\"")]
     await write(search.store, [CellChange(cell, 1, 1) for cell in (Cell("g", "a", "likes"), *odd)])
     found: list[Cell] = []

@@ -72,7 +72,7 @@ def folded(group: str, version: int, names: Any) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.long
-async def test_the_alias_moves_in_one_step_and_what_is_behind_is_not_switched(search: Search) -> None:
+async def test_alias_moves_atomically_and_an_outdated_index_is_not_switched(search: Search) -> None:
     rebuilding, new = open_rebuilding(search.settings)
     await write(search.store, [CellChange(LIKES, 1, 1)], 5)
     for _ in range(2):
@@ -95,7 +95,7 @@ async def test_the_alias_moves_in_one_step_and_what_is_behind_is_not_switched(se
 
 
 @pytest.mark.long
-async def test_of_two_at_once_the_one_whose_index_was_removed_switches_nothing(search: Search) -> None:
+async def test_overtaken_rebuild_whose_index_was_removed_switches_nothing(search: Search) -> None:
     first, first_new = open_rebuilding(search.settings)
     second, second_new = open_rebuilding(search.settings)
     await write(search.store, [CellChange(LIKES, 1, 1)], 5)
@@ -119,7 +119,7 @@ async def test_of_two_at_once_the_one_whose_index_was_removed_switches_nothing(s
 
 
 @pytest.mark.long
-async def test_indices_that_look_alike_and_those_with_an_alias_of_somebody_else_stay(search: Search) -> None:
+async def test_similar_indices_and_those_with_a_foreign_alias_stay(search: Search) -> None:
     alike, shown = f"{search.table}-0815-notes", f"{search.table}-000007"
     search.ask("PUT", f"/{alike}")
     search.ask("PUT", f"/{shown}", {"aliases": {f"{search.table}_shown": {}}})
@@ -135,7 +135,7 @@ async def test_indices_that_look_alike_and_those_with_an_alias_of_somebody_else_
 
 
 @pytest.mark.long
-async def test_a_batch_under_way_at_the_switch_does_not_move_the_progress_of_the_new_index(search: Search) -> None:
+async def test_batch_in_progress_at_the_switch_does_not_move_the_progress_of_the_new_index(search: Search) -> None:
     """Even where both documents of the progress look the same: same offset, same number of writes."""
     rebuilding, new = open_rebuilding(search.settings)
     await search.store.begin(P0, 5, 0)
@@ -154,7 +154,7 @@ async def test_a_batch_under_way_at_the_switch_does_not_move_the_progress_of_the
 
 @pytest.mark.long
 @pytest.mark.parametrize("who", ["a worker", "init", "rebuild"])
-async def test_a_block_that_a_killed_rebuild_has_left_is_lifted(search: Search, who: str) -> None:
+async def test_write_block_of_a_killed_rebuild_is_lifted(search: Search, who: str) -> None:
     client = OpenSearchClient(search.settings)
     await WriteBlock(client, search.table).put()
     for now_ms in (1_000, 1_000 + SWITCH_MS - 1):
@@ -178,7 +178,7 @@ async def test_a_block_that_a_killed_rebuild_has_left_is_lifted(search: Search, 
 
 
 @pytest.mark.long
-async def test_a_block_that_is_no_rebuild_s_is_left_alone(search: Search) -> None:
+async def test_write_block_that_is_no_rebuilds_is_kept(search: Search) -> None:
     async with search.locked():
         for now_ms in (0, SWITCH_MS):
             with pytest.raises(TryAgainError, match="blocked"):
@@ -189,7 +189,7 @@ async def test_a_block_that_is_no_rebuild_s_is_left_alone(search: Search) -> Non
 
 
 @pytest.mark.long
-async def test_a_rebuild_that_is_frozen_until_its_block_is_lifted_has_to_switch_again(search: Search) -> None:
+async def test_rebuild_frozen_until_its_block_is_lifted_repeats_the_switch(search: Search) -> None:
     client = OpenSearchClient(search.settings)
 
     async def lift_first(body: bytes) -> None:
@@ -211,7 +211,7 @@ async def test_a_rebuild_that_is_frozen_until_its_block_is_lifted_has_to_switch_
 
 
 @pytest.mark.long
-async def test_a_rebuild_of_another_shape_leaves_the_index_in_use_as_it_is_until_it_switches(search: Search) -> None:
+async def test_rebuild_of_another_shape_does_not_change_the_index_in_use_until_it_switches(search: Search) -> None:
     await write(search.store, [CellChange(LIKES, 1, 1)], 5)
     before = search.ask("GET", f"/{search.table}/_mapping")
     other = Search(search.port, search.table, {"cells": "groups", "groups": "cells"}[search.shape])
@@ -238,7 +238,7 @@ async def test_a_rebuild_of_another_shape_leaves_the_index_in_use_as_it_is_until
 
 
 @pytest.mark.long
-async def test_a_rebuild_killed_in_its_switch_leaves_a_block_that_is_lifted_and_nothing_is_missing(
+async def test_rebuild_killed_in_its_switch_has_its_block_lifted_and_nothing_is_missing(
     stage: Stage, opensearch: OpenSearch
 ) -> None:
     search = Search(opensearch.port, f"t_{secrets.token_hex(6)}", "cells")
@@ -270,7 +270,7 @@ async def test_a_rebuild_killed_in_its_switch_leaves_a_block_that_is_lifted_and_
 
 @pytest.mark.long
 @pytest.mark.parametrize("shape", ["cells", "groups"])
-async def test_a_rebuild_beside_a_worker_ends_in_the_same_state(stage: Stage, opensearch: OpenSearch, shape: str) -> None:
+async def test_rebuild_beside_a_worker_ends_in_the_same_state(stage: Stage, opensearch: OpenSearch, shape: str) -> None:
     search = Search(opensearch.port, f"t_{secrets.token_hex(6)}", shape)
     config = stage.config(
         fold='keep = "last"',

@@ -16,7 +16,7 @@ LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 # Indices
 
 
-async def test_initialising_makes_everything_once(bare_search: Search) -> None:
+async def test_initialising_creates_everything_once(bare_search: Search) -> None:
     missing = [line for line in await bare_search.store.missing() if "script" not in line]
     first = await bare_search.store.initialise()
     await write(bare_search.store, [CellChange(LIKES, 1, 7)], 2)
@@ -33,7 +33,7 @@ async def test_initialising_makes_everything_once(bare_search: Search) -> None:
     assert ([], {("a", "likes"): (7, 1)}) == (await bare_search.store.missing(), bare_search.cells())
 
 
-async def test_index_of_another_shape_or_other_fields_is_refused_and_left_as_it_is(bare_search: Search) -> None:
+async def test_index_of_another_shape_or_other_fields_is_rejected_and_unchanged(bare_search: Search) -> None:
     other = {"cells": "groups", "groups": "cells"}[bare_search.shape]
     theirs = Search(bare_search.port, bare_search.table, other).store
     await theirs.initialise()
@@ -48,7 +48,7 @@ async def test_index_of_another_shape_or_other_fields_is_refused_and_left_as_it_
     assert [f"alias {bare_search.table}", f"alias {bare_search.table}-{bare_search.shape}"] == missing
 
 
-async def test_index_in_the_place_of_the_alias_is_refused(bare_search: Search) -> None:
+async def test_index_in_the_place_of_the_alias_is_rejected(bare_search: Search) -> None:
     bare_search.ask("PUT", f"/{bare_search.table}")
     with pytest.raises(ConfigurationError, match=f"there is an index {bare_search.table}; {bare_search.table} is to be an alias"):
         await bare_search.store.initialise()
@@ -56,7 +56,7 @@ async def test_index_in_the_place_of_the_alias_is_refused(bare_search: Search) -
 
 
 @pytest.mark.parametrize("gone", ["index", "progress", "alias", "script"])
-async def test_what_is_missing_is_said_with_what_to_do_and_works_once_it_is_there(search: Search, gone: str) -> None:
+async def test_missing_resource_is_reported_with_a_fix_and_the_store_works_once_it_exists(search: Search, gone: str) -> None:
     table = search.table
     script = next(line for line in await search.store.initialise() if "script" in line).split()[1]
     search.ask(
@@ -92,7 +92,7 @@ async def test_repeated_and_stale_records_write_no_document(search: Search) -> N
     assert before == search.written()
 
 
-async def test_a_name_that_is_gone_is_found_by_no_query(search: Search) -> None:
+async def test_deleted_name_is_found_by_no_query(search: Search) -> None:
     query = {"exists": {"field": "likes" if search.shape == "groups" else "number"}}
     await write(search.store, [CellChange(LIKES, 5, 1)])
     before = search.searched(query)

@@ -31,7 +31,7 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 
 
-async def test_every_value_is_held_as_it_is_whatever_the_name_held_before(search: Search) -> None:
+async def test_every_value_is_stored_unchanged_after_any_former_value_of_the_name(search: Search) -> None:
     values = [*VALUES, *random.Random(1).sample(VALUES, len(VALUES))]
     counts, found = [], []
     for version, value in enumerate(values):
@@ -43,14 +43,14 @@ async def test_every_value_is_held_as_it_is_whatever_the_name_held_before(search
     assert [Counts(written=1), Counts(unchanged=1)] * len(values) == counts
 
 
-async def test_a_text_is_another_value_than_what_it_spells(search: Search) -> None:
+async def test_text_differs_from_the_value_that_it_spells(search: Search) -> None:
     values: list[Any] = [True, "true", JsonText("[1]"), '{"a":1}', JsonText('{"a":1}')]
     counts = [await write(search.store, [CellChange(LIKES, version, value)]) for version, value in enumerate(values)]
 
     assert [Counts(written=1)] * len(values) == counts
 
 
-async def test_a_decimal_is_the_nearest_double_and_bytes_are_text(search: Search) -> None:
+async def test_decimal_is_the_nearest_double_and_bytes_are_text(search: Search) -> None:
     values: list[Any] = [Decimal("0.10"), Decimal("12345678901234567890.123456789"), Decimal(2**70), b"\x00\xff"]
     cells = [Cell("f", str(number), "n") for number in range(len(values))]
     await write(search.store, [CellChange(cell, 1, value) for cell, value in zip(cells, values, strict=True)])
@@ -72,7 +72,7 @@ async def test_group_and_name_of_any_characters_are_one_cell(search: Search, nam
     assert 2 in (held, found[0].get("value"), found[0].get(name), found[0].get("other", {}).get(name))
 
 
-async def test_long_groups_and_names_have_documents_of_their_own(search: Search) -> None:
+async def test_long_groups_and_names_have_separate_documents(search: Search) -> None:
     cells = [Cell("f", "g" * 3_000 + str(number), "n" * 2_000) for number in range(3)]
     await write(search.store, [CellChange(cell, 1, number) for number, cell in enumerate(cells)])
 
@@ -88,11 +88,11 @@ async def test_long_groups_and_names_have_documents_of_their_own(search: Search)
         (Cell("f", "ä" * 20_000, "n"), 1, "group or name has 40000 bytes, 32766 are possible"), (LIKES, "a\0", None),
     ],
 )  # fmt: skip
-def test_what_no_document_can_hold_is_said(cell: Cell, value: Any, expected: str | None) -> None:
+def test_value_that_no_document_can_store_is_reported(cell: Cell, value: Any, expected: str | None) -> None:
     assert expected == Search(9200, "t", "cells").store.rejection(CellChange(cell, 1, value))
 
 
-async def test_people_find_what_they_look_for(search: Search) -> None:
+async def test_stored_values_are_searchable(search: Search) -> None:
     rows: list[tuple[str, str, Any]] = [
         ("a", "likes", 3),
         ("b", "likes", 12),

@@ -43,9 +43,7 @@ async def forwarding(port: int, to: int) -> AsyncIterator[None]:
 
 
 @pytest.mark.long
-async def test_a_worker_whose_opensearch_is_absent_folds_on_and_brings_it_up_to_date_once_it_is_there(
-    stage: Stage, opensearch: OpenSearch
-) -> None:
+async def test_worker_folds_while_opensearch_is_absent_and_updates_it_once_it_returns(stage: Stage, opensearch: OpenSearch) -> None:
     with closing(sqlite3.connect(stage.folder / "write.db")) as source, source:
         source.execute("CREATE TABLE m (account_id TEXT, metric TEXT, value INTEGER)")
         source.executemany("INSERT INTO m VALUES (?, ?, ?)", [(f"account_{n % GROUPS}", f"n{n}", n) for n in range(48)])

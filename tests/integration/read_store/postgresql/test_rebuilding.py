@@ -35,7 +35,7 @@ async def compared(stage: Stage, postgresql_url: str) -> Compared:
     return made
 
 
-async def test_what_people_have_added_to_the_table_follows_its_name(compared: Compared) -> None:
+async def test_additions_of_users_to_the_table_follow_its_name(compared: Compared) -> None:
     role = f"reader_{compared.stage.names.app_id.replace('-', '_')}"
     await compared.execute(ADDED.format(role=role))
     before = await compared.rows(SEEN.format(role=role))
@@ -63,7 +63,7 @@ FIXED = {
 }
 
 
-async def test_what_cannot_follow_is_named_before_anything_is_done(compared: Compared) -> None:
+async def test_objects_that_cannot_follow_are_named_before_anything_is_done(compared: Compared) -> None:
     for statement in FIXED.values():
         await compared.execute(statement)
     ran = compared.run("rebuild")
@@ -94,7 +94,7 @@ UNION ALL SELECT pg_get_serial_sequence('folded_values', 'number'), '' ORDER BY 
 """
 
 
-async def test_indexes_and_constraints_keep_their_names_however_often_it_is_done(compared: Compared) -> None:
+async def test_indexes_and_constraints_keep_their_names_after_any_number_of_rebuilds(compared: Compared) -> None:
     compared.configure('shape = "groups"\ncolumns = ["likes"]\n')
     await compared.execute(OF_GROUPS)
     before = await compared.rows(NAMES)
@@ -107,7 +107,7 @@ async def test_indexes_and_constraints_keep_their_names_however_often_it_is_done
     assert [before] * 3 == seen
 
 
-async def test_a_table_of_another_shape_gets_its_index_under_the_name_that_init_would_give(compared: Compared) -> None:
+async def test_rebuilt_table_of_another_shape_has_the_index_name_of_init(compared: Compared) -> None:
     await compared.execute("DROP TABLE folded_values; CREATE TABLE folded_values (fold text PRIMARY KEY, other text)")
     ran = compared.run("rebuild")
     found = await compared.rows("SELECT relname::text FROM pg_class WHERE relname LIKE 'folded_values%pkey%' ORDER BY 1")

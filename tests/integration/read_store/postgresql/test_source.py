@@ -67,21 +67,21 @@ async def source(postgresql_url: str) -> AsyncIterator[Source]:
     yield made
 
 
-async def test_one_statement_gives_the_values_of_many_groups_and_names(source: Source) -> None:
+async def test_one_statement_returns_the_values_of_many_groups_and_names(source: Source) -> None:
     wanted = [Cell("f", "b", "likes"), LIKES, SHARES, Cell("f", "absent", "likes")]
 
     assert [9, 7, None, None] == await source.current(SUM, *wanted)
 
 
 @pytest.mark.parametrize("group", ["7", '"7"'])
-async def test_a_group_is_found_whether_it_is_a_number_here_or_there(source: Source, group: str) -> None:
+async def test_group_is_found_as_a_number_on_either_side(source: Source, group: str) -> None:
     sql = "SELECT account_id, metric, value FROM numbered WHERE account_id = ANY(:groups::bigint[]) AND metric = ANY(:names)"
 
     assert [2**53 + 1] == await source.current(sql, Cell("f", group, "likes"))
     assert [1] == await source.current(SUM, Cell("f", group, "shares"))
 
 
-async def test_a_group_of_several_fields_is_asked_for_as_json(source: Source) -> None:
+async def test_group_of_several_fields_is_requested_as_json(source: Source) -> None:
     sql = "SELECT jsonb_build_array(account_id, 1), metric, value FROM post_metrics WHERE '[\"b\",1]' = ANY(:groups) AND value = 9"
 
     assert [9] == await source.current(sql, Cell("f", '["b",1]', "likes"))
@@ -103,7 +103,7 @@ async def test_a_group_of_several_fields_is_asked_for_as_json(source: Source) ->
         ("'00000000-0000-0000-0000-000000000001'::uuid", "00000000-0000-0000-0000-000000000001"),
     ],
 )  # fmt: skip
-async def test_types_of_values_survive(source: Source, value: str, expected: Any) -> None:
+async def test_types_of_values_are_preserved(source: Source, value: str, expected: Any) -> None:
     (found,) = await source.current(f"SELECT 'a', 'likes', {value}", LIKES)
 
     assert (type(expected), expected) == (type(found), found)
@@ -125,24 +125,24 @@ async def test_types_of_values_survive(source: Source, value: str, expected: Any
         ("SELECT 'a', 'b', 1 WHERE 'x' = ANY(:group)", "syntax error"),
     ],
 )
-async def test_sql_that_does_not_do_what_it_must_is_tried_again(source: Source, sql: str, message: str) -> None:
+async def test_misbehaving_sql_is_retried(source: Source, sql: str, message: str) -> None:
     with pytest.raises(TryAgainError, match=message):
         await source.current(sql, LIKES)
 
 
-async def test_rows_without_a_name_or_a_group_are_nobodys(source: Source) -> None:
+async def test_rows_without_a_name_or_a_group_are_ignored(source: Source) -> None:
     sql = "SELECT 'a', NULL, 1 UNION ALL SELECT 'a', NULL, 2 UNION ALL SELECT NULL, 'likes', 3 UNION ALL SELECT 'a', 'likes', 4"
 
     assert [4, None] == await source.current(sql, LIKES, Cell("f", "a", "null"))
 
 
-async def test_a_check_finds_what_is_wrong_without_asking_for_anything(source: Source) -> None:
+async def test_check_finds_faults_without_requesting_values(source: Source) -> None:
     await source.check(SUM)
     with pytest.raises(TryAgainError, match=r"read_stores\.dashboard\.sql returns 1 columns"):
         await source.check("SELECT account_id FROM post_metrics WHERE account_id = ANY(:groups)")
 
 
-async def test_a_query_that_is_slower_than_its_time_out_is_ended_by_the_server(source: Source) -> None:
+async def test_slow_query_is_cancelled_by_the_server(source: Source) -> None:
     with pytest.raises(TryAgainError, match="statement timeout"):
         await source.current("SELECT 'a', 'likes', pg_sleep(30)::text", LIKES, timeout="2s")
 

@@ -48,7 +48,7 @@ def server() -> Iterator[PostgreSQL]:
 # A server that is killed
 
 
-async def test_a_server_killed_during_a_sync_ends_in_the_right_state(
+async def test_server_killed_during_a_sync_ends_in_the_correct_state(
     kafka: KafkaServer, names: Names, server: PostgreSQL, tmp_path: Path
 ) -> None:
     reading = PostgresReading(names, kafka.bootstrap_servers, tmp_path / "unused", url=server.url)
@@ -80,7 +80,7 @@ async def test_a_server_killed_during_a_sync_ends_in_the_right_state(
     assert (20_000, reading.sent) == (len(left), stored)
 
 
-async def test_a_store_goes_on_once_its_server_is_back_and_a_batch_is_one_statement(server: PostgreSQL) -> None:
+async def test_store_resumes_once_its_server_returns_and_a_batch_is_one_statement(server: PostgreSQL) -> None:
     target = Postgres(server.url)
     await target.store.initialise()
     await write(target.store, [CellChange(LIKES, 1, 1)], 1, 0)
@@ -103,7 +103,7 @@ async def test_a_store_goes_on_once_its_server_is_back_and_a_batch_is_one_statem
 # What is written
 
 
-async def test_what_is_repeated_writes_nothing_at_all(target: Postgres) -> None:
+async def test_repeated_changes_write_nothing(target: Postgres) -> None:
     changes = [CellChange(LIKES, 5, 1), CellChange(Cell("f", "b", "likes"), 5, "x")]
     await write(target.store, changes, 6, 100)
     before = await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
@@ -113,7 +113,7 @@ async def test_what_is_repeated_writes_nothing_at_all(target: Postgres) -> None:
     assert before == await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
 
 
-async def test_the_server_counts_as_many_writes_as_there_are_news_and_none_of_them_touches_an_index(target: Postgres) -> None:
+async def test_server_counts_one_write_for_each_change_and_none_touches_an_index(target: Postgres) -> None:
     cells = [Cell("f", f"g{number}", "likes") for number in range(3)]
     for version, values in ((1, (1, 1, 1)), (1, (1, 1, 1)), (5, (2, 2, 1)), (4, (9, 9, 9))):
         await write(target.store, [CellChange(cell, version, value) for cell, value in zip(cells, values, strict=True)])
@@ -132,7 +132,7 @@ async def test_the_server_counts_as_many_writes_as_there_are_news_and_none_of_th
     assert [(3, 3, 3, 0)] == await counted()
 
 
-async def test_a_row_is_found_by_its_key_whatever_the_size_of_the_table(target: Postgres) -> None:
+async def test_row_is_found_by_its_key_in_a_table_of_any_size(target: Postgres) -> None:
     await target.run("INSERT INTO cells SELECT 'f', 'g' || n, 'likes', '1', 1, 0 FROM generate_series(1, 20000) AS n")
     await target.run("ANALYZE cells")
     store = target.store
@@ -152,7 +152,7 @@ async def test_a_row_is_found_by_its_key_whatever_the_size_of_the_table(target: 
 
 
 @pytest.mark.parametrize("kind", ["numeric", "text", "double precision"])
-async def test_a_column_of_another_type_is_refused(postgresql_url: str, kind: str) -> None:
+async def test_column_of_another_type_is_rejected(postgresql_url: str, kind: str) -> None:
     target = Postgres(postgresql_url)
     await target.run(f"CREATE TABLE cells (fold text, group_key text, name text, value {kind}, version bigint, updated_ms bigint)")
     with pytest.raises(ConfigurationError, match=rf"value {kind}, version bigint, .*; expected .* value jsonb"):
@@ -174,7 +174,7 @@ async def test_a_column_of_another_type_is_refused(postgresql_url: str, kind: st
         (CellChange(LIKES, 1, "fine"), None),
     ],
 )
-async def test_what_postgresql_can_never_hold_is_refused_before_it_is_sent(
+async def test_value_postgresql_cannot_store_is_rejected_before_it_is_sent(
     target: Postgres, change: CellChange, expected: str | None
 ) -> None:
     found = target.store.rejection(change)
@@ -183,7 +183,7 @@ async def test_what_postgresql_can_never_hold_is_refused_before_it_is_sent(
     assert (expected is None) == (found is None)
 
 
-async def test_the_longest_group_and_name_fit_into_the_index(target: Postgres) -> None:
+async def test_longest_group_and_name_fit_into_the_index(target: Postgres) -> None:
     # Random text: what repeats itself is compressed.
     cell = Cell("f", os.urandom(MOST_KEY_BYTES // 2 - 2).hex(), "na")
     change = CellChange(cell, 1, 1)
@@ -223,7 +223,7 @@ async def waiting_for_label(settings: ReadStoreSettings) -> str:
     return str(caught.value)
 
 
-async def test_a_password_is_read_from_its_file_for_each_connection(guarded_url: str, tmp_path: Path) -> None:
+async def test_password_file_is_read_for_each_connection(guarded_url: str, tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("s3cret-7\n", "utf-8")
     store = PostgresStore(settings_of(guarded_url, password_file=file))
@@ -240,7 +240,7 @@ async def test_a_password_is_read_from_its_file_for_each_connection(guarded_url:
     assert "password" in await waiting_for_label(settings_of(guarded_url))
 
 
-async def test_a_password_in_the_url_is_in_no_message(guarded_url: str) -> None:
+async def test_password_in_the_url_appears_in_no_message(guarded_url: str) -> None:
     assert (
         "reader"
         not in (await waiting_for_label(settings_of(guarded_url.replace("reader@", "reader:s3cret-8@")))).partition(": ")[0]
@@ -248,7 +248,7 @@ async def test_a_password_in_the_url_is_in_no_message(guarded_url: str) -> None:
     assert "s3cret" not in await waiting_for_label(settings_of(guarded_url.replace("reader@", "reader:s3cret-8@")))
 
 
-async def test_only_a_server_with_a_certificate_of_the_authority_is_spoken_to(postgresql: PostgreSQL, tmp_path: Path) -> None:
+async def test_only_a_server_with_a_certificate_of_the_authority_is_trusted(postgresql: PostgreSQL, tmp_path: Path) -> None:
     ours, other = Authority.make(tmp_path / "ours"), Authority.make(tmp_path / "other")
     async with tls_front(postgresql.port, ours.sign("server")) as port:
         url = f"postgresql://app@127.0.0.1:{port}/postgres"

@@ -58,7 +58,7 @@ def run(path: Path, sql: str) -> list[Any]:
         return connection.execute(sql).fetchall()
 
 
-async def test_those_who_initialise_a_file_at_once_wait_for_each_other(tmp_path: Path) -> None:
+async def test_concurrent_initialisations_of_a_file_wait_for_each_other(tmp_path: Path) -> None:
     for number in range(50):
         stores = [SqliteStore(f"sqlite:///{tmp_path}/{number}.db", "cells", "dashboard") for _ in range(4)]
         said = await asyncio.gather(*(store.initialise() for store in stores))
@@ -72,7 +72,7 @@ def cells(path: Path) -> list[Any]:
     return run(path, "SELECT group_key, name, value, version, updated_ms FROM cells ORDER BY 1, 2")
 
 
-async def test_a_type_that_would_change_values_is_refused(path: Path) -> None:
+async def test_column_type_that_would_change_values_is_rejected(path: Path) -> None:
     run(path, "CREATE TABLE cells (fold, group_key, name, value TEXT, version, updated_ms, PRIMARY KEY (fold, group_key, name))")
     store = SqliteStore(f"sqlite:///{path}", "cells", "dashboard")
     with pytest.raises(ConfigurationError, match="has a column value of type TEXT, which would change values"):
@@ -80,7 +80,7 @@ async def test_a_type_that_would_change_values_is_refused(path: Path) -> None:
     await store.close()
 
 
-async def test_missing_file_is_waited_for_and_never_created_by_reading(path: Path) -> None:
+async def test_missing_file_is_awaited_and_never_created_by_reading(path: Path) -> None:
     store = SqliteStore(f"sqlite:///{path}", "cells", "dashboard")
     for call in (store.progress, store.missing):
         with pytest.raises(TryAgainError, match="the file does not exist"):
@@ -94,7 +94,7 @@ async def test_group_and_name_of_any_characters_are_one_cell(store: SqliteStore)
     assert [Counts(written=1), Counts(unchanged=1)] == [await write(store, [CellChange(odd, 1, 1)]) for _ in range(2)]
 
 
-async def test_file_that_is_no_database_is_waited_for_until_it_is_replaced(path: Path) -> None:
+async def test_file_that_is_no_database_is_awaited_until_it_is_replaced(path: Path) -> None:
     await asyncio.to_thread(path.write_bytes, b"this is no database, and it is longer than a header of one" * 10)
     store = SqliteStore(f"sqlite:///{path}", "cells", "dashboard")
     with pytest.raises(TryAgainError, match="not a database"):
@@ -106,9 +106,7 @@ async def test_file_that_is_no_database_is_waited_for_until_it_is_replaced(path:
     await store.close()
 
 
-async def test_a_file_that_takes_the_place_of_the_open_one_is_gone_on_with_and_gets_nothing_of_it(
-    store: SqliteStore, path: Path
-) -> None:
+async def test_replaced_file_is_opened_and_receives_nothing_of_the_former_one(store: SqliteStore, path: Path) -> None:
     other = path.with_name("other.db")
     prepared = SqliteStore(f"sqlite:///{other}", "cells", "dashboard")
     await prepared.initialise()
@@ -125,14 +123,14 @@ async def test_a_file_that_takes_the_place_of_the_open_one_is_gone_on_with_and_g
     assert [("ok",)] == run(path, "PRAGMA integrity_check")
 
 
-async def test_a_file_that_was_removed_is_waited_for(store: SqliteStore, path: Path) -> None:
+async def test_removed_file_is_awaited(store: SqliteStore, path: Path) -> None:
     await write(store, [CellChange(LIKES, 1, 1)], 5)
     await asyncio.to_thread(path.unlink)
     with pytest.raises(TryAgainError, match="the file does not exist"):
         await write(store, [CellChange(LIKES, 2, 2)], 6)
 
 
-async def test_closing_leaves_nothing_beside_the_file(store: SqliteStore, path: Path) -> None:
+async def test_closing_removes_all_files_beside_the_database(store: SqliteStore, path: Path) -> None:
     for number in range(20):
         await write(store, [CellChange(LIKES, number, number)], number)
         await store.close()
@@ -179,7 +177,7 @@ async def begin(store: SqliteStore, path: Path, write_db: Path) -> AsyncIterator
         await begun.sync.close()
 
 
-async def test_sync_writes_the_sources_values_of_the_changed_names_only(begin: Callable[[str], Run], path: Path) -> None:
+async def test_sync_writes_the_source_values_of_the_changed_names_only(begin: Callable[[str], Run], path: Path) -> None:
     worker = begin("sql")
     result = await sync_on(worker.sync, [folded(0, ["likes"]), folded(1, ["likes", "absent"]), folded(2, ["likes"], group="b")], 3)
 
@@ -189,7 +187,7 @@ async def test_sync_writes_the_sources_values_of_the_changed_names_only(begin: C
     assert {P0: 3} == await worker.sync.progress()
 
 
-async def test_carried_values_that_come_out_of_order_never_take_a_cell_back(begin: Callable[[str], Run], path: Path) -> None:
+async def test_carried_values_out_of_order_never_overwrite_a_newer_cell(begin: Callable[[str], Run], path: Path) -> None:
     worker = begin("carried")
     for offset, version, names in [(0, 5, {"likes": 5}), (1, 3, {"likes": 3, "shares": 3}), (2, 6, {"likes": 5})]:
         await sync_on(worker.sync, [folded(offset, names, version)], offset + 1)
@@ -198,7 +196,7 @@ async def test_carried_values_that_come_out_of_order_never_take_a_cell_back(begi
     assert [2, 1, 1] == worker.counted()
 
 
-async def test_source_that_is_away_leaves_store_and_progress_as_they_were(
+async def test_unavailable_source_does_not_change_store_or_progress(
     begin: Callable[[str], Run], path: Path, write_db: Path
 ) -> None:
     worker = begin("sql")
