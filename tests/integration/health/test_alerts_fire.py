@@ -320,12 +320,12 @@ def test_every_alert_has_a_case_in_which_it_fires() -> None:
 
 
 @pytest.mark.parametrize(("alert", "case"), CASES)
-def test_an_alert_fires_in_its_case(alert: str, case: Case, promtool: Promtool, tmp_path: Path) -> None:
+def test_alert_fires_in_its_case(alert: str, case: Case, promtool: Promtool, tmp_path: Path) -> None:
     assert "SUCCESS" in firing(promtool, tmp_path, alert, case)
 
 
 @pytest.mark.parametrize("normal", SILENT)
-def test_no_alert_fires_of_what_is_normal(normal: str, promtool: Promtool, tmp_path: Path) -> None:
+def test_no_alert_fires_in_normal_operation(normal: str, promtool: Promtool, tmp_path: Path) -> None:
     silent = [
         {"eval_time": f"{minute}m", "alertname": alert, "exp_alerts": []}
         for minute in range(1, 91)
@@ -340,7 +340,7 @@ def test_no_alert_fires_of_what_is_normal(normal: str, promtool: Promtool, tmp_p
 
 
 @pytest.mark.parametrize("normal", LONG)
-def test_an_event_that_is_not_published_all_the_time_is_not_missed(normal: str, promtool: Promtool, tmp_path: Path) -> None:
+def test_occasionally_published_event_is_not_reported_as_missing(normal: str, promtool: Promtool, tmp_path: Path) -> None:
     silent = [{"eval_time": f"{minute}m", "alertname": "NothingPublished", "exp_alerts": []} for minute in range(5, 900, 5)]
 
     assert "SUCCESS" in judged(
@@ -348,12 +348,12 @@ def test_an_event_that_is_not_published_all_the_time_is_not_missed(normal: str, 
     )
 
 
-def test_an_alert_that_is_missed_would_be_seen(promtool: Promtool, tmp_path: Path) -> None:
+def test_missing_alert_would_be_detected(promtool: Promtool, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="SubscriberErrors"):
         firing(promtool, tmp_path, "SubscriberErrors", Case({DONE: "0+90x90"}, "subscriber"))
 
 
-def test_an_alert_that_fires_of_what_is_normal_would_be_seen(promtool: Promtool, tmp_path: Path) -> None:
+def test_false_alert_would_be_detected(promtool: Promtool, tmp_path: Path) -> None:
     silent = [{"eval_time": "88m", "alertname": "WorkerNotReady", "exp_alerts": []}]
     test = {"interval": "1m", "input_series": given({not_ready("kafka"): "1x90"}), "alert_rule_test": silent}
 
@@ -361,5 +361,5 @@ def test_an_alert_that_fires_of_what_is_normal_would_be_seen(promtool: Promtool,
         judged(promtool, tmp_path, [test])
 
 
-def test_the_configuration_of_the_compose_file_is_one_that_prometheus_takes(promtool: Promtool) -> None:
+def test_compose_configuration_is_valid_for_prometheus(promtool: Promtool) -> None:
     assert "SUCCESS" in promtool("check", "config", str(ROOT / "deploy" / "prometheus.yml"))

@@ -72,7 +72,7 @@ class HubProcess(WorkerProcess):
         return [sys.executable, "-m", "streams_app", "live", "serve", "--config", str(config), *arguments]
 
 
-async def test_every_panel_of_the_dashboard_shows_something_of_a_worker_and_a_hub(site: Site) -> None:
+async def test_every_dashboard_panel_shows_data_of_a_worker_and_a_hub(site: Site) -> None:
     (site.folder / "its_events.py").write_text(CATALOGUE)
     store = f'[read_stores.read]\nurl = "sqlite:///{site.folder}/read.db"\nfolds = ["folded"]\nsource = "carried"\n'
     live = LIVE.format(source=site.names.topic("events"))

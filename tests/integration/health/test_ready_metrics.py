@@ -67,7 +67,7 @@ async def staged(kafka: KafkaServer, valkey: Valkey, names: Names, tmp_path: Pat
     return made
 
 
-async def test_a_worker_that_is_ready_has_a_series_of_each_cause_and_none_is_told(staged: Stage) -> None:
+async def test_ready_worker_has_a_zero_series_for_each_cause(staged: Stage) -> None:
     with staged.worker() as worker:
         await worker.wait_ready()
         ready, writes = causes(worker), causes(worker, "streams_app_redis_refuses_writes")
@@ -76,7 +76,7 @@ async def test_a_worker_that_is_ready_has_a_series_of_each_cause_and_none_is_tol
     assert {"memory": 0, "read-only": 0, "other": 0} == writes
 
 
-async def test_a_worker_says_by_cause_why_it_is_not_ready_and_takes_it_back(staged: Stage, valkey: Valkey) -> None:
+async def test_worker_that_is_not_ready_reports_the_cause_and_clears_it(staged: Stage, valkey: Valkey) -> None:
     with staged.worker() as worker:
         await worker.wait_ready()
         with frozen(valkey.pid):
@@ -86,7 +86,7 @@ async def test_a_worker_says_by_cause_why_it_is_not_ready_and_takes_it_back(stag
         await wait_until(lambda: "topic" in given(causes(worker)), LIMIT_SECONDS, "the topic is told")
 
 
-async def test_a_worker_whose_main_loop_hangs_says_so_though_nobody_can_write_its_metrics(staged: Stage) -> None:
+async def test_hanging_main_loop_is_reported_in_the_metrics(staged: Stage) -> None:
     (staged.folder / "hanging.py").write_text(
         "import time\nfrom pathlib import Path\nfrom streams_app import create_app\nfrom streams_app.settings.loading import load\n"
         f'app = create_app(load(Path("{staged.folder}/streams.toml"), {{}}))\n'
@@ -105,7 +105,7 @@ class Apart(WorkerProcess):
         return [*super().command(config, arguments)[:4], "--app", "hanging:app"]
 
 
-async def test_a_redis_that_refuses_writes_is_told_where_only_a_yes_subscriber_stands_on_it(
+async def test_full_or_read_only_redis_is_reported_even_by_an_at_least_once_subscriber(
     kafka: KafkaServer, valkey: Valkey, client: redis.Redis, names: Names, tmp_path: Path
 ) -> None:
     site = Site(names, kafka.bootstrap_servers, valkey.url, tmp_path)
@@ -132,7 +132,7 @@ async def test_a_redis_that_refuses_writes_is_told_where_only_a_yes_subscriber_s
             await wait_until(lambda: refuses(None), LIMIT_SECONDS, "it is taken back")
 
 
-async def test_asking_whether_redis_takes_writes_writes_nothing(valkey: Valkey, client: redis.Redis) -> None:
+async def test_redis_write_check_writes_nothing(valkey: Valkey, client: redis.Redis) -> None:
     asking = connect(RedisSettings(url=valkey.url))
     before = client.info()["rdb_changes_since_last_save"]
     try:

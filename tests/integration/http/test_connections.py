@@ -62,14 +62,14 @@ async def impatient(start: Start) -> HttpServer:
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", HALF, b"\r\n"], ids=["nothing", "a byte", "half of the headers", "an empty line"])
-async def test_a_request_that_does_not_arrive_ends_its_connection(impatient: HttpServer, sent: bytes) -> None:
+async def test_incomplete_request_ends_its_connection(impatient: HttpServer, sent: bytes) -> None:
     async with clients(impatient.port, 3, sent) as opened:
         await wait_until(lambda: all(map(is_closed, opened)), LIMIT_SECONDS, "the connections are closed")
 
     assert 0 == len(impatient._connections)
 
 
-async def test_further_bytes_of_a_request_give_it_no_more_time(impatient: HttpServer) -> None:
+async def test_further_bytes_of_a_request_do_not_extend_its_time(impatient: HttpServer) -> None:
     async with clients(impatient.port, 1) as (client,):
 
         def is_cut_off() -> bool:
@@ -82,12 +82,12 @@ async def test_further_bytes_of_a_request_give_it_no_more_time(impatient: HttpSe
         await wait_until(is_cut_off, LIMIT_SECONDS, "the connection is closed although bytes arrive")
 
 
-async def test_a_connection_that_asks_nothing_more_is_closed(impatient: HttpServer) -> None:
+async def test_idle_connection_is_closed(impatient: HttpServer) -> None:
     async with clients(impatient.port, 1, HALF + b"\r\n") as opened:
         await wait_until(lambda: is_closed(opened[0]), LIMIT_SECONDS, "the idle connection is closed")
 
 
-async def test_an_answer_that_takes_longer_than_a_request_may_is_given(impatient: HttpServer, status: Status) -> None:
+async def test_response_slower_than_the_request_limit_is_completed(impatient: HttpServer, status: Status) -> None:
     async def slow(*_: object) -> list[dict[str, object]]:
         await asyncio.sleep(4 * impatient._connections.request_seconds)  # what is slow is the worker, not the client
         return [{"group": "anna"}]
@@ -97,7 +97,7 @@ async def test_an_answer_that_takes_longer_than_a_request_may_is_given(impatient
     assert (200, {"groups": [{"group": "anna"}]}) == await get(f"{impatient.url}/groups")
 
 
-async def test_a_connection_serves_one_request_after_the_other(start: Start) -> None:
+async def test_connection_serves_consecutive_requests(start: Start) -> None:
     server = start()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as session:
         for _ in range(5):
@@ -107,7 +107,7 @@ async def test_a_connection_serves_one_request_after_the_other(start: Start) -> 
         assert 1 == len(server._connections)
 
 
-async def test_however_many_half_requests_there_are_health_is_answered_and_most_descriptors_are_free(start: Start) -> None:
+async def test_health_is_answered_and_most_descriptors_are_free_with_many_incomplete_requests(start: Start) -> None:
     server = start()
     before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
     async with clients(server.port, 300) as opened:
@@ -121,7 +121,7 @@ async def test_however_many_half_requests_there_are_health_is_answered_and_most_
         assert 300 - server._connections.limit <= sum(map(is_closed, opened))
 
 
-async def test_a_request_that_is_answered_outlives_those_that_wait(start: Start, status: Status) -> None:
+async def test_request_being_answered_outlives_waiting_ones(start: Start, status: Status) -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
 
     async def provider(*_: object) -> list[dict[str, object]]:
@@ -141,13 +141,15 @@ async def test_a_request_that_is_answered_outlives_those_that_wait(start: Start,
 
 
 @pytest.mark.parametrize(("descriptors", "limit"), [(256, 32), (64, 8), (4, 1), (1024, 64), (10**6, MOST_CONNECTIONS)])
-def test_the_limit_leaves_descriptors_for_the_worker(descriptors: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_limit_reserves_descriptors_for_the_worker(
+    descriptors: int, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
 
     assert limit == connection_limit()
 
 
-def test_without_a_limit_of_descriptors_there_is_one_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_limit_exists_without_a_descriptor_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
     assert MOST_CONNECTIONS == connection_limit() == Connections(connection_limit()).limit
@@ -161,7 +163,7 @@ class FewDescriptors(WorkerProcess):
 
 
 @pytest.mark.timeout(200)
-async def test_a_worker_with_few_descriptors_folds_and_answers_whatever_is_half_sent_to_it(stage: Stage) -> None:
+async def test_worker_with_few_descriptors_folds_and_answers_beside_incomplete_requests(stage: Stage) -> None:
     with FewDescriptors(stage.folder / "streams.toml", stage.folder) as worker:
         await worker.wait_ready()
         port = int((worker.url or "").rpartition(":")[2])

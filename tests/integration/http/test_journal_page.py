@@ -60,7 +60,7 @@ async def journals(
     server.stop()
 
 
-async def test_entries_come_with_the_cursor_that_goes_on_and_what_is_kept(journals: Journals) -> None:
+async def test_entries_have_a_cursor_to_continue_and_the_retained_range(journals: Journals) -> None:
     await journals.shard.append([row("a", 0), row("b", 1), row("a", 2, 1, None), row("b", 3, 1)])
     first = await journals("key=a&limit=1")
     rest = await journals(f"key=a&from={first[1]['next']}")
@@ -77,7 +77,7 @@ async def test_entries_come_with_the_cursor_that_goes_on_and_what_is_kept(journa
     ) == rest  # fmt: skip
 
 
-async def test_what_is_removed_is_410_with_the_floor_and_a_cursor_that_goes_on(journals: Journals) -> None:
+async def test_removed_offsets_are_410_with_the_floor_and_a_cursor_to_continue(journals: Journals) -> None:
     await journals.shard.append([row("a", 0), row("a", 1), row("a", 2, 1)])
     await journals.shard.store.drop(0)
     status, gone = await journals("key=a&from=0-0")
@@ -89,7 +89,7 @@ async def test_what_is_removed_is_410_with_the_floor_and_a_cursor_that_goes_on(j
     assert [{"partition": 0, "first": 1, "last": 1, "why": "removed", "cursor": "0-1"}] == with_gap["gaps"]
 
 
-async def test_request_waits_until_there_is_something(journals: Journals) -> None:
+async def test_request_waits_until_an_event_arrives(journals: Journals) -> None:
     await journals.shard.append([row("b", 0)])
     waiting = asyncio.create_task(journals("key=a&wait=30s"))
     quick = await journals("key=a")
@@ -100,7 +100,7 @@ async def test_request_waits_until_there_is_something(journals: Journals) -> Non
     assert (200, ["0-1"]) == (status, [one["cursor"] for one in found["entries"]])
 
 
-async def test_answer_has_bounded_bytes_and_says_where_it_goes_on(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_response_is_bounded_in_bytes_and_says_where_to_continue(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "MOST_BYTES", 2_500)
     await journals.shard.append([row("a", offset, 0, b"x" * 1_000) for offset in range(5)])
     _, found = await journals("key=a&limit=1000")
@@ -108,7 +108,7 @@ async def test_answer_has_bounded_bytes_and_says_where_it_goes_on(journals: Jour
     assert (3, "0-2", False) == (len(found["entries"]), found["next"], found["caught_up"])
 
 
-async def test_journal_that_nobody_has_read_is_told(journals: Journals) -> None:
+async def test_unread_journal_is_reported(journals: Journals) -> None:
     await journals.shard.wipe()
 
     nothing = {"entries": [], "next": "earliest", "floor": "", "fence": "", "caught_up": False, "gaps": [], "unread": [0]}
@@ -116,7 +116,7 @@ async def test_journal_that_nobody_has_read_is_told(journals: Journals) -> None:
     assert f"since-{at(1)}" == (await journals(f"key=a&from={at(1)}"))[1]["next"]
 
 
-async def test_the_latest_of_an_empty_journal_is_all_that_comes(journals: Journals) -> None:
+async def test_latest_of_an_empty_journal_returns_everything_that_arrives(journals: Journals) -> None:
     await journals.shard.wipe()
     await journals.shard.claim()
     begin = (await journals("key=a&from=latest"))[1]["next"]
@@ -138,7 +138,7 @@ async def test_the_latest_of_an_empty_journal_is_all_that_comes(journals: Journa
         "key=a&key=b",
     ],
 )
-async def test_wrong_request_is_400_and_says_what_to_write(journals: Journals, query: str) -> None:
+async def test_invalid_request_is_400_and_explains_what_to_write(journals: Journals, query: str) -> None:
     await journals.shard.append([row("a", 0)])
     status, body = await journals(query)
 
@@ -153,12 +153,12 @@ async def test_key_of_any_bytes_is_answered(journals: Journals) -> None:
     ]
 
 
-async def test_unknown_journal_is_404_and_known_ones_stand_in_the_index(journals: Journals) -> None:
+async def test_unknown_journal_is_404_and_the_index_lists_the_declared_ones(journals: Journals) -> None:
     assert 404 == (await journals("key=a", "others"))[0]
     assert 'href="/journal/accounts"' in (await get(journals.server.url))[1]
 
 
-async def test_redis_that_is_away_is_503(names: Names, status: Status) -> None:
+async def test_unavailable_redis_is_503(names: Names, status: Status) -> None:
     _, server = served(names, f"redis://127.0.0.1:{free_port()}/0", status)
     try:
         code, body = await get(f"{server.url}/journal/accounts?key=a")
@@ -168,7 +168,7 @@ async def test_redis_that_is_away_is_503(names: Names, status: Status) -> None:
     assert (503, True) == (code, "does not answer" in body["error"])
 
 
-async def test_client_that_leaves_ends_its_wait_and_the_server_ends_at_once(journals: Journals) -> None:
+async def test_disconnected_client_ends_its_wait_and_the_server_stops_at_once(journals: Journals) -> None:
     waiting = asyncio.create_task(journals("key=a&wait=60s"))
     await wait_until(lambda: len(journals.server._connections) == 1, 10, "the request")
     waiting.cancel()

@@ -27,7 +27,7 @@ from tests.manual_clock import ManualClock
 # Metrics
 
 
-async def test_the_metrics_page_is_read_by_prometheus_and_has_every_metric(start: Start, metrics: Metrics) -> None:
+async def test_metrics_page_is_parsed_by_prometheus_and_has_every_metric(start: Start, metrics: Metrics) -> None:
     metrics.resyncs.labels(fold="f", cause="fence").inc()
     async with aiohttp.ClientSession() as session, session.get(f"{start().url}/metrics") as reply:
         text = await reply.text()
@@ -40,7 +40,7 @@ async def test_the_metrics_page_is_read_by_prometheus_and_has_every_metric(start
     assert samples["streams_app_resyncs_total", "fence"] == 1
 
 
-async def test_an_unknown_page_is_not_found(start: Start) -> None:
+async def test_unknown_page_is_not_found(start: Start) -> None:
     assert (await get(f"{start().url}/nothing"))[0] == 404
 
 
@@ -51,7 +51,7 @@ def links_of(page: str) -> list[str]:
     return re.findall(r'href="([^"]*)"', page)
 
 
-async def test_the_index_leads_to_what_this_worker_serves_and_to_nothing_else(start: Start, status: Status) -> None:
+async def test_index_links_exactly_the_pages_of_this_worker(start: Start, status: Status) -> None:
     url = start().url
     async with aiohttp.ClientSession() as session, session.get(url) as reply:
         bare = await reply.text()
@@ -69,7 +69,7 @@ async def test_the_index_leads_to_what_this_worker_serves_and_to_nothing_else(st
     assert {200} == {(await get(f"{url}{path}"))[0] for path in links}
 
 
-async def test_the_index_escapes_what_it_shows_and_runs_nothing(start: Start, status: Status) -> None:
+async def test_index_escapes_its_content(start: Start, status: Status) -> None:
     path = '/"><script>alert(1)</script>&'
     status.pages[path] = dict
     async with aiohttp.ClientSession() as session, session.get(start().url) as reply:
@@ -83,14 +83,14 @@ async def test_the_index_escapes_what_it_shows_and_runs_nothing(start: Start, st
 # Health
 
 
-async def test_a_worker_without_reasons_is_live_and_ready(start: Start) -> None:
+async def test_worker_without_reasons_is_live_and_ready(start: Start) -> None:
     url = start().url
 
     assert await get(f"{url}/health/live") == (200, {"live": True})
     assert await get(f"{url}/health/ready") == (200, {"ready": True, "reasons": []})
 
 
-async def test_ready_says_every_reason_why_not(start: Start, status: Status) -> None:
+async def test_ready_page_lists_every_reason(start: Start, status: Status) -> None:
     status.set_not_ready("redis", "Redis is away")
     status.set_not_ready("events-0", "claiming")
     url = start().url
@@ -101,7 +101,7 @@ async def test_ready_says_every_reason_why_not(start: Start, status: Status) -> 
     assert await get(f"{url}/health/ready") == (503, {"ready": False, "reasons": ["claiming"]})
 
 
-async def test_a_worker_that_has_not_beaten_for_thirty_seconds_is_dead(start: Start, status: Status, clock: ManualClock) -> None:
+async def test_worker_without_a_beat_for_thirty_seconds_is_dead(start: Start, status: Status, clock: ManualClock) -> None:
     url = start().url
     status.beat(clock.monotonic_ms())
     clock.advance_ms(LIVE_MS - 1)
@@ -130,7 +130,7 @@ async def test_health_and_metrics_are_answered_while_the_main_loop_hangs(start: 
     assert [200, 200] == found
 
 
-async def test_what_is_worth_knowing_of_a_worker_that_is_ready_is_a_remark(start: Start, status: Status) -> None:
+async def test_ready_worker_shows_remarks(start: Start, status: Status) -> None:
     status.remark("subscriber:ship", "subscriber ship reads no more of orders-3")
     url = start().url
 
@@ -144,7 +144,7 @@ async def test_what_is_worth_knowing_of_a_worker_that_is_ready_is_a_remark(start
 
 
 @pytest.mark.parametrize("page", [EVENTS_PAGE, ASYNCAPI_PAGE])
-async def test_a_page_of_the_catalogue_is_what_its_provider_makes_or_not_found(start: Start, status: Status, page: str) -> None:
+async def test_catalogue_page_comes_from_its_provider_or_is_not_found(start: Start, status: Status, page: str) -> None:
     url = start().url
     code, told = await get(f"{url}{page}")
     assert (404, "this worker has no catalogue: events.catalogue names none") == (code, told["error"])
@@ -175,7 +175,7 @@ async def test_groups_are_those_of_the_provider(start: Start, status: Status) ->
     assert {asyncio.get_running_loop()} == set(loops)
 
 
-async def test_groups_of_a_fold_nobody_declared_are_not_found(start: Start, status: Status) -> None:
+async def test_groups_of_an_undeclared_fold_are_not_found(start: Start, status: Status) -> None:
     settings = Settings(app_id="a", folds=(Fold(**FOLD),))
     status.groups_provider = lambda fold, limit: groups_of_worker([], settings, cast("Any", None), fold, limit)
     url = start().url
@@ -184,12 +184,12 @@ async def test_groups_of_a_fold_nobody_declared_are_not_found(start: Start, stat
     assert await get(f"{url}/groups?fold=f") == (200, {"groups": []})
 
 
-async def test_groups_before_there_is_a_provider_are_not_known_yet(start: Start) -> None:
+async def test_groups_without_a_provider_are_unavailable(start: Start) -> None:
     assert await get(f"{start().url}/groups") == (503, {"error": "the worker is starting"})
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "1001", "many", "", "1.5", "%C2%B2", "+5", "9999999999999999999999"])
-async def test_a_bad_limit_is_refused(start: Start, status: Status, limit: str) -> None:
+async def test_invalid_limit_is_rejected(start: Start, status: Status, limit: str) -> None:
     async def provider(*_: Any) -> list[dict[str, Any]]:
         raise AssertionError("asked in spite of it")
 
@@ -200,7 +200,7 @@ async def test_a_bad_limit_is_refused(start: Start, status: Status, limit: str) 
     assert "1 to 1000" in body["error"]
 
 
-async def test_zeros_before_a_limit_do_not_hide_its_size(start: Start, status: Status) -> None:
+async def test_leading_zeros_do_not_hide_the_size_of_a_limit(start: Start, status: Status) -> None:
     limits: list[int] = []
 
     async def provider(_: str | None, limit: int) -> list[dict[str, Any]]:
@@ -213,7 +213,7 @@ async def test_zeros_before_a_limit_do_not_hide_its_size(start: Start, status: S
     assert [] == [limit for limit in limits if limit > GROUPS_MAX]
 
 
-async def test_groups_of_a_provider_that_fails_are_not_to_be_had_now(start: Start, status: Status) -> None:
+async def test_groups_of_a_failing_provider_are_unavailable(start: Start, status: Status) -> None:
     async def provider(*_: Any) -> list[dict[str, Any]]:
         raise ConnectionError("Redis is away")
 
@@ -224,7 +224,7 @@ async def test_groups_of_a_provider_that_fails_are_not_to_be_had_now(start: Star
     assert (await get(f"{url}/health/live"))[0] == 200
 
 
-async def test_groups_of_a_provider_that_hangs_time_out(start: Start, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_groups_of_a_hanging_provider_time_out(start: Start, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams_app.health.http, "GROUPS_SECONDS", 0.2)
     cancelled = asyncio.Event()
 
@@ -244,7 +244,7 @@ async def test_groups_of_a_provider_that_hangs_time_out(start: Start, status: St
         await cancelled.wait()  # nothing keeps asking Redis
 
 
-async def test_an_error_without_a_text_is_told_by_its_name(start: Start, status: Status) -> None:
+async def test_error_without_a_text_is_shown_by_its_name(start: Start, status: Status) -> None:
     async def provider(*_: Any) -> list[dict[str, Any]]:
         raise TimeoutError
 

@@ -15,7 +15,7 @@ from streams_app.health.status import Status
 from tests.integration.http.asking import Start, get
 
 
-async def test_a_port_that_is_taken_gives_way_to_the_next_one(start: Start, taken: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_occupied_port_falls_back_to_the_next_one(start: Start, taken: int, caplog: pytest.LogCaptureFixture) -> None:
     server = start(port=taken)
 
     assert server.port is not None
@@ -32,19 +32,19 @@ async def test_two_workers_on_one_machine_have_a_port_each(start: Start) -> None
     assert (await get(f"{other.url}/health/live"))[0] == 200
 
 
-async def test_an_address_that_is_not_ours_is_told(start: Start) -> None:
+async def test_foreign_address_is_an_error(start: Start) -> None:
     with pytest.raises(TryAgainError, match=r"cannot listen on 192\.0\.2\.1"):
         start(host="192.0.2.1")
 
 
-async def test_without_any_free_port_it_says_so(start: Start, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_free_port_is_an_error(start: Start, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams_app.health.http, "PORTS_TRIED", 1)
 
     with pytest.raises(TryAgainError, match=str(taken)):
         start(port=taken)
 
 
-async def test_after_stop_nobody_listens_and_the_thread_is_gone(start: Start) -> None:
+async def test_stopped_server_has_no_listener_and_no_thread(start: Start) -> None:
     server = start()
     thread = server._thread
     server.stop()
@@ -56,7 +56,7 @@ async def test_after_stop_nobody_listens_and_the_thread_is_gone(start: Start) ->
         await get(f"{server.url}/health/live")
 
 
-async def test_stop_does_not_wait_for_a_page_that_hangs(start: Start, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_does_not_wait_for_a_hanging_page(start: Start, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     # Far longer than a machine that has a lot to do takes for the end of a thread.
     monkeypatch.setattr(streams_app.health.http, "GROUPS_SECONDS", 120)
     asked = asyncio.Event()

@@ -20,7 +20,7 @@ from tests.manual_clock import ManualClock
 @pytest.mark.parametrize(
     "authorization", [None, "", "Bearer", "Bearer wrong", "Bearer open-sesame2", "open-sesame", "Basic open-sesame"]
 )
-async def test_without_the_token_only_health_is_told(start: Start, token_file: Path, authorization: str | None) -> None:
+async def test_health_is_public_and_other_pages_need_the_token(start: Start, token_file: Path, authorization: str | None) -> None:
     url = start(token_file=token_file).url
     headers = {} if authorization is None else {"Authorization": authorization}
     codes = {page: (await get(f"{url}{page}", headers))[0] for page in PAGES}
@@ -28,7 +28,7 @@ async def test_without_the_token_only_health_is_told(start: Start, token_file: P
     assert codes == {page: 200 if page.startswith("/health/") else 401 for page in PAGES}
 
 
-async def test_with_the_token_every_page_is_told(start: Start, status: Status, token_file: Path) -> None:
+async def test_token_opens_every_page(start: Start, status: Status, token_file: Path) -> None:
     async def provider(*_: Any) -> list[dict[str, Any]]:
         return []
 
@@ -40,14 +40,14 @@ async def test_with_the_token_every_page_is_told(start: Start, status: Status, t
     assert {200} == set(codes)
 
 
-async def test_an_unknown_page_tells_nothing_without_the_token(start: Start, token_file: Path) -> None:
+async def test_unknown_page_is_protected_by_the_token_too(start: Start, token_file: Path) -> None:
     code, body = await get(f"{start(token_file=token_file).url}/nothing")
 
     assert code == 401
     assert "open-sesame" not in str(body)
 
 
-async def test_a_token_of_any_bytes_is_refused(start: Start, token_file: Path) -> None:
+async def test_wrong_token_of_any_bytes_is_rejected(start: Start, token_file: Path) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", start(token_file=token_file).port)
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\r\nConnection: close\r\n\r\n")
     answer = await reader.read()
@@ -57,7 +57,7 @@ async def test_a_token_of_any_bytes_is_refused(start: Start, token_file: Path) -
     assert answer.startswith(b"HTTP/1.1 401 ")
 
 
-async def test_an_empty_token_file_opens_nothing(start: Start, tmp_path: Path) -> None:
+async def test_empty_token_file_opens_nothing(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("\n", "utf-8")
     try:
@@ -68,6 +68,6 @@ async def test_an_empty_token_file_opens_nothing(start: Start, tmp_path: Path) -
     assert (await get(f"{server.url}/metrics"))[0] == 401
 
 
-def test_a_token_file_that_is_not_there_is_a_fault_of_the_settings(tmp_path: Path, status: Status, metrics: Metrics) -> None:
+def test_missing_token_file_is_a_configuration_error(tmp_path: Path, status: Status, metrics: Metrics) -> None:
     with pytest.raises(ConfigurationError, match=r"http\.token_file"):
         HttpServer(HttpSettings(token_file=tmp_path / "nothing"), status, metrics, ManualClock())

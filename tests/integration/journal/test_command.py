@@ -45,7 +45,7 @@ async def test_entries_gaps_and_the_end_are_printed(desk: Desk) -> None:
     assert "a: no event, all that is there now\n" == desk("read", "a", "--from", "0-11").err
 
 
-async def test_limit_and_json_and_the_cursor_that_goes_on(desk: Desk) -> None:
+async def test_limit_json_and_the_next_cursor_are_supported(desk: Desk) -> None:
     await three_days(desk)
     ran = desk("read", "a", "--limit", "1", "--json")
     entry = json.loads(ran.out)
@@ -56,7 +56,7 @@ async def test_limit_and_json_and_the_cursor_that_goes_on(desk: Desk) -> None:
     assert ["0-2", "0-3"] == [json.loads(line)["cursor"] for line in rest.out.splitlines()]
 
 
-async def test_cursor_below_the_floor_ends_with_1_and_the_floor_and_from_floor_goes_on(desk: Desk) -> None:
+async def test_cursor_below_the_floor_ends_with_1_and_the_floor_and_from_floor_continues(desk: Desk) -> None:
     await three_days(desk)
     await desk.shard.store.drop(0)
     ran = desk("read", "a", "--from", "0-0")
@@ -71,14 +71,14 @@ async def test_cursor_below_the_floor_ends_with_1_and_the_floor_and_from_floor_g
     assert 3 == len(went_on.out.splitlines())
 
 
-async def test_numbers_and_texts_are_two_keys_and_both_are_meant_without_quotes(desk: Desk) -> None:
+async def test_unquoted_key_matches_both_number_and_text(desk: Desk) -> None:
     await desk.shard.append([event(0, 0, "17"), Row(b"j17", 1, at(0), b"number"), event(2, 0, "x"), event(3, 0, "17")])
 
     assert ["0-0", "0-1", "0-3"] == [line.split()[2] for line in desk("read", "17").out.splitlines()]
     assert ["0-0", "0-3"] == [line.split()[2] for line in desk("read", '"17"').out.splitlines()]
 
 
-async def test_unkeyed_events_are_read_apart(desk: Desk) -> None:
+async def test_unkeyed_events_are_read_separately(desk: Desk) -> None:
     await desk.shard.append([Row(b"", 0, at(0), b"no JSON \xff"), event(1)])
 
     assert "2026-08-18 00:00:00Z  0-0  no JSON \\xff\n" == desk("read", "--unkeyed").out
@@ -104,7 +104,7 @@ async def test_unkeyed_events_are_read_apart(desk: Desk) -> None:
         (["a", "--from", "99999-1"], 2, "partition 99999 of the cursor is not there: no source has more than 10,000"),
     ],
 )
-async def test_bad_input_is_refused_and_says_what_to_write(desk: Desk, arguments: list[str], code: int, says: str) -> None:
+async def test_invalid_input_is_rejected_with_an_explanation(desk: Desk, arguments: list[str], code: int, says: str) -> None:
     await three_days(desk)
     ran = desk("read", *arguments)
 
@@ -112,7 +112,7 @@ async def test_bad_input_is_refused_and_says_what_to_write(desk: Desk, arguments
     assert says in ran.err
 
 
-async def test_journal_that_nobody_has_read_says_so(desk: Desk) -> None:
+async def test_unread_journal_is_reported(desk: Desk) -> None:
     await desk.shard.wipe()
     ran = desk("read", "a")
 
@@ -120,7 +120,7 @@ async def test_journal_that_nobody_has_read_says_so(desk: Desk) -> None:
     assert "not read yet by a worker, or lost by Redis: partition 0 of events" in ran.err
 
 
-async def test_reader_of_output_that_goes_away_ends_quietly(desk: Desk) -> None:
+async def test_closed_output_pipe_ends_the_command_quietly(desk: Desk) -> None:
     await desk.shard.append([row("a", offset, 0, b"x" * 1_000) for offset in range(400)])
     command = f"{sys.executable} -m streams_app journal read --config {desk.config} a | head -1"
     process = await asyncio.create_subprocess_shell(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -129,7 +129,7 @@ async def test_reader_of_output_that_goes_away_ends_quietly(desk: Desk) -> None:
     assert (1, b"") == (len(out.splitlines()), err)
 
 
-async def test_follower_prints_what_comes_until_it_is_interrupted(desk: Desk, tmp_path: Path) -> None:
+async def test_follower_prints_new_events_until_it_is_interrupted(desk: Desk, tmp_path: Path) -> None:
     await three_days(desk)
     out = tmp_path / "out"
     with out.open("wb") as target:
@@ -151,7 +151,7 @@ async def test_follower_prints_what_comes_until_it_is_interrupted(desk: Desk, tm
 # The events of a folded record
 
 
-async def test_events_of_a_folded_record_are_shown_with_what_each_changed(desk: Desk) -> None:
+async def test_events_of_a_folded_record_are_shown_with_their_changes(desk: Desk) -> None:
     await desk.shard.append(
         [
             event(0, 0, "a", "other record"), event(1, 0, "a", "likes"), event(2, 0, "b", "x"), event(3, 0, "a", "shares", "likes"),
@@ -180,7 +180,7 @@ async def test_offsets_of_a_folded_record_below_the_floor_are_counted(desk: Desk
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-async def test_offsets_of_a_folded_record_that_no_worker_has_read_are_counted(desk: Desk, is_lost: bool) -> None:
+async def test_unread_offsets_of_a_folded_record_are_counted(desk: Desk, is_lost: bool) -> None:
     await three_days(desk)
     if is_lost:
         await desk.shard.wipe()
@@ -193,7 +193,7 @@ async def test_offsets_of_a_folded_record_that_no_worker_has_read_are_counted(de
     assert f"no worker has read {left} of its 6 offsets yet, or Redis has lost them: start a worker" in ran.err
 
 
-async def test_gap_of_retention_in_a_folded_record_ends_with_1(desk: Desk) -> None:
+async def test_retention_gap_in_a_folded_record_ends_with_1(desk: Desk) -> None:
     await desk.shard.append([event(0, 0, "a", "likes")])
     await desk.shard.gap(4)
     ran = desk("read", "a", "--fold", "f:events:0:0-4")
@@ -201,7 +201,7 @@ async def test_gap_of_retention_in_a_folded_record_ends_with_1(desk: Desk) -> No
     assert (1, True) == (ran.code, "4 of its offsets are not kept, see above" in ran.err)
 
 
-async def test_follower_from_a_moment_and_from_a_cursor_of_it_gets_nothing_older(desk: Desk) -> None:
+async def test_follower_from_a_moment_and_from_its_cursor_receives_nothing_older(desk: Desk) -> None:
     await desk.shard.append([event(offset) for offset in range(6)])
     first = desk("read", "a", "--from", str(at(0, 3)), "--limit", "1")
     (_, cursor) = first.err.strip().removesuffix(" goes on behind it").split("--from ")
@@ -210,7 +210,7 @@ async def test_follower_from_a_moment_and_from_a_cursor_of_it_gets_nothing_older
     assert ["0-4", "0-5"] == [line.split()[2] for line in desk("read", "a", "--from", cursor).out.splitlines()]
 
 
-async def test_journal_by_another_key_is_refused(
+async def test_journal_by_another_key_is_rejected(
     redis_client: redis.asyncio.Redis, redis_server: RedisServer, names: Names, tmp_path: Path
 ) -> None:
     desk = Desk(redis_client, desk_settings(names, redis_server.url, "127.0.0.1:9", key="@key"), tmp_path)
@@ -236,7 +236,7 @@ async def test_days_sizes_and_largest_keys_are_listed(desk: Desk) -> None:
     ]
 
 
-async def test_redis_that_is_away_is_told_with_75(names: Names, redis_client: redis.asyncio.Redis, tmp_path: Path) -> None:
+async def test_unavailable_redis_is_reported_with_75(names: Names, redis_client: redis.asyncio.Redis, tmp_path: Path) -> None:
     desk = Desk(redis_client, desk_settings(names, "redis://127.0.0.1:9/0", "127.0.0.1:9"), tmp_path)
 
     assert [75] * 3 == [desk("read", "a").code, desk("list").code, desk("drop", "--before", "2026-08-20").code]
@@ -245,7 +245,7 @@ async def test_redis_that_is_away_is_told_with_75(names: Names, redis_client: re
 # Tuning
 
 
-async def test_curve_of_a_journal_is_that_of_a_file_with_the_same_events(desk: Desk, tmp_path: Path) -> None:
+async def test_curve_of_a_journal_matches_a_file_with_the_same_events(desk: Desk, tmp_path: Path) -> None:
     rows = [event(n, n // 40, f"account_{n * 7 % 5}", f"m{n % 3}")._replace(time_ms=at(n // 40, n * n * 1_000)) for n in range(120)]
     await desk.shard.append(rows)
     await desk.shard.pack(40, rows[40:80])
@@ -270,7 +270,7 @@ async def test_curve_of_a_journal_is_that_of_a_file_with_the_same_events(desk: D
         (["--journal", "accounts"], "journals.accounts has nothing in Redis"),
     ],
 )
-async def test_tune_by_a_journal_that_cannot_be_used_says_why(desk: Desk, arguments: list[str], says: str) -> None:
+async def test_unusable_journal_for_tune_is_rejected_with_the_reason(desk: Desk, arguments: list[str], says: str) -> None:
     await desk.shard.wipe()
     ran = run("tune", "--config", str(desk.config), *arguments)
 
@@ -298,7 +298,7 @@ async def filled(
     return desk, [row_of(record, desk.settings.journals[0], desk.settings.limits)[0] for record in records]
 
 
-async def test_verify_finds_nothing_in_raw_and_packed_segments_that_equal_the_topic(filled: tuple[Desk, list[Row]]) -> None:
+async def test_verify_accepts_raw_and_packed_segments_that_match_the_topic(filled: tuple[Desk, list[Row]]) -> None:
     desk, rows = filled
     await desk.shard.append(rows[:6])
     raw = desk("verify")
@@ -312,7 +312,7 @@ async def test_verify_finds_nothing_in_raw_and_packed_segments_that_equal_the_to
     assert (raw.code, raw.out) == (packed.code, packed.out)
 
 
-async def test_verify_names_what_is_missing_other_or_damaged(filled: tuple[Desk, list[Row]]) -> None:
+async def test_verify_names_missing_differing_and_damaged_events(filled: tuple[Desk, list[Row]]) -> None:
     desk, rows = filled
     await desk.shard.append([rows[0], rows[1], rows[2]._replace(value=b"other"), *rows[4:]])
     found = desk("verify")

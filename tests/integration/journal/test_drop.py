@@ -15,7 +15,7 @@ from tests.conftest import RedisServer
 from tests.integration.journal_desk import Desk, three_days
 
 
-async def test_drop_says_what_it_would_remove_and_removes_it_with_yes(desk: Desk) -> None:
+async def test_drop_previews_its_effect_and_removes_segments_with_yes(desk: Desk) -> None:
     await three_days(desk)
     dry = desk("drop", "--before", "2026-08-20")
     assert "2 segments of accounts before 2026-08-20: 3 events, " in dry.out
@@ -29,7 +29,7 @@ async def test_drop_says_what_it_would_remove_and_removes_it_with_yes(desk: Desk
 
 
 @pytest.mark.parametrize(("claims", "code", "left"), [(1, 0, 1), (4, 0, 1), (99, 75, 3)])
-async def test_drop_goes_on_where_a_worker_takes_the_partition_back_meanwhile(
+async def test_drop_continues_if_a_worker_reclaims_the_partition_meanwhile(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], claims: int, code: int, left: int
 ) -> None:
     await three_days(desk)
@@ -50,7 +50,7 @@ async def test_drop_goes_on_where_a_worker_takes_the_partition_back_meanwhile(
     assert code == 0 or "a worker has taken partition 0 back 5 times meanwhile: repeat the command" in said.err
 
 
-async def test_drop_of_a_partition_that_redis_has_lost_meanwhile_may_be_repeated(
+async def test_drop_of_a_partition_wiped_meanwhile_may_be_repeated(
     desk: Desk, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await three_days(desk)
@@ -78,7 +78,7 @@ async def test_open_segment_is_never_dropped(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("day", ["2026-8-20", "20260820", "yesterday", "2026-02-30", "2999-01-01", ""])
-async def test_drop_wants_a_day_that_is_not_to_come(desk: Desk, day: str) -> None:
+async def test_drop_rejects_a_future_day(desk: Desk, day: str) -> None:
     ran = desk("drop", "--before", day, "--yes")
 
     assert (1, True) == (ran.code, "write one as in 2026-08-20" in ran.err)

@@ -25,7 +25,7 @@ def journaled(site: Site) -> Journaled:
 
 
 @pytest.mark.apache
-async def test_what_retention_removed_before_it_was_filed_is_a_gap(journaled: Journaled) -> None:
+async def test_unread_records_removed_by_retention_are_a_gap(journaled: Journaled) -> None:
     config = journaled.config()
     await journaled.topics(partitions=1)
     with journaled.site.worker(config) as worker:
@@ -49,7 +49,7 @@ async def test_what_retention_removed_before_it_was_filed_is_a_gap(journaled: Jo
 
 
 @pytest.mark.apache
-async def test_journal_of_a_topic_that_was_made_again_waits_for_its_reset(journaled: Journaled) -> None:
+async def test_journal_of_a_recreated_topic_waits_for_its_reset(journaled: Journaled) -> None:
     config = journaled.config()
     await journaled.topics(partitions=1)
     with journaled.site.worker(config) as worker:
@@ -69,7 +69,7 @@ async def test_journal_of_a_topic_that_was_made_again_waits_for_its_reset(journa
 
 
 @pytest.mark.apache
-async def test_partitions_that_are_added_are_filed_too(journaled: Journaled) -> None:
+async def test_added_partitions_are_filed_too(journaled: Journaled) -> None:
     config = journaled.config()
     await journaled.topics(partitions=1)
     with journaled.site.worker(config):
@@ -83,7 +83,7 @@ async def test_partitions_that_are_added_are_filed_too(journaled: Journaled) -> 
 
 
 @pytest.mark.apache
-async def test_check_says_what_a_journal_cannot_keep(journaled: Journaled) -> None:
+async def test_check_reports_what_a_journal_cannot_keep(journaled: Journaled) -> None:
     config = journaled.config(keep="2d", max_bytes=10**15)
     await create_topics(
         journaled.site.bootstrap, [journaled.source], 1, {"retention.ms": "60000", "cleanup.policy": "compact,delete"}
@@ -97,7 +97,7 @@ async def test_check_says_what_a_journal_cannot_keep(journaled: Journaled) -> No
     assert "lower max_bytes, or give Redis more" in told
 
 
-async def test_full_redis_costs_the_oldest_closed_segments_and_no_new_event(site: Site, valkey: Valkey) -> None:
+async def test_full_redis_evicts_the_oldest_closed_segments_and_no_new_event(site: Site, valkey: Valkey) -> None:
     site.redis_url = valkey.url
     journaled = Journaled(site)
     config = journaled.config(max_bytes=40_000_000, key="@key", compress_rate=0)

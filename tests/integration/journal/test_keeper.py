@@ -130,7 +130,7 @@ async def shard(redis_client: redis.asyncio.Redis, names: Names) -> AsyncIterato
     yield await made(redis_client, names)
 
 
-async def test_keeper_packs_what_is_closed_from_the_oldest_on_and_readers_see_no_difference(
+async def test_keeper_packs_closed_segments_from_the_oldest_and_readers_see_no_difference(
     shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping_module, "READ_BYTES", 2_000)
@@ -149,7 +149,7 @@ async def test_keeper_packs_what_is_closed_from_the_oldest_on_and_readers_see_no
     await shard.check()
 
 
-async def test_what_a_script_that_died_half_way_has_left_is_packed_once_and_within_the_segment(shard: Shard) -> None:
+async def test_remains_of_an_interrupted_script_are_packed_once_and_within_the_segment(shard: Shard) -> None:
     raw = await shard.add()
     blocks = f"{shard.keys.blocks_prefix}{raw.first}:a"
     some = [row for row in shard.rows if row.key == b"a"][:3]
@@ -165,7 +165,7 @@ async def test_what_a_script_that_died_half_way_has_left_is_packed_once_and_with
 
 
 @pytest.mark.parametrize("is_appended_to", [False, True], ids=["all", "some"])
-async def test_a_segment_whose_blocks_are_lost_is_not_packed_into_one_that_looks_whole(shard: Shard, is_appended_to: bool) -> None:
+async def test_segment_with_missing_blocks_is_not_packed_as_if_it_were_whole(shard: Shard, is_appended_to: bool) -> None:
     await shard.add()
     await shard.add()
     blocks = f"{shard.keys.blocks_prefix}0:a"
@@ -181,7 +181,7 @@ async def test_a_segment_whose_blocks_are_lost_is_not_packed_into_one_that_looks
         assert GapReply(0, 299, 599, 0, "damaged") == await shard.reader.read(shard.keys, b"a", -1)
 
 
-async def test_a_segment_without_events_is_packed(shard: Shard) -> None:
+async def test_segment_without_events_is_packed(shard: Shard) -> None:
     await shard.add()
     shard.segments[-1:] = []
     empty = Segment(first=300, day="2026-08-21", generation="a", newest_ms=CLOCK_MS - HOUR_MS, last=310)
@@ -194,7 +194,7 @@ async def test_a_segment_without_events_is_packed(shard: Shard) -> None:
     assert "packed" == shard.segments[0].form
 
 
-async def test_keeper_removes_what_is_older_than_keep_and_then_what_is_too_much_and_says_which_offsets(
+async def test_keeper_removes_expired_and_then_excess_segments_and_reports_the_offsets(
     redis_client: redis.asyncio.Redis, names: Names, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -214,7 +214,7 @@ async def test_keeper_removes_what_is_older_than_keep_and_then_what_is_too_much_
     assert ["raw"] == await shard.forms()
 
 
-async def test_cleanup_goes_on_where_a_block_is_damaged(shard: Shard, caplog: pytest.LogCaptureFixture) -> None:
+async def test_cleanup_continues_past_a_damaged_block(shard: Shard, caplog: pytest.LogCaptureFixture) -> None:
     raw = await shard.add()
     await shard.add()
     await shard.add()
@@ -235,7 +235,7 @@ async def test_cleanup_goes_on_where_a_block_is_damaged(shard: Shard, caplog: py
     assert ["raw"] == await shard.forms()
 
 
-async def test_raw_blocks_stay_where_other_rows_are_read_back(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_raw_blocks_stay_if_different_rows_are_read_back(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     await shard.add()
     await shard.add()
     stage = shard.store.stage
@@ -250,7 +250,7 @@ async def test_raw_blocks_stay_where_other_rows_are_read_back(shard: Shard, monk
     await shard.check()
 
 
-async def test_filing_waits_while_two_segments_are_due_and_goes_on_where_redis_is_full(
+async def test_filing_waits_while_two_segments_are_due_and_resumes_if_redis_is_full(
     shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard.lag = None
@@ -296,7 +296,7 @@ async def test_keeper_stages_large_blocks_one_by_one(shard: Shard, monkeypatch: 
     await shard.check()
 
 
-async def test_keeper_packs_at_once_what_filing_waits_for(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keeper_packs_immediately_when_filing_waits_for_it(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping_module, "IDLE_SECONDS", 3_600)
     shard.lag = keeping_module.MOST_LAG + 1
     behind: list[bool] = []
@@ -327,7 +327,7 @@ async def test_keeper_rests_while_the_shard_lags_and_one_segment_is_due(shard: S
 
 
 @pytest.mark.parametrize("settings", [{"compress_rate": 0}, {"compress_after": "2h"}], ids=str)
-async def test_keeper_packs_neither_where_it_is_told_not_to_nor_before_it_is_time(
+async def test_keeper_packs_neither_when_disabled_nor_before_the_segment_is_due(
     redis_client: redis.asyncio.Redis, names: Names, settings: dict[str, Any]
 ) -> None:
     shard = await made(redis_client, names, **settings)
@@ -340,7 +340,7 @@ async def test_keeper_packs_neither_where_it_is_told_not_to_nor_before_it_is_tim
     assert bool(shard.journal.compress_rate) == await shard.keeper.keep_once()
 
 
-async def test_keeper_takes_as_long_as_its_rate_says_unless_filing_waits(
+async def test_keeper_follows_its_rate_unless_filing_waits(
     redis_client: redis.asyncio.Redis, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = await made(redis_client, names, compress_rate=1_000)
@@ -360,7 +360,7 @@ async def test_keeper_takes_as_long_as_its_rate_says_unless_filing_waits(
     assert pytest.approx(shard.segments[1].received_bytes / 1_000, rel=0.4) == sum(slept)
 
 
-async def test_keeper_that_takes_its_time_stops_doing_so_once_filing_waits(
+async def test_throttled_keeper_speeds_up_once_filing_waits(
     redis_client: redis.asyncio.Redis, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = await made(redis_client, names, compress_rate=1)
@@ -380,7 +380,7 @@ async def test_keeper_that_takes_its_time_stops_doing_so_once_filing_waits(
     assert [keeping_module.SLICE_SECONDS] * 3 == slept
 
 
-async def test_a_swap_whose_reply_was_lost_is_made_up_for(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_swap_with_a_missing_reply_is_reconciled(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     await shard.add()
     await shard.add()
     swap, lost = shard.store.swap, iter([True])
@@ -399,7 +399,7 @@ async def test_a_swap_whose_reply_was_lost_is_made_up_for(shard: Shard, monkeypa
     await shard.check()
 
 
-async def test_a_segment_that_somebody_has_removed_is_forgotten(shard: Shard) -> None:
+async def test_segment_removed_by_another_process_is_skipped(shard: Shard) -> None:
     await shard.add()
     await shard.add()
     await shard.store.drop(0)
@@ -408,7 +408,7 @@ async def test_a_segment_that_somebody_has_removed_is_forgotten(shard: Shard) ->
     assert [300] == [one.first for one in shard.segments]
 
 
-async def test_a_segment_whose_new_blocks_are_lost_before_the_swap_is_kept(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_segment_whose_new_blocks_disappear_before_the_swap_is_kept(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     await shard.add()
     await shard.add()
     swap = shard.store.swap
@@ -428,7 +428,7 @@ async def test_a_segment_whose_new_blocks_are_lost_before_the_swap_is_kept(shard
     assert ("age", 0) == shard.seen[-1]
 
 
-async def test_keeper_of_a_shard_that_is_lost_ends(shard: Shard) -> None:
+async def test_keeper_of_a_fenced_shard_ends(shard: Shard) -> None:
     await shard.add()
     await shard.add()
     await JournalStore(shard.scripts, shard.keys, "b").claim("id", 1)

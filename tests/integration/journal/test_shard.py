@@ -54,7 +54,7 @@ async def file(shard: Shard, begin: int, end: int, now_ms: int = NOON_MS) -> Non
         await shard.write(shard.filing_of(left, end, now_ms))
 
 
-async def test_day_that_is_over_is_closed_while_nothing_comes_and_takes_nothing_any_more(owner: Owner) -> None:
+async def test_ended_day_is_closed_while_idle_and_accepts_no_more_events(owner: Owner) -> None:
     shard = await owner.shard("a")
     await file(shard, 0, 3)
     await shard.close_day()
@@ -73,7 +73,7 @@ async def test_day_that_is_over_is_closed_while_nothing_comes_and_takes_nothing_
     assert shard.segments[0].day < shard.segments[1].day
 
 
-async def test_next_owner_goes_on_in_the_open_segment_with_what_is_known_of_it(owner: Owner) -> None:
+async def test_next_owner_continues_the_open_segment_with_its_counts(owner: Owner) -> None:
     first = await owner.shard("a")
     await file(first, 0, 3)
     second = await owner.shard("b")
@@ -90,7 +90,7 @@ async def test_next_owner_goes_on_in_the_open_segment_with_what_is_known_of_it(o
     assert (second.fence, first.fence) == (4, 2)
 
 
-async def test_chunk_whose_reply_was_lost_is_written_once(owner: Owner) -> None:
+async def test_chunk_with_a_missing_reply_is_written_once(owner: Owner) -> None:
     shard = await owner.shard("a")
     filing = shard.filing_of(records(0, 3), 3, NOON_MS)
     await shard.store.append(shard.fence, filing.chunk.to, filing.blocks, filing.segment, filing.chunk.clock_ms, ())
@@ -101,7 +101,7 @@ async def test_chunk_whose_reply_was_lost_is_written_once(owner: Owner) -> None:
     assert (2, [3]) == (status.fence, [segment.entries for segment in status.segments])
 
 
-async def test_gap_ends_a_segment_and_what_follows_begins_another(owner: Owner) -> None:
+async def test_gap_ends_a_segment_and_the_next_event_starts_another(owner: Owner) -> None:
     shard = await owner.shard("a")
     await file(shard, 0, 2)
     await shard.skip(6)
@@ -114,7 +114,7 @@ async def test_gap_ends_a_segment_and_what_follows_begins_another(owner: Owner) 
     assert [0, 1, 2] == [one.part for one in found.segments]
 
 
-async def test_segment_of_small_events_with_many_keys_ends_by_what_it_takes_in_redis(owner: Owner) -> None:
+async def test_segment_of_small_events_with_many_keys_ends_by_its_redis_memory(owner: Owner) -> None:
     shard = await owner.shard("a", JOURNAL.model_copy(update={"max_bytes": 1_000_000}))
     end = 5_000
     many = [

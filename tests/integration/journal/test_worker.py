@@ -43,7 +43,7 @@ async def test_events_of_all_partitions_are_filed_once_with_their_times(journale
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
-async def test_another_worker_goes_on_where_one_was_cut_off(journaled: Journaled, how: signal.Signals) -> None:
+async def test_next_worker_resumes_after_an_interruption(journaled: Journaled, how: signal.Signals) -> None:
     config = journaled.config()
     await journaled.topics(partitions=2)
     claim = rf"claimed journal={NAME} source=\S+-[01] floor=0 fence=-?\d+ state="
@@ -64,7 +64,7 @@ async def test_another_worker_goes_on_where_one_was_cut_off(journaled: Journaled
             await journaled.has(range(3_100), partitions=2)
 
 
-async def test_wiped_redis_is_filed_again_below_the_commit(journaled: Journaled, redis_client: redis.asyncio.Redis) -> None:
+async def test_wiped_redis_is_refiled_below_the_commit(journaled: Journaled, redis_client: redis.asyncio.Redis) -> None:
     config = journaled.config()
     await journaled.topics(partitions=1)
     with journaled.site.worker(config):
@@ -79,7 +79,7 @@ async def test_wiped_redis_is_filed_again_below_the_commit(journaled: Journaled,
     assert before == after
 
 
-async def test_redis_that_was_rolled_back_is_noticed_in_silence(journaled: Journaled, redis_client: redis.asyncio.Redis) -> None:
+async def test_rolled_back_redis_is_detected_while_idle(journaled: Journaled, redis_client: redis.asyncio.Redis) -> None:
     config = journaled.config()
     await journaled.topics(partitions=1)
     with journaled.site.worker(config):
@@ -104,7 +104,7 @@ async def test_redis_that_was_rolled_back_is_noticed_in_silence(journaled: Journ
     ],
     ids=["packed", "removed"],
 )
-async def test_what_the_keeper_did_and_redis_has_lost_is_done_once_more(
+async def test_keeper_work_missing_from_redis_is_repeated(
     journaled: Journaled, redis_client: redis.asyncio.Redis, options: dict[str, Any], done: list[str]
 ) -> None:
     async def forms() -> list[str]:
@@ -135,7 +135,7 @@ async def test_what_the_keeper_did_and_redis_has_lost_is_done_once_more(
         await wait_until(is_done, 60, "the keeper has done it once more")
 
 
-async def test_journal_begins_as_far_back_as_it_keeps_events(journaled: Journaled) -> None:
+async def test_journal_starts_as_far_back_as_it_keeps_events(journaled: Journaled) -> None:
     config = journaled.config(keep="2d")
     await journaled.topics(partitions=1)
     now_ms = int(time.time() * 1000)
@@ -151,7 +151,7 @@ async def test_journal_begins_as_far_back_as_it_keeps_events(journaled: Journale
     assert [segment.day for segment in segments] == sorted(segment.day for segment in segments)
 
 
-async def test_days_follow_record_times_and_records_of_other_centuries_change_nothing(journaled: Journaled) -> None:
+async def test_days_follow_record_times_and_implausible_times_change_nothing(journaled: Journaled) -> None:
     config = journaled.config(keep="30d")
     await journaled.topics(partitions=1, configs={"message.timestamp.after.max.ms": str(2**63 - 1)})
     now_ms = int(time.time() * 1000)
@@ -165,7 +165,7 @@ async def test_days_follow_record_times_and_records_of_other_centuries_change_no
     assert [segment.day for segment in segments] == sorted(segment.day for segment in segments)
 
 
-async def test_odd_events_are_kept_under_no_key_or_say_how_large_they_were(journaled: Journaled) -> None:
+async def test_invalid_events_are_filed_without_a_key_and_oversized_ones_with_their_size(journaled: Journaled) -> None:
     config = journaled.config(more="[limits]\nvalue_bytes = 1_000\nkey_bytes = 20\n")
     await journaled.topics(partitions=1)
     long = b'{"account_id": "' + b"k" * 21 + b'"}'
@@ -187,7 +187,7 @@ async def test_odd_events_are_kept_under_no_key_or_say_how_large_they_were(journ
         assert f'streams_app_journal_unkeyed_total{{journal="{NAME}",reason="{reason}"}} {count}.0' in page
 
 
-async def test_any_bytes_are_kept_under_the_key_of_their_record(journaled: Journaled) -> None:
+async def test_any_bytes_are_filed_under_the_key_of_their_record(journaled: Journaled) -> None:
     config = journaled.config(key="@key")
     await journaled.topics(partitions=1)
     sent = [(b"\xff\x00{", b"\x80"), (b"\xff\x00{", None), (None, b"x"), (b"", b"y")]
@@ -200,7 +200,7 @@ async def test_any_bytes_are_kept_under_the_key_of_their_record(journaled: Journ
     assert ([b"\x80", None], [b"x", b"y"]) == ([row.value for row in rows], [row.value for row in unkeyed])
 
 
-async def test_large_day_is_cut_into_parts_of_which_the_oldest_leave_when_the_share_is_full(journaled: Journaled) -> None:
+async def test_large_day_is_split_into_segments_whose_oldest_are_evicted_when_the_share_is_full(journaled: Journaled) -> None:
     config = journaled.config(max_bytes=1_000_000, key="@key", compress_rate=0)
     await journaled.topics(partitions=1)
     with journaled.site.worker(config) as worker:
@@ -219,7 +219,7 @@ async def test_large_day_is_cut_into_parts_of_which_the_oldest_leave_when_the_sh
     assert [one.part for one in segments] == list(range(segments[0].part, segments[0].part + len(segments)))
 
 
-async def test_journal_that_was_reset_is_filed_again_by_workers_that_run(journaled: Journaled) -> None:
+async def test_reset_journal_is_refiled_by_running_workers(journaled: Journaled) -> None:
     config = journaled.config()
     await journaled.topics(partitions=2)
     with journaled.site.worker(config):
@@ -236,7 +236,7 @@ async def test_journal_that_was_reset_is_filed_again_by_workers_that_run(journal
     assert "removed" in done.out
 
 
-async def test_worker_refuses_to_start_where_the_source_is_missing_and_topics_create_makes_it(journaled: Journaled) -> None:
+async def test_worker_without_its_source_does_not_start_and_topics_create_creates_it(journaled: Journaled) -> None:
     config = journaled.config()
     with journaled.site.worker(config) as worker:
         code = await worker.wait_exit(60)
@@ -247,7 +247,7 @@ async def test_worker_refuses_to_start_where_the_source_is_missing_and_topics_cr
     assert f"created  {journaled.source}" in made.out
 
 
-async def test_closed_segments_are_compressed_while_readers_lose_nothing(journaled: Journaled) -> None:
+async def test_closed_segments_are_compressed_without_changing_what_is_read(journaled: Journaled) -> None:
     config = journaled.config(max_bytes=4_000_000)
     await journaled.topics(partitions=1)
     with journaled.site.worker(config) as worker:

@@ -39,7 +39,7 @@ async def send_lost(stage: Stage, partition: int, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("idle", [False, True], ids=["events in all partitions", "events in one"])
-async def test_a_worker_under_which_a_topic_is_made_again_ends_and_names_the_command(stage: Stage, idle: bool) -> None:
+async def test_worker_ends_and_names_the_command_if_a_topic_is_recreated(stage: Stage, idle: bool) -> None:
     with stage.worker() as worker:
         await worker.wait_ready()
         await stage.send(100, **({"partition": 2} if idle else {}))
@@ -59,7 +59,9 @@ async def test_a_worker_under_which_a_topic_is_made_again_ends_and_names_the_com
 
 
 @pytest.mark.parametrize("is_running", [False, True], ids=["while away", "while frozen"])
-async def test_retention_that_overtakes_a_worker_is_told_as_a_range_and_folding_goes_on(stage: Stage, is_running: bool) -> None:
+async def test_retention_that_overtakes_a_worker_is_reported_as_a_range_and_folding_continues(
+    stage: Stage, is_running: bool
+) -> None:
     """All that was folded is delivered; what was cut before it was folded is counted, no more and no less."""
     config = stage.config(quiet_period="2s", session_timeout="6s")
     with stage.worker(config) as one:
@@ -93,7 +95,7 @@ async def test_retention_that_overtakes_a_worker_is_told_as_a_range_and_folding_
     assert 0 == code
 
 
-async def test_retention_below_the_fence_is_no_loss(stage: Stage) -> None:
+async def test_retention_below_the_fence_loses_nothing(stage: Stage) -> None:
     config = stage.config(quiet_period="3s")
     with stage.worker(config) as one:
         await one.wait_ready()
@@ -116,7 +118,7 @@ async def test_retention_below_the_fence_is_no_loss(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("outcomes", ["abort commit", "commit abort", "abort abort commit abort"])
-async def test_what_the_log_skips_is_no_hole(stage: Stage, outcomes: str) -> None:
+async def test_skipped_offsets_of_the_log_are_no_gap(stage: Stage, outcomes: str) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=stage.bootstrap, transactional_id=stage.names.app_id)
     await producer.start()
     for number, outcome in enumerate(outcomes.split()):
@@ -175,7 +177,7 @@ async def narrowed(stage: Stage) -> str:
     return narrow
 
 
-async def test_a_record_too_large_for_the_broker_is_dead_lettered_and_the_partition_goes_on(stage: Stage) -> None:
+async def test_record_too_large_for_the_broker_is_dead_lettered_and_the_partition_continues(stage: Stage) -> None:
     narrow = await narrowed(stage)
     many = [f"a-name-that-is-rather-long-{number}" for number in range(200)]
     with stage.worker() as worker:
@@ -199,7 +201,7 @@ async def test_a_record_too_large_for_the_broker_is_dead_lettered_and_the_partit
     assert (1, 0) == (refused, code)
 
 
-async def test_records_that_are_too_large_only_together_are_delivered(stage: Stage) -> None:
+async def test_records_too_large_only_together_are_delivered(stage: Stage) -> None:
     narrow = await narrowed(stage)
     sent = {f"n{number}": f"a{number}".encode() for number in range(40)}
     with stage.worker() as worker:

@@ -85,7 +85,7 @@ async def member_of(bootstrap: str, names: Names, topic: str) -> Any:
         await running
 
 
-async def test_a_commit_under_a_former_claim_is_refused_and_the_note_of_the_next_one_stays(
+async def test_commit_under_a_former_claim_is_rejected_and_the_metadata_of_the_next_one_stays(
     kafka: KafkaServer, names: Names
 ) -> None:
     tp = TP(names.topic("orders"), 0)
@@ -109,7 +109,7 @@ async def test_a_commit_under_a_former_claim_is_refused_and_the_note_of_the_next
     assert commit_of({"ship": OffsetAndMetadata(5, NOTE)}) == held
 
 
-async def test_a_commit_that_comes_after_its_member_has_joined_anew_is_refused(kafka: KafkaServer, names: Names) -> None:
+async def test_commit_after_its_member_has_rejoined_is_rejected(kafka: KafkaServer, names: Names) -> None:
     tp = TP(names.topic("orders"), 0)
     await create_topics(kafka.bootstrap_servers, [tp.topic], 1)
     async with member_of(kafka.bootstrap_servers, names, tp.topic) as only:

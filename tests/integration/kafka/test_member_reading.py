@@ -60,9 +60,7 @@ class HaltingProcessors(Processors):
         return {"ship": made}
 
 
-async def test_what_a_paused_partition_goes_on_with_does_not_wait_for_a_fetch_of_quiet_ones(
-    kafka: KafkaServer, names: Names
-) -> None:
+async def test_resumed_partition_does_not_wait_for_a_fetch_of_idle_ones(kafka: KafkaServer, names: Names) -> None:
     busy, quiet = f"{names.app_id}.busy", f"{names.app_id}.quiet"
     await create_topics(kafka.bootstrap_servers, [busy, quiet], 1)
     await produce(kafka.bootstrap_servers, busy, [(b"k", b"x" * RECORD_BYTES)] * RECORDS)

@@ -67,7 +67,7 @@ def acked_producer(site: Site, **options: Any) -> AckedProducer:
     return AckedProducer(KafkaSettings(bootstrap_servers=site.bootstrap), client_id="test", **options)
 
 
-async def test_a_topic_that_is_missing_holds_up_no_other_and_is_not_made(site: Site) -> None:
+async def test_missing_topic_does_not_block_others_and_is_not_created(site: Site) -> None:
     await site.topics("there")
     there, missing = site.names.topic("there"), site.names.topic("missing")
     producer = acked_producer(site)
@@ -86,7 +86,7 @@ async def test_a_topic_that_is_missing_holds_up_no_other_and_is_not_made(site: S
     assert ["there"] == await topics_of(site)
 
 
-async def test_the_output_of_one_fold_is_deleted_and_the_others_go_on_emitting(site: Site) -> None:
+async def test_deleted_output_of_one_fold_does_not_stop_the_others(site: Site) -> None:
     folds = ["first", "second", "third"]
     await site.topics("events", "events.dead", *folds)
     with site.worker(site.config("".join(site.fold(name, "events") for name in folds))) as worker:
@@ -122,7 +122,7 @@ async def says(worker: WorkerProcess, reason: str) -> bool:
     return reason in await reasons(worker)
 
 
-async def test_a_source_that_is_deleted_is_not_made_again_and_ends_its_worker_with_75(site: Site) -> None:
+async def test_deleted_source_is_not_recreated_and_ends_its_worker_with_75(site: Site) -> None:
     await site.topics("events", "events.dead", "folded", "other", "other.dead", "other-folded")
     config = site.config(site.fold("folded", "events") + site.fold("other-folded", "other"))
     gone = f"topic {site.names.topic('other')!r} does not exist any more"
@@ -156,7 +156,7 @@ MISSING = [
 ]
 
 
-def test_no_command_makes_a_topic(broker: ApacheKafka, site: Site) -> None:
+def test_no_command_creates_a_topic(broker: ApacheKafka, site: Site) -> None:
     config = str(site.config(site.fold("folded", "events")))
     codes = [(command, run(*command, "--config", config).code) for command, _ in MISSING]
     faust = subprocess.run(

@@ -132,7 +132,7 @@ async def test_worker_folds_everything_while_its_tokens_expire(
     assert [] == [token for token in issued if token in log]
 
 
-async def test_worker_whose_issuer_is_away_goes_on_when_there_are_tokens_again(
+async def test_worker_resumes_after_an_outage_of_its_token_issuer(
     kafka: OAuthKafka, issuer: Issuer, secured: Stage, tmp_path: Path
 ) -> None:
     path = tmp_path / "current.token"
@@ -167,7 +167,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_rejected_token_ends_a_command_with_what_is_wrong(
+def test_rejected_token_ends_a_command_with_the_reason(
     kafka: OAuthKafka, issuer: Issuer, secured: Stage, tmp_path: Path, fault: str
 ) -> None:
     tokens = {
@@ -206,7 +206,7 @@ COMMAND_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", COMMAND_FAULTS)
-def test_token_command_that_fails_ends_a_command_with_its_error(kafka: OAuthKafka, secured: Stage, fault: str) -> None:
+def test_failing_token_command_ends_a_command_with_its_error(kafka: OAuthKafka, secured: Stage, fault: str) -> None:
     command, code, text = COMMAND_FAULTS[fault]
 
     ran = asked(secured, variables(kafka, command=command))
@@ -214,7 +214,7 @@ def test_token_command_that_fails_ends_a_command_with_its_error(kafka: OAuthKafk
     assert (code, True) == (ran.code, text in ran.text), ran.text
 
 
-def test_token_command_may_print_the_answer_of_an_oauth_server(
+def test_token_command_may_print_the_response_of_an_oauth_server(
     kafka: OAuthKafka, issuer: Issuer, secured: Stage, tmp_path: Path
 ) -> None:
     answer = tmp_path / "answer.json"

@@ -38,7 +38,7 @@ async def test_any_number_of_large_records_for_one_partition_is_acknowledged(
     assert sorted(list(range(count)) * senders) == sorted(int(record.value.partition(b" ")[0]) for record in found)
 
 
-async def test_producer_that_was_stopped_opens_no_connection_any_more(kafka: KafkaServer, names: Names) -> None:
+async def test_stopped_producer_opens_no_connection(kafka: KafkaServer, names: Names) -> None:
     topic = names.topic("out")
     await create_topics(kafka.bootstrap_servers, [topic], 1)
     producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
@@ -49,7 +49,7 @@ async def test_producer_that_was_stopped_opens_no_connection_any_more(kafka: Kaf
 
 
 @pytest.mark.apache
-async def test_every_replica_must_have_a_record_and_none_is_appended_twice(kafka: KafkaServer) -> None:
+async def test_every_replica_must_acknowledge_a_record_and_none_is_appended_twice(kafka: KafkaServer) -> None:
     producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
     opened = await producer._open()
     try:
@@ -59,7 +59,7 @@ async def test_every_replica_must_have_a_record_and_none_is_appended_twice(kafka
 
 
 @pytest.mark.apache
-async def test_one_record_that_is_too_large_keeps_no_other_from_being_acknowledged(kafka: KafkaServer, names: Names) -> None:
+async def test_one_oversized_record_does_not_prevent_acknowledgement_of_others(kafka: KafkaServer, names: Names) -> None:
     topic = names.topic("out")
     await create_topics(kafka.bootstrap_servers, [topic], 2, {"max.message.bytes": "10000"})
     producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
@@ -76,7 +76,7 @@ async def test_one_record_that_is_too_large_keeps_no_other_from_being_acknowledg
     assert ({b"k7"}, []) == (refused, waiting)
 
 
-async def test_records_of_several_topics_each_go_to_their_own(kafka: KafkaServer, names: Names) -> None:
+async def test_records_of_several_topics_reach_their_own_topics(kafka: KafkaServer, names: Names) -> None:
     topics = [names.topic("one"), names.topic("two")]
     await create_topics(kafka.bootstrap_servers, topics, 2)
     producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
@@ -94,7 +94,7 @@ async def test_records_of_several_topics_each_go_to_their_own(kafka: KafkaServer
     assert [list(range(0, 40, 2)), list(range(1, 40, 2))] == [sorted(int(record.value) for record in each) for each in found]
 
 
-async def test_a_record_goes_into_the_partition_it_names(kafka: KafkaServer, names: Names) -> None:
+async def test_record_is_written_to_its_named_partition(kafka: KafkaServer, names: Names) -> None:
     topic = names.topic("out")
     await create_topics(kafka.bootstrap_servers, [topic], 4)
     producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")

@@ -72,7 +72,7 @@ def errors(text: str) -> list[str]:
     return [line.removeprefix("error").strip() for line in text.splitlines() if line.startswith("error ")]
 
 
-async def test_everything_runs_with_the_documented_rights(app: WholeApp, guarded: SecuredKafka) -> None:
+async def test_application_runs_with_the_documented_rights(app: WholeApp, guarded: SecuredKafka) -> None:
     await grant(guarded, needed(app.settings.app_id))
     with app.worker() as worker:
         await worker.wait_ready()
@@ -104,7 +104,7 @@ FEWER = {
 
 @pytest.mark.parametrize("hides", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("fewer", FEWER)
-async def test_check_and_the_start_of_a_worker_name_the_missing_right(
+async def test_check_and_worker_startup_name_the_missing_right(
     app: WholeApp, guarded: SecuredKafka, fewer: str, hides: bool
 ) -> None:
     app_id = app.settings.app_id
@@ -126,7 +126,7 @@ async def test_check_and_the_start_of_a_worker_name_the_missing_right(
     assert "does not exist" not in checked.text + worker.log()
 
 
-async def test_worker_of_one_name_needs_its_own_rights_alone(app: WholeApp, guarded: SecuredKafka) -> None:
+async def test_worker_of_one_component_needs_only_its_own_rights(app: WholeApp, guarded: SecuredKafka) -> None:
     app_id = app.settings.app_id
     await grant(guarded, {("Read", TOPIC, f"{app_id}.folded"), ("Write", TOPIC, f"{app_id}.dead")})
     with app.worker("--only", "store") as refused:
@@ -139,7 +139,7 @@ async def test_worker_of_one_name_needs_its_own_rights_alone(app: WholeApp, guar
     assert [f"missing right: Read on group {app_id}.read-store.store"] == re.findall(r"missing right: [^(]*[^( ]", refused.log())
 
 
-async def test_topics_that_may_not_be_seen_or_made_are_named(app: WholeApp, guarded: SecuredKafka) -> None:
+async def test_topics_without_the_right_to_describe_or_create_are_named(app: WholeApp, guarded: SecuredKafka) -> None:
     app_id = app.settings.app_id
     hidden = await app.run("topics", "create")
     rights = needed(app_id)
@@ -154,7 +154,7 @@ async def test_topics_that_may_not_be_seen_or_made_are_named(app: WholeApp, guar
     assert f"missing right: Create on topic {app_id}.folded: kafka-acls " in refused.text
 
 
-async def test_dead_letters_that_may_not_be_read_are_named(app: WholeApp, guarded: SecuredKafka) -> None:
+async def test_dead_letters_without_the_right_to_read_are_named(app: WholeApp, guarded: SecuredKafka) -> None:
     await grant(guarded, needed(app.settings.app_id))
     listed = await app.run("dead-letters", "list")
 
@@ -162,7 +162,7 @@ async def test_dead_letters_that_may_not_be_read_are_named(app: WholeApp, guarde
     assert f"does not allow user 'worker' what is needed on topic {app.settings.app_id}.events.dead" in listed.text
 
 
-async def test_commit_that_is_refused_for_its_topic_names_the_topic(app: WholeApp, guarded: SecuredKafka) -> None:
+async def test_commit_denied_for_its_topic_names_the_topic(app: WholeApp, guarded: SecuredKafka) -> None:
     topic = f"{app.settings.app_id}.events"
     await grant(guarded, {("Describe", TOPIC, topic), ("Read", GROUP, app.settings.app_id)})
     async with in_group(app.settings.kafka, app.settings.app_id) as consumer:

@@ -51,7 +51,7 @@ def ended(log: str) -> str:
 
 
 @pytest.mark.apache
-async def test_a_worker_folds_through_tls_and_a_password(
+async def test_worker_folds_through_tls_with_a_password(
     secured: SecuredKafka, authority: Authority, stage: Stage, tmp_path: Path
 ) -> None:
     stage.bootstrap = secured.bootstrap_servers
@@ -83,7 +83,7 @@ KAFKA_FAULTS = {
 
 @pytest.mark.apache
 @pytest.mark.parametrize("fault", KAFKA_FAULTS)
-async def test_a_worker_kafka_does_not_let_in_ends_with_1_and_names_the_setting(
+async def test_worker_rejected_by_kafka_ends_with_1_and_names_the_setting(
     secured: SecuredKafka, authority: Authority, stranger: Authority, stage: Stage, tmp_path: Path, fault: str
 ) -> None:
     variables = kafka_variables(
@@ -107,7 +107,7 @@ async def test_a_worker_kafka_does_not_let_in_ends_with_1_and_names_the_setting(
 
 
 @pytest.mark.apache
-async def test_commands_that_kafka_does_not_let_in_end_with_1_and_name_the_setting(
+async def test_commands_rejected_by_kafka_end_with_1_and_name_the_setting(
     secured: SecuredKafka, authority: Authority, stage: Stage, tmp_path: Path
 ) -> None:
     """Each has a fold, a live view and a read store to ask about, and everything but the password is right."""
@@ -137,7 +137,7 @@ KAFKA_COMMANDS = (
 
 
 @pytest.mark.apache
-async def test_a_kafka_that_wants_a_password_is_told_from_one_that_is_away(
+async def test_kafka_that_requires_a_password_is_distinguished_from_an_unavailable_one(
     secured: SecuredKafka, authority: Authority, tmp_path: Path
 ) -> None:
     variables = kafka_variables(secured, authority, tmp_path)
@@ -176,7 +176,7 @@ def secured_redis(authority: Authority, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.redis7
-async def test_a_worker_folds_in_a_redis_with_tls_and_a_password(
+async def test_worker_folds_in_a_redis_with_tls_and_a_password(
     secured_redis: str, authority: Authority, stage: Stage, tmp_path: Path
 ) -> None:
     stage.redis_url = secured_redis
@@ -208,7 +208,7 @@ REDIS_FAULTS = {
 
 @pytest.mark.redis7
 @pytest.mark.parametrize("fault", REDIS_FAULTS)
-async def test_a_worker_redis_does_not_let_in_ends_with_1_and_names_the_setting(
+async def test_worker_rejected_by_redis_ends_with_1_and_names_the_setting(
     secured_redis: str, authority: Authority, stranger: Authority, stage: Stage, tmp_path: Path, fault: str
 ) -> None:
     stage.redis_url = secured_redis.replace("rediss:", "redis:") if fault == "plaintext" else secured_redis

@@ -69,7 +69,7 @@ async def committed(bootstrap: str, app_id: str, topic: str) -> tuple[int, int]:
         await consumer.stop()
 
 
-async def test_new_topics_are_names_of_every_node_when_they_are_created(cluster: KafkaCluster, names: Names) -> None:
+async def test_new_topics_are_visible_on_every_node_when_they_are_created(cluster: KafkaCluster, names: Names) -> None:
     kafka = KafkaSettings(bootstrap_servers=cluster.bootstrap_servers, partitions=20, replication_factor=3)
     async with admin_of(kafka.bootstrap_servers) as client:
 
@@ -86,7 +86,7 @@ async def test_new_topics_are_names_of_every_node_when_they_are_created(cluster:
 
 
 @pytest.mark.parametrize("victim", ["coordinator", "another"])
-async def test_a_node_killed_in_the_middle_of_the_load_costs_no_event_and_repeats_none(
+async def test_node_killed_under_load_loses_no_event_and_repeats_none(
     cluster: KafkaCluster, redis_server: RedisServer, names: Names, tmp_path: Path, victim: str
 ) -> None:
     bootstrap = cluster.bootstrap_servers
@@ -140,7 +140,7 @@ async def coordinator_of(bootstrap: str, group: str) -> int:
         return await admin.find_coordinator(group)
 
 
-async def test_partitions_without_a_leader_hold_up_one_fold_and_no_other(
+async def test_partitions_without_a_leader_block_one_fold_and_no_other(
     cluster: KafkaCluster, redis_server: RedisServer, names: Names, tmp_path: Path
 ) -> None:
     """One output is on one node each: what the killed node had is leaderless until it is back."""

@@ -94,7 +94,7 @@ async def worker(client: redis.asyncio.Redis, names: Names) -> AsyncIterator[Wor
 NUMBER, STATE, VISITOR, LINE = ".count .number", ".count .state", ".presence .number", "#connection"
 
 
-async def test_two_tabs_are_two_people_a_reload_is_no_leave_and_a_closed_tab_leaves(start: Start, tabs: Tabs) -> None:
+async def test_two_tabs_count_as_two_and_a_reload_keeps_its_tab_and_a_closed_one_is_removed(start: Start, tabs: Tabs) -> None:
     async with start(VISITORS) as hub:
         first = await tabs.open(f"{hub.url}/?page=7")
         await shows(first, VISITOR, "1")
@@ -112,7 +112,7 @@ async def test_two_tabs_are_two_people_a_reload_is_no_leave_and_a_closed_tab_lea
     assert ["1"] == numbers
 
 
-async def test_item_vanishes_while_nothing_happens_and_nothing_else_moves(start: Start, tabs: Tabs, worker: Worker) -> None:
+async def test_item_expires_while_idle_and_nothing_else_moves(start: Start, tabs: Tabs, worker: Worker) -> None:
     async with start(NEWS, COUNT, VISITORS) as hub:
         await worker.owners["news"].put("7", "a", {"title": "Soon gone", "url": "/x"}, now_ms() - 5_000)
         await worker.owners["news"].put("7", "b", {"title": "<b>Stays</b>", "url": "javascript:alert(1)"}, now_ms() + 100_000)
@@ -131,9 +131,7 @@ async def test_item_vanishes_while_nothing_happens_and_nothing_else_moves(start:
     assert shift < 0.01
 
 
-async def test_ages_are_right_whatever_the_clock_of_the_browser_says(
-    start: Start, tabs: Tabs, client: redis.asyncio.Redis, names: Names
-) -> None:
+async def test_ages_are_correct_for_any_browser_clock(start: Start, tabs: Tabs, client: redis.asyncio.Redis, names: Names) -> None:
     await tabs.context.add_init_script("{ const real = Date.now; Date.now = () => real() + 7200e3 }")
     long = NEWS.model_copy(update={"expiry": COUNT.expiry})
     owner = Owner(client, names.app_id, long)
@@ -144,7 +142,7 @@ async def test_ages_are_right_whatever_the_clock_of_the_browser_says(
         await shows(page, "time", "5 minutes ago")
 
 
-async def test_state_that_arrives_replaces_a_dash_and_no_zero_is_seen_before_it(start: Start, tabs: Tabs, worker: Worker) -> None:
+async def test_first_state_replaces_a_dash_and_no_zero_is_shown_before(start: Start, tabs: Tabs, worker: Worker) -> None:
     async with start(COUNT, NEWS) as hub:
         await worker.owners["contributions"].put("7", "a")
         page = await tabs.open(f"{hub.url}/?page=7", watch=NUMBER)
@@ -160,7 +158,7 @@ async def test_state_that_arrives_replaces_a_dash_and_no_zero_is_seen_before_it(
     assert shift < 0.01
 
 
-async def test_browser_that_was_offline_says_so_and_comes_back_by_itself(start: Start, tabs: Tabs, worker: Worker) -> None:
+async def test_offline_browser_says_so_and_reconnects_by_itself(start: Start, tabs: Tabs, worker: Worker) -> None:
     async with start(COUNT, beat="5s") as hub:
         await worker.owners["contributions"].put("7", "a")
         page = await tabs.open(f"{hub.url}/?page=7")
@@ -177,7 +175,9 @@ async def test_browser_that_was_offline_says_so_and_comes_back_by_itself(start: 
         await shows(page, LINE, "Connected")
 
 
-async def test_hub_that_is_killed_leaves_what_is_shown_and_its_successor_goes_on(start: Start, tabs: Tabs, worker: Worker) -> None:
+async def test_killed_hub_keeps_its_content_on_the_page_and_its_successor_continues(
+    start: Start, tabs: Tabs, worker: Worker
+) -> None:
     port = free_port()
     async with start(COUNT, port=port) as hub:
         await worker.owners["contributions"].put("7", "a")
@@ -191,7 +191,7 @@ async def test_hub_that_is_killed_leaves_what_is_shown_and_its_successor_goes_on
         await shows(page, LINE, "Connected")
 
 
-async def test_worker_that_is_killed_is_said_in_words_until_another_goes_on(start: Start, tabs: Tabs, worker: Worker) -> None:
+async def test_killed_worker_is_reported_in_words_until_another_takes_over(start: Start, tabs: Tabs, worker: Worker) -> None:
     async with start(COUNT) as hub:
         await worker.owners["contributions"].put("7", "a")
         page = await tabs.open(f"{hub.url}/?page=7")
@@ -203,7 +203,7 @@ async def test_worker_that_is_killed_is_said_in_words_until_another_goes_on(star
         await shows(page, STATE, "Up to date")
 
 
-async def test_wiped_redis_leaves_what_is_shown_and_no_zero_is_ever_seen(
+async def test_wiped_redis_keeps_the_content_of_the_page_and_never_shows_a_zero(
     start: Start, tabs: Tabs, worker: Worker, client: redis.asyncio.Redis
 ) -> None:
     async with start(COUNT) as hub:
@@ -237,7 +237,7 @@ OWN_PAGE = """<!doctype html><link rel="icon" href="data:,"><p class="count"></p
 </script>"""
 
 
-async def test_cookie_that_has_run_out_is_renewed_by_the_page(start: Start, tabs: Tabs, tmp_path: Path) -> None:
+async def test_expired_cookie_is_renewed_by_the_page(start: Start, tabs: Tabs, tmp_path: Path) -> None:
     renewals: list[int] = []
 
     async with start(PRIVATE, has_page=False, secret_file=secret_file(tmp_path)) as hub:
@@ -264,7 +264,7 @@ async def test_cookie_that_has_run_out_is_renewed_by_the_page(start: Start, tabs
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_page_can_be_read_on_a_small_screen_in_the_dark_by_keyboard_and_aloud(
+async def test_page_is_readable_on_a_small_screen_in_the_dark_by_keyboard_and_screen_reader(
     start: Start, browser: Browser, worker: Worker, scheme: Any
 ) -> None:
     options: Any = {"viewport": {"width": 360, "height": 700}, "color_scheme": scheme, "reduced_motion": "reduce"}

@@ -48,7 +48,7 @@ async def until(stream: Events, view: str, **expected: Any) -> None:
         raise AssertionError(f"{error}; it was sent {stream.views(view)[-3:]}") from error
 
 
-async def test_flushall_under_an_open_page_is_marked_and_no_state_that_never_was_is_shown(
+async def test_flushall_under_an_open_page_is_marked_and_no_invented_state_is_shown(
     watched: Watched, hub: RunningHub, valkey: Valkey
 ) -> None:
     await watched.topics(partitions=2)
@@ -73,7 +73,7 @@ async def test_flushall_under_an_open_page_is_marked_and_no_state_that_never_was
 
 
 @pytest.mark.apache
-async def test_source_that_was_deleted_and_made_again_is_marked_and_then_shown(watched: Watched, hub: RunningHub) -> None:
+async def test_recreated_source_is_marked_and_then_shown(watched: Watched, hub: RunningHub) -> None:
     await watched.topics()
     with worker(watched):
         await watched.put(*({"project": 7, "id": number, "title": str(number)} for number in range(20)))
@@ -120,7 +120,7 @@ async def test_odd_events_of_a_running_worker_are_late_ignored_or_dead_letters(w
     assert ["no-item"] == [dict(letter.headers)["reason"].decode() for letter in letters]
 
 
-async def test_worker_and_hub_that_start_together_show_no_zero_before_the_first_state(watched: Watched, hub: RunningHub) -> None:
+async def test_worker_and_hub_started_together_show_no_zero_before_the_first_state(watched: Watched, hub: RunningHub) -> None:
     await watched.topics()
     await watched.put({"project": 7, "id": 1, "title": "one"})
     stream = await hub.events("/live/7/events?view=made")

@@ -37,7 +37,7 @@ def written(folder: Path, *lines: Any) -> str:
     return str(path)
 
 
-async def test_what_is_imported_is_shown_with_its_times_and_read_by_all_who_are_named(watched: Watched, tmp_path: Path) -> None:
+async def test_imported_events_are_shown_with_their_times_and_read_by_all_named_views(watched: Watched, tmp_path: Path) -> None:
     config = watched.config(
         news=LIST | {"only": {"@type": "published"}, "remove": {"@type": "unpublished"}}, all=COUNT | {"expiry": "5h"}
     )
@@ -79,7 +79,7 @@ BAD = {
 }
 
 
-async def test_line_that_is_wrong_is_named_and_nothing_is_sent(watched: Watched, tmp_path: Path) -> None:
+async def test_invalid_line_is_named_and_nothing_is_sent(watched: Watched, tmp_path: Path) -> None:
     config = watched.config(made=COUNT)
     await watched.topics()
     found = {}
@@ -95,7 +95,7 @@ async def test_line_that_is_wrong_is_named_and_nothing_is_sent(watched: Watched,
     assert [b'{"project":7,"id":9}'] == [record.value for record in records]
 
 
-async def test_view_of_framed_values_is_refused_because_the_lines_are_json(watched: Watched, tmp_path: Path) -> None:
+async def test_view_of_framed_values_is_rejected_because_the_lines_are_json(watched: Watched, tmp_path: Path) -> None:
     config = watched.config(made=COUNT | {"format": "avro"})
     config.write_text(config.read_text() + '[schema_registry]\nurl = "http://127.0.0.1:1"\n')
     await watched.topics()
@@ -105,7 +105,7 @@ async def test_view_of_framed_values_is_refused_because_the_lines_are_json(watch
     assert "produce them by your serializer" in ran.err
 
 
-async def test_presence_unknown_views_and_missing_topics_are_refused(watched: Watched, tmp_path: Path) -> None:
+async def test_presence_unknown_views_and_missing_topics_are_rejected(watched: Watched, tmp_path: Path) -> None:
     config = watched.config(made=COUNT)
     text = config.read_text() + '[live.people]\nkind = "presence"\nexpiry = "60s"\npublic = true\n'
     config.write_text(text)
@@ -124,7 +124,7 @@ async def test_presence_unknown_views_and_missing_topics_are_refused(watched: Wa
 
 
 @pytest.mark.apache
-async def test_topic_that_takes_the_time_of_the_broker_is_refused(watched: Watched, tmp_path: Path) -> None:
+async def test_topic_with_log_append_time_is_rejected(watched: Watched, tmp_path: Path) -> None:
     config = watched.config(made=COUNT)
     async with admin_of(watched.site.bootstrap) as admin:
         await admin.create_topics([NewTopic(watched.source, 1, 1, topic_configs={"message.timestamp.type": "LogAppendTime"})])
@@ -136,7 +136,7 @@ async def test_topic_that_takes_the_time_of_the_broker_is_refused(watched: Watch
 
 @pytest.mark.apache
 @pytest.mark.parametrize("setting", ["message.timestamp.before.max.ms", "message.timestamp.difference.max.ms"])
-async def test_lines_that_are_older_than_the_topic_takes_are_refused_before_anything_is_sent(
+async def test_lines_older_than_the_topic_accepts_are_rejected_before_anything_is_sent(
     watched: Watched, tmp_path: Path, setting: str
 ) -> None:
     config = watched.config(made=COUNT)
@@ -169,7 +169,7 @@ async def test_lines_that_the_topic_does_not_keep_are_counted(watched: Watched, 
 
 @pytest.mark.apache
 @pytest.mark.parametrize("item", ["id", None], ids=["named", "unnamed"])
-async def test_import_that_breaks_off_says_from_which_line_to_go_on(watched: Watched, tmp_path: Path, item: str | None) -> None:
+async def test_interrupted_import_says_at_which_line_to_continue(watched: Watched, tmp_path: Path, item: str | None) -> None:
     view = {name: value for name, value in COUNT.items() if name != "item"} | ({"item": item} if item else {})
     config = watched.config(made=view)
     async with admin_of(watched.site.bootstrap) as admin:
@@ -190,7 +190,9 @@ async def test_import_that_breaks_off_says_from_which_line_to_go_on(watched: Wat
     assert 550 not in there
 
 
-async def test_file_full_of_bad_lines_is_told_by_its_first_ones_and_their_number(watched: Watched, tmp_path: Path) -> None:
+async def test_file_full_of_invalid_lines_is_summarized_by_the_first_ones_and_their_number(
+    watched: Watched, tmp_path: Path
+) -> None:
     config = watched.config(made=COUNT)
     await watched.topics()
     bad = [line(number, ago_ms=-HOUR_MS) if number % 2 else [number] for number in range(1, 1_001)]

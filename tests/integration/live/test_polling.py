@@ -41,7 +41,7 @@ async def test_each_state_of_one_owner_is_polled(redis_client: redis.asyncio.Red
     assert counts == [({("news", "p")}, count) for count in (1, 2, 3)]
 
 
-async def test_that_some_items_have_expired_is_polled(redis_client: redis.asyncio.Redis, names: Names) -> None:
+async def test_expiry_of_some_items_is_polled(redis_client: redis.asyncio.Redis, names: Names) -> None:
     shard = Polled(redis_client, names)
     store = await shard.claimed()
     await store.apply(9, 10, [Change("p", [], [put("a", 1), put("b", 2)])], ViewMetadata())
@@ -53,9 +53,7 @@ async def test_that_some_items_have_expired_is_polled(redis_client: redis.asynci
     assert (before.count, shard.shown().count, changed) == (2, 1, {("news", "p")})
 
 
-async def test_what_a_poll_that_failed_would_have_said_is_asked_for_once_more(
-    redis_client: redis.asyncio.Redis, names: Names
-) -> None:
+async def test_changes_missed_by_a_failed_poll_are_requested_once_more(redis_client: redis.asyncio.Redis, names: Names) -> None:
     shard = Polled(redis_client, names)
     items, elsewhere = f"{shard.keys.items_prefix}p", f"{shard.keys.items_prefix}elsewhere"
     store = await shard.claimed()

@@ -61,7 +61,7 @@ class Owner:
                 continue
 
 
-async def test_reset_of_a_view_leaves_nothing_out_of_what_its_worker_reads_again(
+async def test_reset_of_a_view_skips_nothing_that_its_worker_rereads(
     redis_client: redis.asyncio.Redis, redis_server: RedisServer, names: Names
 ) -> None:
     settings = Settings.model_validate({
@@ -109,7 +109,7 @@ async def test_state_of_a_former_source_is_named_by_check_and_removed_by_reset(
     assert [] == [key async for key in redis_client.scan_iter(match=f"{{{names.app_id}/*")]
 
 
-async def test_reset_of_a_view_that_nobody_keeps_removes_every_key(
+async def test_reset_of_an_unused_view_removes_every_key(
     redis_client: redis.asyncio.Redis, redis_server: RedisServer, names: Names
 ) -> None:
     settings = Settings.model_validate({

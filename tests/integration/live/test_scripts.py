@@ -62,7 +62,7 @@ def put(item: str, after_ms: int, payload: bytes = b"1") -> Item:
     return Item(item, CLOCK_MS + after_ms, payload)
 
 
-async def test_claim_creates_a_state_only_when_asked_and_the_next_owner_finds_it(shard: Shard) -> None:
+async def test_claim_creates_a_state_only_on_request_and_the_next_owner_finds_it(shard: Shard) -> None:
     assert await shard.store("a").claim("d", "", 4) is None
 
     begun = ViewStart(9, CLOCK_MS, ViewMetadata(12, 99))
@@ -74,7 +74,7 @@ async def test_claim_creates_a_state_only_when_asked_and_the_next_owner_finds_it
 
 
 @pytest.mark.parametrize(("definition", "topic_id", "drop"), [("e", "id", False), ("d", "other", False), ("d", "id", True)])
-async def test_state_of_another_definition_or_topic_is_dropped_whole(
+async def test_state_of_another_definition_or_topic_is_dropped_completely(
     shard: Shard, definition: str, topic_id: str, drop: bool
 ) -> None:
     store = await shard.claimed()
@@ -102,7 +102,7 @@ async def test_repeated_put_moves_time_forward_only_and_the_newest_has_the_paylo
     assert ((put("a", 5, b"5"),), (put("a", 5, b"6"),)) == (older.items, (await shard.page()).items)
 
 
-async def test_items_leave_exactly_at_their_expiry_and_then_the_clock_says_so(shard: Shard) -> None:
+async def test_items_are_removed_exactly_at_their_expiry_and_then_the_clock_advances(shard: Shard) -> None:
     store = await shard.claimed()
     await store.apply(9, 10, [Change("p", [], [put("a", 1), put("b", 2)])], ViewMetadata())
     first = await store.expire(10, CLOCK_MS + EXPIRY_MS, moves_clock=True)
@@ -114,7 +114,7 @@ async def test_items_leave_exactly_at_their_expiry_and_then_the_clock_says_so(sh
     assert ((put("b", 2),), EMPTY_PAGE) == (page.items, await shard.page())
 
 
-async def test_clock_stays_while_more_is_due(shard: Shard) -> None:
+async def test_clock_stays_while_more_items_are_due(shard: Shard) -> None:
     store = await shard.claimed()
     await store.apply(9, 10, [Change("p", [], [put(f"i{n}", n) for n in range(1, 6)])], ViewMetadata())
     before = await store.expire(10, CLOCK_MS + 2 * EXPIRY_MS, moves_clock=True, limit=3)
@@ -136,7 +136,7 @@ async def test_put_that_is_due_by_the_stored_clock_is_late(shard: Shard) -> None
 
 
 @pytest.mark.parametrize("has_data", [False, True])
-async def test_oldest_items_beyond_what_is_kept_leave(shard: Shard, has_data: bool) -> None:
+async def test_oldest_items_beyond_max_items_are_removed(shard: Shard, has_data: bool) -> None:
     store = shard.store("a", keep=2, has_data=has_data)
     await store.claim("d", "id", 1, begin=ViewStart(9, CLOCK_MS, ViewMetadata()))
     await store.apply(9, 10, [Change("p", [], [put(item, after) for after, item in enumerate("abcd", 1)])], ViewMetadata())
@@ -146,7 +146,7 @@ async def test_oldest_items_beyond_what_is_kept_leave(shard: Shard, has_data: bo
     assert ([b"c", b"d"] if has_data else []) == sorted(kept)
 
 
-async def test_whoever_lost_a_reply_is_told_and_nothing_happens_twice(shard: Shard) -> None:
+async def test_request_repeated_after_a_missing_reply_has_no_second_effect(shard: Shard) -> None:
     store = await shard.claimed()
     await store.apply(9, 10, [Change("p", [], [put("a", 1)])], ViewMetadata())
     again = await store.apply(9, 10, [Change("p", [], [put("a", 9)])], ViewMetadata())
@@ -156,7 +156,7 @@ async def test_whoever_lost_a_reply_is_told_and_nothing_happens_twice(shard: Sha
 
 @pytest.mark.parametrize("step", ["apply", "expire"])
 @pytest.mark.parametrize(("what", "cause"), [("owner", "token"), ("wipe", "no-state"), ("rollback", "fence")])
-async def test_whoever_does_not_find_the_state_as_he_left_it_is_refused(shard: Shard, step: str, what: str, cause: str) -> None:
+async def test_unexpected_state_is_fenced(shard: Shard, step: str, what: str, cause: str) -> None:
     store = await shard.claimed()
     image = await shard.client.dump(shard.keys.meta)
     await store.apply(9, 10, [], ViewMetadata())
@@ -171,7 +171,7 @@ async def test_whoever_does_not_find_the_state_as_he_left_it_is_refused(shard: S
         await (store.apply(10, 11, [], ViewMetadata()) if step == "apply" else store.expire(10, CLOCK_MS + 1, moves_clock=True))
 
 
-async def test_a_hub_is_told_what_differs_and_after_another_token_all(shard: Shard) -> None:
+async def test_hub_receives_differences_and_after_a_takeover_everything(shard: Shard) -> None:
     store = await shard.claimed()
     await store.apply(9, 10, [Change("p", [], [put("a", 1)]), Change("q", [], [put("b", 1)])], ViewMetadata())
     first = await shard.reader.poll(shard.keys, {"p": "", "q": "", "r": ""})
@@ -190,14 +190,14 @@ async def test_a_hub_is_told_what_differs_and_after_another_token_all(shard: Sha
     assert {"p": EMPTY_PAGE, "q": ShardPage("1", 1, (put("b", 1),))} == third.pages
 
 
-async def test_a_shard_that_does_not_exist_is_none(shard: Shard) -> None:
+async def test_missing_shard_is_none(shard: Shard) -> None:
     now_ms, heads = await heads_of(shard.client, [shard.keys])
 
     assert now_ms > CLOCK_MS
     assert ([None], None) == (heads, await shard.reader.poll(shard.keys, {"p": ""}))
 
 
-async def test_tabs_are_counted_over_hubs_and_a_reload_is_no_leave(redis_client: redis.asyncio.Redis, names: Names) -> None:
+async def test_tabs_are_counted_across_hubs_and_a_reload_keeps_its_tab(redis_client: redis.asyncio.Redis, names: Names) -> None:
     store = PresenceStore(LiveRedisScripts(redis_client), presence_keys(names.app_id, "here"), expiry_ms=60_000)
     first = await store.present(
         {"p": PageTabs({"t1": CLOCK_MS + 1.5, "t2": CLOCK_MS + 60_000}), "q": PageTabs({})}, CLOCK_MS, named=True
@@ -213,7 +213,7 @@ async def test_tabs_are_counted_over_hubs_and_a_reload_is_no_leave(redis_client:
     assert first.marker == third.marker
 
 
-async def test_a_wiped_redis_has_another_marker(redis_client: redis.asyncio.Redis, names: Names) -> None:
+async def test_wiped_redis_has_another_marker(redis_client: redis.asyncio.Redis, names: Names) -> None:
     keys = presence_keys(names.app_id, "here")
     store = PresenceStore(LiveRedisScripts(redis_client), keys, expiry_ms=60_000)
     first = await store.present({}, CLOCK_MS)

@@ -170,7 +170,7 @@ class Run:
 
 
 @pytest.mark.parametrize(("has_data", "keep"), [(False, 1_000), (True, 1_000), (False, 3), (True, 3)])
-async def test_scripts_hold_what_the_model_says(redis_client: redis.asyncio.Redis, names: Names, has_data: bool, keep: int) -> None:
+async def test_scripts_agree_with_the_model(redis_client: redis.asyncio.Redis, names: Names, has_data: bool, keep: int) -> None:
     for seed in range(40):
         run = Run(redis_client, names, seed, has_data=has_data, keep=keep)
         await run.claim()
@@ -179,7 +179,9 @@ async def test_scripts_hold_what_the_model_says(redis_client: redis.asyncio.Redi
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.rule)
-async def test_script_without_one_of_its_rules_is_caught(redis_client: redis.asyncio.Redis, names: Names, variant: Variant) -> None:
+async def test_script_without_one_of_its_rules_is_detected(
+    redis_client: redis.asyncio.Redis, names: Names, variant: Variant
+) -> None:
     caught = 0
     for seed in range(40):
         for has_data in (False, True):

@@ -63,7 +63,7 @@ def config(tmp_path: Path, names: Names, redis_server: RedisServer) -> Callable[
     return made
 
 
-async def test_served_without_kafka_ended_by_sigterm_with_bye_and_exit_code_0(config: Callable[..., Path], tmp_path: Path) -> None:
+async def test_server_without_kafka_ends_on_sigterm_with_bye_and_exit_code_0(config: Callable[..., Path], tmp_path: Path) -> None:
     path = config()
     made = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -103,9 +103,7 @@ async def test_served_without_kafka_ended_by_sigterm_with_bye_and_exit_code_0(co
     assert 0 == code
 
 
-async def test_redis_that_is_away_is_waited_for_and_a_port_that_is_taken_is_not(
-    config: Callable[..., Path], tmp_path: Path
-) -> None:
+async def test_unavailable_redis_is_awaited_and_an_occupied_port_is_not(config: Callable[..., Path], tmp_path: Path) -> None:
     away = ServeProcess(config(VIEWS + "public = true\n", redis=f"redis://127.0.0.1:{free_port()}/0"), tmp_path)
     try:
         async with aiohttp.ClientSession() as session:
@@ -131,7 +129,7 @@ async def test_redis_that_is_away_is_waited_for_and_a_port_that_is_taken_is_not(
     assert "taken" in process.child.log_tail()
 
 
-async def test_without_a_view_there_is_nothing_to_serve(config: Callable[..., Path], tmp_path: Path) -> None:
+async def test_serve_without_a_view_has_nothing_to_serve(config: Callable[..., Path], tmp_path: Path) -> None:
     fold = '[folds.f]\nsource = "s"\ngroup_key = "a"\nchanged = "b"\nquiet_period = "1m"\n'
     process = ServeProcess(config(fold), tmp_path)
     code = await process.ended()
@@ -140,7 +138,7 @@ async def test_without_a_view_there_is_nothing_to_serve(config: Callable[..., Pa
     assert "no live view to serve" in process.child.log_tail()
 
 
-async def test_silent_clients_do_not_take_the_descriptors_of_pages(config: Callable[..., Path], tmp_path: Path) -> None:
+async def test_idle_clients_do_not_take_the_descriptors_of_pages(config: Callable[..., Path], tmp_path: Path) -> None:
     process = ServeProcess(config(VIEWS + "public = true\n"), tmp_path, descriptors=256)
     try:
         url, health = await process.url(), await process.url(HTTP)

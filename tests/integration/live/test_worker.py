@@ -26,7 +26,7 @@ def watched(site: Site) -> Watched:
     return Watched(site)
 
 
-async def test_page_follows_what_happens_and_what_merely_expires(watched: Watched) -> None:
+async def test_page_follows_changes_and_expiry(watched: Watched) -> None:
     config = watched.config(
         made=COUNT | {"only": {"@type": "made"}, "remove": {"@type": "gone"}}, short=COUNT | {"expiry": "3s"}, news=LIST
     )  # fmt: skip
@@ -60,7 +60,7 @@ async def test_repeated_event_counts_once_and_prolongs_its_item(watched: Watched
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
-async def test_another_worker_goes_on_where_one_was_cut_off(watched: Watched, how: signal.Signals) -> None:
+async def test_next_worker_resumes_after_an_interruption(watched: Watched, how: signal.Signals) -> None:
     config = watched.config(made=COUNT)
     await watched.topics(partitions=2)
     with watched.site.worker(config) as first:
@@ -76,7 +76,7 @@ async def test_another_worker_goes_on_where_one_was_cut_off(watched: Watched, ho
             await watched.shows(config, "made", 31)
 
 
-async def test_view_without_a_worker_says_that_it_is_behind_and_one_that_never_had_any_that_it_is_read(watched: Watched) -> None:
+async def test_view_is_behind_after_its_worker_stopped_and_reading_before_the_first_one(watched: Watched) -> None:
     config = watched.config(made=COUNT)
     await watched.topics()
     before = await watched.page(config, "made")
@@ -101,7 +101,7 @@ async def test_wiped_redis_is_read_from_kafka_below_the_commit(watched: Watched,
         await watched.shows(config, "made", 20)
 
 
-async def test_redis_that_was_rolled_back_is_noticed_in_silence(watched: Watched, redis_client: redis.asyncio.Redis) -> None:
+async def test_rolled_back_redis_is_detected_while_idle(watched: Watched, redis_client: redis.asyncio.Redis) -> None:
     config = watched.config(made=COUNT)
     await watched.topics()
     with watched.site.worker(config):
@@ -118,7 +118,7 @@ async def test_redis_that_was_rolled_back_is_noticed_in_silence(watched: Watched
         await watched.shows(config, "made", 2)
 
 
-async def test_another_definition_is_read_from_kafka(watched: Watched) -> None:
+async def test_changed_definition_is_read_from_kafka(watched: Watched) -> None:
     short, long = watched.config(made=COUNT | {"expiry": "10m"}), watched.config("long.toml", made=COUNT | {"expiry": "2h"})
     await watched.topics()
     await watched.put({"project": 7, "id": 1}, timestamp_ms=int(time.time() * 1000) - 3_600_000)
@@ -130,7 +130,7 @@ async def test_another_definition_is_read_from_kafka(watched: Watched) -> None:
 
 
 @pytest.mark.apache
-async def test_partitions_that_are_added_are_shown_too(watched: Watched) -> None:
+async def test_added_partitions_are_shown_too(watched: Watched) -> None:
     config = watched.config(made=COUNT | {"item": ""})
     await watched.topics(partitions=1)
     with watched.site.worker(config):
@@ -143,7 +143,7 @@ async def test_partitions_that_are_added_are_shown_too(watched: Watched) -> None
         await watched.shows(config, "made", 3)
 
 
-async def test_worker_refuses_to_start_where_topics_are_missing_and_names_them(watched: Watched) -> None:
+async def test_worker_with_missing_topics_does_not_start_and_names_them(watched: Watched) -> None:
     config = watched.config(made=COUNT)
     with watched.site.worker(config) as worker:
         code = await worker.wait_exit(60)
@@ -153,7 +153,7 @@ async def test_worker_refuses_to_start_where_topics_are_missing_and_names_them(w
     assert "streams-app topics create" in worker.log()
 
 
-async def test_view_that_was_reset_is_read_from_kafka_by_workers_that_run(watched: Watched) -> None:
+async def test_reset_view_is_reread_from_kafka_by_running_workers(watched: Watched) -> None:
     config = watched.config(made=COUNT)
     await watched.topics()
     with watched.site.worker(config):
@@ -170,7 +170,7 @@ async def test_view_that_was_reset_is_read_from_kafka_by_workers_that_run(watche
     assert "removed" in done.out
 
 
-async def test_record_that_cannot_be_shown_is_a_dead_letter_and_stops_nothing(watched: Watched) -> None:
+async def test_unusable_record_is_a_dead_letter_and_stops_nothing(watched: Watched) -> None:
     config = watched.config(made=COUNT)
     await watched.topics(partitions=1)
     values = [b"{", b"[1]", b"{}", b'{"project": 7}', None, b'{"project": 7, "id": 1}']
@@ -193,7 +193,7 @@ async def test_record_that_cannot_be_shown_is_a_dead_letter_and_stops_nothing(wa
     assert set(values[:4]) == {letter.value for letter in letters}
 
 
-async def test_page_is_told_to_whoever_asks_for_it(watched: Watched) -> None:
+async def test_page_is_printed_by_the_show_command(watched: Watched) -> None:
     config = watched.config(made=COUNT, news=LIST)
     await watched.topics()
     with watched.site.worker(config):
@@ -210,7 +210,7 @@ async def test_page_is_told_to_whoever_asks_for_it(watched: Watched) -> None:
 
 
 @pytest.mark.apache
-async def test_view_that_retention_overtook_says_that_it_is_incomplete(watched: Watched) -> None:
+async def test_view_overtaken_by_retention_says_that_it_is_incomplete(watched: Watched) -> None:
     config = watched.config(made=COUNT)
     await watched.topics(partitions=1)
     with watched.site.worker(config) as worker:
@@ -230,7 +230,7 @@ async def test_view_that_retention_overtook_says_that_it_is_incomplete(watched: 
 
 
 @pytest.mark.apache
-async def test_check_says_what_a_view_cannot_show(watched: Watched) -> None:
+async def test_check_reports_what_a_view_cannot_show(watched: Watched) -> None:
     config = watched.config(made=COUNT | {"public": False})
     secret = watched.site.folder / "secret"
     secret.write_text("short")
@@ -247,7 +247,7 @@ async def test_check_says_what_a_view_cannot_show(watched: Watched) -> None:
 
 
 @pytest.mark.apache
-async def test_dead_letter_topic_that_is_away_is_named_and_the_worker_goes_on_waiting(watched: Watched) -> None:
+async def test_missing_dead_letter_topic_is_named_and_the_worker_continues_to_wait(watched: Watched) -> None:
     config = watched.config(made=COUNT)
     await watched.topics(partitions=1)
     with watched.site.worker(config) as worker:

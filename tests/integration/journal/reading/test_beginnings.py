@@ -32,24 +32,26 @@ from tests.journals import JournalShard, at, row
         ("earliest", OF_A),
     ],
 )
-async def test_reader_begins_where_it_is_told(shard: JournalShard, reader: JournalReader, after: str, wanted: list[int]) -> None:
+async def test_reader_starts_at_the_given_position(
+    shard: JournalShard, reader: JournalReader, after: str, wanted: list[int]
+) -> None:
     await three_days(shard)
 
     assert wanted == offsets(await read(reader, after))
 
 
-async def test_late_events_behind_the_first_one_are_read_whatever_their_time(shard: JournalShard, reader: JournalReader) -> None:
+async def test_events_after_the_first_one_are_read_with_any_time(shard: JournalShard, reader: JournalReader) -> None:
     await shard.append([row("a", 0, 0), row("a", 1, 2), Row(row("a", 2).key, 2, at(1), b"late"), row("a", 3, 2)])
 
     assert [1, 2, 3] == offsets(await read(reader, "2026-08-20"))
 
 
-async def test_cursor_of_a_partition_that_there_is_not_is_refused(shard: JournalShard, reader: JournalReader) -> None:
+async def test_cursor_of_a_missing_partition_is_rejected(shard: JournalShard, reader: JournalReader) -> None:
     with pytest.raises(CursorError, match="partition 7 of the cursor is not there: the source has partitions 0 to 0"):
         await read(reader, "7-1")
 
 
-async def test_several_partitions_are_read_and_a_cursor_goes_on_in_each(
+async def test_several_partitions_are_read_and_a_cursor_continues_in_each(
     redis_client: redis.asyncio.Redis, settings: Settings, reader: JournalReader
 ) -> None:
     for partition in range(3):
@@ -65,7 +67,7 @@ async def test_several_partitions_are_read_and_a_cursor_goes_on_in_each(
         assert found[number + 1 :] == await read(reader, one.cursor)
 
 
-async def test_reader_of_the_latest_does_not_get_a_past_that_is_read_again(shard: JournalShard, reader: JournalReader) -> None:
+async def test_reader_of_the_latest_skips_events_that_are_filed_anew(shard: JournalShard, reader: JournalReader) -> None:
     await shard.wipe()
     reading = reader.reading((row("a", 0).key,), parse_start("latest", 0))
     assert [] == [found async for found in reading.items()]
@@ -75,7 +77,7 @@ async def test_reader_of_the_latest_does_not_get_a_past_that_is_read_again(shard
     assert [10] == offsets([found async for found in reading.items()])
 
 
-async def test_reader_of_the_latest_gets_no_past_of_other_partitions_while_the_first_one_has_no_state(
+async def test_reader_of_the_latest_skips_past_events_of_other_partitions_while_the_first_has_no_state(
     redis_client: redis.asyncio.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streams_app.journal.reading.shards.PARTITIONS_MS", 0)
@@ -92,7 +94,7 @@ async def test_reader_of_the_latest_gets_no_past_of_other_partitions_while_the_f
         assert [4] == offsets([found async for found in reading.items()])
 
 
-async def test_partition_that_is_added_is_read_from_its_beginning_also_by_a_reader_of_the_latest(
+async def test_added_partition_is_read_from_its_beginning_even_by_a_reader_of_the_latest(
     redis_client: redis.asyncio.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streams_app.journal.reading.shards.PARTITIONS_MS", 0)
@@ -152,7 +154,7 @@ SINCE_MOMENT = [offset for offset in OF_A if offset >= 15]
 
 
 @pytest.mark.parametrize("change", ["nothing", "swap", "drop", "takeover"])
-async def test_pages_from_a_moment_have_nothing_older_of_any_partition(
+async def test_pages_from_a_moment_contain_nothing_older_of_any_partition(
     shards: list[JournalShard], reader: JournalReader, change: str
 ) -> None:
     async def changed() -> None:
@@ -173,7 +175,7 @@ async def test_pages_from_a_moment_have_nothing_older_of_any_partition(
 
 
 @pytest.mark.parametrize("stateless", [0, 1])
-async def test_cursor_keeps_the_moment_for_partitions_that_come_later(
+async def test_cursor_keeps_the_moment_for_partitions_added_later(
     redis_client: redis.asyncio.Redis, settings: Settings, stateless: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streams_app.journal.reading.shards.PARTITIONS_MS", 0)
@@ -193,7 +195,7 @@ async def test_cursor_keeps_the_moment_for_partitions_that_come_later(
     assert ("since-" in first.next, "since-" in older.next, "0-29,1-29") == (True, True, rest.next)
 
 
-async def test_follower_from_a_moment_that_began_before_the_claims_gets_nothing_older(
+async def test_follower_from_a_moment_before_the_claims_receives_nothing_older(
     redis_client: redis.asyncio.Redis, settings: Settings, reader: JournalReader
 ) -> None:
     found: list[Entry | Gap] = []
@@ -216,7 +218,7 @@ async def test_follower_from_a_moment_that_began_before_the_claims_gets_nothing_
         following.cancel()
 
 
-async def test_key_without_events_since_a_moment_gets_what_is_filed_later_whatever_its_time(
+async def test_key_without_events_since_a_moment_receives_later_ones_with_any_time(
     shard: JournalShard, reader: JournalReader
 ) -> None:
     await shard.append([row("a", 0), row("b", 1, 2)])
@@ -227,7 +229,9 @@ async def test_key_without_events_since_a_moment_gets_what_is_filed_later_whatev
     assert [2] == offsets(await read(reader, page.next))
 
 
-async def test_gap_that_may_be_of_the_moment_is_told_and_an_older_one_is_not(shard: JournalShard, reader: JournalReader) -> None:
+async def test_gap_that_may_include_the_moment_is_reported_and_an_older_one_is_not(
+    shard: JournalShard, reader: JournalReader
+) -> None:
     await shard.append([row("a", 0)])
     await shard.gap(9)
     await shard.append([row("a", 10)])
@@ -239,7 +243,7 @@ async def test_gap_that_may_be_of_the_moment_is_told_and_an_older_one_is_not(sha
     assert [(1, 9, "retention"), 10, (11, 19, "retention"), 21, 22] == offsets(await read(reader, str(at(0, 1))))
 
 
-async def test_gap_behind_which_nothing_is_not_older_is_told(shard: JournalShard, reader: JournalReader) -> None:
+async def test_gap_followed_only_by_older_events_is_reported(shard: JournalShard, reader: JournalReader) -> None:
     await shard.append([row("a", 0)])
     await shard.gap(9)
     await shard.append([row("b", 10, 2)])

@@ -31,7 +31,7 @@ async def test_every_event_of_a_key_is_read_across_days_with_time_and_value(shar
     assert [] == await read(reader, key="c")
 
 
-async def test_reader_goes_on_behind_any_cursor(shard: JournalShard, reader: JournalReader) -> None:
+async def test_reader_continues_after_any_cursor(shard: JournalShard, reader: JournalReader) -> None:
     await three_days(shard)
     for one in await read(reader):
         assert [offset for offset in OF_A if offset > _offset_of(one)] == offsets(await read(reader, one.cursor))
@@ -43,7 +43,7 @@ def _offset_of(one: Entry | Gap) -> int:
     return int(one.cursor.partition("-")[2])
 
 
-async def test_tombstone_headers_and_a_value_that_was_too_large_are_told(shard: JournalShard, reader: JournalReader) -> None:
+async def test_tombstones_headers_and_oversized_values_are_reported(shard: JournalShard, reader: JournalReader) -> None:
     await shard.append(
         [
             row("a", 0, value=None),
@@ -62,9 +62,7 @@ async def test_tombstone_headers_and_a_value_that_was_too_large_are_told(shard: 
 
 
 @pytest.mark.parametrize("key", ["a\0b", "a\0", "{x}", "ÿ", "1", 1, True, 1.5, "a" * 9_000, ""])
-async def test_odd_keys_are_read_and_nothing_beside_them(
-    shard: JournalShard, reader: JournalReader, key: Any, settings: Settings
-) -> None:
+async def test_unusual_keys_are_read_separately(shard: JournalShard, reader: JournalReader, key: Any, settings: Settings) -> None:
     others = ["a", "a\0c", "1", 1, True, "x"]
     await shard.append([Row(b"", 0, 0, b"no JSON"), *(row(member_of((one,)), n) for n, one in enumerate([*others, key], 1))])
     mine = [n for n, one in enumerate([*others, key], 1) if type(one) is type(key) and one == key]
@@ -85,7 +83,7 @@ async def test_record_key_of_any_bytes_is_read(redis_server: RedisServer, redis_
             await read(reader, key=7)
 
 
-async def test_key_of_several_fields_wants_as_many_parts(
+async def test_key_of_several_fields_needs_as_many_parts(
     redis_server: RedisServer, redis_client: redis.asyncio.Redis, names: Names
 ) -> None:
     settings = declared(names, redis_server.url, key=["country", "account"])
@@ -108,7 +106,7 @@ async def test_damaged_block_is_a_gap_and_the_rest_is_read(shard: JournalShard, 
     assert [*OF_A[:5], (9, 18, "damaged"), *OF_A[10:]] == offsets(await read(reader))
 
 
-async def test_damaged_block_of_several_keys_is_a_gap_up_to_where_the_key_goes_on(
+async def test_damaged_block_of_several_keys_is_a_gap_up_to_the_next_event_of_the_key(
     shard: JournalShard, reader: JournalReader
 ) -> None:
     await three_days(shard)
@@ -125,9 +123,7 @@ async def test_evicted_blocks_are_a_gap_and_the_rest_is_read(shard: JournalShard
     assert [*OF_A[:5], (10, 19, "damaged"), *OF_A[10:]] == offsets(await read(reader))
 
 
-async def test_block_that_claims_to_be_huge_is_a_gap_and_nothing_is_allocated_for_it(
-    shard: JournalShard, reader: JournalReader
-) -> None:
+async def test_block_with_an_implausible_size_is_a_gap_without_an_allocation(shard: JournalShard, reader: JournalReader) -> None:
     await shard.append([row("a", 0)])
     await shard.append([row("a", 1, 1)])
     key = await shard.blocks_key(0)

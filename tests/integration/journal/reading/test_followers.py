@@ -23,7 +23,7 @@ from tests.integration.journal.reading.readers import OF_A, THREE_DAYS, declared
 from tests.journals import JournalShard, row
 
 
-async def test_follower_gets_what_is_appended_through_swap_take_over_wipe_and_midnight(
+async def test_follower_receives_appended_events_through_swap_takeover_wipe_and_midnight(
     shard: JournalShard, reader: JournalReader
 ) -> None:
     found: list[Entry | Gap] = []
@@ -53,7 +53,7 @@ async def test_follower_gets_what_is_appended_through_swap_take_over_wipe_and_mi
     assert [str(one.cursor) for one in found] == [f"0-{offset}" for offset in OF_A]
 
 
-async def test_follower_ends_though_its_cancellation_was_swallowed(
+async def test_follower_ends_even_if_its_cancellation_was_swallowed(
     shard: JournalShard, reader: JournalReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await three_days(shard)
@@ -74,7 +74,7 @@ async def test_follower_ends_though_its_cancellation_was_swallowed(
     assert following.cancelled()
 
 
-async def test_page_waits_until_there_is_something_and_not_for_other_keys(shard: JournalShard, reader: JournalReader) -> None:
+async def test_page_waits_for_an_event_of_its_key_only(shard: JournalShard, reader: JournalReader) -> None:
     start = parse_start("earliest", 0)
     waiting = asyncio.create_task(reader.page((row("a", 0).key,), start, limit=10, most_bytes=10_000, wait_ms=20_000))
     await asyncio.sleep(0)
@@ -86,7 +86,7 @@ async def test_page_waits_until_there_is_something_and_not_for_other_keys(shard:
     assert ([1], "0-1", True, {0: 1}) == (offsets(page.items), page.next, page.is_caught_up, page.fences)
 
 
-async def test_next_moves_where_nothing_was_found_and_says_what_nobody_has_read(shard: JournalShard, reader: JournalReader) -> None:
+async def test_next_advances_on_an_empty_page_and_lists_unread_partitions(shard: JournalShard, reader: JournalReader) -> None:
     await three_days(shard)
     key, start = (row("c", 0).key,), parse_start("earliest", 0)
     page = await reader.page(key, start, limit=10, most_bytes=10_000)
@@ -97,13 +97,13 @@ async def test_next_moves_where_nothing_was_found_and_says_what_nobody_has_read(
     assert ("0-29", False, {}, {}, (0,)) == (empty.next, empty.is_caught_up, empty.floors, empty.fences, empty.unread)
 
 
-async def test_redis_that_is_away_is_an_error_to_try_again(names: Names) -> None:
+async def test_unavailable_redis_is_a_retryable_error(names: Names) -> None:
     async with JournalReader(declared(names, f"redis://127.0.0.1:{free_port()}/0")) as reader:
         with pytest.raises(TryAgainError, match="cannot reach Redis"):
             await read(reader)
 
 
-async def test_follower_waits_for_a_redis_that_is_away_and_goes_on(valkey: Valkey, names: Names, tmp_path: Path) -> None:
+async def test_follower_waits_for_an_unavailable_redis_and_continues(valkey: Valkey, names: Names, tmp_path: Path) -> None:
     settings = declared(names, valkey.url)
     found: list[Entry | Gap] = []
 

@@ -31,7 +31,7 @@ async def stepwise(reader: JournalReader, meanwhile: dict[int, Callable[[], Any]
             await meanwhile[item.offset]()
 
 
-async def test_swap_take_over_and_append_change_nothing_of_what_is_read(shard: JournalShard, reader: JournalReader) -> None:
+async def test_swap_takeover_and_append_do_not_change_the_events_read(shard: JournalShard, reader: JournalReader) -> None:
     await three_days(shard)
     found = await stepwise(
         reader,
@@ -48,7 +48,7 @@ async def test_swap_take_over_and_append_change_nothing_of_what_is_read(shard: J
     assert ["packed", "packed", "raw", "raw"] == [one.form for one in await shard.segments()]
 
 
-async def test_reader_that_a_drop_overtook_is_told_the_floor_and_may_go_on_there(
+async def test_reader_overtaken_by_a_drop_is_given_the_floor_and_may_continue_there(
     shard: JournalShard, reader: JournalReader
 ) -> None:
     await three_days(shard)
@@ -63,7 +63,7 @@ async def test_reader_that_a_drop_overtook_is_told_the_floor_and_may_go_on_there
     assert OF_A[5:] == offsets(await read(reader, "0-9"))
 
 
-async def test_drop_between_two_pages_is_told_also_to_a_reader_from_the_beginning(
+async def test_drop_between_two_pages_is_reported_even_to_a_reader_from_the_beginning(
     shard: JournalShard, reader: JournalReader
 ) -> None:
     await three_days(shard)
@@ -71,7 +71,7 @@ async def test_drop_between_two_pages_is_told_also_to_a_reader_from_the_beginnin
         await stepwise(reader, {4: lambda: shard.store.drop(0)})
 
 
-async def test_gap_of_retention_is_told_once_and_the_cursor_goes_on_behind_it(shard: JournalShard, reader: JournalReader) -> None:
+async def test_retention_gap_is_reported_once_and_the_cursor_continues_after_it(shard: JournalShard, reader: JournalReader) -> None:
     await shard.append([row("a", 0), row("b", 1)])
     await shard.gap(99)
     await shard.append([row("a", 100, 1)])
@@ -83,7 +83,7 @@ async def test_gap_of_retention_is_told_once_and_the_cursor_goes_on_behind_it(sh
     assert [(51, 99, "retention"), 100] == offsets(await read(reader, "0-50"))
 
 
-async def test_wiped_journal_is_read_on_with_the_same_cursor_once_it_was_read_again(
+async def test_wiped_journal_is_readable_with_the_same_cursor_once_it_is_filed_anew(
     shard: JournalShard, reader: JournalReader
 ) -> None:
     await three_days(shard)
@@ -97,7 +97,7 @@ async def test_wiped_journal_is_read_on_with_the_same_cursor_once_it_was_read_ag
     assert OF_A[7:] == offsets(await read(reader, "0-12"))
 
 
-async def test_wiped_journal_that_begins_later_now_says_so(shard: JournalShard, reader: JournalReader) -> None:
+async def test_wiped_journal_with_a_later_beginning_says_so(shard: JournalShard, reader: JournalReader) -> None:
     await three_days(shard)
     await shard.wipe()
     await shard.claim(20)
@@ -107,9 +107,7 @@ async def test_wiped_journal_that_begins_later_now_says_so(shard: JournalShard, 
         await read(reader, "0-12")
 
 
-async def test_reader_comes_to_an_end_although_the_journal_grows_as_fast_as_it_is_read(
-    shard: JournalShard, reader: JournalReader
-) -> None:
+async def test_reader_reaches_the_end_even_if_the_journal_grows_as_fast(shard: JournalShard, reader: JournalReader) -> None:
     for offset in range(3):
         await shard.append([row("a", offset, 0, _incompressible(600_000))])
     found = []

@@ -42,7 +42,7 @@ async def shards(redis_client: redis.asyncio.Redis, settings: Settings) -> list[
 # What is removed
 
 
-async def test_busy_partition_does_not_hide_what_another_one_has_removed(shards: list[JournalShard], reader: JournalReader) -> None:
+async def test_busy_partition_does_not_hide_removed_offsets_of_another(shards: list[JournalShard], reader: JournalReader) -> None:
     for offset in range(1, 4):
         await shards[0].append([row("a", offset)])
         with pytest.raises(JournalGoneError, match="offsets 5 to 9 of partition 1") as gone:
@@ -55,7 +55,7 @@ async def test_busy_partition_does_not_hide_what_another_one_has_removed(shards:
     }
 
 
-async def test_what_is_removed_comes_before_other_partitions_and_from_floor_goes_on(
+async def test_removed_offsets_are_reported_before_other_partitions_and_from_floor_continues(
     shards: list[JournalShard], reader: JournalReader
 ) -> None:
     with pytest.raises(JournalGoneError, match="offsets 5 to 9 of partition 1"):
@@ -66,7 +66,7 @@ async def test_what_is_removed_comes_before_other_partitions_and_from_floor_goes
     assert [1] == offsets([one for one in page.items if one.partition == 2])
 
 
-async def test_what_is_removed_while_other_partitions_are_read_is_told_behind_them(
+async def test_offsets_removed_while_other_partitions_are_read_are_reported_after_them(
     shards: list[JournalShard], reader: JournalReader
 ) -> None:
     found = []
@@ -82,9 +82,7 @@ async def test_what_is_removed_while_other_partitions_are_read_is_told_behind_th
 # Which partition comes first
 
 
-async def test_partition_that_fills_every_page_does_not_keep_another_one_out(
-    shards: list[JournalShard], reader: JournalReader
-) -> None:
+async def test_partition_that_fills_every_page_does_not_starve_another(shards: list[JournalShard], reader: JournalReader) -> None:
     cursor, seen = "0-0,1-29,2-0", set()
     for offset in range(1, 200):
         await shards[0].append([row("a", offset)])
@@ -100,16 +98,14 @@ async def test_partition_that_fills_every_page_does_not_keep_another_one_out(
 # What a page costs
 
 
-async def test_cursor_of_a_high_partition_costs_no_more_than_what_it_names(shard: JournalShard, reader: JournalReader) -> None:
+async def test_cursor_cost_depends_on_the_named_partitions_only(shard: JournalShard, reader: JournalReader) -> None:
     await shard.wipe()
     page = await page_of(reader, "3-7,5000-1")
 
     assert ((0, 3, 5000), "3-7,5000-1") == (page.unread, page.next)
 
 
-async def test_cursor_of_a_partition_that_no_source_has_is_refused_without_asking(
-    shard: JournalShard, reader: JournalReader
-) -> None:
+async def test_cursor_of_an_impossible_partition_is_rejected_without_a_query(shard: JournalShard, reader: JournalReader) -> None:
     await shard.wipe()
     with pytest.raises(CursorError, match="partition 99999 of the cursor is not there: no source has more than 10,000: write"):
         await page_of(reader, "3-7,99999-1")
@@ -136,7 +132,7 @@ LARGE = b"a" * 400_000
 """Compressed, many of them are in one reply."""
 
 
-async def test_page_of_one_entry_decodes_little_of_what_one_reply_brings(
+async def test_page_of_one_entry_decodes_little_of_a_reply(
     shard: JournalShard, reader: JournalReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for offset in range(30):
@@ -148,7 +144,7 @@ async def test_page_of_one_entry_decodes_little_of_what_one_reply_brings(
     assert decoding.raw_bytes <= 2 * len(LARGE)
 
 
-async def test_large_blocks_are_decoded_in_a_thread_and_small_ones_at_once(
+async def test_large_blocks_are_decoded_in_a_thread_and_small_ones_inline(
     shard: JournalShard, reader: JournalReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for offset in range(5):
@@ -162,9 +158,7 @@ async def test_large_blocks_are_decoded_in_a_thread_and_small_ones_at_once(
     assert decoding.on_loop_bytes > 0
 
 
-async def test_two_keys_are_read_in_the_order_of_offsets_also_where_much_is_decoded(
-    shard: JournalShard, reader: JournalReader
-) -> None:
+async def test_two_keys_are_read_in_offset_order_even_if_much_is_decoded(shard: JournalShard, reader: JournalReader) -> None:
     rows = [row("a" if offset % 3 else "b", offset, 0, b"%d" % offset * 200) for offset in range(2_000)]
     for begin in range(0, 2_000, 200):
         await shard.append(rows[begin : begin + 200])

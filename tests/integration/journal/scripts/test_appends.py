@@ -10,7 +10,7 @@ from tests.integration.journal.scripts.shards import NEXT, Shard, fill, rows, se
 from tests.journals import blocks_of
 
 
-async def test_a_lost_reply_of_an_append_is_made_up_for(shard: Shard) -> None:
+async def test_append_with_a_missing_reply_is_reconciled(shard: Shard) -> None:
     store = await shard.claimed()
     of = segment(10)
 
@@ -18,7 +18,7 @@ async def test_a_lost_reply_of_an_append_is_made_up_for(shard: Shard) -> None:
     assert [10] == await shard.offsets(b"a")
 
 
-async def test_append_wants_its_fence(shard: Shard) -> None:
+async def test_append_requires_the_expected_fence(shard: Shard) -> None:
     store = await three_days(shard)
 
     with pytest.raises(FencedError, match="fence"):
@@ -27,7 +27,7 @@ async def test_append_wants_its_fence(shard: Shard) -> None:
         await fill(store, 35, 37, segment(37), blocks_of(rows(b"a", 37)))
 
 
-async def test_nothing_is_appended_to_a_segment_that_is_over(shard: Shard) -> None:
+async def test_closed_segment_rejects_appends(shard: Shard) -> None:
     store = await three_days(shard)
     with pytest.raises(FencedError, match="closed"):
         await fill(store, 35, 36, segment(20, "2026-08-19"))
@@ -39,7 +39,7 @@ async def test_nothing_is_appended_to_a_segment_that_is_over(shard: Shard) -> No
     assert [(30, True), (36, False)] == [(one.first, one.is_closed) for one in (await shard.segments())[2:]]
 
 
-async def test_whoever_has_lost_the_shard_writes_nothing(shard: Shard) -> None:
+async def test_fenced_owner_writes_nothing(shard: Shard) -> None:
     old = await three_days(shard)
     await shard.store("b").claim("id", 4)
     packed = segment(10, generation="ap", form="packed")
@@ -58,7 +58,7 @@ async def test_whoever_has_lost_the_shard_writes_nothing(shard: Shard) -> None:
     assert {"meta", "segments", "about", "blocks:10:a", "blocks:20:a", "blocks:30:a"} == await shard.names()
 
 
-async def test_what_is_lost_is_refused(shard: Shard) -> None:
+async def test_missing_state_is_rejected(shard: Shard) -> None:
     store = await three_days(shard)
     await shard.client.delete(shard.keys.meta)
 

@@ -19,7 +19,7 @@ from tests.integration.journal.scripts.shards import CLOCK_MS, Shard, fill, rows
 from tests.journals import blocks_of
 
 
-async def test_claim_creates_a_state_only_when_asked_and_the_next_owner_finds_it(shard: Shard) -> None:
+async def test_claim_creates_a_state_only_on_request_and_the_next_owner_finds_it(shard: Shard) -> None:
     assert await shard.store("a").claim("", 4) is None
     assert NoState() == await shard.reader.read(shard.keys, b"a", -1)
     assert await shard.reader.status(shard.keys) is None
@@ -34,7 +34,7 @@ async def test_claim_creates_a_state_only_when_asked_and_the_next_owner_finds_it
     assert Gone(10, 9) == await shard.reader.read(shard.keys, b"a", 8)
 
 
-async def test_a_new_owner_finds_all_segments_as_they_were_written(shard: Shard) -> None:
+async def test_new_owner_finds_all_segments_as_written(shard: Shard) -> None:
     await three_days(shard)
     claimed = await shard.store("b").claim("id", 4)
 
@@ -46,7 +46,7 @@ async def test_a_new_owner_finds_all_segments_as_they_were_written(shard: Shard)
     assert 35 == await shard.reader.fence(shard.keys)
 
 
-async def test_claim_removes_what_was_staged_and_segments_that_begin_above_the_fence(shard: Shard) -> None:
+async def test_claim_removes_staged_blocks_and_segments_above_the_fence(shard: Shard) -> None:
     store = await three_days(shard)
     await store.stage(segment(10, generation="ap"), [encode(rows(b"a", 10))], begins=True)
     await shard.client.hset(shard.keys.meta, "fence", "25")
@@ -61,7 +61,7 @@ async def test_claim_removes_what_was_staged_and_segments_that_begin_above_the_f
     ("other", "fence", "firsts"),
     [(36, 35, [10, 20, 30]), (35, 29, [10, 20]), (30, 29, [10, 20]), (29, 19, [10]), (10, 9, []), (5, 4, [])],
 )
-async def test_a_log_that_went_back_is_read_again_from_the_segment_that_differs(
+async def test_log_that_went_back_is_reread_from_the_differing_segment(
     shard: Shard, other: int, fence: int, firsts: list[int]
 ) -> None:
     await three_days(shard)
@@ -75,7 +75,7 @@ async def test_a_log_that_went_back_is_read_again_from_the_segment_that_differs(
 
 
 @pytest.mark.parametrize("lost", ["meta", "about", "segments"])
-async def test_a_state_of_which_redis_has_lost_something_begins_anew(shard: Shard, lost: str) -> None:
+async def test_incomplete_state_is_recreated(shard: Shard, lost: str) -> None:
     await three_days(shard)
     await shard.client.delete(getattr(shard.keys, lost))
     assert await shard.store("b").claim("id", 4) is None
@@ -85,7 +85,7 @@ async def test_a_state_of_which_redis_has_lost_something_begins_anew(shard: Shar
     assert {"meta"} == {name for name in await shard.names() if lost == "meta" or not name.startswith("blocks")}
 
 
-async def test_a_segment_above_the_fence_that_is_not_listed_is_no_sign_of_a_loss(shard: Shard) -> None:
+async def test_unlisted_segment_above_the_fence_does_not_indicate_data_loss(shard: Shard) -> None:
     store = await shard.claimed()
     await fill(store, 9, 12, segment(10))
     await shard.client.delete(shard.keys.segments)
@@ -95,7 +95,7 @@ async def test_a_segment_above_the_fence_that_is_not_listed_is_no_sign_of_a_loss
     assert {"meta"} == await shard.names()
 
 
-async def test_events_of_an_append_that_died_half_way_are_not_counted_by_the_next_owner(shard: Shard) -> None:
+async def test_events_of_an_interrupted_append_are_not_counted_by_the_next_owner(shard: Shard) -> None:
     store = await shard.claimed()
     await fill(store, 9, 11, segment(10, entries=2, last=11), blocks_of(rows(b"a", 10, 11)))
     await fill(store, 11, 15, segment(10, entries=6, last=15))
@@ -106,7 +106,7 @@ async def test_events_of_an_append_that_died_half_way_are_not_counted_by_the_nex
     assert [(11, 2)] == [(one.last, one.entries) for one in claimed.segments]
 
 
-async def test_of_the_largest_keys_a_segment_names_as_many_as_there_is_room_for(shard: Shard) -> None:
+async def test_segment_names_as_many_largest_keys_as_there_is_room_for(shard: Shard) -> None:
     store = await shard.claimed()
     largest = tuple((bytes([n]) * 250, 9 - n) for n in range(9))
     await fill(store, 9, 12, segment(10, largest=largest))

@@ -26,7 +26,7 @@ async def pack(shard: Shard, store: JournalStore) -> Segment:
     return packed
 
 
-async def test_a_swap_changes_nothing_that_a_reader_sees(shard: Shard) -> None:
+async def test_swap_is_invisible_to_readers(shard: Shard) -> None:
     store = await three_days(shard)
     before = [await shard.offsets(key, after) for key in (b"a", b"b", b"c") for after in range(9, 35)]
     packed = await pack(shard, store)
@@ -38,7 +38,7 @@ async def test_a_swap_changes_nothing_that_a_reader_sees(shard: Shard) -> None:
     assert {"meta", "segments", "about", "blocks:10:ap", "blocks:20:a", "blocks:30:a"} == await shard.names()
 
 
-async def test_staged_blocks_are_read_back_and_those_of_before_are_there_until_the_swap(shard: Shard) -> None:
+async def test_staged_blocks_are_read_back_and_former_ones_exist_until_the_swap(shard: Shard) -> None:
     store = await three_days(shard)
     raw = (await shard.segments())[0]
     packed = await pack(shard, store)
@@ -54,7 +54,7 @@ async def test_staged_blocks_are_read_back_and_those_of_before_are_there_until_t
     assert staged == await store.scan(packed, b"")
 
 
-async def test_swap_is_rejected_where_redis_has_lost_the_end_of_the_segment(shard: Shard) -> None:
+async def test_swap_is_rejected_if_redis_lacks_the_end_of_the_segment(shard: Shard) -> None:
     store = await three_days(shard)
     packed = await pack(shard, store)
     await shard.client.hset(shard.keys.meta, "fence", "18")
@@ -65,7 +65,7 @@ async def test_swap_is_rejected_where_redis_has_lost_the_end_of_the_segment(shar
     assert await store.swap(packed, 2)
 
 
-async def test_a_late_copy_of_a_request_never_makes_a_swap_lose_blocks(shard: Shard) -> None:
+async def test_delayed_duplicate_of_a_request_does_not_make_a_swap_drop_blocks(shard: Shard) -> None:
     store = await three_days(shard)
     packed = await pack(shard, store)
     await store.stage(packed, [encode(PACKED[0][:1])], begins=True)
@@ -79,7 +79,7 @@ async def test_a_late_copy_of_a_request_never_makes_a_swap_lose_blocks(shard: Sh
     assert [10, 12, 15] == (await shard.offsets(b"a"))[:3]
 
 
-async def test_a_late_copy_of_a_request_leaves_no_blocks_that_nobody_names(shard: Shard) -> None:
+async def test_delayed_duplicate_of_a_request_leaves_no_orphaned_blocks(shard: Shard) -> None:
     store = await three_days(shard)
     packed = await pack(shard, store)
     await store.stage(segment(10, generation="aq"), [encode(rows(b"a", 10))], begins=True)
@@ -88,7 +88,7 @@ async def test_a_late_copy_of_a_request_leaves_no_blocks_that_nobody_names(shard
     assert {"meta", "segments", "about", "blocks:10:a", "blocks:10:aq", "blocks:20:a", "blocks:30:a"} == await shard.names()
 
 
-async def test_a_swap_that_died_half_way_keeps_the_new_blocks_and_removes_the_old_ones(shard: Shard) -> None:
+async def test_interrupted_swap_keeps_the_new_blocks_and_removes_the_old_ones(shard: Shard) -> None:
     store = await three_days(shard)
     packed = await pack(shard, store)
     raw = f"{shard.keys.blocks_prefix}10:a"
@@ -103,7 +103,7 @@ async def test_a_swap_that_died_half_way_keeps_the_new_blocks_and_removes_the_ol
     assert [10, 12, 15] == (await shard.offsets(b"a"))[:3]
 
 
-async def test_stage_closes_and_takes_what_was_staged_before_away(shard: Shard) -> None:
+async def test_stage_closes_the_segment_and_removes_blocks_staged_before(shard: Shard) -> None:
     store = await three_days(shard)
     await pack(shard, store)
     await store.stage(segment(30, generation="aq"), [encode(rows(b"a", 30))], begins=True)
@@ -112,7 +112,7 @@ async def test_stage_closes_and_takes_what_was_staged_before_away(shard: Shard) 
     assert {"meta", "segments", "about", "blocks:10:a", "blocks:20:a", "blocks:30:a", "blocks:30:aq"} == await shard.names()
 
 
-async def test_only_the_oldest_segment_is_dropped_and_never_one_that_is_open(shard: Shard) -> None:
+async def test_only_the_oldest_closed_segment_is_dropped(shard: Shard) -> None:
     store = await three_days(shard)
     await pack(shard, store)
 
@@ -127,7 +127,7 @@ async def test_only_the_oldest_segment_is_dropped_and_never_one_that_is_open(sha
     assert {"meta"} == await shard.names()
 
 
-async def test_a_segment_that_is_gone_is_neither_staged_nor_swapped(shard: Shard) -> None:
+async def test_dropped_segment_is_neither_staged_nor_swapped(shard: Shard) -> None:
     store = await three_days(shard)
     packed = await pack(shard, store)
     await store.drop(10)
@@ -136,7 +136,7 @@ async def test_a_segment_that_is_gone_is_neither_staged_nor_swapped(shard: Shard
     assert {"meta", "segments", "about", "blocks:20:a", "blocks:30:a"} == await shard.names()
 
 
-async def test_offsets_beyond_32_bits_are_kept_exactly(shard: Shard) -> None:
+async def test_offsets_beyond_32_bits_are_stored_exactly(shard: Shard) -> None:
     far = 2**52
     store = await shard.claimed(fence=far)
     await fill(store, far, far + 5, segment(far + 1), blocks_of(rows(b"a", far + 1, far + 3)))

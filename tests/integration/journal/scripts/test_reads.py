@@ -18,7 +18,7 @@ from tests.integration.journal.scripts.shards import NEXT, Shard, fill, rows, se
 from tests.journals import blocks_of
 
 
-async def test_a_reader_crosses_segments_in_one_call(shard: Shard) -> None:
+async def test_reader_crosses_segments_in_one_call(shard: Shard) -> None:
     await three_days(shard)
     reply = await shard.reader.read(shard.keys, b"a", 10)
 
@@ -28,7 +28,7 @@ async def test_a_reader_crosses_segments_in_one_call(shard: Shard) -> None:
     assert Gone(10, 35) == await shard.reader.read(shard.keys, b"a", 3)
 
 
-async def test_a_reader_is_given_what_follows_its_offset_and_stops_where_it_has_enough(shard: Shard) -> None:
+async def test_read_starts_after_the_offset_and_stops_at_its_byte_bound(shard: Shard) -> None:
     await three_days(shard)
     reply = await shard.reader.read(shard.keys, b"a", 12, max_bytes=1)
 
@@ -40,7 +40,7 @@ async def test_a_reader_is_given_what_follows_its_offset_and_stops_where_it_has_
     assert Nothing(40, 35, 10) == await shard.reader.read(shard.keys, b"a", 40)
 
 
-async def test_keys_that_begin_alike_are_kept_apart(shard: Shard) -> None:
+async def test_keys_with_a_common_prefix_are_kept_apart(shard: Shard) -> None:
     store = await shard.claimed()
     keys = [b"", b"\0", b"a", b"a\0", b"a\0\xff", b"a\xff", b"aa", b"b"]
     await fill(store, 9, 20, segment(10), blocks_of([Row(key, 10 + n, 0, None) for n, key in enumerate(keys)]))
@@ -50,7 +50,7 @@ async def test_keys_that_begin_alike_are_kept_apart(shard: Shard) -> None:
 
 @pytest.mark.parametrize("largest", [(), ((b"k", 7),), ((b"k", 1_000_000),)], ids=["unknown", "small", "large"])
 @pytest.mark.parametrize("count", [1, 100, 101, 450])
-async def test_a_scan_returns_all_blocks_in_their_order_few_or_many(
+async def test_scan_returns_all_blocks_in_order_for_any_page_size(
     shard: Shard, count: int, largest: tuple[tuple[bytes, int], ...]
 ) -> None:
     store, of = await shard.claimed(), segment(10, last=500, largest=largest)
@@ -62,7 +62,7 @@ async def test_a_scan_returns_all_blocks_in_their_order_few_or_many(
     assert [] == await store.scan(of, max(members))
 
 
-async def test_scan_returns_one_large_block_beyond_its_bound_also_after_small_ones(shard: Shard) -> None:
+async def test_scan_returns_one_large_block_beyond_its_bound_even_after_small_ones(shard: Shard) -> None:
     store = await shard.claimed()
     values = [random.randbytes(20 if n < 6 else 900_000) for n in range(10)]
     members = blocks_of(Row(b"k%04d" % n, 10 + n, 0, value) for n, value in enumerate(values))
@@ -75,7 +75,7 @@ async def test_scan_returns_one_large_block_beyond_its_bound_also_after_small_on
     assert [7, 1, 1, 1] == [len(some) for some in scanned]
 
 
-async def test_a_gap_is_said_where_it_is_and_only_once(shard: Shard) -> None:
+async def test_gap_is_reported_at_its_position_and_only_once(shard: Shard) -> None:
     store = await shard.claimed()
     await fill(store, 9, 14, segment(10), blocks_of(rows(b"a", 12)))
     await fill(store, 14, 99, segment(15, form="gap", entries=0))
@@ -90,7 +90,7 @@ async def test_a_gap_is_said_where_it_is_and_only_once(shard: Shard) -> None:
 
 
 @pytest.mark.parametrize("lost", ["blocks:20:a", "about"])
-async def test_blocks_that_redis_has_evicted_are_a_gap(shard: Shard, lost: str) -> None:
+async def test_blocks_evicted_by_redis_are_a_gap(shard: Shard, lost: str) -> None:
     await three_days(shard)
     await shard.client.delete(shard.keys.meta.removesuffix("meta") + lost)
 
@@ -98,7 +98,7 @@ async def test_blocks_that_redis_has_evicted_are_a_gap(shard: Shard, lost: str) 
     assert GapReply(20, 29, 35, 10, "damaged") == reply
 
 
-async def test_what_a_script_that_died_half_way_has_written_is_not_shown(shard: Shard) -> None:
+async def test_blocks_of_an_interrupted_script_are_not_shown(shard: Shard) -> None:
     store = await shard.claimed()
     await fill(store, 9, 12, segment(10), blocks_of(rows(b"a", 10)))
     await shard.client.zadd(f"{shard.keys.blocks_prefix}10:a", {encode(rows(b"a", 13, 14)): 0, encode(rows(b"b", 13)): 0})
@@ -110,7 +110,7 @@ async def test_what_a_script_that_died_half_way_has_written_is_not_shown(shard: 
     assert [10, 13, 14, 15] == await shard.offsets(b"a", 9)
 
 
-async def test_an_append_that_died_before_its_segment_was_one_is_done_again(shard: Shard) -> None:
+async def test_append_interrupted_before_its_segment_was_listed_is_repeated(shard: Shard) -> None:
     store = await three_days(shard)
     opened = segment(36, NEXT)
     await fill(store, 35, 40, opened, blocks_of(rows(b"a", 37)))

@@ -17,7 +17,7 @@ from tests.integration.hubs import LIMIT_SECONDS, SECRET, Owner, now_ms, secret_
 from tests.integration.live.hub.views import NEWS, PRIVATE, TAB_A, VISITORS, WHO, Start, cookie, token
 
 
-async def test_people_are_named_once_each_by_their_tokens(start: Start, tmp_path: Path) -> None:
+async def test_people_are_listed_once_each_by_their_tokens(start: Start, tmp_path: Path) -> None:
     async with start(WHO, secret_file=secret_file(tmp_path)) as hub:
         ada = await hub.events(f"/live/7/events?view=who&tab={TAB_A}", headers=token("7", sub="Ada Lovelace"))
         await hub.events("/live/7/events?view=who", headers=token("*", sub="Ada Lovelace"))
@@ -27,7 +27,7 @@ async def test_people_are_named_once_each_by_their_tokens(start: Start, tmp_path
     assert ["Ada Lovelace", "Bob"] == state["people"]
 
 
-async def test_token_that_expires_ends_the_stream_with_bye_and_nothing_after(
+async def test_expired_token_ends_the_stream_with_bye(
     start: Start, redis_client: redis.asyncio.Redis, names: Names, tmp_path: Path
 ) -> None:
     owner = Owner(redis_client, names.app_id, PRIVATE)
@@ -89,7 +89,7 @@ def soon() -> int:
         ("/nothing", {}, 404, "Not Found"),
     ],
 )  # fmt: skip
-async def test_bad_request_is_refused_with_what_to_do(
+async def test_invalid_request_is_rejected_with_an_instruction(
     start: Start, tmp_path: Path, path: str, headers: dict[str, str], status: int, says: str
 ) -> None:
     async with start(NEWS, PRIVATE, secret_file=secret_file(tmp_path)) as hub:
@@ -100,7 +100,7 @@ async def test_bad_request_is_refused_with_what_to_do(
 
 
 @pytest.mark.parametrize("name", [b"\xff", b"%FF", b"%ED%A0%80", b"\xed\xa0\x80"])
-async def test_name_of_a_page_that_is_no_text_leaves_other_pages_as_they_are(start: Start, name: bytes) -> None:
+async def test_page_name_that_is_no_text_does_not_affect_other_pages(start: Start, name: bytes) -> None:
     async with start(VISITORS) as hub:
         page = await hub.events("/live/7/events?view=visitors")
         await page.until("visitors", state="ok", count=1)
@@ -115,7 +115,7 @@ async def test_name_of_a_page_that_is_no_text_leaves_other_pages_as_they_are(sta
     assert answer.split()[1] in (b"200", b"400")
 
 
-async def test_token_is_for_its_pages_alone(start: Start, tmp_path: Path) -> None:
+async def test_token_opens_only_its_own_pages(start: Start, tmp_path: Path) -> None:
     async with start(PRIVATE, secret_file=secret_file(tmp_path)) as hub:
         allowed = token("7", "team-*")
         other = await hub.refusal("/live/70?view=private", headers=allowed)
@@ -125,7 +125,7 @@ async def test_token_is_for_its_pages_alone(start: Start, tmp_path: Path) -> Non
     assert 2 == len(found)
 
 
-async def test_origin_that_is_named_may_ask_and_its_own_pages_always(start: Start) -> None:
+async def test_configured_and_own_origins_are_accepted(start: Start) -> None:
     async with start(NEWS, origins=("https://www.example.com",)) as hub:
         for origin in ("https://www.example.com", hub.url):
             async with hub.session.get(hub.url + "/live/7?view=news", headers={"Origin": origin}) as response:

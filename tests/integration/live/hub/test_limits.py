@@ -15,7 +15,7 @@ from tests.integration.hubs import LIMIT_SECONDS, Owner
 from tests.integration.live.hub.views import SUPPORTERS, VISITORS, Start
 
 
-async def test_server_that_is_full_says_when_to_come_back(start: Start) -> None:
+async def test_full_server_says_when_to_reconnect(start: Start) -> None:
     async with start(VISITORS, connections=1) as hub:
         page = await hub.events("/live/7/events?view=visitors")
         await page.until("visitors", count=1)
@@ -32,7 +32,7 @@ async def test_server_that_is_full_says_when_to_come_back(start: Start) -> None:
 @pytest.mark.parametrize(
     "sent", [b"", HALF, b"GET /live.js HTTP/1.1\r\nHost: x\r\n\r\n"], ids=["nothing", "half a request", "one request"]
 )
-async def test_connection_that_asks_nothing_is_closed_and_an_open_page_is_not(start: Start, sent: bytes) -> None:
+async def test_idle_connection_is_closed_and_an_open_page_is_not(start: Start, sent: bytes) -> None:
     async with start(VISITORS) as hub:
         hub.server.sockets.request_seconds = hub.server.sockets.idle_seconds = 0.25
         page = await hub.events("/live/7/events?view=visitors")
@@ -45,7 +45,7 @@ async def test_connection_that_asks_nothing_is_closed_and_an_open_page_is_not(st
         assert 1 == len(hub.server.sockets)
 
 
-async def test_clients_without_number_end_no_open_page(start: Start) -> None:
+async def test_any_number_of_clients_ends_no_open_page(start: Start) -> None:
     async with start(VISITORS, connections=2) as hub:
         page = await hub.events("/live/7/events?view=visitors")
         await page.until("visitors", count=1)
@@ -57,7 +57,7 @@ async def test_clients_without_number_end_no_open_page(start: Start) -> None:
             assert len(hub.server.sockets) <= hub.server.sockets.limit
 
 
-async def test_end_says_goodbye_and_spreads_when_browsers_come_back(start: Start) -> None:
+async def test_shutdown_sends_bye_and_spreads_the_reconnections(start: Start) -> None:
     async with start(VISITORS) as hub:
         pages = [await hub.events("/live/7/events?view=visitors") for _ in range(3)]
         for page in pages:
@@ -68,7 +68,7 @@ async def test_end_says_goodbye_and_spreads_when_browsers_come_back(start: Start
     assert ["bye"] * 3 == [page.names()[-1] for page in pages]
 
 
-async def test_many_who_come_at_once_cost_few_polls(start: Start, redis_client: redis.asyncio.Redis, names: Names) -> None:
+async def test_simultaneous_arrivals_share_few_polls(start: Start, redis_client: redis.asyncio.Redis, names: Names) -> None:
     owner = Owner(redis_client, names.app_id, SUPPORTERS)
     await owner.claim()
     async with start(SUPPORTERS, interval="10s") as hub:

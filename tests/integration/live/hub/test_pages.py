@@ -18,7 +18,7 @@ from tests.integration.hubs import LIMIT_SECONDS, Owner, RunningHub, now_ms, run
 from tests.integration.live.hub.views import NEWS, SUPPORTERS, TAB_A, TAB_B, VISITORS, Start
 
 
-async def test_page_shows_what_is_put_removed_and_expired_while_it_is_open(
+async def test_page_shows_put_removed_and_expired_items_while_it_is_open(
     start: Start, redis_client: redis.asyncio.Redis, names: Names
 ) -> None:
     brief = NEWS.model_copy(update={"expiry": NEWS.expiry / 30})
@@ -46,7 +46,7 @@ async def test_page_shows_what_is_put_removed_and_expired_while_it_is_open(
     assert {"view", "kind", "state", "since_ms", "expiry_ms", "count", "more", "items"} == set(both)
 
 
-async def test_json_answers_what_a_stream_would_say(start: Start, redis_client: redis.asyncio.Redis, names: Names) -> None:
+async def test_json_response_matches_the_stream(start: Start, redis_client: redis.asyncio.Redis, names: Names) -> None:
     owner = Owner(redis_client, names.app_id, SUPPORTERS)
     await owner.claim()
     await owner.put("a/b ü", "x")
@@ -59,7 +59,7 @@ async def test_json_answers_what_a_stream_would_say(start: Start, redis_client: 
     assert [("ok", 0)] == [(view["state"], view["count"]) for view in never_seen["views"]]
 
 
-async def test_view_that_no_worker_ever_kept_is_reading_and_has_no_value(start: Start) -> None:
+async def test_view_without_a_worker_is_reading_and_has_no_value(start: Start) -> None:
     async with start(SUPPORTERS) as hub:
         found = await hub.json("/live/7?view=supporters")
 
@@ -84,7 +84,7 @@ async def test_shards_are_summed_and_a_missing_one_makes_the_view_reading(
     assert {2} == {state["count"] for state in page.views("supporters") if "count" in state} - {1}
 
 
-async def test_while_a_shard_is_read_there_are_no_values_and_afterwards_all(
+async def test_view_has_no_values_while_a_shard_is_reading_and_all_afterwards(
     start: Start, redis_client: redis.asyncio.Redis, names: Names
 ) -> None:
     owner = Owner(redis_client, names.app_id, SUPPORTERS)
@@ -101,7 +101,7 @@ async def test_while_a_shard_is_read_there_are_no_values_and_afterwards_all(
     assert [2] == [state["count"] for state in page.views("supporters") if "count" in state]
 
 
-async def test_another_owner_and_a_wiped_redis_are_read_anew(valkey: Valkey, client: redis.asyncio.Redis, names: Names) -> None:
+async def test_page_is_reread_after_a_takeover_and_a_redis_wipe(valkey: Valkey, client: redis.asyncio.Redis, names: Names) -> None:
     async with running_hub(names.app_id, valkey.url, [SUPPORTERS]) as hub:
         owner = Owner(client, names.app_id, SUPPORTERS)
         await owner.claim()
@@ -123,7 +123,7 @@ async def test_another_owner_and_a_wiped_redis_are_read_anew(valkey: Valkey, cli
     assert [1, 2, 3] == [state["count"] for state in page.views("supporters") if "count" in state]
 
 
-async def test_view_whose_clock_stands_is_behind_and_says_since_when(
+async def test_view_with_a_stalled_clock_is_behind_and_says_since_when(
     start: Start, redis_client: redis.asyncio.Redis, names: Names
 ) -> None:
     owner = Owner(redis_client, names.app_id, SUPPORTERS)
@@ -139,7 +139,7 @@ async def test_view_whose_clock_stands_is_behind_and_says_since_when(
     assert begun_ms == behind["since_ms"]
 
 
-async def test_redis_that_is_away_leaves_beats_and_marks_what_is_shown(
+async def test_page_receives_heartbeats_and_is_marked_during_a_redis_outage(
     valkey: Valkey, client: redis.asyncio.Redis, names: Names
 ) -> None:
     async with running_hub(names.app_id, valkey.url, [SUPPORTERS]) as hub:
@@ -159,7 +159,7 @@ async def test_redis_that_is_away_leaves_beats_and_marks_what_is_shown(
     assert "reading" == of_another_page["views"][0]["state"]
 
 
-async def test_client_that_reads_nothing_holds_nobody_up_and_gets_the_newest_state(
+async def test_slow_client_does_not_delay_others_and_receives_the_newest_state(
     start: Start, redis_client: redis.asyncio.Redis, names: Names
 ) -> None:
     owner = Owner(redis_client, names.app_id, NEWS)
@@ -185,7 +185,7 @@ async def test_client_that_reads_nothing_holds_nobody_up_and_gets_the_newest_sta
     assert pending <= 1
 
 
-async def test_tabs_of_two_hubs_are_counted_a_reload_is_no_leave_and_a_closed_one_is_gone(
+async def test_tabs_of_two_hubs_are_counted_and_a_reload_keeps_its_tab(
     start: Start, redis_client: redis.asyncio.Redis, names: Names
 ) -> None:
     async with start(VISITORS) as one, start(VISITORS) as two:
@@ -213,7 +213,7 @@ async def is_lapsing_or_ours(hub: RunningHub) -> bool:
     return not presence._open and not presence._closed
 
 
-async def test_presence_is_written_once_more_after_redis_was_wiped_and_no_wrong_number_is_shown(
+async def test_presence_is_rewritten_after_a_redis_wipe_and_no_wrong_number_is_shown(
     valkey: Valkey, client: redis.asyncio.Redis, names: Names
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -229,7 +229,7 @@ async def test_presence_is_written_once_more_after_redis_was_wiped_and_no_wrong_
     assert [2] == [data["count"] for name, data in first.events[sent:] if name == "view" and "count" in data]
 
 
-async def test_poll_that_fails_as_nobody_expects_marks_pages_and_is_logged_once_with_its_trace(
+async def test_poll_with_an_unexpected_error_marks_pages_and_is_logged_once_with_its_traceback(
     start: Start, redis_client: redis.asyncio.Redis, names: Names, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     owner = Owner(redis_client, names.app_id, SUPPORTERS)
@@ -257,7 +257,7 @@ async def test_poll_that_fails_as_nobody_expects_marks_pages_and_is_logged_once_
     assert 1 == len(traces)
 
 
-async def test_state_that_cannot_be_sent_does_not_end_the_polls(
+async def test_unsendable_state_does_not_end_the_polls(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failed = 0

@@ -33,44 +33,44 @@ LATE_MS = of_state.NOW_MS - 10_001
         (NEWEST_CLOCK, [of_state.head(), of_state.head(LATE_MS)], ("behind", LATE_MS)),
     ],
 )
-def test_a_view_is_not_as_true_as_its_best_shard(
+def test_state_of_the_best_shard_instead_of_the_worst_is_detected(
     mutant: Mutant, heads: list[ShardHead | None], expected: tuple[str, int | None]
 ) -> None:
     with mutant.applied(), pytest.raises(AssertionError):
         of_state.test_state_is_that_of_the_worst_shard(heads, expected)
 
 
-def test_an_open_transaction_does_not_hide_nothing() -> None:
+def test_ignored_open_transaction_is_detected() -> None:
     with HIDDEN.applied(), pytest.raises(AssertionError):
         of_clock.test_acknowledged_time_stops_at_the_start_of_an_open_transaction()
 
 
-def test_a_removal_before_a_put_is_not_forgotten() -> None:
+def test_forgotten_removal_before_a_put_is_detected() -> None:
     with FORGOTTEN.applied(), pytest.raises(AssertionError):
         of_operations.test_removed_item_that_returns_is_still_removed_first(5)
 
 
-def test_a_put_before_a_removal_does_not_stay() -> None:
+def test_stale_put_before_a_removal_is_detected() -> None:
     with STAYS.applied(), pytest.raises(AssertionError):
         of_operations.test_item_put_before_its_removal_is_dropped()
 
 
-async def test_two_states_have_two_numbers(redis_client: redis.asyncio.Redis, names: Names) -> None:
+async def test_reused_state_version_is_detected(redis_client: redis.asyncio.Redis, names: Names) -> None:
     with ONE_NUMBER.applied(), pytest.raises(AssertionError):
         await of_polling.test_each_state_of_one_owner_is_polled(redis_client, names)
 
 
-async def test_expiry_does_not_leave_the_version(redis_client: redis.asyncio.Redis, names: Names) -> None:
+async def test_expiry_without_a_new_version_is_detected(redis_client: redis.asyncio.Redis, names: Names) -> None:
     with UNSEEN_EXPIRY.applied(), pytest.raises(AssertionError):
-        await of_polling.test_that_some_items_have_expired_is_polled(redis_client, names)
+        await of_polling.test_expiry_of_some_items_is_polled(redis_client, names)
 
 
-async def test_a_poll_that_failed_does_not_count(redis_client: redis.asyncio.Redis, names: Names) -> None:
+async def test_failed_poll_counted_as_success_is_detected(redis_client: redis.asyncio.Redis, names: Names) -> None:
     with FAILED_POLL.applied(), pytest.raises(AssertionError):
-        await of_polling.test_what_a_poll_that_failed_would_have_said_is_asked_for_once_more(redis_client, names)
+        await of_polling.test_changes_missed_by_a_failed_poll_are_requested_once_more(redis_client, names)
 
 
-async def test_a_token_is_not_seen_at_connect_only(
+async def test_token_checked_only_at_connect_is_detected(
     redis_server: RedisServer, redis_client: redis.asyncio.Redis, names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start(*views: LiveView, **options: Any) -> AbstractAsyncContextManager[RunningHub]:
@@ -80,6 +80,6 @@ async def test_a_token_is_not_seen_at_connect_only(
 
     with CONNECT_ONLY.applied():
         with pytest.raises(AssertionError, match="not within 5 s: the stream ends"):
-            await access.test_token_that_expires_ends_the_stream_with_bye_and_nothing_after(start, redis_client, names, tmp_path)
+            await access.test_expired_token_ends_the_stream_with_bye(start, redis_client, names, tmp_path)
         with pytest.raises(AssertionError, match="not within 5 s: the stream of the withdrawn secret ends"):
             await access.test_secrets_rotate_while_the_hub_runs_and_a_withdrawn_one_ends_its_streams(start, tmp_path)
