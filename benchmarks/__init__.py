@@ -1,4 +1,4 @@
 """How fast it folds, measured side by side with what reads the same topic and does nothing else: `python -m benchmarks`.
 
-Machines differ; ratios within one run differ less. Nothing here is imported by the package.
+Compare ratios within one run, because speeds differ between machines. The package does not import anything from here.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`, or `make bench ARGS="..."`; `QUICK=1` for a short one: the ratio to bare and nothing else."""
+"""`python -m benchmarks`, or `make bench ARGS="..."`; with `QUICK=1`, a short run measures only the ratio to bare reading."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IS_QUICK = os.environ.get("QUICK", "") not in ("", "0")
 
 
 APART = ("keeping", "tune", "read_stores", "subscribers", "peers")
-"""What is measured by itself: whoever asks for one of these asks for no load of folding, unless they name it."""
+"""Options that measure something else: with one of them, loads of folding are measured only if they are named."""
 
 
 def _loads(_: click.Context, __: click.Parameter, text: str | None) -> list[str] | None:
@@ -80,8 +80,8 @@ def main(
 ) -> None:
     """Measure this project side by side with bare reading and with the article's design on stock Faust.
 
-    QUICK=1 in the environment: only bare reading and this project, at a small scale. Exit code 1: wrong records came out, or a
-    ratio is below what is asked for.
+    With QUICK=1 in the environment, measure only bare reading and this project, at a small scale. The exit code is 1 if records are
+    wrong, or if a ratio is below the required one.
     """
     is_apart = any(extra[name] for name in APART)
     if extra["open_groups"] is None:
@@ -108,7 +108,7 @@ def main(
 
 
 def _promised(loads: list[str], check_ratio: float | None) -> dict[str, float]:
-    """What the README promises; before anything is measured, as a check that cannot be made is an error and not a pass."""
+    """Return the ratios in the README. Called before the measurement: if they cannot be read, the check must fail, not pass."""
     if check_ratio is None:
         return {}
     if not loads:
@@ -184,7 +184,7 @@ _started = time.monotonic()
 
 
 def _say(line: str) -> None:
-    """Progress goes to stderr: stdout is for the result."""
+    """Print progress to stderr, because stdout is for the result."""
     click.echo(f"{time.monotonic() - _started:6.1f} s  {line}", err=True)
 
 

@@ -1,7 +1,7 @@
 """The base of the ratios of subscribers: aiokafka and msgspec read the topic, and the function is awaited for each event.
 
-Run as a process of its own, ``python -m benchmarks.awaited BOOTSTRAP TOPIC``, with the environment of :mod:`benchmarks.subscribed`;
-reads until it is killed.
+Run as a separate process, ``python -m benchmarks.awaited BOOTSTRAP TOPIC``, with the environment of :mod:`benchmarks.subscribed`.
+It reads until it is killed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.subscribed import Numbered, note
 
 
 async def read(bootstrap: str, topic: str) -> None:
-    """Awaits the function for each event of all partitions."""
+    """Await the function for each event of all partitions."""
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, max_partition_fetch_bytes=FETCH_BYTES)
     await consumer.start()
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]

@@ -1,4 +1,4 @@
-"""The base of every ratio: aiokafka and orjson read the topic, and nothing else happens. Run as a process of its own.
+"""The base of every ratio: aiokafka and orjson read the topic and do nothing else. Run as a separate process.
 
 Usage: ``python -m benchmarks.bare BOOTSTRAP TOPIC EVENTS``; prints one JSON object.
 """
@@ -19,11 +19,11 @@ from benchmarks.loads import PARTITIONS
 from benchmarks.processes import CpuWatch, memory_mb
 
 FETCH_BYTES: Final = 4 * 1024 * 1024
-"""As the worker asks for: the base shall not be slow because it fetches less at a time."""
+"""The fetch size of a worker, so that the base is not slower because of smaller fetches."""
 
 
 async def read(bootstrap: str, topic: str, events: int) -> dict[str, object]:
-    """Reads so many events of all partitions; the clock starts when the first fetch is sent."""
+    """Read this number of events from all partitions; the time begins with the first fetch."""
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, max_partition_fetch_bytes=FETCH_BYTES)
     await consumer.start()
     try:
@@ -45,7 +45,7 @@ async def read(bootstrap: str, topic: str, events: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Reads and prints."""
+    """Read and print the result."""
     bootstrap, topic, events = sys.argv[1:]
     print(json.dumps(uvloop.run(read(bootstrap, topic, int(events)))))
 

@@ -1,4 +1,4 @@
-"""One load, side by side: bare reading, the article's design on stock Faust, this project with `sessions` and with `merge`."""
+"""One load side by side: bare reading, the simple design on stock Faust, this project with `sessions` and with `merge`."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class Run:
-    """What one contestant did once.
+    """The result of one run of a contestant.
 
     Attributes:
         contestant: ``bare``, ``stock Faust``, ``sessions`` or ``merge``.
-        events_per_second: Read or folded.
+        events_per_second: Events read or folded a second.
         end_to_end: Events/s until the last expected record was on the output topic.
-        records_per_second: Until then.
-        cpu: Seconds by process, over the same time.
-        peak_rss_mb: Of the contestant's own process.
-        faults: What was wrong with what came out; empty when nothing was.
+        records_per_second: Records/s over the same time.
+        cpu: CPU seconds by process, over the same time.
+        peak_rss_mb: Peak memory of the contestant's own process.
+        faults: Errors in the output; empty if there are none.
         details: Further numbers.
     """
 
@@ -63,18 +63,18 @@ class Contest:
 
 
 async def contest(name: str, scale: float, runs: int, servers: Servers, folder: Path, say: Say, *, short: bool = False) -> Contest:
-    """Fills a topic with a load and lets every contestant read it.
+    """Fill a topic with a load and let every contestant read it.
 
-    The article's design runs once: it is slow, and its figure hardly moves.
+    The simple design runs once, because it is slow and its figure hardly varies.
 
     Args:
-        name: Of the load.
-        scale: Of it.
-        runs: Of each contestant.
-        servers: Where.
-        folder: For settings and logs.
-        say: Told of every run.
-        short: Only what the ratio to bare needs: ``bare`` and ``sessions``.
+        name: Name of the load.
+        scale: Scale of the load.
+        runs: Number of runs of each contestant.
+        servers: Servers to use.
+        folder: Folder for settings and logs.
+        say: Receives a line for each run.
+        short: Run only ``bare`` and ``sessions``, for the ratio to bare reading.
     """
     load, expected = LOADS[name], Expected()
     source = f"bench-{name}-{secrets.token_hex(4)}"
@@ -98,7 +98,7 @@ async def contest(name: str, scale: float, runs: int, servers: Servers, folder: 
 
 
 def long_ago_ms() -> int:
-    """When a load begins: so far back that its last groups are due as soon as a worker has caught up."""
+    """Return the begin of a load, early enough that its last groups are due as soon as a worker has caught up."""
     return int(time.time() * 1000) - SPAN_MS - 2 * QUIET_MS
 
 
@@ -108,7 +108,7 @@ def _tell(say: Say, name: str, run: Run) -> None:
 
 
 async def bare(servers: Servers, source: str, events: int) -> Run:
-    """Bare reading of a topic that holds so many events."""
+    """Run bare reading of a topic with this number of events."""
     found = await _process("benchmarks.bare", servers.bootstrap, source, str(events))
     return Run("bare", events / found["seconds"], cpu=found["cpu"], peak_rss_mb=found["peak_rss_mb"])
 
@@ -119,7 +119,7 @@ async def _stock(servers: Servers, source: str, events: int) -> Run:
 
 
 async def _process(module: str, *arguments: str) -> dict[str, Any]:
-    """Runs a contestant to its end; the object it printed last."""
+    """Run a contestant to its end, and return the last object that it printed."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, *arguments,
@@ -148,7 +148,7 @@ async def _folded(servers: Servers, folder: Path, source: str, backlog: str, exp
 
 
 async def watch(servers: Servers, workers: Sequence[Worker], outputs: topics.Outputs, backlog: str, expected: Expected) -> Run:
-    """Measures from the moment when every worker has folded something to the last expected record."""
+    """Measure from the time at which every worker has folded something to the last expected record."""
     deadline = time.monotonic() + LIMIT_SECONDS
     wanted = expected.records(backlog)
     first = await first_folded(workers, LIMIT_SECONDS)
@@ -161,12 +161,12 @@ async def watch(servers: Servers, workers: Sequence[Worker], outputs: topics.Out
         if not fold_seconds:
             now, folded = time.monotonic(), await folded_by(workers)
             if folded >= expected.events:
-                # Between two looks: at the pace so far, and not after this look.
+                # The time between two polls is interpolated at the rate so far, and never after this poll.
                 pace = (count - first) / (at - started) if at > started and count > first else 0.0
                 fold_seconds = min(now - started, at - started + (folded - count) / pace) if pace else now - started
             at, count = now, folded
     seconds = time.monotonic() - started
-    # What was folded before the first look is in neither side of the rate.
+    # Events that were folded before the first poll are not part of the rate.
     return Run(
         backlog, (expected.events - first) / fold_seconds, (expected.events - first) / seconds, wanted / seconds, cpu.used(),
         details={"folded_at_the_first_look": first, "seconds": round(seconds, 2), "fold_seconds": round(fold_seconds, 2)},
@@ -180,7 +180,7 @@ def _in_time(deadline: float, workers: Sequence[Worker], what: str) -> None:
 
 
 async def _check(servers: Servers, worker: Worker, outputs: topics.Outputs, run: Run, expected: Expected) -> None:
-    """Whether what came out is right: how many records, each once, with every event in one of them."""
+    """Check the output: the number of records, each once, with every event in one of them."""
     await asyncio.sleep(SETTLE_SECONDS)
     run.peak_rss_mb = memory_mb(worker.pid, "VmHWM")
     metrics = await worker.metrics()
@@ -193,7 +193,7 @@ async def _check(servers: Servers, worker: Worker, outputs: topics.Outputs, run:
 
 
 async def wrongs(workers: Sequence[Worker], outputs: topics.Outputs, backlog: str, expected: Expected) -> list[str]:
-    """What is wrong with what came out."""
+    """Return the errors in the output."""
     found = []
     records = outputs.folded()
     wanted = expected.records(backlog)

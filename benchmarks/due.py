@@ -1,4 +1,4 @@
-"""The worst moment: 200 000 groups that are due in the same instant."""
+"""The worst case of emission: 200 000 groups that are due at the same instant."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LONGEST_SECONDS: Final = 5.0
 async def due(servers: Servers, folder: Path, scale: float) -> Finding:
     """Groups of one event with three names, all with the same record time, and by how much their records are late.
 
-    The events wait in the topic when the worker starts, as only then a score is the record time and not the arrival, which would
-    be another one for each batch. They are all folded, and the worker is at the end of its partitions, seconds before they are
-    due: it is the wall clock that makes them due, as in live operation; otherwise the finding is faulty.
+    The events are in the topic before the worker starts, so that each score is the record time, not the arrival, which differs
+    between batches. The worker must have folded all of them, and be at the end of its partitions, seconds before they are due, so
+    that the wall clock makes them due, as in live operation. Otherwise the finding has a fault.
     """
     groups = round(GROUPS * scale)
     quiet_ms = 15_000 + round(30_000 * scale)  # to produce the events, to start the worker, to fold
@@ -61,7 +61,7 @@ async def due(servers: Servers, folder: Path, scale: float) -> Finding:
 
 
 async def _wait_until_due(worker: Worker, due_ms: int, groups: int, outputs: topics.Outputs, finding: Finding) -> None:
-    """Returns at the moment when they are due; notes how long before it they were folded."""
+    """Wait until the groups are due, and record how long before that they were folded."""
     await until_folded(worker, groups)
     early_ms = due_ms - time.time_ns() // 1_000_000
     finding.figures["seconds_from_folded_to_due"] = round(early_ms / 1000, 1)

@@ -1,4 +1,4 @@
-"""What a measurement that is not a race is made of: its result, a source topic, waiting until something is folded."""
+"""Helpers of measurements without contestants: the result, a source topic, waiting until events are folded."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from benchmarks.worker import Worker, folded_by
 POLL_SECONDS: Final = 0.1
 LIMIT_SECONDS: Final = 600.0
 TICK_MS: Final = 1_000
-"""Of a worker with the default settings: a group may be due for so long before anybody looks."""
+"""The tick of a worker with the default settings: a due group is emitted at most this much later."""
 
 
 @dataclass(slots=True)
 class Finding:
-    """One measurement that is not a race.
+    """One measurement without contestants.
 
     Attributes:
-        name: What was measured.
+        name: Name of the measurement.
         figures: The result, with units in their names.
-        faults: What was wrong; empty when nothing was.
+        faults: Errors; empty if there are none.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Finding:
 
 @asynccontextmanager
 async def source_topic(servers: Servers, name: str, partitions: int = PARTITIONS) -> AsyncIterator[str]:
-    """A source topic of its own."""
+    """Create a source topic."""
     topic = f"bench-{name}-{secrets.token_hex(4)}"
     await topics.make(servers.bootstrap, topic, partitions=partitions)
     try:
@@ -47,7 +47,7 @@ async def source_topic(servers: Servers, name: str, partitions: int = PARTITIONS
 
 
 async def until_folded(worker: Worker, events: int) -> None:
-    """Returns when so many events are folded; 0: when the worker is ready for the first."""
+    """Wait until this number of events is folded; 0: until the worker is ready for the first one."""
     async with asyncio.timeout(LIMIT_SECONDS):
         if not events:
             await worker.ready()
@@ -56,15 +56,15 @@ async def until_folded(worker: Worker, events: int) -> None:
 
 
 def micros(seconds: float, count: int) -> float:
-    """Microseconds of each."""
+    """Return microseconds per event."""
     return round(seconds * 1_000_000 / count, 2)
 
 
 def scripts(calls: dict[str, int]) -> int:
-    """Script calls among the calls of commands."""
+    """Return the number of script calls among the calls of commands."""
     return sum(count for name, count in calls.items() if name.startswith("eval"))
 
 
 def since(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    """Calls by command that were made meanwhile."""
+    """Return the calls by command between two samples."""
     return {name: after[name] - before.get(name, 0) for name in after}

@@ -1,4 +1,4 @@
-"""What it costs to keep more of the events than their names: the hot load, folded with each kind of ``keep``."""
+"""The cost of keeping more than the names of events: the hot load, folded with each kind of ``keep``."""
 
 from __future__ import annotations
 

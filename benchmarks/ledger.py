@@ -1,6 +1,6 @@
-"""How often the function under test was called for each event: bytes of a file that processes share in memory.
+"""Number of calls of the function under test for each event: bytes of a file that processes share in memory.
 
-A call costs it a tenth of a microsecond, whoever looks on costs it nothing, and what a killed process has noted stays.
+Counting a call takes a tenth of a microsecond, reading does not slow it down, and the counts of a killed process remain.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from typing import Final, NamedTuple
 
 LOOK_SECONDS: Final = 0.01
 DROPPED: Final = 0.1
-"""So much of the events is called before the clock starts: a process that starts is not what is measured."""
+"""Share of the events that are called before the time begins, so that the start of the process is not measured."""
 
 
 class Ledger:
     """Counts the calls of each event, by its number, up to 255."""
 
     def __init__(self, path: Path) -> None:
-        """Opens what :meth:`make` has made."""
+        """Open a file that :meth:`make` has created."""
         with path.open("r+b") as file:
             self.calls = mmap.mmap(file.fileno(), 0)
 
     @classmethod
     def make(cls, path: Path, events: int) -> Ledger:
-        """A ledger of so many events, none of which was called."""
+        """Create a ledger for this number of events, without calls."""
         path.write_bytes(bytes(events))
         return cls(path)
 
     def note(self, number: int) -> None:
-        """Notes a call; of one event at the same time in one process only."""
+        """Count a call. Only one process may count calls of the same event at the same time."""
         self.calls[number] += 1
 
     def called(self) -> int:
-        """How many events were called at least once."""
+        """Return the number of events that were called at least once."""
         return len(self.calls) - self.calls[:].count(0)
 
     def repeated(self) -> int:
-        """How many calls were made beyond the first one of each event."""
+        """Return the number of calls after the first one of each event."""
         return sum(self.calls[:]) - self.called()
 
 
 class Pace(NamedTuple):
-    """How fast events were called, without the first tenth of them.
+    """The rate of calls, without the first tenth of the events.
 
     Attributes:
         per_second: Events a second.
@@ -59,12 +59,12 @@ class Pace(NamedTuple):
 
 @dataclass(slots=True)
 class Watch:
-    """Looks at a ledger from outside.
+    """Reads a ledger from outside.
 
     Attributes:
-        ledger: That is filled.
-        must_live: Raises where it is not worth waiting any more.
-        limit_seconds: For how long at most.
+        ledger: Ledger that is filled.
+        must_live: Raises if the process under test has ended.
+        limit_seconds: Maximum time to wait.
     """
 
     ledger: Ledger
@@ -72,10 +72,10 @@ class Watch:
     limit_seconds: float = 300.0
 
     async def pace(self) -> Pace:
-        """Waits until each event was called.
+        """Wait until each event was called.
 
         Raises:
-            RuntimeError: They were not, within the limit.
+            RuntimeError: Some events were not called within the limit.
         """
         events = len(self.ledger.calls)
         began, count = await self.until(round(DROPPED * events))
@@ -83,7 +83,7 @@ class Watch:
         return Pace((last - count) / (ended - began), ended - began)
 
     async def until(self, wanted: int) -> tuple[float, int]:
-        """When so many events were called, and how many were by then."""
+        """Return the time at which this number of events was called, and the number of calls at that time."""
         deadline = time.monotonic() + self.limit_seconds
         while (count := self.ledger.called()) < wanted:
             self.must_live()

@@ -1,6 +1,6 @@
 """What live views cost and how late they are, beside the commands of the source document and beside being pushed every change.
 
-``make bench-live``. Each figure stands beside its goal.
+Run by ``make bench-live``. Each figure is printed with its goal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.servers.cache import ServerUnavailableError
 
 
 async def run(servers: Servers, folder: Path, sizes: Sizes) -> list[Row]:
-    """All rows, one measurement after the other; each is shown at once."""
+    """Measure all rows one after the other, and print each at once."""
     rows: list[Row] = []
 
     def show(found: list[Row]) -> None:
@@ -42,7 +42,7 @@ async def run(servers: Servers, folder: Path, sizes: Sizes) -> list[Row]:
 @click.option("--redis", "redis_choice", default="valkey", show_default=True, help="valkey (embedded), redis (version 7) or a URL.")
 @click.option("--scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Of all sizes; goals are those of 1.")
 def main(kafka: str, redis_choice: str, scale: float) -> None:
-    """What live views cost, each figure with its goal. Exit code 1: something could not be measured. Empties that Redis."""
+    """Measure the cost of live views, each figure with its goal. The exit code is 1 if a measurement fails. Empties its Redis."""
     try:
         with started(kafka, redis_choice) as servers, tempfile.TemporaryDirectory(prefix="bench-live-") as folder:
             click.echo(f"{servers.broker}, {servers.redis}, {machine()}")

@@ -1,4 +1,4 @@
-"""Browsers of a bench of live views: bare readers of server-sent events, as cheap as can be."""
+"""Browsers of a benchmark of live views: minimal readers of server-sent events."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Browser(asyncio.Protocol):
     """One connection.
 
     Attributes:
-        states: Messages of views that have come.
-        is_lost: Whether it has ended.
+        states: Number of received messages of views.
+        is_lost: Whether the connection has ended.
     """
 
     def __init__(self, path: str, take: Take) -> None:
@@ -31,13 +31,13 @@ class Browser(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asks for the stream."""
+        """Request the stream."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.write(f"GET {self._path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n".encode())
 
     def data_received(self, data: bytes) -> None:
-        """Takes whole lines: no line is in two chunks, as each message is written at once."""
+        """Handle whole lines: no line is split between two chunks, because each message is written at once."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             if line.startswith(b"event: "):
@@ -47,33 +47,33 @@ class Browser(asyncio.Protocol):
                 self._take(line[6:])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remembers it."""
+        """Record the end of the connection."""
         self.is_lost = True
 
     def stall(self) -> None:
-        """Reads nothing any more."""
+        """Stop reading."""
         assert self._transport is not None
         self._transport.pause_reading()
 
     def close(self) -> None:
-        """Goes away."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.abort()
 
 
 def nothing(_: bytes) -> None:
-    """For states that are only counted."""
+    """Ignore a state; used if states are only counted."""
 
 
 class Crowd:
-    """Browsers that are open."""
+    """Open browsers."""
 
     def __init__(self, port: int) -> None:
         self.browsers: list[Browser] = []
         self._port = port
 
     async def open(self, path: str, take: Take = nothing, *, may_stall: bool = False) -> Browser:
-        """One more; the kernel keeps little for one that may stall, as otherwise it takes megabytes of old states."""
+        """Open a browser. One that may stall has small kernel buffers, which otherwise take megabytes of old states."""
         loop = asyncio.get_running_loop()
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         sock.setblocking(False)
@@ -85,14 +85,14 @@ class Crowd:
         return browser
 
     def require(self) -> None:
-        """Raises unless all are still there and were sent something."""
+        """Raise unless all connections are open and have received something."""
         if bad := sum(one.is_lost or not one.states for one in self.browsers):
             raise RuntimeError(f"{bad} of {len(self.browsers)} browsers were shown nothing, or have lost their connection")
 
 
 @contextmanager
 def crowd(port: int) -> Iterator[Crowd]:
-    """No browser yet; all are closed with the block."""
+    """Yield an empty crowd; close all browsers at the end of the block."""
     opened = Crowd(port)
     try:
         yield opened

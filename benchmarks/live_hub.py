@@ -1,4 +1,4 @@
-"""What a hub costs with many browsers, and whether those that stall slow down the others. Its views are filled without a worker."""
+"""The cost of a hub with many browsers, and the effect of stalled browsers on others. Views are filled without a worker."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from tests.workers import WorkerProcess
 
 BROWSERS_A_PAGE: Final = 10
 STALLED_OF: Final = 5
-"""One in so many stalls."""
+"""One in this number of browsers stalls."""
 
 FEED_SECONDS: Final = 0.125
-"""Twice as often as the hub polls: each poll finds something."""
+"""Half the poll interval of the hub, so that each poll finds a change."""
 
 STATES_A_SECOND: Final = 4
 WARM_SECONDS: Final = 2.0
 STALL_SECONDS: Final = 5.0
-"""After that nothing fits into the buffers of a browser that does not read."""
+"""Time after which the buffers of a browser that does not read are full."""
 
 SHOW: Final = 50
 EXPIRY_MS: Final = 3_600_000
@@ -63,15 +63,15 @@ public = true
 
 
 class HubProcess(WorkerProcess):
-    """``live serve`` in the place of a worker."""
+    """A process of ``live serve`` instead of a worker."""
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
-        """What is run."""
+        """Return the command line."""
         return [sys.executable, "-m", "streams_app", "live", "serve", "--config", str(config.resolve()), *arguments]
 
 
 def configured(servers: Servers, folder: Path, views: str, connections: int) -> tuple[Path, str, int]:
-    """Settings of a hub and workers, the ``app_id``, and the port of the hub."""
+    """Return the settings of a hub and workers, the ``app_id``, and the port of the hub."""
     app_id, port = f"bench-{secrets.token_hex(4)}", free_port()
     config = folder / f"{app_id}.toml"
     config.write_text(
@@ -94,7 +94,7 @@ connections = {connections}
 
 @asynccontextmanager
 async def serving(config: Path, folder: Path) -> AsyncIterator[HubProcess]:
-    """A hub that is ready."""
+    """Yield a hub that is ready."""
     with HubProcess(config, folder) as hub:
         await hub.wait_ready()
         yield hub
@@ -102,7 +102,7 @@ async def serving(config: Path, folder: Path) -> AsyncIterator[HubProcess]:
 
 
 async def feed(one: Shard, pages: Sequence[str], payload: bytes, stop: asyncio.Event) -> None:
-    """Something new on each page, until it is told to stop: a task that is cancelled while it asks Redis may live on."""
+    """Change each page until stopped by a flag: a task that is cancelled during a request to Redis may continue."""
     turn, due = 0, time.monotonic()
     while not stop.is_set():
         turn += 1
@@ -116,7 +116,7 @@ async def feed(one: Shard, pages: Sequence[str], payload: bytes, stop: asyncio.E
 async def moving(
     servers: Servers, folder: Path, view: str, pages: Sequence[str], connections: int
 ) -> AsyncIterator[tuple[HubProcess, Crowd]]:
-    """A hub of a view that moves all the time, and browsers."""
+    """Yield a hub with a view that changes all the time, and browsers."""
     config, app_id, port = configured(servers, folder, VIEWS, connections)
     is_list = view == "news"
     async with redis.asyncio.Redis.from_url(servers.redis_url) as client:
@@ -138,15 +138,15 @@ async def moving(
 
 
 async def connections(servers: Servers, folder: Path, sizes: Sizes) -> list[Row]:
-    """Many browsers at one hub, each of which is sent four states a second."""
+    """Measure one hub with many browsers that each receive four states a second."""
     ask_for_descriptors(sizes.connections)
     pages = [f"p{number}" for number in range(max(1, sizes.connections // BROWSERS_A_PAGE))]
     async with moving(servers, folder, "supporters", pages, sizes.connections) as (hub, browsers):
         for number in range(sizes.connections):
             await browsers.open(f"/live/{pages[number % len(pages)]}/events?view=supporters")
-        await asyncio.sleep(WARM_SECONDS)  # measured without the connecting
+        await asyncio.sleep(WARM_SECONDS)  # the measurement excludes connecting
         before, cpu, began = sum(one.states for one in browsers.browsers), CpuWatch({"hub": hub.pid}), time.monotonic()
-        await asyncio.sleep(sizes.seconds)  # watched so long
+        await asyncio.sleep(sizes.seconds)  # the duration of the measurement
         used, passed = cpu.used(), time.monotonic() - began
         states = (sum(one.states for one in browsers.browsers) - before) / passed / sizes.connections
         rss = memory_mb(hub.pid, "VmRSS")
@@ -162,7 +162,7 @@ async def connections(servers: Servers, folder: Path, sizes: Sizes) -> list[Row]
 
 
 async def stalled(servers: Servers, folder: Path, sizes: Sizes) -> Row:
-    """How late states come to browsers that read, with and without others that do not."""
+    """Measure the delay of states at browsers that read, with and without stalled browsers."""
     delays: list[float] = []
 
     def take(data: bytes) -> None:
@@ -175,11 +175,11 @@ async def stalled(servers: Servers, folder: Path, sizes: Sizes) -> Row:
         stalls = [await browsers.open(path, may_stall=True) for _ in range(stalling)]
         for _ in range(sizes.watchers - stalling):
             await browsers.open(path, take)
-        await asyncio.sleep(WARM_SECONDS)  # measured without the connecting
+        await asyncio.sleep(WARM_SECONDS)  # the measurement excludes connecting
         found: list[float] = []
         for _ in range(2):
             delays.clear()
-            await asyncio.sleep(sizes.seconds)  # watched so long
+            await asyncio.sleep(sizes.seconds)  # the duration of the measurement
             if not delays:
                 raise RuntimeError("browsers were shown nothing")
             found.append(percentile(delays, 0.99))

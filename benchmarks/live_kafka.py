@@ -1,4 +1,4 @@
-"""How long it takes from an event in Kafka to a browser, and from its expiry: producer, broker, worker, Redis, hub, socket."""
+"""The delay from an event in Kafka, and from its expiry, to a browser: producer, broker, worker, Redis, hub, socket."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ WAIT_SECONDS: Final = 60
 
 @dataclass
 class Watching:
-    """What a browser of one page has seen.
+    """The observations of a browser of one page.
 
     Attributes:
-        shown: Item → when it was expected to leave (ms), of those on the page.
-        came: How long each was under way (ms).
-        left: How long each was shown after its expiry (ms).
+        shown: Item on the page → expected time of its expiry (ms).
+        came: Delay of each event (ms).
+        left: Time for which each item was shown after its expiry (ms).
         is_read: Whether the view is no longer being read from its source.
     """
 
@@ -59,7 +59,7 @@ class Watching:
 
 
 async def under_way(servers: Servers, folder: Path, sizes: Sizes) -> list[Row]:
-    """Events for a while, each of which is seen to come and to go."""
+    """Produce events for a while, and observe that each appears and expires."""
     topic = f"bench-live-{time.time_ns():x}"
     views = f"""\
 [live.news]

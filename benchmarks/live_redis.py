@@ -1,6 +1,6 @@
 """What live views cost Redis, beside the commands of the source document and beside a hub that is pushed every change.
 
-It needs no Kafka: the calls are those of a worker and a hub, with their own classes and scripts.
+This needs no Kafka: the calls are those of a worker and a hub, with their classes and scripts.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ class Shard:
     fence: list[int]
 
     async def apply(self, changes: Iterable[Change]) -> None:
-        """Applies one part of the log."""
+        """Apply one part of the log."""
         await self.store.apply(self.fence[0], self.fence[0] + 1, changes, ViewMetadata())
         self.fence[0] += 1
 
 
 async def claimed(store: ViewStore, keys: ViewKeys, partitions: int = 1) -> Shard:
-    """A partition that holds nothing, in the hands of its owner."""
+    """Return an empty partition that is claimed by its owner."""
     found = await store.claim("d", "id", partitions, begin=ViewStart(-1, now_ms(), ViewMetadata()))
     assert found is not None
     return Shard(store, keys, [found.fence])
 
 
 async def shard(client: redis.asyncio.Redis, *, number: int = 0, of: int = 1, has_data: bool = False) -> Shard:
-    """A claimed partition of a view of its own."""
+    """Return a claimed partition of a new view."""
     keys = view_keys("bench", "news", "t", number)
     store = ViewStore(LiveRedisScripts(client), keys, f"owner-{number}", has_data=has_data, expiry_ms=EXPIRY_MS, keep=100_000)
     return await claimed(store, keys, of)
@@ -67,30 +67,30 @@ def now_ms() -> int:
 
 
 class Meter:
-    """What Redis uses."""
+    """The resources that Redis uses."""
 
     def __init__(self, client: redis.asyncio.Redis) -> None:
         self._client = client
 
     async def cpu(self) -> float:
-        """Seconds of its processor so far."""
+        """Return its CPU seconds so far."""
         found: Any = await self._client.info("cpu")
         return float(found["used_cpu_user"]) + float(found["used_cpu_sys"])
 
     async def bytes(self) -> int:
-        """Bytes that it holds."""
+        """Return its allocated bytes."""
         found: Any = await self._client.info("memory")
         return int(found["used_memory"])
 
     async def used(self, work: Callable[[], Awaitable[None]]) -> float:
-        """Seconds of its processor that some work takes."""
+        """Return the CPU seconds of some work."""
         before = await self.cpu()
         await work()
         return await self.cpu() - before
 
 
 async def events(client: redis.asyncio.Redis, sizes: Sizes, pages: int, goal: float) -> Row:
-    """Applying events: a script for each part, or ZADD and ZREMRANGEBYSCORE for each event, in pipelines as large."""
+    """Apply events: a script for each part, or ZADD and ZREMRANGEBYSCORE for each event, in pipelines of the same size."""
     meter = Meter(client)
     given = [(f"p{number % pages}", f"c{number:08d}") for number in range(sizes.events)]
 
@@ -118,7 +118,7 @@ async def events(client: redis.asyncio.Redis, sizes: Sizes, pages: int, goal: fl
 
 
 async def sets(client: redis.asyncio.Redis, sizes: Sizes) -> list[Row]:
-    """The data set of the document: sets of 25 items, in its layout and in that of a view, and requests for them."""
+    """Measure sets of 25 items in the simple layout and in that of a view, and requests for them."""
     meter = Meter(client)
     names = [[f"c{page:06d}{item:02d}" for item in range(ITEMS)] for page in range(sizes.sets)]
     empty = await meter.bytes()
@@ -156,7 +156,7 @@ async def sets(client: redis.asyncio.Redis, sizes: Sizes) -> list[Row]:
 
 
 async def item_bytes(client: redis.asyncio.Redis, sizes: Sizes) -> list[Row]:
-    """Bytes of an item, by how many a page has; goals are those of the prototype, and 10 % more."""
+    """Measure the bytes of an item, by items per page; the goals are those of the prototype plus 10 %."""
     rows = []
     for name, a_page, payload, prototype in (
         ("a count, 128 a page", 128, b"", 28),
@@ -185,7 +185,7 @@ async def item_bytes(client: redis.asyncio.Redis, sizes: Sizes) -> list[Row]:
 
 
 async def due(client: redis.asyncio.Redis, sizes: Sizes) -> Row:
-    """All items due in the same instant."""
+    """Measure the expiry of items that are all due at the same instant."""
     one, meter, at_ms = await shard(client), Meter(client), now_ms()
     for at in range(0, sizes.due, PART):
         await one.apply([Change(f"p{at // PART}", [], [Item(f"c{at + number}", at_ms) for number in range(PART)])])
@@ -208,7 +208,7 @@ async def due(client: redis.asyncio.Redis, sizes: Sizes) -> Row:
 
 
 class Polled:
-    """Open pages of 8 shards, each of which is in one of them."""
+    """Open pages in 8 shards, each page in one of them."""
 
     def __init__(self, client: redis.asyncio.Redis, shards: Sequence[Shard], pages: int, show: int) -> None:
         self.shards = shards
@@ -218,13 +218,13 @@ class Polled:
         self._known, self._tokens = [dict.fromkeys(self._pages, "") for _ in shards], [""] * len(shards)
 
     async def move(self, turn: int) -> None:
-        """Something new on each page."""
+        """Change each page."""
         for number, one in enumerate(self.shards):
             mine = self._pages[number :: len(self.shards)]
             await one.apply([Change(page, [], [Item(f"n{turn}", now_ms(), b'{"title":"t"}')]) for page in mine])
 
     async def poll(self) -> None:
-        """As a hub does it."""
+        """Poll as a hub does."""
         await heads_of(self._client, [one.keys for one in self.shards])
         for number, one in enumerate(self.shards):
             known = self._known[number]
@@ -237,13 +237,13 @@ class Polled:
 
 
 async def polls(client: redis.asyncio.Redis, sizes: Sizes, show: int, *, others: int = 0) -> Row:
-    """Each page moves in one shard between two polls; four polls a second.
+    """Measure four polls a second; each page changes in one shard between two polls.
 
     Args:
-        client: Of an empty Redis.
-        sizes: How many pages.
+        client: Client of an empty Redis.
+        sizes: Number of pages.
         show: Items of a page; 1: a count.
-        others: Pages that nobody has open, in each shard.
+        others: Number of pages in each shard that no browser has open.
     """
     shards = [await shard(client, number=number, of=SHARDS, has_data=show > 1) for number in range(SHARDS)]
     for one in shards:
@@ -266,7 +266,7 @@ async def polls(client: redis.asyncio.Redis, sizes: Sizes, show: int, *, others:
 
 
 def push(url: str, seconds: float) -> None:
-    """Publishes changes that nobody looks at, as a hub that is pushed each of them would be sent."""
+    """Publish changes of pages that no browser has open, as a hub with PUBLISH would receive them."""
     with redis.Redis.from_url(url) as client:
         began = time.monotonic()
         sent = 0
@@ -280,7 +280,7 @@ def push(url: str, seconds: float) -> None:
 
 
 async def pushed(client: redis.asyncio.Redis, sizes: Sizes, url: str) -> Row:
-    """10 000 changes a second of pages that nobody has open: a hub that subscribes to them, and one that polls what is open."""
+    """Measure 10 000 changes a second of pages that no browser has open, for a hub that subscribes and a hub that polls."""
     seconds = sizes.seconds / 2
     one = await shard(client)
     pushing = multiprocessing.get_context("spawn").Process(target=push, args=(url, seconds + 1))
@@ -311,7 +311,7 @@ async def pushed(client: redis.asyncio.Redis, sizes: Sizes, url: str) -> Row:
 
 
 async def cost_of_redis(url: str, sizes: Sizes) -> list[Row]:
-    """All of them, one after the other."""
+    """Run all measurements one after the other."""
     async with redis.asyncio.Redis.from_url(url) as client:
         if await client.dbsize():
             raise RuntimeError("this Redis holds something, and the benchmark empties it: give it one of its own")

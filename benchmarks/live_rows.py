@@ -1,4 +1,4 @@
-"""What a bench of live views or journals says: figures beside what they are compared with and their goals, and how large it is."""
+"""The report of a benchmark of live views or journals: figures with comparisons and goals, and the sizes of the load."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is done; what stands in the goals is that of the defaults.
+    """The sizes of the load; the goals apply to the defaults.
 
     Attributes:
-        events: Applied, of each kind.
-        requests: For a page.
-        sets: Pages of the article's data set.
-        items: Whose bytes are counted, of each kind.
-        due: Items due in the same instant.
-        pages: Open ones that are polled.
-        connections: Browsers at one hub.
-        watchers: Browsers of which a fifth stalls.
-        seconds: That what goes on is watched.
+        events: Number of applied events of each kind.
+        requests: Number of requests for a page.
+        sets: Number of sets of 25 items.
+        items: Number of items of each kind whose bytes are counted.
+        due: Number of items that are due at the same instant.
+        pages: Number of open pages that are polled.
+        connections: Number of browsers at one hub.
+        watchers: Number of browsers of which a fifth stalls.
+        seconds: Duration of a measurement.
     """
 
     events: int = 50_000
@@ -35,7 +35,7 @@ class Sizes:
 
     @classmethod
     def scaled(cls, scale: float) -> Self:
-        """A part of each."""
+        """Return a part of each size."""
         return cls(*(max(1, round(one.default * scale)) for one in fields(cls) if isinstance(one.default, int)))
 
 
@@ -44,13 +44,13 @@ class Row:
     """One figure with its goal.
 
     Attributes:
-        name: What was measured.
-        value: The figure, of which less is better, unless ``at_least``.
-        goal: At most that.
-        unit: Of both; ``%`` for parts of a core.
-        beside: What it is compared with, in the same run, and what else is known of it.
-        fault: Why the figure does not count; "" where it does.
-        at_least: The goal is a least value, and more is better.
+        name: Name of the measurement.
+        value: The figure; lower is better, unless ``at_least``.
+        goal: Maximum of the figure.
+        unit: Unit of both; ``%`` for shares of a core.
+        beside: Figures for comparison from the same run, and further details.
+        fault: Why the figure does not count; "" if it does.
+        at_least: Whether the goal is a minimum, and higher is better.
     """
 
     name: str
@@ -81,6 +81,6 @@ class Row:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which that share of the others lies."""
+    """Return the value below which that share of the values lies."""
     ascending = sorted(values)
     return ascending[min(len(ascending) - 1, int(len(ascending) * share))]

@@ -1,7 +1,7 @@
 """The loads: which events, in which order, for which groups, and how many records must come out (pure).
 
 Every load is a function of its seed and its scale. Events are in the order of their time, which is an offset in ms into
-:data:`SPAN_MS`; :func:`expected_records` is worked out from them alone, never from what a worker did.
+:data:`SPAN_MS`; :func:`expected_records` is computed from them alone, never from the output of a worker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 PARTITIONS: Final = 4
 SPAN_MS: Final = 3_600_000
 QUIET_MS: Final = 60_000
-"""X of every load: the gap that PEERS of this project were measured with."""
+"""Quiet period of every load."""
 
 SEED: Final = 20_210_801
 PARETO: Final = 1.1
@@ -42,11 +42,11 @@ class Load:
     """A kind of input.
 
     Attributes:
-        name: On the command line.
-        what: For the reader of a report.
-        events: At scale 1.
+        name: Name on the command line.
+        what: Description for the reader of a report.
+        events: Number of events at scale 1.
         generate: Scale and partitions → events in the order of their time.
-        ratio_of: What its ratio compares: the ``fold`` rate, or events/s until the last ``record`` is out.
+        ratio_of: Figure of its ratio: the ``fold`` rate, or events/s until the last ``record`` is out.
     """
 
     name: str
@@ -58,19 +58,19 @@ class Load:
 
 @dataclass(slots=True)
 class Expected:
-    """What must come out of a load: by gaps of record time (``sessions``), and merged (one a group)."""
+    """The expected number of records of a load: by gaps of record time (``sessions``), and merged (one for each group)."""
 
     events: int = 0
     sessions: int = 0
     merge: int = 0
 
     def records(self, backlog: str) -> int:
-        """Records of a fold with this ``backlog``."""
+        """Return the number of records of a fold with this ``backlog``."""
         return self.sessions if backlog == "sessions" else self.merge
 
 
 def counting(events: Iterator[Event], expected: Expected) -> Iterator[Event]:
-    """Hands events on and counts what must come out of them, group by group within a partition."""
+    """Yield the events and count their expected records, group by group within a partition."""
     last: dict[tuple[int, bytes], int] = {}
     for event in events:
         expected.events += 1
@@ -85,7 +85,7 @@ def counting(events: Iterator[Event], expected: Expected) -> Iterator[Event]:
 
 
 def partition_of(key: bytes, partitions: int = PARTITIONS) -> int:
-    """Any stable choice serves, as long as a group stays in one partition."""
+    """Return a partition; any stable choice is valid if a group stays in one partition."""
     return zlib.crc32(key) % partitions
 
 
@@ -95,7 +95,7 @@ def _pareto_group(random: Random, groups: int) -> int:
 
 
 def metric_values(random: Random, names: int | None = None) -> list[bytes]:
-    """Some hundred JSON objects of changed metrics, to choose from: to write each anew would cost more than to send it."""
+    """Return some hundred JSON objects of changed metrics to choose from: encoding each event would cost more than sending it."""
     found = []
     for _ in range(499):
         chosen = random.sample(NAMES, names or random.choice((2, 3)))
@@ -127,7 +127,7 @@ def _bursts(scale: float, partitions: int) -> Iterator[Event]:
     times: list[tuple[int, int]] = []
     while len(times) < total:
         group, start = random.randrange(groups), random.randrange(SPAN_MS - BURST_MS)
-        # Two to six, four on average: with those that overlap 240 000 sessions of a million events.
+        # Two to six, four on average: including overlaps, a million events make 240 000 sessions.
         times += [(start + random.randrange(BURST_MS), group) for _ in range(random.randint(2, 6))]
     del times[total:]
     times.sort()
@@ -169,7 +169,7 @@ def _big(scale: float, partitions: int) -> Iterator[Event]:
 
 
 def _big_tail(random: Random) -> bytes:
-    """Forty metrics, a history of numbers and a text: what an event carries that nobody asked for."""
+    """Return forty metrics, a history of numbers and a text: fields of an event that no fold reads."""
     metrics = ",".join(f'"metric_{number:02}":{random.randrange(10**6)}' for number in range(BIG_METRICS))
     history = ",".join(f'{{"day":{day},"views":{random.randrange(10**5)}}}' for day in range(40))
     head = f'"metrics":{{{metrics}}},"history":[{history}],"text":"'
@@ -178,11 +178,11 @@ def _big_tail(random: Random) -> bytes:
 
 
 def single_events(groups: range, *, at_once: bool = False) -> Iterator[Event]:
-    """One event with three names for each of these groups: over the span, or all at its beginning.
+    """Yield one event with three names for each of these groups: over the span, or all at its begin.
 
     Args:
-        groups: Their numbers.
-        at_once: Every event has the same time.
+        groups: Numbers of the groups.
+        at_once: Whether every event has the same time.
     """
     step = 0 if at_once else SPAN_MS
     return _same_names((number * step // len(groups), group) for number, group in enumerate(groups))
@@ -191,7 +191,7 @@ def single_events(groups: range, *, at_once: bool = False) -> Iterator[Event]:
 def spread_events(total: int, groups: int) -> Iterator[Event]:
     """So many events at the end of the span, each of the next of these groups, round after round, with the names it has.
 
-    Not at random: a group that comes twice within a batch is written once, which would make few groups look cheap.
+    The order is not random: a group that occurs twice within a batch is written once, which would make few groups look cheap.
     """
     order = list(range(groups))
     Random(SEED + 5).shuffle(order)
@@ -199,7 +199,7 @@ def spread_events(total: int, groups: int) -> Iterator[Event]:
 
 
 def _same_names(times: Iterator[tuple[int, int]]) -> Iterator[Event]:
-    """Three names that are the same in every event of a group: it does not grow with its events."""
+    """Return three names that are the same in every event of a group, so that the group does not grow."""
     metrics = metric_values(Random(SEED + 4), 3)
     for at_ms, group in times:
         key = b"account_%d" % group

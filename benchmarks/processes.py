@@ -1,4 +1,4 @@
-"""CPU time and memory of processes, from the kernel's own books: `/proc`. Elsewhere nothing is known, and said so."""
+"""CPU time and memory of processes from `/proc`. On a system without it, the values are None."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int | None) -> float | None:
-    """User and system time of a process with all its threads; None where that cannot be told."""
+    """Return user and system time of a process with all its threads; None if unknown."""
     if pid is None:
         return None
     try:
@@ -23,7 +23,7 @@ def cpu_seconds(pid: int | None) -> float | None:
 
 
 def memory_mb(pid: int, field: str) -> float | None:
-    """``VmRSS`` (now) or ``VmHWM`` (peak) of a process."""
+    """Return ``VmRSS`` (current) or ``VmHWM`` (peak) of a process."""
     try:
         found = re.search(rf"^{field}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     except OSError:
@@ -32,7 +32,7 @@ def memory_mb(pid: int, field: str) -> float | None:
 
 
 def stolen_seconds() -> float | None:
-    """CPU time of all cores that their host gave to others ("steal"): a virtual core stands still then, for 20 ms and more."""
+    """Return the steal time of all cores: while the host gives a core to others, it stops for 20 ms and more."""
     try:
         fields = Path("/proc/stat").read_text().split(maxsplit=9)
     except OSError:
@@ -41,14 +41,14 @@ def stolen_seconds() -> float | None:
 
 
 class CpuWatch:
-    """CPU seconds by process since a moment, and what was ``stolen`` from all of them."""
+    """CPU seconds by process since the creation of the watch, and the ``stolen`` time of all cores."""
 
     def __init__(self, pids: Mapping[str, int | None]) -> None:
         self._pids = dict(pids)
         self._before = self._now()
 
     def used(self) -> dict[str, float]:
-        """Since the watch was made; processes of which nothing is known are left out."""
+        """Return the CPU seconds since the creation of the watch, without unknown processes."""
         found = {}
         for name, now in self._now().items():
             before = self._before[name]
@@ -61,6 +61,6 @@ class CpuWatch:
 
 
 def machine() -> str:
-    """Python, cores and how busy they are: what a figure depends on besides the servers."""
+    """Describe Python, cores and load, on which a figure depends besides the servers."""
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     return f"Python {platform.python_version()}, {os.cpu_count()} cores{load}"

@@ -1,4 +1,4 @@
-"""What is printed: one table of the races, one line a finding; the ratios the README promises, and whether they hold."""
+"""The report: a table of the contests, a line for each finding, and the comparison of ratios with those in the README."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TABLE = re.compile(r"<!-- benchmark -->(.*?)<!-- /benchmark -->", re.DOTALL)
 
 
 def runs_of(contest: Contest, contestant: str) -> list[Run]:
-    """The runs of one contestant, in their order."""
+    """Return the runs of one contestant, in their order."""
     return [run for run in contest.runs if run.contestant == contestant]
 
 
 def rate(contest: Contest, contestant: str) -> float:
-    """The median of what a load is about: folded events/s, or events/s until the last record is out."""
+    """Return the median of a load's figure: folded events/s, or events/s until the last record is out."""
     return median(_rate(contest, run) for run in runs_of(contest, contestant))
 
 
@@ -35,21 +35,21 @@ def _rate(contest: Contest, run: Run) -> float:
 
 
 def ratio(contest: Contest, contestant: str = "sessions", to: str = "bare") -> float:
-    """Of the medians; NaN without the other one."""
+    """Return the ratio of the medians; NaN if one is missing."""
     if not runs_of(contest, to):
         return float("nan")
     return rate(contest, contestant) / rate(contest, to)
 
 
 def best_ratio(contest: Contest, contestant: str = "sessions", to: str = "bare") -> float:
-    """Of the fastest runs: what else the machine does only ever slows a run, so that few short runs are compared by these."""
+    """Return the ratio of the fastest runs, for few short runs: other work on the machine only slows a run down."""
     return max(_rate(contest, run) for run in runs_of(contest, contestant)) / max(
         _rate(contest, run) for run in runs_of(contest, to)
     )
 
 
 def show(contests: Sequence[Contest], findings: Sequence[Finding], head: str) -> None:
-    """Prints everything."""
+    """Print the report."""
     console = Console(width=168, highlight=False)
     console.print(head)
     if contests:
@@ -114,7 +114,7 @@ def _text(value: Any) -> str:
 
 
 def faults(contests: Sequence[Contest], findings: Sequence[Finding]) -> list[str]:
-    """Everything that came out wrong."""
+    """Return all errors."""
     found = [
         f"{contest.load.name}, {run.contestant}: {fault}" for contest in contests for run in contest.runs for fault in run.faults
     ]
@@ -122,7 +122,7 @@ def faults(contests: Sequence[Contest], findings: Sequence[Finding]) -> list[str
 
 
 def as_json(contests: Sequence[Contest], findings: Sequence[Finding], about: dict[str, Any]) -> dict[str, Any]:
-    """All runs, unrounded."""
+    """Return all runs as JSON, unrounded."""
     return {
         **about,
         "loads": {
@@ -141,10 +141,10 @@ def as_json(contests: Sequence[Contest], findings: Sequence[Finding], about: dic
 
 
 def promised_ratios(readme: Path) -> dict[str, float]:
-    """Load → ratio to bare, from the table between the ``benchmark`` markers.
+    """Return load → ratio to bare reading, from the table between the ``benchmark`` markers.
 
     Raises:
-        ValueError: There is no such table, or it cannot be read: a check without anything to check against would always pass.
+        ValueError: The table is missing or cannot be read: otherwise the check would always pass.
     """
     found = _TABLE.search(readme.read_text("utf-8")) if readme.is_file() else None
     if found is None:
@@ -167,7 +167,7 @@ def promised_ratios(readme: Path) -> dict[str, float]:
 
 
 def broken_promises(contests: Sequence[Contest], promised: dict[str, float], factor: float) -> list[str]:
-    """Loads whose ratio to bare is below ``factor`` times the one of the README, or of which it promises nothing."""
+    """Return the loads whose ratio is below ``factor`` times that in the README, or missing there."""
     found = []
     for contest in contests:
         name, reached = contest.load.name, best_ratio(contest)

@@ -1,4 +1,4 @@
-"""What an event costs with two workers instead of one, and with two million open groups instead of ten thousand."""
+"""The cost of an event with two workers instead of one, and with two million open groups instead of ten thousand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FLAT: Final = 1.3
 
 
 async def workers(servers: Servers, folder: Path, scale: float) -> list[Finding]:
-    """The same loads over eight partitions, folded by one worker and by two of the same application."""
+    """Fold the same loads in eight partitions with one worker, and with two workers of the same application."""
     findings = []
     for load in WORKERS_LOADS:
         async with source_topic(servers, "workers", PARTITIONS) as source:
@@ -64,7 +64,7 @@ async def _shared(servers: Servers, folder: Path, source: str, expected: Expecte
 
 
 def _cost(about: dict[str, Any], cpu: dict[str, float], rate: float, made: dict[str, int]) -> dict[str, Any]:
-    """CPU of the measured time over the events of that time; Redis calls over all events."""
+    """Return CPU time per event of the measured time, and Redis calls per event of all events."""
     events = about["events"]
     measured = events - about["folded_at_the_first_look"]
     all_workers = sum(seconds for name, seconds in cpu.items() if name.startswith("worker"))
@@ -84,8 +84,8 @@ def _cost(about: dict[str, Any], cpu: dict[str, float], rate: float, made: dict[
 async def _started_together(servers: Servers, deployment: Deployment, count: int) -> AsyncIterator[list[Worker]]:
     """Workers that begin to fold at the same moment, each with its share of the partitions.
 
-    Redis takes no writes until the consumer group has agreed: the first worker would have folded half of the backlog before the
-    second one had joined, and a rebalance would be measured with it.
+    Redis accepts no writes until the consumer group is stable. Otherwise the first worker would fold half of the backlog before the
+    second one joined, and the measurement would include a rebalance.
     """
     async with AsyncExitStack() as stack:
         with servers.write_pause(GATE_LIMIT_SECONDS):
@@ -93,16 +93,17 @@ async def _started_together(servers: Servers, deployment: Deployment, count: int
             async with asyncio.timeout(GATE_LIMIT_SECONDS):
                 while await topics.members(servers.bootstrap, deployment.app_id) != count:
                     await asyncio.sleep(POLL_SECONDS)
-            await asyncio.sleep(1)  # Faust learns of its assignment a moment later
+            await asyncio.sleep(1)  # Faust receives its assignment a little later
         yield crew
 
 
 async def growth(servers: Servers, folder: Path, scale: float) -> list[Finding]:
-    """Opens more and more groups and folds the same number of events into them each time, in two ways.
+    """Open more and more groups and fold the same number of events into them each time, in two ways.
 
-    A backlog, as fast as it goes: it waits in the topic while no worker runs, as to produce it meanwhile would slow down what is
-    measured. Few groups come often in one batch and are written once for it, so that an event costs less than with many groups,
-    however the stores grow. And live, at a steady rate: small batches, a write for (nearly) each event. Growth is judged by this.
+    First a backlog at full speed, which is produced before the worker starts, so that producing does not slow down the measurement.
+    With few groups, a group occurs often in one batch and is written once, so an event costs less than with many groups, regardless
+    of the size of the store. Then live events at a steady rate: small batches with nearly one write for each event. Growth is
+    judged by the live events.
     """
     events = max(GROWTH_LEAST_EVENTS, round(GROWTH_EVENTS * scale))
     findings: list[Finding] = []
@@ -135,7 +136,7 @@ async def growth(servers: Servers, folder: Path, scale: float) -> list[Finding]:
 
 
 async def _backlog(servers: Servers, worker: Worker, events: int) -> dict[str, Any]:
-    """What waits, from the first folded event to the last."""
+    """Measure a backlog from the first folded event to the last."""
     before = servers.command_calls()
     servers.slow_commands()
     first = await first_folded([worker], LIMIT_SECONDS)
@@ -151,7 +152,7 @@ async def _backlog(servers: Servers, worker: Worker, events: int) -> dict[str, A
 
 
 async def _live(servers: Servers, worker: Worker, source: str, folded: int, groups: int) -> dict[str, Any]:
-    """As many again, at a steady rate."""
+    """Measure the same number of events at a steady rate."""
     before, cpu = servers.command_calls(), cpu_watch(servers, [worker])
     took, _ = await topics.steady(servers.bootstrap, source, spread_events(folded, groups), folded, GROWTH_RATE)
     await until_folded(worker, 2 * folded)
@@ -160,7 +161,7 @@ async def _live(servers: Servers, worker: Worker, source: str, folded: int, grou
 
 
 def _of_each(servers: Servers, cpu: dict[str, float], events: int, updates: float) -> dict[str, Any]:
-    """A write of a group is one HSET; so is the note of each script about itself, which hardly counts."""
+    """Return the cost per write of a group, which is one HSET; the HSET of each script on its meta is negligible."""
     each = {name: micros(value, events) for name, value in cpu.items()}
     redis_us = each.get("redis", 0.0) / updates if updates else 0.0
     return {

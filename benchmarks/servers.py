@@ -1,4 +1,4 @@
-"""The servers a benchmark runs on: the embedded ones, Apache Kafka and Redis 7 as the tests have them, or given ones."""
+"""The servers of a benchmark: the embedded ones, Apache Kafka and Redis 7 as in the tests, or servers given by address."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOW_MS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where they are, what they are, their process ids where they are ours, and when the machine stood still."""
+    """Addresses and versions of the servers, their process ids if the benchmark started them, and standstills of the machine."""
 
     bootstrap: str
     broker: str
@@ -31,16 +31,16 @@ class Servers:
     standstills: Standstills
 
     def client(self) -> Redis:
-        """A blocking client: what is asked here is asked while nothing is measured."""
+        """Return a blocking client, for requests outside of a measurement."""
         return Redis.from_url(self.redis_url)
 
     def used_memory(self) -> int:
-        """Bytes Redis has allocated."""
+        """Return the bytes that Redis has allocated."""
         with self.client() as client:
             return int(client.info("memory")["used_memory"])
 
     def command_calls(self) -> dict[str, int]:
-        """Calls by command since Redis started; those made inside scripts count, too."""
+        """Return the calls by command since Redis started, including calls in scripts."""
         with self.client() as client:
             stats = client.info("commandstats")
         return {name.removeprefix("cmdstat_"): int(about["calls"]) for name, about in stats.items()}
@@ -48,8 +48,8 @@ class Servers:
     def slow_commands(self) -> dict[str, Any]:
         """How many of the last 128 slow commands took over 20 ms, and the longest, with the name of a script; forgets them.
 
-        Redis logs by default what takes over 10 ms: 0 is "less than that". Of those over 20 ms also: how many would have taken less
-        if no core had stood still in the same second, see :mod:`benchmarks.standstill`.
+        By default, Redis logs commands that take over 10 ms: 0 means less than that. The result also has the number of those over
+        20 ms that would have taken less without a standstill of a core in the same second, see :mod:`benchmarks.standstill`.
         """
         with self.client() as client:
             found = [
@@ -62,7 +62,7 @@ class Servers:
         if name:
             figures["longest"] = name
         if over:
-            # Redis notes the second in which a command ended.
+            # Redis logs the second in which a command ended.
             still = [(took, self.standstills.longest_ms(ended - took / 1000, ended + 1)) for took, ended in over]
             figures["of_them_by_a_standstill"] = sum(ms is not None and took - ms < SLOW_MS for took, ms in still)
             figures["longest_standstill_ms"] = max((ms for _, ms in still if ms is not None), default=None)
@@ -70,7 +70,7 @@ class Servers:
 
     @contextmanager
     def write_pause(self, limit_seconds: float) -> Iterator[None]:
-        """Commands that write, and scripts, wait until the block ends, or so many seconds."""
+        """Delay commands that write, and scripts, until the end of the block, or for this number of seconds."""
         with self.client() as client:
             client.client_pause(round(limit_seconds * 1000), all=False)
             try:
@@ -79,7 +79,7 @@ class Servers:
                 client.client_unpause()
 
     def forget(self, app_id: str) -> None:
-        """Deletes every key of an application."""
+        """Delete every key of an application."""
         with self.client() as client:
             batch: list[bytes] = []
             for key in client.scan_iter(APP_PATTERN.format(app_id=app_id), count=5_000):
@@ -97,14 +97,14 @@ _SCRIPTS = {
 
 
 def _name(command: bytes) -> str:
-    """The script of an EVALSHA, else the command."""
+    """Return the script of an EVALSHA, otherwise the command."""
     words = command.decode("utf-8", errors="replace").split(maxsplit=2)
     return _SCRIPTS.get(words[1], words[0]) if len(words) > 1 else "".join(words)
 
 
 @contextmanager
 def started(kafka: str, redis_choice: str) -> Iterator[Servers]:
-    """Starts what is asked for; it ends with the block.
+    """Start the requested servers; stop them at the end of the block.
 
     Args:
         kafka: ``embedded``, ``apache`` or HOST:PORT.

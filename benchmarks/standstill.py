@@ -1,7 +1,7 @@
-"""When the cores stood still: the host of a virtual machine takes them away, all at once where it has a quota for their time.
+"""Standstills of cores: the host of a virtual machine may stop a core, or all cores at once if their time has a quota.
 
-On each core a process of real-time priority sleeps for 2 ms and notes when that took much longer: no other process of this machine
-can have been the cause. Where such a priority is not allowed (it takes root, or ``CAP_SYS_NICE``), nothing is known.
+On each core, a process with real-time priority sleeps for 2 ms and records each sleep that took much longer: no other process of
+this machine can be the cause. Without the right to this priority (root, or ``CAP_SYS_NICE``), standstills are unknown.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from streams_app.embedded.child import Child
 
 SLEEP_SECONDS: Final = 0.002
 LEAST_SECONDS: Final = 0.008
-"""Shorter ones are not noted."""
+"""Shorter standstills are not recorded."""
 PRIORITY: Final = 50
 
 
 class Standstills:
-    """What the processes have noted."""
+    """The recorded standstills."""
 
     def __init__(self, children: list[Child]) -> None:
         self._children = children
 
     def longest_ms(self, begin: float, end: float) -> float | None:
-        """The longest one that ended between two moments of the wall clock, in s; 0: none of 8 ms. None: not known."""
+        """Return the longest one that ended between two wall-clock times, in s; 0 if none reached 8 ms, None if unknown."""
         if not self._children or not all(child.is_running for child in self._children):
             return None
         noted = [line.split() for child in self._children for line in child.log_path.read_text().splitlines()]
@@ -37,7 +37,7 @@ class Standstills:
 
 @contextmanager
 def watched() -> Iterator[Standstills]:
-    """Watches every core this process may use until the block ends."""
+    """Watch every core that this process may use until the end of the block."""
     with ExitStack() as stack:
         children = []
         for core in sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setscheduler") else ():

@@ -1,4 +1,4 @@
-"""What is not a race: a steady stream, open groups that wait, and memory over many events."""
+"""Measurements without contestants: a steady stream, idle open groups, and memory over many events."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ LIVE_QUIET_MS: Final = 5_000
 IDLE_SECONDS: Final = 60
 OPEN_GROUPS: Final = 100_000
 MEMORY: Final = ((4, (1, 5, 10)), (1, (1, 5)), (8, (1, 5)))
-"""Partitions, and the millions of events after which memory is looked at."""
+"""Number of partitions, and the millions of events after which memory is measured."""
 
 
 async def live(servers: Servers, folder: Path, scale: float, rate: int) -> Finding:
-    """A steady stream over many groups: by how much records are late, and what it costs.
+    """Measure the delay of records and the cost of a steady stream over many groups.
 
     Args:
-        servers: Where.
-        folder: For settings and logs.
-        scale: Of its seconds.
+        servers: Servers to use.
+        folder: Folder for settings and logs.
+        scale: Scale of its duration.
         rate: Events/s.
     """
     seconds = max(10, round(LIVE_SECONDS * scale))
@@ -81,7 +81,7 @@ async def live(servers: Servers, folder: Path, scale: float, rate: int) -> Findi
 
 
 async def _all_out(worker: Worker, outputs: topics.Outputs) -> None:
-    """Returns when no group is open and the output topic has not grown for some ticks."""
+    """Wait until no group is open and the output topic has not grown for some ticks."""
     await asyncio.sleep(LIVE_QUIET_MS / 1000)
     seen, is_open = -1, True
     async with asyncio.timeout(LIMIT_SECONDS):
@@ -91,7 +91,7 @@ async def _all_out(worker: Worker, outputs: topics.Outputs) -> None:
 
 
 def _any_groups() -> Iterator[Event]:
-    """Without end; the time is the producer's."""
+    """Yield events without end; the producer sets their time."""
     random = Random(SEED)
     metrics = metric_values(random)
     keys = [b"account_%d" % group for group in range(LIVE_GROUPS)]
@@ -102,7 +102,7 @@ def _any_groups() -> Iterator[Event]:
 
 
 async def waiting_groups(servers: Servers, folder: Path, scale: float, *, idle: bool) -> list[Finding]:
-    """Opens 100 000 groups that stay open: bytes of Redis for each, and what the worker uses while nothing happens."""
+    """Open 100 000 groups that stay open; measure the bytes of each in Redis, and the CPU of the idle worker."""
     async with source_topic(servers, "open") as source:
         events = list(single_events(range(round(OPEN_GROUPS * scale))))
         await topics.fill(servers.bootstrap, source, iter(events), int(time.time() * 1000) - SPAN_MS)
@@ -124,14 +124,14 @@ async def waiting_groups(servers: Servers, folder: Path, scale: float, *, idle: 
 
 
 async def memory(servers: Servers, folder: Path, scale: float, millions: Sequence[int], partitions: int) -> Finding:
-    """Memory of the worker after so many millions of events of the hot load, in so many partitions.
+    """Measure the memory of the worker after each number of events of the hot load.
 
     Args:
-        servers: Where.
-        folder: For its settings and log.
-        scale: Of a million.
-        millions: Ascending; looked at after each.
-        partitions: Of the source.
+        servers: Servers to use.
+        folder: Folder for settings and log.
+        scale: Scale of a million.
+        millions: Millions of events after which memory is measured, ascending.
+        partitions: Number of partitions of the source.
     """
     async with source_topic(servers, "memory", partitions) as source:
         begin_ms, total = int(time.time() * 1000) - (millions[-1] + 1) * SPAN_MS, 0

@@ -1,6 +1,6 @@
-"""The article's design on stock Faust: an agent that does ZADD and SADD for each event. Run as a process of its own.
+"""The simple design on stock Faust: an agent that runs ZADD and SADD for each event. Run as a separate process.
 
-Nothing is emitted: this is the folding half alone, which flatters it.
+It only folds and emits nothing, so its figure is better than that of a complete program.
 
 Usage: ``python -m benchmarks.stock_faust BOOTSTRAP REDIS_URL TOPIC EVENTS``; prints one JSON object.
 """
@@ -18,7 +18,7 @@ import time
 import warnings
 from typing import Any
 
-# Faust 0.15 on Python 3.11 and newer: its own deprecations are nobody's business here.
+# Faust 0.15 on Python 3.11 and newer: its own deprecation warnings are irrelevant here.
 warnings.filterwarnings("ignore", category=DeprecationWarning)
 
 import faust  # noqa: E402  # the filter first
@@ -28,7 +28,7 @@ from benchmarks.processes import CpuWatch, memory_mb  # noqa: E402  # as above
 
 
 class Counter:
-    """Events seen; the clock starts with the first one."""
+    """Counts events; the time begins with the first one."""
 
     def __init__(self, events: int) -> None:
         self.left = events
@@ -38,13 +38,13 @@ class Counter:
         self.done = asyncio.Event()
 
     def begin(self) -> None:
-        """Starts the clock once."""
+        """Start the time once."""
         if not self.started:
             self.started = time.perf_counter()
             self.cpu = CpuWatch({"faust": os.getpid()})
 
     def count(self) -> None:
-        """One event is in Redis."""
+        """Count an event that is in Redis."""
         self.left -= 1
         if self.left == 0:
             seconds = time.perf_counter() - self.started
@@ -58,7 +58,7 @@ class Counter:
 
 
 async def run(bootstrap: str, redis_url: str, topic_name: str, events: int) -> dict[str, object]:
-    """Folds so many events."""
+    """Fold this number of events."""
     app_id = f"bench-stock-{secrets.token_hex(4)}"
     app = faust.App(
         app_id, broker=f"kafka://{bootstrap}", web_enabled=False, datadir=tempfile.gettempdir(), topic_disable_leader=True
@@ -85,7 +85,7 @@ async def run(bootstrap: str, redis_url: str, topic_name: str, events: int) -> d
 
 
 def main() -> None:
-    """Runs and prints; ends at once, as Faust takes seconds to leave its group."""
+    """Run and print the result; exit at once, because Faust takes seconds to leave its group."""
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     bootstrap, redis_url, topic, events = sys.argv[1:]
     with asyncio.Runner() as runner:

@@ -1,8 +1,9 @@
 """Read stores side by side: what folding saves them, and what a batch saves them; writes are counted by the servers themselves.
 
-*Saved*: the demo's load, folded by its quiet period in virtual time, goes to each store as folded records, one by one through the
-store's own code; and once more as a write for each raw event. *Speed*: records of many groups, in batches as in a worker, and one
-at a time: a plain upsert a row for SQL, and for OpenSearch one ``_bulk`` request a record, PGSync's way.
+*Saved*: the load of the demo, folded by its quiet period in virtual time, is written to each store as folded records, one by one
+with the code of the store, and also as a write for each raw event. *Speed*: records of many groups are written in batches as in a
+worker, and one at a time: a plain upsert for each row for SQL, and one ``_bulk`` request for each record for OpenSearch, as PGSync
+does it.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ GROUPS: Final = 500
 RATE: Final = 1_500.0
 QUIET_MS: Final = 3_000
 HOLD_MS: Final = 10_000
-"""Both as in the demo."""
+"""Quiet period and max hold are those of the demo."""
 WIDE: Final = 10_000
 WIDE_GROUPS: Final = 5_000
 ALONE: Final = 2_000
-"""Records that are written one at a time, for the speed; more say the same."""
+"""Number of records that are written one at a time; more give the same speed."""
 
 FOLD: Final = "account-metrics"
 PARTITION: Final = TP("events.account-metrics", 0)
@@ -56,11 +57,11 @@ PLAIN: Final = (
 )
 
 Record = list[CellChange]
-"""What one event or one folded record changes."""
+"""The changes of one event or one folded record."""
 
 
 def raw(events: int) -> Iterator[tuple[float, Record]]:
-    """Time and changes of each event of the demo's load, with the sum over the posts of its account as the value."""
+    """Return time and changes of each event of the demo's load, with the sum over the posts of its account as the value."""
     load, now_ms, number = Load(groups=GROUPS, rate=RATE), 0.0, 0
     posts: dict[tuple[str, str, str], int] = {}
     sums: dict[tuple[str, str], int] = {}
@@ -78,7 +79,7 @@ def raw(events: int) -> Iterator[tuple[float, Record]]:
 
 
 def folded(events: Sequence[tuple[float, Record]]) -> list[Record]:
-    """The folded records of events, in the order in which they are emitted (pure)."""
+    """Return the folded records of events, in the order of emission (pure)."""
     open_groups: dict[str, tuple[float, float, dict[Cell, CellChange]]] = {}
     closed: list[tuple[float, Record]] = []
     for at_ms, changes in events:
@@ -94,19 +95,19 @@ def folded(events: Sequence[tuple[float, Record]]) -> list[Record]:
 
 
 def wide(records: int) -> list[Record]:
-    """Records of many groups, two names each; every group comes again (pure)."""
+    """Return records of many groups with two names each; every group occurs more than once (pure)."""
     names = METRICS[:2]
     return [[CellChange(Cell(FOLD, f"wide_{n % WIDE_GROUPS}", name), n, n) for name in names] for n in range(records)]
 
 
 @dataclass(slots=True)
 class Written:
-    """What one way of writing took.
+    """The result of one way of writing.
 
     Attributes:
         per_second: Records a second.
         writes: Rows or documents, as the server counts them.
-        deleted: Documents that were replaced, which the server must merge away; None: there is no such thing.
+        deleted: Number of replaced documents, which the server must merge away; None if the server has none.
     """
 
     per_second: int
@@ -115,7 +116,7 @@ class Written:
 
 
 class Rival(ABC):
-    """A store, and the plain way of writing to the same server."""
+    """A store, and plain writes to the same server."""
 
     name: str
     shape = "cells"
@@ -123,26 +124,26 @@ class Rival(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """Makes what the plain way needs."""
+        """Create the table of plain writes."""
 
     @abstractmethod
     async def plainly(self, records: Sequence[Record]) -> None:
-        """Each record a write of its own, all of them acknowledged at once."""
+        """Write each record on its own, with one acknowledgement for all."""
 
     @abstractmethod
     async def writes(self, table: str) -> int | None:
-        """Rows or documents written so far, as the server counts them; None: it does not."""
+        """Return the rows or documents written so far, as the server counts them; None if it does not."""
 
     async def deleted(self, table: str) -> int | None:
-        """Documents replaced so far."""
+        """Return the number of documents replaced so far."""
         return None
 
     @abstractmethod
     async def close(self) -> None:
-        """Ends its connections."""
+        """End its connections."""
 
     async def batches(self, table: str, records: Sequence[Record], size: int) -> Written:
-        """Through the store's own code, so many records at once."""
+        """Write with the code of the store, this number of records at once."""
         store = open_store(self.settings(table))
         await store.initialise()
         begin, told = time.perf_counter(), 0
@@ -156,7 +157,7 @@ class Rival(ABC):
         return Written(round(len(records) / seconds), told if counted is None else counted, await self.deleted(table))
 
     async def one_by_one(self, records: Sequence[Record], size: int) -> Written:
-        """A write for each record, so many of them acknowledged at once: that many change the speed, not the number of writes."""
+        """Write each record on its own, with one acknowledgement for several: this changes the speed, not the number of writes."""
         writes, deleted = await self.writes("plain") or 0, await self.deleted("plain")
         begin = time.perf_counter()
         for at in range(0, len(records), size):
@@ -167,14 +168,14 @@ class Rival(ABC):
         return Written(per_second, (await self.writes("plain") or 0) - writes, replaced)
 
     def settings(self, table: str) -> ReadStoreSettings:
-        """Of a store under a table of its own."""
+        """Return the settings of a store with its own table."""
         return ReadStoreSettings.model_validate(
             {"name": "bench", "url": self.url, "table": table, "shape": self.shape, "folds": [FOLD], "source": "carried"}
         )
 
 
 class SqliteRival(Rival):
-    """A file, as the store sets it up: WAL, ``synchronous = NORMAL``."""
+    """A SQLite file with the settings of the store: WAL, ``synchronous = NORMAL``."""
 
     name = "SQLite"
 
@@ -196,7 +197,7 @@ class SqliteRival(Rival):
         self._connection.execute("COMMIT")
 
     async def writes(self, table: str) -> int | None:
-        """SQLite counts the rows that a connection has changed; the store's own connection is asked by nobody."""
+        """Return the rows that the plain connection has changed; the store's connection is not queried."""
         return self._connection.total_changes if table == "plain" else None
 
     async def close(self) -> None:
@@ -205,7 +206,7 @@ class SqliteRival(Rival):
 
 
 class PostgresRival(Rival):
-    """A server that waits for its disk, as those do that keep something."""
+    """A server with ``fsync``, as in production."""
 
     def __init__(self, server: PostgreSQL) -> None:
         self.url = server.url
@@ -235,7 +236,7 @@ class PostgresRival(Rival):
 
 
 class OpenSearchRival(Rival):
-    """A document a group, as people have them; an update of one replaces it."""
+    """A server with one document for each group; an update replaces the document."""
 
     name = "OpenSearch 2.19"
     shape = "groups"
@@ -261,7 +262,7 @@ class OpenSearchRival(Rival):
         return int((await self._stats(table))["indexing"]["index_total"])
 
     async def deleted(self, table: str) -> int | None:
-        """What was written and is not there any more; how much of that has been merged away is a matter of the moment."""
+        """Return the number of written documents that no longer exist, merged away or not."""
         stats = await self._stats(table)
         return int(stats["indexing"]["index_total"] - stats["docs"]["count"])
 
@@ -276,7 +277,7 @@ class OpenSearchRival(Rival):
 
 
 async def stores(scale: float) -> list[Finding]:
-    """Each store in the three ways."""
+    """Measure each store in the three ways."""
     events = list(raw(round(EVENTS * scale)))
     records = folded(events)
     about = {"events": len(events), "folded_records": len(records), "folding_ratio": round(1 - len(records) / len(events), 3)}

@@ -1,6 +1,6 @@
 """The functions that `make bench ARGS="--subscribers"` has called: each notes its event in a ledger and does nothing else.
 
-The environment says where the events and the ledger are; the settings of a run enable one of the subscribers.
+The environment names the topic and the ledger; the settings of a run enable one of the subscribers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Numbered(msgspec.Struct, frozen=True):
     """An event of 100 bytes.
 
     Attributes:
-        number: Its place in the ledger.
-        account: Its key.
-        padding: Up to 100 bytes.
+        number: Its index in the ledger.
+        account: Record key.
+        padding: Fills the event up to 100 bytes.
     """
 
     number: int
@@ -43,8 +43,8 @@ numbered = Event(
 
 
 async def note(number: int) -> None:
-    """The function that is measured, here and in whatever is compared with it."""
-    assert ledger is not None  # whoever runs this has named one
+    """Count an event: the function that is measured here and in the base."""
+    assert ledger is not None  # the environment names one
     ledger.note(number)
 
 

@@ -1,7 +1,7 @@
 """How fast subscribers are called, as a ratio to reading the same topic and awaiting the same function without any promise.
 
-The topic is filled before; one process; the clock runs from the first tenth of the calls to the last one, by a ledger in which the
-function notes each event. A call counts, and so do the commits: at the end every offset is committed.
+The topic is filled before one process starts. The time is measured from the first tenth of the calls to the last one, by a ledger
+in which the function records each event. At the end every offset must be committed.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Case:
     """One subscriber of :mod:`benchmarks.subscribed`.
 
     Attributes:
-        name: Of the subscriber.
-        what: For the reader of a report.
-        events: So many of the topic's events are made for it, as it would take too long with all.
-        has_ids: Whether its events carry ``ce_id`` and ``ce_type``, as published ones do.
-        has_base: Whether it is compared with the base; that of few events is over before it can be timed.
+        name: Name of the subscriber.
+        what: Description for the reader of a report.
+        events: Number of its events, because all events of the topic would take too long.
+        has_ids: Whether its events have ``ce_id`` and ``ce_type``, as published events do.
+        has_base: Whether it is compared with the base; with few events, the base ends too early to be timed.
     """
 
     name: str
@@ -70,12 +70,12 @@ CASES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where it is measured.
+    """The environment of the measurement.
 
     Attributes:
         servers: Broker and Redis.
-        folder: For settings, ledgers and logs.
-        scale: Of the numbers of events.
+        folder: Folder for settings, ledgers and logs.
+        scale: Scale of the numbers of events.
     """
 
     servers: Servers
@@ -84,7 +84,7 @@ class Bench:
 
     @asynccontextmanager
     async def topic(self, case: Case) -> AsyncIterator[tuple[str, int]]:
-        """A topic that is filled, and how many events are in it."""
+        """Return a filled topic, and its number of events."""
         name, events = f"bench-events-{secrets.token_hex(4)}", round(case.events * self.scale)
         await topics.make(self.servers.bootstrap, name)
         try:
@@ -94,13 +94,13 @@ class Bench:
             await topics.remove(self.servers.bootstrap, name)
 
     def ledger(self, events: int) -> tuple[Path, Ledger]:
-        """A new ledger."""
+        """Create a ledger."""
         path = self.folder / f"ledger-{secrets.token_hex(4)}"
         return path, Ledger.make(path, events)
 
 
 async def fill(bootstrap: str, topic: str, events: int, *, has_ids: bool) -> None:
-    """Events of 100 bytes, numbered, of many accounts in turn."""
+    """Produce numbered events of 100 bytes, of many accounts in turn."""
     now_ms = time.time_ns() // 1_000_000
     async with topics.filling(bootstrap, topic) as filler:
         for number in range(events):
@@ -112,7 +112,7 @@ async def fill(bootstrap: str, topic: str, events: int, *, has_ids: bool) -> Non
 
 
 async def base(bench: Bench, topic: str, events: int) -> Pace:
-    """The pace of awaiting the function alone."""
+    """Measure the rate of awaiting the function alone."""
     path, ledger = bench.ledger(events)
     command = [sys.executable, "-m", "benchmarks.awaited", bench.servers.bootstrap, topic]
     environment = {subscribed.LEDGER: str(path)}
@@ -121,7 +121,7 @@ async def base(bench: Bench, topic: str, events: int) -> Pace:
 
 
 async def called(bench: Bench, case: Case, topic: str, events: int) -> tuple[Pace, dict[str, Any], list[str]]:
-    """The pace of a worker with one subscriber, its figures, and what was wrong."""
+    """Measure the rate of a worker with one subscriber; return it with further figures and errors."""
     path, ledger = bench.ledger(events)
     async with working(bench, topic, path, [case.name]) as (worker, app_id):
         pids = {"worker": worker.pid, "redis": bench.servers.redis_pid, "broker": bench.servers.broker_pid}
@@ -140,7 +140,7 @@ async def called(bench: Bench, case: Case, topic: str, events: int) -> tuple[Pac
 
 
 async def idle(bench: Bench, subscribers: int) -> float:
-    """The CPU of a worker with so many subscribers and no event, as a part of a core."""
+    """Measure the CPU of a worker with this number of subscribers and no event, as a share of a core."""
     topic = f"bench-idle-{secrets.token_hex(4)}"
     await topics.make(bench.servers.bootstrap, topic)
     path, _ = bench.ledger(1)
@@ -159,7 +159,7 @@ async def idle(bench: Bench, subscribers: int) -> float:
 async def configured(
     bench: Bench, topic: str, ledger: Path, enabled: Sequence[str], more: str = ""
 ) -> AsyncIterator[tuple[Path, dict[str, str]]]:
-    """Settings and environment of workers that run these subscribers of the catalogue, beside a fold without events."""
+    """Return settings and environment of workers that run these subscribers, and a fold without events."""
     app_id = f"bench-{secrets.token_hex(4)}"
     names = [one.name for one in subscribed.catalogue.subscribers]
     made = [f"{app_id}.{kind}" for kind in ("source", "folded", "dead", "again")] + [f"{topic}.{name}.dead" for name in names]
@@ -189,7 +189,7 @@ catalogue = "benchmarks.subscribed:catalogue"
     )
     environment = {subscribed.TOPIC: topic, subscribed.LEDGER: str(ledger), "PYTHONPATH": python_path()}
     try:
-        # By the command, which also says where a subscriber begins that must not be called twice.
+        # The command also sets the initial offsets of subscribers that must not be called twice.
         await create_topics(config, environment)
         yield config, environment
     finally:
@@ -198,7 +198,7 @@ catalogue = "benchmarks.subscribed:catalogue"
 
 
 async def create_topics(config: Path, environment: Mapping[str, str]) -> None:
-    """Runs ``streams-app topics create``."""
+    """Run ``streams-app topics create``."""
     command = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "streams_app", "topics", "create", "--config", str(config),
         env={**os.environ, **environment}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
@@ -210,7 +210,7 @@ async def create_topics(config: Path, environment: Mapping[str, str]) -> None:
 
 @asynccontextmanager
 async def working(bench: Bench, topic: str, ledger: Path, enabled: Sequence[str]) -> AsyncIterator[tuple[WorkerProcess, str]]:
-    """A worker with settings of its own; with its ``app_id``."""
+    """Yield a worker with its own settings, and its ``app_id``."""
     async with configured(bench, topic, ledger, enabled) as (config, environment):
         with WorkerProcess(config, bench.folder, environment) as worker:
             yield worker, config.stem
@@ -221,7 +221,7 @@ async def working(bench: Bench, topic: str, ledger: Path, enabled: Sequence[str]
 def process(
     bench: Bench, name: str, command: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[tuple[Child, Callable[[], None]]]:
-    """A process that is killed at the end of the block, and what raises once it has ended by itself."""
+    """Yield a process that is killed at the end of the block, and a function that raises if it has ended before."""
     child = Child(name, command, bench.folder / f"{name}-{secrets.token_hex(4)}", {"PYTHONPATH": python_path(), **environment})
 
     def must_live() -> None:
@@ -235,7 +235,7 @@ def process(
 
 
 async def committed_soon(bootstrap: str, topic: str, group: str, wanted: int) -> int:
-    """The sum of the offsets a group has committed, once it is that of all events, or after a while."""
+    """Return the sum of the committed offsets of a group, when it covers all events or after a timeout."""
     deadline = time.monotonic() + SETTLE_SECONDS
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
     await consumer.start()
@@ -250,7 +250,7 @@ async def committed_soon(bootstrap: str, topic: str, group: str, wanted: int) ->
 
 
 def python_path() -> str:
-    """Where processes find the benchmarks."""
+    """Return the path on which processes find the benchmarks."""
     return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
@@ -260,7 +260,7 @@ def _must_live(worker: WorkerProcess) -> None:
 
 
 async def one_run(bench: Bench, case: Case, topic: str, events: int) -> tuple[dict[str, Any], list[str]]:
-    """One subscriber beside the base, with what was wrong."""
+    """Measure one subscriber and the base; return the result with errors."""
     bare = await base(bench, topic, events) if case.has_base else None
     pace, used, faults = await called(bench, case, topic, events)
     compared = {"ratio_to_base": round(pace.per_second / bare.per_second, 3), "base": round(bare.per_second)} if bare else {}
@@ -268,7 +268,7 @@ async def one_run(bench: Bench, case: Case, topic: str, events: int) -> tuple[di
 
 
 def in_the_middle(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The run in the middle of several, and between what they all were."""
+    """Return the median run, and the range of all runs."""
     by = "ratio_to_base" if "ratio_to_base" in runs[0] else "events_per_second"
     ascending = sorted(runs, key=lambda run: float(run[by]))
     middle = ascending[len(runs) // 2]
@@ -276,18 +276,18 @@ def in_the_middle(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def subscribers(servers: Servers, folder: Path, scale: float, runs: int, names: Sequence[str], say: Say) -> list[Finding]:
-    """Measures each subscriber beside the base, and what an idle one costs.
+    """Measure each subscriber and the base, and the cost of an idle subscriber.
 
-    Each run has the base measured anew beside it. What is shown is the run in the middle, by its ratio to the base where it has
-    one, and how far the runs were apart.
+    Each run measures the base, too. The result is the median run, by its ratio to the base if it has one, and the range of all
+    runs.
 
     Args:
-        servers: Where.
-        folder: For settings, ledgers and logs.
-        scale: Of the numbers of events.
-        runs: Of each.
-        names: Of the subscribers; ``idle`` for what one costs that has nothing to do.
-        say: Told of every run.
+        servers: Servers to use.
+        folder: Folder for settings, ledgers and logs.
+        scale: Scale of the numbers of events.
+        runs: Number of runs of each.
+        names: Names of the subscribers; ``idle`` for the cost of an idle one.
+        say: Receives a line for each run.
     """
     bench, findings = Bench(servers, folder, scale), []
     for case in (case for case in CASES if case.name in names):

@@ -1,4 +1,4 @@
-"""Topics of a benchmark: made, filled in batches, read while they grow, and what is in them."""
+"""Topics of a benchmark: creating, filling in batches, and reading them while they grow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aiokafka.errors import KafkaError
 from benchmarks.loads import PARTITIONS, Event
 
 BATCH_BYTES: Final = 65_536
-"""Of a produced batch, as a busy producer would fill it."""
+"""Size of a produced batch, as of a busy producer."""
 
 STEP_SECONDS: Final = 0.025
 _UNACKNOWLEDGED: Final = 32
@@ -28,7 +28,7 @@ _UNACKNOWLEDGED: Final = 32
 
 @asynccontextmanager
 async def admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    """A connected admin client."""
+    """Yield a connected admin client."""
     client = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=30_000)
     await client.start()
     try:
@@ -38,7 +38,7 @@ async def admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
 
 
 async def make(bootstrap: str, *names: str, partitions: int = PARTITIONS) -> None:
-    """Creates topics and returns when each has its leaders."""
+    """Create topics and wait until each partition has a leader."""
     async with admin(bootstrap) as client:
         reply = await client.create_topics([NewTopic(name, partitions, 1) for name in names], timeout_ms=20_000)
         faults = [error for error in reply.topic_errors if error[1]]
@@ -53,18 +53,18 @@ async def make(bootstrap: str, *names: str, partitions: int = PARTITIONS) -> Non
 
 
 async def members(bootstrap: str, consumer_group: str) -> int:
-    """Members of a consumer group that has agreed on who reads what; 0 while it has not."""
+    """Return the number of members of a stable consumer group; 0 if it is not stable."""
     async with admin(bootstrap) as client:
         try:
             (reply,) = await client.describe_consumer_groups([consumer_group])
-        except KafkaError:  # the first group of a broker: the topic of the groups is being made
+        except KafkaError:  # the first group of a broker: the topic of the groups is being created
             return 0
     _, _, state, _, _, found = reply.groups[0][:6]
     return len(found) if state == "Stable" else 0
 
 
 async def remove(bootstrap: str, *names: str) -> None:
-    """Deletes topics: at the end of a run on servers that live on, and so that an in-memory broker does not fill up."""
+    """Delete topics, because the servers may continue after the run, and an in-memory broker would fill up."""
     async with admin(bootstrap) as client:
         await client.delete_topics(list(names))
 
@@ -72,7 +72,7 @@ async def remove(bootstrap: str, *names: str) -> None:
 class Filler:
     """Appends events to a topic in batches of their partition, with their own timestamps.
 
-    ``AIOKafkaProducer.send`` for each event would take longer than everything that is measured.
+    ``AIOKafkaProducer.send`` for each event would take longer than the measurement.
     """
 
     def __init__(self, producer: AIOKafkaProducer, topic: str) -> None:
@@ -84,7 +84,7 @@ class Filler:
     async def add(
         self, partition: int, timestamp_ms: int, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]] = ()
     ) -> None:
-        """Adds one event; sends its batch when that is full."""
+        """Add one event, and send its batch if it is full."""
         batch = self._open.get(partition)
         if batch is None:
             batch = self._open[partition] = self._producer.create_batch()
@@ -93,7 +93,7 @@ class Filler:
             await self.add(partition, timestamp_ms, key, value, headers)
 
     async def flush(self, *, wait: bool = True) -> None:
-        """Sends what is open, and waits until everything is acknowledged."""
+        """Send the open batches, and wait until everything is acknowledged."""
         for partition in list(self._open):
             await self._send(partition)
         while wait and self._acks:
@@ -109,7 +109,7 @@ class Filler:
 
 @asynccontextmanager
 async def filling(bootstrap: str, topic: str) -> AsyncIterator[Filler]:
-    """A filler of a topic; everything is acknowledged when the block has ended."""
+    """Yield a filler of a topic; at the end of the block, everything is acknowledged."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=BATCH_BYTES, linger_ms=0)
     await producer.start()
     try:
@@ -121,13 +121,13 @@ async def filling(bootstrap: str, topic: str) -> AsyncIterator[Filler]:
 
 
 async def fill(bootstrap: str, topic: str, events: Iterator[Event], begin_ms: int) -> None:
-    """Produces a whole load.
+    """Produce a whole load.
 
     Args:
         bootstrap: host:port.
-        topic: Exists and is empty.
-        events: Of the load.
-        begin_ms: Wall clock time of the beginning of its span.
+        topic: An existing, empty topic.
+        events: Events of the load.
+        begin_ms: Wall clock time of the begin of its span.
     """
     async with filling(bootstrap, topic) as filler:
         for event in events:
@@ -135,10 +135,10 @@ async def fill(bootstrap: str, topic: str, events: Iterator[Event], begin_ms: in
 
 
 async def steady(bootstrap: str, topic: str, events: Iterator[Event], total: int, rate: int) -> tuple[float, int]:
-    """Produces the next events at so many a second, in steps of 25 ms, with the time it is.
+    """Produce the next events at a steady rate, in steps of 25 ms, with the current time.
 
     Returns:
-        Seconds it took, and by how many ms it was late at worst.
+        Duration in seconds, and the maximum delay in ms.
     """
     produced, late_ms = 0, 0
     async with filling(bootstrap, topic) as filler:
@@ -157,12 +157,12 @@ async def steady(bootstrap: str, topic: str, events: Iterator[Event], total: int
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A folded record, as far as it is checked.
+    """The checked fields of a folded record.
 
     Attributes:
         id: Its ``fold-id``.
-        events: Folded into it.
-        last_event_ms: Of the newest of them.
+        events: Number of events in it.
+        last_event_ms: Timestamp of the newest of them.
         produced_ms: Timestamp of the record.
     """
 
@@ -175,7 +175,7 @@ class Folded:
 class Outputs:
     """A light consumer of an output topic: it counts what comes and keeps the bytes, which are looked at afterwards.
 
-    Not by end offsets, which would cost even less: those of the embedded broker lag behind what can be read.
+    End offsets would cost even less, but those of the embedded broker lag behind the readable records.
     """
 
     def __init__(self) -> None:
@@ -183,11 +183,11 @@ class Outputs:
 
     @property
     def count(self) -> int:
-        """Records so far."""
+        """Return the number of records so far."""
         return len(self._kept)
 
     def folded(self) -> list[Folded]:
-        """The records so far."""
+        """Return the records so far."""
         found = []
         for value, produced_ms in self._kept:
             about = orjson.loads(value)["fold"]
@@ -195,23 +195,23 @@ class Outputs:
         return found
 
     async def read(self, consumer: AIOKafkaConsumer) -> None:
-        """Reads until cancelled."""
+        """Read until cancelled."""
         while True:
             for records in (await consumer.getmany(timeout_ms=1_000)).values():
                 self._kept += [(record.value, record.timestamp) for record in records]
-            # Fewer, fuller fetches: what this consumer costs, it takes from what is measured.
+            # Fewer, larger fetches, because the CPU of this consumer reduces the measured rate.
             await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
 async def reading(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> AsyncIterator[Outputs]:
-    """Reads a topic from its beginning while the block lasts."""
+    """Read a topic from its beginning until the end of the block."""
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
     await consumer.start()
     outputs = Outputs()
     consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
     task = asyncio.create_task(outputs.read(consumer), name="read output")
-    gc.disable()  # it would be a fifth of what the consumer costs
+    gc.disable()  # it would be a fifth of the consumer's cost
     try:
         yield outputs
     finally:

@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.tuning EVENTS LOAD...`` replays some loads alone.
 
-Events are made in batches, as a reader hands them over, and dropped; each load has a process of its own. "Add" includes making
-them.
+Events are created in batches, as from a reader, and dropped; each load has a separate process. "Add" includes creating the
+events.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ BOUNDS: Final = {
 
 
 def batches(load: str, events: int) -> Iterator[list[Event]]:
-    """The events of a load, a day of them."""
+    """Yield the events of a load, which cover a day."""
     random = np.random.default_rng(7)
     names = [mask_of(dict.fromkeys(f"name_{(first + step) % 100}" for step in (0, 1, 3))) or 0 for first in range(100)]
     span_ms = 90 * DAY_MS if load == "long" else DAY_MS
@@ -82,7 +82,7 @@ def _groups(load: str, random: np.random.Generator) -> NDArray[np.int64]:
 
 
 def measured(load: str, events: int) -> dict[str, Any]:
-    """Replays one load in this process."""
+    """Replay one load in this process."""
     bounds = BOUNDS.get(load, Bounds(1, 6 * 3_600_000, sessions=True))
     columns = Columns(now_ms=BEGIN_MS * 2, max_changed=bounds.max_changed)
     began = time.perf_counter()
@@ -107,7 +107,7 @@ def _peak_mb() -> int:
 
 
 def main(arguments: list[str]) -> None:
-    """Prints a line for each load; the first argument is how many events, the others are names of loads."""
+    """Print a line for each load; the first argument is the number of events, the others are names of loads."""
     if arguments[:1] == ["--one"]:
         print(json.dumps(measured(arguments[1], int(arguments[2]))))
         return

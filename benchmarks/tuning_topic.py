@@ -1,6 +1,6 @@
 """``streams-app tune`` on a topic of ten million events: the whole command, beside bare reading of the same topic.
 
-``python -m benchmarks.tuning_topic ARGUMENTS`` is ``streams-app tune ARGUMENTS`` that tells its peak of memory on stderr.
+``python -m benchmarks.tuning_topic ARGUMENTS`` runs ``streams-app tune ARGUMENTS`` and prints its peak memory to stderr.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RATE: Final = re.compile(r"events read, ([\d,]+) a second")
 
 
 async def tuned(servers: Servers, folder: Path, scale: float) -> Finding:
-    """Reads the hot load, replays it for the default candidates, and compares the reading with bare reading."""
+    """Read the hot load, replay it for the default candidates, and compare the reading with bare reading."""
     events = round(EVENTS * scale)
     async with source_topic(servers, "tune") as source:
         begin_ms = time.time_ns() // 1_000_000 - SPAN_MS
@@ -65,7 +65,7 @@ async def tuned(servers: Servers, folder: Path, scale: float) -> Finding:
 
 
 async def replayed(scale: float) -> list[Finding]:
-    """Each load of :mod:`benchmarks.tuning`, in a process of its own."""
+    """Replay each load of :mod:`benchmarks.tuning` in a separate process."""
     found = []
     for load, about in REPLAYED.items():
         out, _ = await _ran("benchmarks.tuning", "--one", load, str(round(EVENTS * scale)))
@@ -86,7 +86,7 @@ async def _ran(module: str, *arguments: str) -> tuple[str, str]:
 
 
 def main() -> None:
-    """Runs the command."""
+    """Run the command."""
     code = run(["tune", *sys.argv[1:]])
     print(f"peak_rss_mb {memory_mb(os.getpid(), 'VmHWM') or 0:.0f}", file=sys.stderr)
     sys.exit(code)

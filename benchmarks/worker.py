@@ -1,4 +1,4 @@
-"""This project as it is deployed: worker processes, watched through their own metrics pages."""
+"""Worker processes of this project, observed through their metrics pages."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ _START_LIMIT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What a page of metrics said: name, labels as written, value."""
+    """A page of metrics: name, labels as written, value."""
 
     samples: list[tuple[str, str, float]]
 
     @classmethod
     def of(cls, page: str) -> Metrics:
-        """Parses a page."""
+        """Parse a page."""
         return cls([(name, labels, float(value)) for name, labels, value in _SAMPLE.findall(page)])
 
     def value(self, name: str) -> float:
-        """The sum over all series of a metric; 0 where there is none."""
+        """Return the sum over all series of a metric; 0 if there is none."""
         return sum(value for found, _, value in self.samples if found == name)
 
     def percentile(self, name: str, share: float, label: str = "") -> float | None:
-        """Of a histogram, straight within its bucket; None while it is empty.
+        """Return a percentile of a histogram, interpolated within its bucket; None if it is empty.
 
         Args:
-            name: Of the histogram.
+            name: Name of the histogram.
             share: 0.5 for the median.
-            label: Only series with this text among their labels.
+            label: Use only series with this text in their labels.
         """
         buckets = sorted(
             (float(bound[1]), value)
@@ -71,9 +71,9 @@ class Worker:
     """A running worker with topics and a consumer group of its own.
 
     Attributes:
-        app_id: Nobody else's.
+        app_id: Unique id of its application.
         output: Its output topic.
-        pid: Of the process.
+        pid: Process id.
     """
 
     def __init__(self, process: WorkerProcess, session: aiohttp.ClientSession, app_id: str, output: str) -> None:
@@ -85,10 +85,10 @@ class Worker:
         self.url = process.url
 
     async def metrics(self) -> Metrics:
-        """Its metrics now.
+        """Return its current metrics.
 
         Raises:
-            RuntimeError: It has ended; with the end of its log.
+            RuntimeError: It has ended; the message has the end of its log.
         """
         if self._process.exit_code is not None:
             raise RuntimeError(f"the worker ended with exit code {self._process.exit_code}:\n{self.log_tail()}")
@@ -96,11 +96,11 @@ class Worker:
             return Metrics.of(await reply.text())
 
     async def ready(self) -> None:
-        """Returns when it has claimed its partitions."""
+        """Wait until it has claimed its partitions."""
         await self._process.wait_ready(_START_LIMIT_SECONDS)
 
     def log_tail(self) -> str:
-        """The last lines it has written."""
+        """Return the last lines of its log."""
         return self._process.log()[-2_000:]
 
 
@@ -108,7 +108,7 @@ class Deployment:
     """Settings, topics and a consumer group of its own: of any number of workers, together or one after the other.
 
     Attributes:
-        app_id: Nobody else's.
+        app_id: Unique id of the application.
         output: Its output topic.
     """
 
@@ -120,9 +120,9 @@ class Deployment:
 
     @asynccontextmanager
     async def worker(self) -> AsyncIterator[Worker]:
-        """A worker; ended in peace with the block, what is open stays open."""
+        """Yield a worker, which is stopped gracefully at the end of the block; open groups stay open."""
         with WorkerProcess(self._config, self._config.parent) as process:
-            # Not "ready": with a backlog it may have folded a part of it by then.
+            # Not "ready": with a backlog, it may have folded a part of it by then.
             await _wait_for_url(process)
             yield Worker(process, self._session, self.app_id, self.output)
             await process.terminate(limit_seconds=30)
@@ -141,18 +141,18 @@ async def deployed(
     contents: str = 'changed = "metrics"',
     more: str = "",
 ) -> AsyncIterator[Deployment]:
-    """The defaults of the settings, but for what is given; topics and keys are gone when the block ends.
+    """Yield a deployment with default settings, except the given ones; remove its topics and keys at the end of the block.
 
     Args:
-        servers: Where.
-        folder: For settings and logs.
-        source: Topic that is folded from the beginning.
-        quiet_period: X.
-        max_hold: M.
+        servers: Servers to use.
+        folder: Folder for settings and logs.
+        source: Topic that is folded from its beginning.
+        quiet_period: Quiet period of the fold.
+        max_hold: Max hold of the fold.
         backlog: ``merge`` or ``sessions``.
-        partitions: Of the topics.
-        contents: Settings of the fold that say what it keeps.
-        more: Sections of the settings beside the fold.
+        partitions: Number of partitions of the topics.
+        contents: Settings of the fold about kept events.
+        more: Further sections of the settings.
     """
     app_id = f"bench-{secrets.token_hex(4)}"
     output, dead = f"{app_id}.folded", f"{app_id}.dead"
@@ -188,25 +188,25 @@ backlog = "{backlog}"
 
 @asynccontextmanager
 async def running(servers: Servers, folder: Path, source: str, **options: Any) -> AsyncIterator[Worker]:
-    """One worker of a deployment of its own; the arguments are those of :func:`deployed`."""
+    """Yield one worker of a new deployment; the arguments are those of :func:`deployed`."""
     async with deployed(servers, folder, source, **options) as deployment, deployment.worker() as worker:
         yield worker
 
 
 def cpu_watch(servers: Servers, workers: Sequence[Worker]) -> CpuWatch:
-    """CPU of all processes from now on."""
+    """Return a watch of the CPU time of all processes from now on."""
     names = ["worker"] if len(workers) == 1 else [f"worker {number}" for number in range(1, len(workers) + 1)]
     pids = dict(zip(names, (worker.pid for worker in workers), strict=True))
     return CpuWatch({**pids, "redis": servers.redis_pid, "broker": servers.broker_pid})
 
 
 async def folded_by(workers: Sequence[Worker]) -> int:
-    """Events these workers have folded since they started."""
+    """Return the number of events that these workers have folded since they started."""
     return sum([int((await worker.metrics()).value(FOLDED)) for worker in workers])
 
 
 async def first_folded(workers: Sequence[Worker], limit_seconds: float) -> int:
-    """Events folded, once each of the workers has folded something."""
+    """Wait until each worker has folded something, and return the number of folded events."""
     async with asyncio.timeout(limit_seconds):
         while not all(counts := [await folded_by([worker]) for worker in workers]):
             await asyncio.sleep(FIRST_LOOK_SECONDS)

@@ -1,1 +1,1 @@
-"""What others do with the same calls: FastStream, Taskiq, Dramatiq and Celery, in an environment beside that of this project."""
+"""The same calls by FastStream, Taskiq, Dramatiq and Celery, in a separate environment."""

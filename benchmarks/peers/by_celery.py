@@ -1,4 +1,4 @@
-"""Celery with Redis and threads; ``PEERS_LATE`` acknowledges a task after it instead of before it."""
+"""Celery with Redis and threads; with ``PEERS_LATE``, a task is acknowledged after its call instead of before it."""
 
 from __future__ import annotations
 

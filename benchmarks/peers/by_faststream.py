@@ -1,4 +1,4 @@
-"""FastStream with Kafka; ``PEERS_LATE`` acknowledges an event after its function instead of before it, as is the default."""
+"""FastStream with Kafka; with ``PEERS_LATE``, an event is acknowledged after its call instead of before it (the default)."""
 
 from __future__ import annotations
 

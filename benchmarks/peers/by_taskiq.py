@@ -1,4 +1,4 @@
-"""Taskiq with a stream of Redis, which acknowledges."""
+"""Taskiq with a Redis stream, which has acknowledgements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def noted(number: int) -> None:
 
 
 async def fill(events: int) -> None:
-    """Sends so many tasks, some at a time."""
+    """Send this number of tasks in batches."""
     await broker.startup()
     for first in range(0, events, 50):
         await asyncio.gather(*(noted.kiq(number) for number in range(first, min(events, first + 50))))

@@ -1,4 +1,4 @@
-"""Taskiq with Kafka, by taskiq-aio-kafka, which leaves commits to aiokafka: every five seconds, of what was taken from it."""
+"""Taskiq with Kafka (taskiq-aio-kafka); aiokafka commits the events that it has handed out every five seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskiq_aio_kafka import AioKafkaBroker
 from benchmarks.peers.note import NAME, SERVER, note
 
 broker = AioKafkaBroker(os.environ[SERVER], kafka_topic=os.environ[NAME])
-# Its own default is the assignor of kafka-python, which aiokafka cannot call in the versions of today.
+# Its default is the assignor of kafka-python, which current versions of aiokafka cannot call.
 broker.configure_consumer(
     group_id=os.environ[NAME], auto_offset_reset="earliest", partition_assignment_strategy=(RoundRobinPartitionAssignor,)
 )
@@ -26,7 +26,7 @@ async def noted(number: int) -> None:
 
 
 async def fill(events: int) -> None:
-    """Sends so many tasks, some at a time."""
+    """Send this number of tasks in batches."""
     await broker.startup()
     for first in range(0, events, 500):
         await asyncio.gather(*(noted.kiq(number) for number in range(first, min(events, first + 500))))

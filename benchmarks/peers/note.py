@@ -1,4 +1,4 @@
-"""What the functions of all of them do: note the event, at once or after a nap. Needs nothing but the standard library."""
+"""The function of all peers: record the event, at once or after a sleep. Needs only the standard library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _nap_seconds = float(os.environ.get(NAP, "0"))
 
 
 def note_sync(number: int) -> None:
-    """In a thread."""
+    """Record an event in a thread."""
     if _nap_seconds:
         time.sleep(_nap_seconds)
     if _ledger is not None:
@@ -27,7 +27,7 @@ def note_sync(number: int) -> None:
 
 
 async def note(number: int) -> None:
-    """On a loop."""
+    """Record an event on an event loop."""
     if _nap_seconds:
         await asyncio.sleep(_nap_seconds)
     if _ledger is not None:

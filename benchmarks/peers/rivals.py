@@ -1,7 +1,7 @@
 """Calls of the same function by others and by this project: how many a second, and what one SIGKILL in the middle loses or repeats.
 
-Each is one process with the same concurrency, its queue or topic is filled before. The clock runs from the first tenth of the calls
-to the last one, by a ledger in which the function notes each event.
+Each rival is one process with the same concurrency, whose queue or topic is filled before. The time is measured from the first
+tenth of the calls to the last one, by a ledger in which the function records each event.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ PACKAGES: Final = ("faststream[kafka]", "taskiq", "taskiq-redis", "taskiq-aio-ka
 NOOPS: Final = 20_000
 NAPS: Final = 20_000
 KILLED: Final = 6_000
-"""Events of 10 ms, in the middle of which the process is killed; some differ."""
+"""Number of events of 10 ms of the test with a kill, unless a rival has its own number."""
 
 CONCURRENCY: Final = 100
 NAP_SECONDS: Final = 0.01
 AFTER_SECONDS: Final = 90.0
-"""So long the process that is started after the kill may take to do the rest."""
+"""Time within which the process that is started after the kill must process the rest."""
 
 LIMIT_SECONDS: Final = 120.0
 CONCURRENT: Final = "[subscribers.{}]\nconcurrency = 100\n"
@@ -50,20 +50,20 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """One way of having a function called.
+    """One program that calls the function.
 
     Attributes:
-        name: For people.
-        module: Of :mod:`benchmarks.peers`, or "" for this project.
-        command: What runs it; {python} is the folder of its programs.
+        name: Name for people.
+        module: Module in :mod:`benchmarks.peers`, or "" for this project.
+        command: Command line; {python} is the folder of its programs.
         is_kafka: Whether it reads a topic; otherwise a queue in Redis.
-        fills: Whether what it reads has a form of its own: its module fills queue or topic.
-        environment: More variables.
-        subscriber: Of this project.
-        faster: So many times as many no-ops, as the run would be over at once.
-        slower: So many times fewer events, as the run would take minutes.
-        killed: So many events are there when it is killed. FastStream's default and Taskiq's Kafka commit every five seconds: with
-            fewer events nothing would be committed yet. With ACK it is slow.
+        fills: Whether its module fills the queue or topic, because it has its own message format.
+        environment: Further environment variables.
+        subscriber: Subscriber of this project.
+        faster: Factor for the number of no-ops, because the run would end too early.
+        slower: Divisor of the number of events, because the run would take minutes.
+        killed: Number of events of the test with a kill. FastStream's default and Taskiq with Kafka commit every five seconds:
+            with fewer events, nothing would be committed yet. FastStream with ACK is slow.
     """
 
     name: str
@@ -102,7 +102,7 @@ RIVALS: Final = (
 
 
 def install() -> Path:
-    """Makes the environment of the others, once for each state of the constraints; returns the folder of its programs."""
+    """Create the environment of the peers, once for each state of the constraints; return the folder of its programs."""
     programs, installed, wanted = FOLDER / "bin", FOLDER / "installed", CONSTRAINTS.read_text("utf-8")
     if not installed.exists() or installed.read_text("utf-8") != wanted:
         subprocess.run([sys.executable, "-m", "venv", str(FOLDER)], check=True)
@@ -114,16 +114,16 @@ def install() -> Path:
 
 @dataclass(slots=True)
 class Track:
-    """Where one rival runs once: names and a ledger of its own.
+    """One run of a rival, with its own names and ledger.
 
     Attributes:
         bench: Servers and folder.
-        rival: Who runs.
-        name: Of its topic or queue.
-        path: Of the ledger.
-        events: In it.
-        nap_seconds: How long the function takes.
-        programs: Of the others.
+        rival: The rival.
+        name: Name of its topic or queue.
+        path: Path of the ledger.
+        events: Number of events.
+        nap_seconds: Duration of the function.
+        programs: Folder of the peers' programs.
         ours: Settings and environment of a worker of this project.
     """
 
@@ -138,7 +138,7 @@ class Track:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment of its processes."""
+        """Return the environment of its processes."""
         servers = self.bench.servers
         return {
             note.LEDGER: str(self.path),
@@ -150,7 +150,7 @@ class Track:
         }
 
     async def fill(self) -> None:
-        """Fills topic or queue."""
+        """Fill the topic or queue."""
         if self.rival.is_kafka:
             await topics.make(self.bench.servers.bootstrap, self.name)
         if not self.rival.fills:
@@ -165,7 +165,7 @@ class Track:
 
     @asynccontextmanager
     async def started(self) -> AsyncIterator[Callable[[], Process]]:
-        """Starts its processes in the block, one after the other; what they were is gone afterwards."""
+        """Start processes one after the other within the block; end them and remove their data afterwards."""
         made: list[Process] = []
 
         def start() -> Process:
@@ -194,34 +194,34 @@ class Track:
 
 
 class Process:
-    """A process with those that it starts."""
+    """A process with its child processes."""
 
     def __init__(self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
-        """Starts it."""
+        """Start the process."""
         home = folder / f"{name}-{secrets.token_hex(4)}"
         self._child = Child(name, command, home, {"PYTHONPATH": python_path(), **environment})
 
     def must_live(self) -> None:
-        """Raises RuntimeError where it has ended."""
+        """Raise RuntimeError if the process has ended."""
         if not self._child.is_running:
             raise RuntimeError(f"{self._child.name} has ended; its log ends with:\n{self._child.log_tail()}")
 
     def kill(self) -> None:
-        """SIGKILL to all of them."""
+        """Send SIGKILL to all of them."""
         with suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)
         self._child.kill()
 
 
 async def pace(track: Track) -> Pace:
-    """How many calls a second."""
+    """Measure the calls a second."""
     await track.fill()
     async with track.started() as start:
         return await Watch(Ledger(track.path), start().must_live, LIMIT_SECONDS).pace()
 
 
 async def killed(track: Track) -> dict[str, Any]:
-    """What is lost and what is repeated after one SIGKILL in the middle, when the process is started again at once."""
+    """Count lost and repeated events after one SIGKILL in the middle and an immediate restart."""
     await track.fill()
     ledger = Ledger(track.path)
     async with track.started() as start:
@@ -238,15 +238,15 @@ async def killed(track: Track) -> dict[str, Any]:
 
 
 async def rivals(servers: Servers, folder: Path, scale: float, names: Sequence[str], say: Say, *, kills: bool) -> list[Finding]:
-    """Measures each of them.
+    """Measure each rival.
 
     Args:
-        servers: Where.
-        folder: For ledgers and logs.
-        scale: Of the numbers of events.
-        names: Beginnings of the names of those that are measured; none: all.
-        say: Told of every run.
-        kills: Whether they are killed, too.
+        servers: Servers to use.
+        folder: Folder for ledgers and logs.
+        scale: Scale of the numbers of events.
+        names: Prefixes of the names to measure; none: all.
+        say: Receives a line for each run.
+        kills: Whether to test a kill, too.
     """
     programs, bench, findings = install(), Bench(servers, folder, scale), []
     for rival in RIVALS:
@@ -276,6 +276,6 @@ async def rivals(servers: Servers, folder: Path, scale: float, names: Sequence[s
                 if rival.is_kafka:
                     await topics.remove(servers.bootstrap, track.name)
                 with servers.client() as client:
-                    client.flushall()  # a Redis of the benchmark's own
+                    client.flushall()  # this Redis belongs to the benchmark
             say(f"{rival.name}: {what}: {finding.figures} {' '.join(finding.faults)}")
     return findings

@@ -49,7 +49,7 @@ class Ledger:
             log: Log of the source.
             folds: Folds by name.
             report_fault: Receives the kind and the text of a violation.
-            keeps_either: Workers differ in whether they keep values, and a record may be of any of them.
+            keeps_either: Workers have different settings of ``keep``, and any of them may have made a record.
             clocks_differ: Scores may be limited by a wall clock that is behind.
         """
         self._clocks_differ = clocks_differ
