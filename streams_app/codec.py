@@ -20,8 +20,8 @@ from streams_app.errors import BadEventError, BeyondDoubleError
 MAX_SAFE_INTEGER: Final = 2**53
 """Largest integer: larger JSON numbers lose digits in Lua, JavaScript and other readers that use doubles."""
 
-TEXT_MARK: Final = b"s"
-JSON_MARK: Final = b"j"
+TEXT_TAG: Final = b"s"
+JSON_TAG: Final = b"j"
 
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|-?\d[\d.eE+-]*+', re.DOTALL)
 """Matches strings, so that no number is found within one, and numbers. No byte is matched twice."""
@@ -91,9 +91,9 @@ def member_of(scalars: tuple[Any, ...], fields: tuple[str, ...] = ()) -> bytes:
     """
     try:
         if len(scalars) == 1 and type(scalars[0]) is str:
-            return TEXT_MARK + scalars[0].encode()
+            return TEXT_TAG + scalars[0].encode()
         checked = [_checked_scalar(value, field) for value, field in zip(scalars, fields or repeat("the group key"), strict=False)]
-        return JSON_MARK + orjson.dumps(checked[0] if len(checked) == 1 else checked)
+        return JSON_TAG + orjson.dumps(checked[0] if len(checked) == 1 else checked)
     except (UnicodeEncodeError, orjson.JSONEncodeError) as error:
         label = ", ".join(fields) or "the group key"
         raise BadEventError("user-error", f"{label}: text that UTF-8 does not have: {scalars!r}") from error
@@ -127,10 +127,10 @@ def keys_typed(text: str) -> list[bytes]:
     try:
         value = orjson.loads(typed)
     except orjson.JSONDecodeError:
-        return [TEXT_MARK + typed]
+        return [TEXT_TAG + typed]
     if type(value) is str:
         return [member_of((value,))]
-    members = [TEXT_MARK + typed]
+    members = [TEXT_TAG + typed]
     if type(value) in (int, float, bool) or (type(value) is list and len(value) > 1):
         with suppress(BadEventError):  # no group has this key
             members.append(member_of(tuple(value) if type(value) is list else (value,)))
@@ -144,7 +144,7 @@ def canonical_bytes(member: bytes) -> bytes:
 
 def scalars_of(member: bytes) -> tuple[Any, ...]:
     """Return the values of the group fields of a member, the inverse of :func:`member_of`."""
-    if member[:1] == TEXT_MARK:
+    if member[:1] == TEXT_TAG:
         return (member[1:].decode(),)
     decoded = orjson.loads(member[1:])
     return tuple(decoded) if type(decoded) is list else (decoded,)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import orjson
 from pydantic import BeforeValidator
 
-from streams_app.codec import TEXT_MARK, canonical_bytes
+from streams_app.codec import TEXT_TAG, canonical_bytes
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)$")
@@ -220,7 +220,7 @@ def shown_key(key: Any) -> str:
 def group_value(member: bytes) -> Any:
     """Return a group key as a JSON value of the type it has in its events."""
     text = canonical_bytes(member).decode("utf-8", "backslashreplace")
-    return text if member[:1] == TEXT_MARK else orjson.loads(text)
+    return text if member[:1] == TEXT_TAG else orjson.loads(text)
 
 
 def is_only_text(text: str) -> bool:

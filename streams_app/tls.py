@@ -55,8 +55,8 @@ def tls_fault(error: BaseException) -> str | None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"the certificate is not trusted: {cause.verify_message}"
     text = " ".join(str(cause) for cause in causes(error))
-    for mark, meaning in _MARKS.items():
-        if mark in text:
+    for phrase, meaning in _PHRASES.items():
+        if phrase in text:
             return meaning
     return None
 
@@ -68,7 +68,7 @@ def trust_text(setting: str, cafile: Path | None) -> str:
 
 NO_TLS: Final = "the server does not speak TLS there"
 
-_MARKS: Final = {
+_PHRASES: Final = {
     "CERTIFICATE_VERIFY_FAILED": "the certificate is not trusted",
     "WRONG_VERSION_NUMBER": NO_TLS,
     "RECORD_LAYER_FAILURE": NO_TLS,

@@ -37,7 +37,7 @@ class Taker(Processor):
     def deliver(self, batch: Batch) -> None:
         self.taken.append((batch.begin, batch.end, [record.offset for record in batch.records]))
 
-    async def mark(self) -> OffsetAndMetadata | None:
+    async def position_to_commit(self) -> OffsetAndMetadata | None:
         return self.low
 
     def tick(self, now_ms: int) -> None:

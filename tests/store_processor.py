@@ -115,7 +115,7 @@ class Store:
 
     async def reaches(self, processor: StoreProcessor, offset: int) -> None:
         async def is_there() -> bool:
-            mark = await processor.mark()
+            mark = await processor.position_to_commit()
             return mark is not None and mark.offset == offset
 
         await wait_until(is_there, LIMIT_SECONDS, f"the mark is {offset}")

@@ -54,8 +54,8 @@ class Toy(Processor):
         self._task: asyncio.Task[None] | None = None
 
     async def claim(self, claim: Claim) -> int:
-        mark = claim.mark or OffsetAndMetadata(claim.log_bounds.begin)
-        if claim.mark is None:
+        mark = claim.committed or OffsetAndMetadata(claim.log_bounds.begin)
+        if claim.committed is None:
             await claim.commit_now(mark)
         _, fence = await self._claiming([self._meta, self._counts], {"token": claim.token, "fence": str(mark.offset - 1)})
         self._fence = int(fence)
@@ -66,7 +66,7 @@ class Toy(Processor):
         self.in_flight += len(batch.records)
         self._ranges.put_nowait(batch)
 
-    async def mark(self) -> OffsetAndMetadata | None:
+    async def position_to_commit(self) -> OffsetAndMetadata | None:
         fence = await self._redis.hget(self._meta, "fence")
         return None if fence is None else OffsetAndMetadata(int(fence) + 1)
 

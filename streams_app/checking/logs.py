@@ -132,9 +132,9 @@ async def _readers(settings: Settings) -> dict[ComparedReader, Read]:
         async with in_group(settings.kafka, group) as consumer:
             commits = await commits_in(settings.kafka, consumer, group, tps) if tps else {}
         readers[ComparedReader(f"read store {store.name}")] = {
-            tp: ReadSoFar(noted[0], offset, of_text(noted[2]))
-            for tp, (offset, note) in _marks(store.name, commits).items()
-            if (noted := note.partition("~"))
+            tp: ReadSoFar(parts[0], offset, of_text(parts[2]))
+            for tp, (offset, metadata) in _positions(store.name, commits).items()
+            if (parts := metadata.partition("~"))
         }
     return readers | await _subscribers(settings)
 
@@ -150,16 +150,16 @@ async def _subscribers(settings: Settings) -> dict[ComparedReader, Read]:
         name = one.subscriber.name
         commits = await committed(settings, one, _partitions([one.topic], counts)) if one.topic in counts else {}
         readers[ComparedReader(f"subscriber {name}", how_to_set_offsets(name))] = {
-            tp: ReadSoFar(note.topic_id, max(offset, *(each.offset + 1 for each in note.read), 0), note.read)
-            for tp, (offset, text) in _marks(name, commits).items()
-            if (note := decoded(text, offset, NO_OFFSET)) is not None
+            tp: ReadSoFar(metadata.topic_id, max(offset, *(each.offset + 1 for each in metadata.read), 0), metadata.read)
+            for tp, (offset, text) in _positions(name, commits).items()
+            if (metadata := decoded(text, offset, NO_OFFSET)) is not None
         }
     return readers
 
 
-def _marks(name: str, commits: Mapping[TP, Committed]) -> dict[TP, Any]:
+def _positions(name: str, commits: Mapping[TP, Committed]) -> dict[TP, Any]:
     """Return the committed offsets of one name, with their metadata."""
-    return {tp: marks[name] for tp, commit in commits.items() if (marks := offsets_in(commit)) and name in marks}
+    return {tp: positions[name] for tp, commit in commits.items() if (positions := offsets_in(commit)) and name in positions}
 
 
 def _partitions(topics: Iterable[str], counts: Mapping[str, int]) -> list[TP]:

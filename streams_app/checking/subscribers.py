@@ -170,7 +170,7 @@ def commit_finding(one: Subscription, tps: Collection[TP], commits: Mapping[TP, 
     if missing:
         text = f"subscriber {name} has no commit in {missing} of {len(tps)} partitions: a worker refuses to run it"
         return Finding(Level.ERROR, text, how_to_set_offsets(name))
-    if not all((marks := offsets_in(commit)) and name in marks and marks[name].metadata for commit in commits.values()):
+    if not all((positions := offsets_in(commit)) and name in positions and positions[name].metadata for commit in commits.values()):
         advice = f"use a broker that keeps it, then streams-app reset --subscriber {name} --at ..."
         return Finding(Level.ERROR, f"subscriber {name}: {NO_METADATA}", advice)
     return Finding(Level.OK, f"subscriber {name}: its commits say what has begun")

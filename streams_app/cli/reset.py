@@ -139,10 +139,10 @@ def _reset_subscriber(settings: Settings, name: str, at: At, *, yes: bool) -> No
 
 def _lines(one: Subscription, planned: SubscriberPlan) -> list[str]:
     lines = [f"subscriber {one.subscriber.name}: {counted(len(planned.keys), 'key')} in Redis would be removed"]
-    for tp, mark in planned.offsets.items():
+    for tp, position in planned.offsets.items():
         present = planned.present.get(tp)
         now = "nothing is committed now" if present is None else f"{present.offset} is committed now"
-        lines.append(f"  {tp} would be committed at {mark.offset}; {now}")
+        lines.append(f"  {tp} would be committed at {position.offset}; {now}")
     return lines
 
 
@@ -179,7 +179,7 @@ def _lines_of_fold(fold: str, planned: ResetPlan, *, is_emitted: bool) -> list[s
         f"sent, committed offsets in {len(planned.offsets)} partitions"
     ]
     lines += [f"  topic {source} does not exist: what was committed for it is gone" for source in planned.missing]
-    lines += [f"  {tp} would be committed at {mark.offset}" for tp, mark in planned.offsets.items()]
+    lines += [f"  {tp} would be committed at {position.offset}" for tp, position in planned.offsets.items()]
     if planned.open_groups or planned.outbox:
         lines.append(f"  {_fate_of_groups(fold, planned, is_emitted=is_emitted)}")
     for store in planned.read_stores:

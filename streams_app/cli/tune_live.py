@@ -39,8 +39,8 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
     if not known:
         raise ConfigurationError(["http.port is 0: name the workers with --url; their logs say where (http listens url=...)"])
     answers = asyncio.run(pages(settings, known))
-    notes = [f"{page.url} {page.fault}; what it has folded is missing" for page in answers if page.text is None]
-    if len(notes) == len(answers):
+    remarks = [f"{page.url} {page.fault}; what it has folded is missing" for page in answers if page.text is None]
+    if len(remarks) == len(answers):
         faults = "; ".join(f"{page.url} {page.fault}" for page in answers)
         raise TryAgainError(f"no worker answers: {faults}. Start one, or name those that run with --url http://HOST:PORT")
     workers = [metrics for page in answers if (metrics := _figures(page, fold)) is not None]
@@ -62,29 +62,29 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
         _check(windows, metrics)
     curve = live_curve(fold.name, metrics, windows or live_windows(metrics, fold.default_quiet_period_ms), now_ms)
     if not urls:
-        notes.append(f"by the worker at {known[0]} alone; --url, several times if need be, names others")
-    notes += _not_considered(fold)
+        remarks.append(f"by the worker at {known[0]} alone; --url, several times if need be, names others")
+    remarks += _not_considered(fold)
     doubt = widest_interval(metrics, curve)
     if doubt is not None:
-        notes.append(
+        remarks.append(
             f"{duration_text(doubt[0])} lies between two bounds of the histogram: its ratio may be off by up to {doubt[1]:.2%}"
         )
-    for note in notes:
-        click.echo(f"note: {escaped(note)}", err=True)
+    for remark in remarks:
+        click.echo(f"note: {escaped(remark)}", err=True)
     return curve
 
 
 def _not_considered(fold: Fold) -> list[str]:
     """Return what workers do not count, and the curve therefore does not contain."""
-    notes = [
+    remarks = [
         "only silence is considered, not max_hold, max_events, max_changed, max_bytes, close_when and leading; latency and memory "
         "are not known live"
     ]
     if isinstance(fold.quiet_period, QuietPeriod):
-        notes.append("computed as if X were the quiet period after every event: workers do not count which events decide it")
+        remarks.append("computed as if X were the quiet period after every event: workers do not count which events decide it")
     if fold.leading:
-        notes.append("with leading = true, each record of several events is two records: an early one, and one of the rest")
-    return notes
+        remarks.append("with leading = true, each record of several events is two records: an early one, and one of the rest")
+    return remarks
 
 
 def _figures(page: Page, fold: Fold) -> LiveMetrics | None:

@@ -66,8 +66,8 @@ def report_unused(tally: ReadCounts, unit: str) -> None:
         click.echo(f"{refused:,} of {tally.read:,} {unit} were refused, and are not in the curve:", err=True)
     for reason, count in tally.refused.most_common():
         click.echo(f"  {count:,} {reason}, the first at {escaped(tally.examples[reason])}", err=True)
-    for note in tally.notes:
-        click.echo(f"note: {escaped(note)}", err=True)
+    for remark in tally.remarks:
+        click.echo(f"note: {escaped(remark)}", err=True)
 
 
 def _about(curve: Curve) -> str:
@@ -82,12 +82,12 @@ def _about(curve: Curve) -> str:
 
 
 def _legend(curve: Curve, recommended_ms: int | None, configured_ms: int, signs: Signs) -> str:
-    marks = [f"{signs.recommended} recommended"] if recommended_ms is not None else []
+    legend = [f"{signs.recommended} recommended"] if recommended_ms is not None else []
     if configured_ms == recommended_ms:
-        marks = [f"{marks[0]}, and configured now"]
+        legend = [f"{legend[0]}, and configured now"]
     elif any(point.quiet_ms == configured_ms for point in curve.points):
-        marks.append(f"{signs.configured} configured now")
-    lines = ["   ".join(marks)] if marks else []
+        legend.append(f"{signs.configured} configured now")
+    lines = ["   ".join(legend)] if legend else []
     if any(point.latency_p50_ms is not None for point in curve.points):
         lines.append("P50, P95, P99: so many of 100 events are in a record within this time")
     if any(point.redis_bytes is not None for point in curve.points):

@@ -70,13 +70,13 @@ class Claimer:
         # Read and commit under one lock: otherwise this commit could undo another one made in between.
         async with self._commits.lock:
             committed = await host.committed(tp)
-            noted = None if committed is None else offsets_in(committed)
-            made = self._processors.of(tp, list(noted or ()))
+            in_commit = None if committed is None else offsets_in(committed)
+            made = self._processors.of(tp, list(in_commit or ()))
             partition.ranges.served = {name: Served(processor) for name, processor in made.items()}
             if committed is not None:
-                partition.marks.found(committed, offsets_of(committed, made))
+                partition.offsets.restore(committed, offsets_of(committed, made))
                 # Kafka decides: under a stale generation it rejects this commit, and no state has been touched.
-                await self._commits.send({tp: partition.marks.committed or committed}, partition.member)
+                await self._commits.send({tp: partition.offsets.committed or committed}, partition.member)
 
     async def _claim_all(self, partition: Partition, *, was_reset: bool) -> LogBounds:
         """Let the processors take over their states concurrently; a new one waits for the initial offsets of the others."""
@@ -84,11 +84,19 @@ class Claimer:
         partition.incarnation = (await host.incarnations(tp.topic)).get(tp.partition)
         topic_id = await host.topic_id(tp.topic) if partition.incarnation is None else partition.incarnation.topic_id
         bounds = await partition.log_bounds_now()
-        marks, beginning = partition.marks.marks, partition.marks.beginning
-        beginning.expect(partition.ranges.served.keys() - marks.keys())
+        positions, beginning = partition.offsets.by_name, partition.offsets.beginning
+        beginning.expect(partition.ranges.served.keys() - positions.keys())
         claims = {
             name: Claim(
-                tp, name, *partition.member, marks.get(name), bounds, host.partition_count(tp.topic), topic_id, was_reset, partition
+                tp,
+                name,
+                *partition.member,
+                positions.get(name),
+                bounds,
+                host.partition_count(tp.topic),
+                topic_id,
+                was_reset,
+                partition,
             )
             for name in partition.ranges.served
         }

@@ -81,8 +81,8 @@ class Commits:
     async def _commit(self, partitions: Collection[Partition], *, is_last: bool) -> None:
         wanted: dict[Partition, Committed] = {}
         for partition in partitions:
-            low = await partition.marks.low(partition.ranges.served)
-            if low is not None and low != partition.marks.committed:
+            low = await partition.offsets.low(partition.ranges.served)
+            if low is not None and low != partition.offsets.committed:
                 wanted[partition] = low
         by_member: dict[tuple[int, str], list[Partition]] = {}
         for partition in wanted:
@@ -94,16 +94,16 @@ class Commits:
             await self.send({partition.tp: wanted[partition] for partition in together}, together[0].member, is_last=is_last)
             self._is_failing = False
             for partition in together:
-                partition.marks.committed = wanted[partition]
+                partition.offsets.committed = wanted[partition]
 
-    async def commit_now(self, partition: Partition, name: str, mark: OffsetAndMetadata) -> None:
+    async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
         """Commit the offset of one processor together with those of the others of its partition; see :meth:`.Claim.commit_now`.
 
         Calls that arrive while another commit is in flight share one request. A partition that is being released is committed, too:
         its claim is valid until its processors have ended.
         """
-        partition.marks.note({name: mark})
-        await partition.marks.beginning.announce(name)
+        partition.offsets.raise_to({name: position})
+        await partition.offsets.beginning.announce(name)
         self._committing_now.append(partition)
         try:
             async with self.lock:
@@ -111,21 +111,21 @@ class Commits:
                     raise NotOwnerError("the claim is over")
                 member = partition.member
                 committing = [one for one in self._committing_now if one.member == member and not one.is_ended]
-                wanted = {one: commit_of(one.marks.marks) for one in committing}
-                wanted = {one: mark for one, mark in wanted.items() if mark != one.marks.committed}
+                wanted = {one: commit_of(one.offsets.by_name) for one in committing}
+                wanted = {one: position for one, position in wanted.items() if position != one.offsets.committed}
                 if wanted:
                     _forget(wanted)
-                    await self.send({one.tp: mark for one, mark in wanted.items()}, member)
+                    await self.send({one.tp: position for one, position in wanted.items()}, member)
                 for one, committed in wanted.items():
-                    one.marks.committed = committed
+                    one.offsets.committed = committed
         finally:
             self._committing_now.remove(partition)
 
-    async def send(self, marks: Mapping[TP, Committed], member: Member, *, is_last: bool = False) -> None:
+    async def send(self, positions: Mapping[TP, Committed], member: Member, *, is_last: bool = False) -> None:
         """Send one request; the caller holds :attr:`lock`.
 
         Args:
-            marks: Offsets and metadata to commit.
+            positions: Offsets and metadata to commit.
             member: Member of the claim.
             is_last: Whether nothing starts after it in the name of this member.
 
@@ -137,7 +137,7 @@ class Commits:
             self._on_doubt(InDoubtError("a commit has had no answer, joins the group anew before anything begins"))
             raise NotOwnerError("a commit of this member has had no answer")
         try:
-            await self._host.commit(marks, member)
+            await self._host.commit(positions, member)
         except NotOwnerError:
             raise
         except BaseException:  # also if cancelled: the request may be on its way
@@ -148,4 +148,4 @@ class Commits:
 def _forget(partitions: Iterable[Partition]) -> None:
     """Forget the committed offsets until the commit is answered: they may have to be committed again."""
     for partition in partitions:
-        partition.marks.committed = None
+        partition.offsets.committed = None

@@ -64,7 +64,7 @@ class GroupConsumer(Protocol):
     async def commits(self, topic: str) -> Mapping[int, Committed]:
         """Read the commits of a topic from the broker, by partition number; partitions without a commit are left out."""
 
-    async def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
+    async def commit(self, positions: Mapping[TP, Committed], claim: Member) -> None:
         """Commit under the generation *and the member id* of a claim, even if this member has rejoined since.
 
         A client commits under its current generation, and may repeat the request after a rejoin: an offset from before the rejoin

@@ -37,8 +37,8 @@ def offsets_of(committed: Committed, names: Iterable[str]) -> dict[str, OffsetAn
         Name → offset and metadata. Without commit metadata, the committed offset for each of ``names``. If there is metadata, a
         missing name is a new processor.
     """
-    noted = offsets_in(committed)
-    return dict.fromkeys(names, OffsetAndMetadata(committed.offset)) if noted is None else noted
+    in_metadata = offsets_in(committed)
+    return dict.fromkeys(names, OffsetAndMetadata(committed.offset)) if in_metadata is None else in_metadata
 
 
 def offsets_in(committed: Committed) -> dict[str, OffsetAndMetadata] | None:
@@ -48,27 +48,27 @@ def offsets_in(committed: Committed) -> dict[str, OffsetAndMetadata] | None:
         found = _decoded(committed.metadata)
     if found is None:
         return None
-    offsets, notes = found
-    return {name: OffsetAndMetadata(offset, notes.get(name, "")) for name, offset in offsets.items()}
+    offsets, metadata_by_name = found
+    return {name: OffsetAndMetadata(offset, metadata_by_name.get(name, "")) for name, offset in offsets.items()}
 
 
-def commit_of(marks: Mapping[str, OffsetAndMetadata]) -> Committed:
+def commit_of(positions: Mapping[str, OffsetAndMetadata]) -> Committed:
     """Build the commit for the offsets of at least one processor."""
-    offsets = {name: mark.offset for name, mark in sorted(marks.items())}
-    notes = {name: mark.metadata for name, mark in sorted(marks.items()) if mark.metadata}
-    text = orjson.dumps(offsets | ({METADATA_KEY: notes} if notes else {})).decode()
+    offsets = {name: position.offset for name, position in sorted(positions.items())}
+    metadata_by_name = {name: position.metadata for name, position in sorted(positions.items()) if position.metadata}
+    text = orjson.dumps(offsets | ({METADATA_KEY: metadata_by_name} if metadata_by_name else {})).decode()
     if len(text.encode()) > MOST_METADATA_BYTES:
-        text = packed(offsets, notes)
+        text = packed(offsets, metadata_by_name)
     return Committed(min(offsets.values()), text)
 
 
-def raised(marks: Mapping[str, OffsetAndMetadata], lows: Mapping[str, OffsetAndMetadata]) -> dict[str, OffsetAndMetadata]:
+def raised(positions: Mapping[str, OffsetAndMetadata], lows: Mapping[str, OffsetAndMetadata]) -> dict[str, OffsetAndMetadata]:
     """Raise offsets to low watermarks; no offset goes back.
 
     If Redis was rolled back, a low watermark may be below the committed offset. What was committed has been delivered nevertheless.
     """
-    kept = {name: mark for name, mark in marks.items() if name in lows and lows[name].offset < mark.offset}
-    return {**marks, **lows, **kept}
+    kept = {name: position for name, position in positions.items() if name in lows and lows[name].offset < position.offset}
+    return {**positions, **lows, **kept}
 
 
 def _decoded(metadata: str) -> tuple[dict[str, int], dict[str, str]] | None:
@@ -78,10 +78,10 @@ def _decoded(metadata: str) -> tuple[dict[str, int], dict[str, str]] | None:
         return None
     if not isinstance(decoded, dict):
         return None
-    notes = decoded.pop(METADATA_KEY, {})
+    metadata_by_name = decoded.pop(METADATA_KEY, {})
     are_offsets = all(type(offset) is int and offset >= 0 for offset in decoded.values())
-    are_notes = isinstance(notes, dict) and all(isinstance(note, str) for note in notes.values())
-    return (decoded, notes) if are_offsets and are_notes else None
+    are_texts = isinstance(metadata_by_name, dict) and all(isinstance(text, str) for text in metadata_by_name.values())
+    return (decoded, metadata_by_name) if are_offsets and are_texts else None
 
 
 MOST_METADATA_BYTES: Final = 4_096
@@ -93,26 +93,26 @@ PREFIX: Final = "~"
 _ENTRY: Final = re.compile(r"(?:([0-9]+)\*)?([a-z0-9_-]*)=([0-9]+)(?:/([^,;/=]+))?")
 
 
-def packed(marks: Mapping[str, int], notes: Mapping[str, str]) -> str:
+def packed(positions: Mapping[str, int], metadata_by_name: Mapping[str, str]) -> str:
     """Return the metadata of a commit.
 
     Args:
-        marks: Name → offset; at least one.
-        notes: Name → metadata, of some names.
+        positions: Name → offset; at least one.
+        metadata_by_name: Name → metadata, of some names.
     """
-    lowest = min(marks.values())
-    return text_of(lowest, {name: mark - lowest for name, mark in marks.items()}, notes)
+    lowest = min(positions.values())
+    return text_of(lowest, {name: position - lowest for name, position in positions.items()}, metadata_by_name)
 
 
-def text_of(lowest: int, differences: Mapping[str, int], notes: Mapping[str, str]) -> str:
+def text_of(lowest: int, differences: Mapping[str, int], metadata_by_name: Mapping[str, str]) -> str:
     """Return packed metadata: the lowest offset, and the difference of each offset to it."""
     entries = []
     before = ""
     for name in sorted(differences):
         shared = next((at for at, pair in enumerate(zip(before, name, strict=False)) if pair[0] != pair[1]), len(before))
         short = f"{shared}*{name[shared:]}"
-        note = f"/{quote(notes[name], safe='')}" if notes.get(name) else ""
-        entries.append(f"{min(short, name, key=len)}={differences[name]}{note}")
+        text = f"/{quote(metadata_by_name[name], safe='')}" if metadata_by_name.get(name) else ""
+        entries.append(f"{min(short, name, key=len)}={differences[name]}{text}")
         before = name
     return f"{PREFIX}{lowest};{','.join(entries)}"
 
@@ -122,15 +122,15 @@ def unpacked(text: str) -> tuple[dict[str, int], dict[str, str]] | None:
     lowest, _, rest = text.removeprefix(PREFIX).partition(";")
     if not text.startswith(PREFIX) or not lowest.isdecimal():
         return None
-    marks: dict[str, int] = {}
-    notes: dict[str, str] = {}
+    positions: dict[str, int] = {}
+    metadata_by_name: dict[str, str] = {}
     before = ""
     for entry in rest.split(","):
         found = _ENTRY.fullmatch(entry)
         if found is None:
             return None
         before = before[: int(found[1] or 0)] + found[2]
-        marks[before] = int(lowest) + int(found[3])
+        positions[before] = int(lowest) + int(found[3])
         if found[4]:
-            notes[before] = unquote(found[4])
-    return marks, notes
+            metadata_by_name[before] = unquote(found[4])
+    return positions, metadata_by_name

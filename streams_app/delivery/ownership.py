@@ -192,16 +192,16 @@ class Ownership:
 
     def on_progress(self, partition: Partition) -> None:
         """Record that processors of a partition have applied delivered records, and resume its reader if it may go on."""
-        partition.ranges.note_applied(self._config.clock.monotonic_ms())
+        partition.ranges.record_applied(self._config.clock.monotonic_ms())
         self._flow(partition)
 
     def now_ms(self) -> int:
         """Trusted wall clock in Unix milliseconds."""
         return self._config.clock.now_ms()
 
-    async def commit_now(self, partition: Partition, name: str, mark: OffsetAndMetadata) -> None:
+    async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
         """Commit the offset of one processor together with those of the others of its partition."""
-        await self._commits.commit_now(partition, name, mark)
+        await self._commits.commit_now(partition, name, position)
 
     def went_back(self, partition: Partition, name: str, common: int, read_to: int) -> None:
         """See :class:`streams_app.delivery.partition.Owner`."""

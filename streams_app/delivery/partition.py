@@ -53,7 +53,7 @@ class Owner(Protocol):
     def now_ms(self) -> int:
         """The wall clock, as far as it is trusted."""
 
-    async def commit_now(self, partition: Partition, name: str, mark: OffsetAndMetadata) -> None:
+    async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
         """Commit the offset of one processor together with those of the others of the partition."""
 
 
@@ -64,7 +64,7 @@ class Partition:
         tp: The partition.
         member: Generation and member id of the claim; every commit for the partition is made under them.
         ranges: The ranges that were delivered to its processors.
-        marks: Offsets of its processors.
+        offsets: Offsets of its processors.
         resync_cause: Why it must be claimed again, if that was reported during the claim.
         read: Fingerprints of records that were read before and since the claim.
         incarnation: Topic id and leader epoch before the claim compared the log; None if the broker gives none.
@@ -78,7 +78,7 @@ class Partition:
         self.tp = tp
         self.member = member
         self.ranges = Ranges()
-        self.marks = PartitionOffsets()
+        self.offsets = PartitionOffsets()
         self.resync_cause: ResyncCause | None = None
         self.read: tuple[Fingerprint, ...] = ()
         self.incarnation: Incarnation | None = None
@@ -160,17 +160,17 @@ class Partition:
         if not self.is_over:
             self._owner.on_progress(self)
 
-    async def commit_now(self, name: str, mark: OffsetAndMetadata) -> None:
+    async def commit_now(self, name: str, position: OffsetAndMetadata) -> None:
         """Commit the offset of one processor together with those of the others, and wait for the answer."""
-        await self._owner.commit_now(self, name, mark)
+        await self._owner.commit_now(self, name, position)
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
         """Read what is committed under a name for the other partitions of the topic."""
         found: dict[int, OffsetAndMetadata | None] = {}
         for number, committed in (await self._host.commits(self.tp.topic)).items():
-            noted = offsets_in(committed)
-            if number != self.tp.partition and (noted is None or name in noted):
-                found[number] = None if noted is None else noted[name]
+            in_commit = offsets_in(committed)
+            if number != self.tp.partition and (in_commit is None or name in in_commit):
+                found[number] = None if in_commit is None else in_commit[name]
         return found
 
     async def log_bounds_now(self) -> LogBounds:
@@ -186,7 +186,7 @@ class Partition:
             return None
         bounds = await self.log_bounds_now()
         common = max(bounds.begin, min(common, bounds.end))
-        self.marks.went_back(name, common)
+        self.offsets.went_back(name, common)
         self._owner.went_back(self, name, common, read_to)
         return common
 

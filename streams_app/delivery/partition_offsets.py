@@ -15,41 +15,41 @@ class PartitionOffsets:
     """The offsets of the processors of one partition.
 
     Attributes:
-        marks: Processor name → offset and metadata that are committed, or will be with the next commit. Includes names without a
+        by_name: Processor name → offset and metadata that are committed, or will be with the next commit. Includes names without a
             processor in this worker.
         committed: The commit that the broker holds; None if that is unknown.
         beginning: Barrier for the first commits of new processors.
     """
 
     def __init__(self) -> None:
-        self.marks: dict[str, OffsetAndMetadata] = {}
+        self.by_name: dict[str, OffsetAndMetadata] = {}
         self.committed: Committed | None = None
         self.beginning = FirstCommitBarrier()
 
-    def found(self, committed: Committed, marks: Mapping[str, OffsetAndMetadata]) -> None:
+    def restore(self, committed: Committed, by_name: Mapping[str, OffsetAndMetadata]) -> None:
         """Start from the commit that the broker holds and the offset of each name in it."""
-        self.marks = dict(marks)
-        self.committed = commit_of(marks) if marks else committed
+        self.by_name = dict(by_name)
+        self.committed = commit_of(by_name) if by_name else committed
 
-    def note(self, lows: Mapping[str, OffsetAndMetadata]) -> Committed:
+    def raise_to(self, lows: Mapping[str, OffsetAndMetadata]) -> Committed:
         """Raise the offsets to low watermarks that have just been read, and return the next commit."""
-        self.marks = raised(self.marks, lows)
-        return commit_of(self.marks)
+        self.by_name = raised(self.by_name, lows)
+        return commit_of(self.by_name)
 
     def went_back(self, name: str, common: int) -> None:
         """Lower the offset of a processor after the log was truncated at ``common``."""
-        if name in self.marks and self.marks[name].offset > common:
-            self.marks[name] = self.marks[name]._replace(offset=common)
+        if name in self.by_name and self.by_name[name].offset > common:
+            self.by_name[name] = self.by_name[name]._replace(offset=common)
 
     async def low(self, served: Mapping[str, Served]) -> Committed | None:
         """Ask all processors for their low watermarks and return the next commit; None if a processor has no state."""
         lows: dict[str, OffsetAndMetadata] = {}
         for name, one in served.items():
-            mark = await one.processor.mark()
-            if mark is None:
+            position = await one.processor.position_to_commit()
+            if position is None:
                 return None
-            lows[name] = mark
-        return self.note(lows)
+            lows[name] = position
+        return self.raise_to(lows)
 
 
 class FirstCommitBarrier:

@@ -60,7 +60,7 @@ class ClaimedPartition(Protocol):
     def on_progress(self) -> None:
         """Resume the reader of the partition if it may go on."""
 
-    async def commit_now(self, name: str, mark: OffsetAndMetadata) -> None:
+    async def commit_now(self, name: str, position: OffsetAndMetadata) -> None:
         """Commit the offset of one processor together with those of the others, and wait for the answer."""
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
@@ -96,7 +96,7 @@ class Claim:
             transaction checks it.
         generation: Generation of the consumer group. Commits under this claim use this generation and no later one.
         member_id: Id of this member in that generation.
-        mark: Committed offset and metadata of this processor; None for a new one. If the broker keeps no metadata, the committed
+        committed: Offset and metadata of this processor; None for a new one. If the broker keeps no metadata, the committed
             offset without metadata.
         log_bounds: Bounds of the log when the claim began.
         partitions: Number of partitions of the topic.
@@ -108,7 +108,7 @@ class Claim:
     name: str
     generation: int
     member_id: str
-    mark: OffsetAndMetadata | None
+    committed: OffsetAndMetadata | None
     log_bounds: LogBounds
     partitions: int
     topic_id: str
@@ -134,7 +134,7 @@ class Claim:
         """Report that ``in_flight`` has fallen, so that the reader of this partition may continue; to be called once a script."""
         self._partition.on_progress()
 
-    async def commit_now(self, mark: OffsetAndMetadata) -> None:
+    async def commit_now(self, position: OffsetAndMetadata) -> None:
         """Commit the offset of this processor together with those of the others, and wait for the answer of Kafka.
 
         Within :meth:`Processor.claim` it commits the initial offset of a new processor, *before* that one starts. New processors of
@@ -144,7 +144,7 @@ class Claim:
             NotOwnerError: Kafka rejected it, or the processors of the partition have ended.
             KafkaError, TimeoutError: The outcome is unknown; an offset may be committed again at any time.
         """
-        await self._partition.commit_now(self.name, mark)
+        await self._partition.commit_now(self.name, position)
 
     async def offsets_in_other_partitions(self) -> Mapping[int, OffsetAndMetadata | None]:
         """Read what is committed under this name for the other partitions of the topic, by their numbers.
@@ -226,7 +226,7 @@ class Processor(Protocol):
     async def claim(self, claim: Claim) -> int:
         """Take over the processor's state under ``claim.token``; is cancelled after a timeout.
 
-        A processor without state starts at ``claim.mark``. If there is none, it chooses where it starts and commits that by
+        A processor without state starts at ``claim.committed``. If there is none, it chooses where it starts and commits that by
         :meth:`Claim.commit_now` before it writes anything.
 
         Returns:
@@ -241,7 +241,7 @@ class Processor(Protocol):
     def deliver(self, batch: Batch) -> None:
         """Accept the next range, which begins where the previous one ended, the first one at the offset of the claim."""
 
-    async def mark(self) -> OffsetAndMetadata | None:
+    async def position_to_commit(self) -> OffsetAndMetadata | None:
         """Return the offset and metadata to commit; None without state: then nothing is committed for the partition.
 
         Also called after :meth:`revoke`, for the last commit.

@@ -111,7 +111,7 @@ class Ranges:
             return IDLE
         return None
 
-    def note_applied(self, monotonic_ms: int) -> None:
+    def record_applied(self, monotonic_ms: int) -> None:
         """Record that some of the delivered records are applied."""
         self.progress_ms = monotonic_ms
         if not self.in_flight:

@@ -87,9 +87,9 @@ class Observer:
                     if tp.topic == self._fold.dead_letters:
                         self.seen.dead_letters += 1
                     else:
-                        self._note(orjson.loads(record.value))
+                        self._observe(orjson.loads(record.value))
 
-    def _note(self, record: dict[str, Any]) -> None:
+    def _observe(self, record: dict[str, Any]) -> None:
         fold = record["fold"]
         if fold["id"] in self.ids:
             self.seen.redelivered += 1

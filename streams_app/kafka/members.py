@@ -65,7 +65,7 @@ async def places_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> 
     return {TP(*tp): (known[TP(*tp)], max(end, high[tp])) for tp, end in ends.items()}
 
 
-async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], member: Member) -> None:
+async def commit_as(consumer: AIOKafkaConsumer, positions: Mapping[TP, Committed], member: Member) -> None:
     """Commit as a member of a given generation; wait while the coordinator moves.
 
     aiokafka's own commit uses the current generation, and is repeated after a rejoin: the offset of a partition that was revoked
@@ -77,7 +77,7 @@ async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], m
         KafkaError: There was no answer, or a permanent error; the outcome is unknown.
     """
     coordinator: Any = consumer._coordinator
-    request = _commit_request(coordinator.group_id, marks, member)
+    request = _commit_request(coordinator.group_id, positions, member)
     backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
     while True:
         await coordinator.ensure_coordinator_known()
@@ -105,10 +105,10 @@ def _retrieve_exception(sending: asyncio.Task[Any]) -> None:
         sending.exception()
 
 
-def _commit_request(group: str, marks: Mapping[TP, Committed], member: Member) -> OffsetCommitRequest:
+def _commit_request(group: str, positions: Mapping[TP, Committed], member: Member) -> OffsetCommitRequest:
     topics: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
-    for tp, mark in marks.items():
-        topics[tp.topic].append((tp.partition, mark.offset, mark.metadata))
+    for tp, position in positions.items():
+        topics[tp.topic].append((tp.partition, position.offset, position.metadata))
     retention = OffsetCommitRequest.DEFAULT_RETENTION_TIME
     return OffsetCommitRequest(group, member.generation, member.member_id, retention, list(topics.items()))
 

@@ -84,14 +84,14 @@ class KafkaQueries(ABC):
 
         return {tp.partition: commit for tp, commit in (await self._asked(ask)).items()}
 
-    async def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
+    async def commit(self, positions: Mapping[TP, Committed], claim: Member) -> None:
         """Commit under the generation and member id of a claim.
 
         Raises:
             NotOwnerError: Kafka rejected it.
             KafkaError, TimeoutError: The outcome is unknown; a low watermark may be committed again at any time.
         """
-        await self._asked(lambda consumer: commit_as(consumer, marks, claim))
+        await self._asked(lambda consumer: commit_as(consumer, positions, claim))
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
         """Return the first offset of the log, and its last stable offset."""

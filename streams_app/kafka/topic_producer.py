@@ -126,7 +126,7 @@ class TopicProducer:
             has_failed = has_begun
             fault = error if str(error) else late
             outcomes = [fault if outcome is late else outcome for outcome in outcomes]
-            self._note_trouble(None, fault)
+            self._report_trouble(None, fault)
         finally:
             if opened is not None:
                 opened.users -= 1
@@ -257,7 +257,7 @@ class TopicProducer:
                 # aiokafka's assertion: the topic was created again with fewer partitions.
                 fault = self._missing() if isinstance(error, AssertionError) else error
                 for unsent in queue[number:]:
-                    self._note(unsent, outcomes, fault)
+                    self._settle(unsent, outcomes, fault)
                 break
             ack.add_done_callback(partial(self._on_ack, batch, outcomes))
             acks.append(ack)
@@ -280,31 +280,31 @@ class TopicProducer:
             if opened.producer.client.cluster.partitions_for_topic(self._topic) is None:
                 for batch, ack in zip(queue, acks, strict=False):
                     if not ack.done():
-                        self._note(batch, outcomes, self._missing())
+                        self._settle(batch, outcomes, self._missing())
                 return
             if polls == SLOW_POLLS:
                 slow = KafkaTimeoutError(f"nothing for {SLOW_POLLS * POLL_SECONDS:g} s")
-                self._note_trouble(queue[0].partition, slow)
+                self._report_trouble(queue[0].partition, slow)
 
     # ---- outcomes
 
     def _on_ack(self, batch: ProducerBatch, outcomes: Outcomes, ack: asyncio.Future[Any]) -> None:
         if not ack.cancelled():
-            self._note(batch, outcomes, ack.exception())
+            self._settle(batch, outcomes, ack.exception())
 
-    def _note(self, batch: ProducerBatch, outcomes: Outcomes, outcome: BaseException | None) -> None:
+    def _settle(self, batch: ProducerBatch, outcomes: Outcomes, outcome: BaseException | None) -> None:
         for position in batch.positions:
             outcomes[position] = outcome
         if isinstance(outcome, ProducerClosed):
             return  # a producer that we closed ourselves says nothing about the topic
         if outcome is not None and not isinstance(outcome, TOO_LARGE):
-            self._note_trouble(batch.partition, outcome)
+            self._report_trouble(batch.partition, outcome)
         elif self._troubled:
             self._troubled -= {batch.partition, None}
             if not self._troubled:
                 self._report_fault(self._topic, None)
 
-    def _note_trouble(self, partition: int | None, error: BaseException) -> None:
+    def _report_trouble(self, partition: int | None, error: BaseException) -> None:
         """Record that a partition, or with None the whole topic, does not acknowledge."""
         self._troubled.add(partition)
         is_missing = isinstance(error, UnknownTopicOrPartitionError)

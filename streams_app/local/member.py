@@ -143,13 +143,13 @@ class LocalMember:
         committed = self._broker.groups[self._group].committed
         return {tp.partition: commit for tp, commit in committed.items() if tp.topic == topic}
 
-    async def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
+    async def commit(self, positions: Mapping[TP, Committed], claim: Member) -> None:
         """Commit under the generation and member id of a claim.
 
         Raises:
             NotOwnerError: The group has another owner now.
         """
-        self._broker.groups[self._group].commit(marks, claim)
+        self._broker.groups[self._group].commit(positions, claim)
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
         """Return the first offset, which is always 0, and the end of the log."""

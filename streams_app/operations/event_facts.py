@@ -16,7 +16,7 @@ from streams_app.operations.group_facts import lay_out
 from streams_app.subscribers.declaration.subscription import Subscription
 from streams_app.subscribers.execution.crash_isolation import WATCHED_MS
 from streams_app.subscribers.execution.status import WAITS, waiting_text
-from streams_app.subscribers.state.offset_metadata import Note
+from streams_app.subscribers.state.offset_metadata import OffsetMetadata
 
 if TYPE_CHECKING:
     from streams_app.operations.worker_pages import Page
@@ -53,8 +53,8 @@ class EventFacts:
         begin: First offset of the log.
         end: Last stable offset of the log.
         high: High watermark, if an open transaction hides records from ``end`` on.
-        mark: The committed offset of the group; None: nothing is committed.
-        note: The metadata of that commit, if it can be read.
+        committed: The committed offset of the group; None: nothing is committed.
+        metadata: The metadata of that commit, if it can be read.
         event_id: Id of the event; "": there is no record at this offset.
         type: Type that the producer gave it; "": none.
         timestamp_ms: Time of the record.
@@ -71,8 +71,8 @@ class EventFacts:
     begin: int
     end: int
     high: int = 0
-    mark: OffsetAndMetadata | None = None
-    note: Note | None = None
+    committed: OffsetAndMetadata | None = None
+    metadata: OffsetMetadata | None = None
     event_id: str = ""
     type: str = ""
     timestamp_ms: int = 0
@@ -86,15 +86,15 @@ class EventFacts:
     @property
     def is_finished(self) -> bool:
         """Whether the commit or its metadata says that the event is finished."""
-        if self.mark is None:
+        if self.committed is None:
             return False
-        runs = () if self.note is None else self.note.above.finished
-        return self.offset < self.mark.offset or any(run.begin <= self.offset < run.end for run in runs)
+        runs = () if self.metadata is None else self.metadata.above.finished
+        return self.offset < self.committed.offset or any(run.begin <= self.offset < run.end for run in runs)
 
     @property
     def is_begun_by_commit(self) -> bool:
         """Whether the metadata says that the event was begun."""
-        return self.note is not None and self.offset in self.note.above.begun
+        return self.metadata is not None and self.offset in self.metadata.above.begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,8 @@ def describe(found: EventFacts, one: Subscription, page: Page | None, now_ms: in
         width: Columns of the terminal.
     """
     lines = {
-        "mark": _mark(found, one),
-        "note": _note(found),
+        "mark": _committed_text(found, one),
+        "note": _metadata_text(found),
         "redis": _redis(found, now_ms),
         "letter": _dead_letters(found.dead_letters, one, found.replayed),
         "lag": f"{_lag(found)}; {worker_text(page, one.subscriber.name, one.subscriber.idempotent)}",
@@ -214,12 +214,12 @@ def _verdict(found: EventFacts, one: Subscription, now_ms: int) -> str:
         return f"{failed} and waits for its next attempt, {when}"
     if kept is not None or found.is_begun_by_commit:
         return "runs now, or the process in which it ran has died and its partition is not claimed yet"
-    assert found.mark is not None  # otherwise the worker would have ended
-    ahead = found.offset - found.mark.offset
+    assert found.committed is not None  # otherwise the worker would have ended
+    ahead = found.offset - found.committed.offset
     if not ahead:
         return "is the next one"
     # Without metadata, which events above the offset are finished is unknown.
-    unless = "" if found.note is not None else ", unless it is finished: the commit does not say what is, above its offset"
+    unless = "" if found.metadata is not None else ", unless it is finished: the commit does not say what is, above its offset"
     return f"waits for its turn, behind {counted(ahead, 'offset')} at most{unless}"
 
 
@@ -247,28 +247,28 @@ def _ended(found: EventFacts, one: Subscription) -> str | None:
         (not found.is_ours, whose),
         (found.is_finished and found.offset < found.begin, _GONE),
         (found.is_finished, "is finished"),
-        (found.mark is None, _NO_OFFSET if one.subscriber.idempotent == "no" else _NOT_BEGUN),
+        (found.committed is None, _NO_OFFSET if one.subscriber.idempotent == "no" else _NOT_BEGUN),
         (found.offset < found.begin, "is lost: retention has removed it before it was finished"),
         (not found.event_id, "is none: the log has no record at this offset, and passes over it"),
     ]
     return next((text for is_so, text in cases if is_so), None)
 
 
-def _mark(found: EventFacts, one: Subscription) -> str:
-    if found.mark is None:
+def _committed_text(found: EventFacts, one: Subscription) -> str:
+    if found.committed is None:
         return f"group {one.group} has committed nothing for {found.tp}"
-    side = "is" if found.offset < found.mark.offset else "is not"
-    return f"group {one.group} has committed {found.mark.offset} for {found.tp}: what is below it is finished, this {side}"
+    side = "is" if found.offset < found.committed.offset else "is not"
+    return f"group {one.group} has committed {found.committed.offset} for {found.tp}: what is below it is finished, this {side}"
 
 
-def _note(found: EventFacts) -> str:
-    if found.mark is None:
+def _metadata_text(found: EventFacts) -> str:
+    if found.committed is None:
         return "none"
-    if found.note is None:
-        return "none that can be read: nothing above the mark is known to be finished"
-    runs, begun = found.note.above.finished, found.note.above.begun
-    text = f"{counted(sum(run.end - run.begin for run in runs), 'offset')} above the mark finished, {len(begun)} begun"
-    if found.offset < found.mark.offset or found.offset >= found.end:
+    if found.metadata is None:
+        return "none that can be read: nothing above the committed offset is known to be finished"
+    runs, begun = found.metadata.above.finished, found.metadata.above.begun
+    text = f"{counted(sum(run.end - run.begin for run in runs), 'offset')} above the committed offset finished, {len(begun)} begun"
+    if found.offset < found.committed.offset or found.offset >= found.end:
         return text
     is_what = "finished" if found.is_finished else "begun" if found.is_begun_by_commit else "neither"
     return f"{text}; this one is {is_what}. It is as old as the last commit"
@@ -308,6 +308,6 @@ def _attempts(dead_letter: ListedDeadLetter) -> str:
 def _lag(found: EventFacts) -> str:
     end = max(found.end, found.high)
     hidden = f"; an open transaction hides {end - found.end:,} of them" if end > found.end else ""
-    if found.mark is None:
+    if found.committed is None:
         return f"the log ends at {end}{hidden.replace(' of them', ' offsets')}"
-    return f"the log ends at {end}, {counted(max(0, end - found.mark.offset), 'offset')} above the mark{hidden}"
+    return f"the log ends at {end}, {counted(max(0, end - found.committed.offset), 'offset')} above the committed offset{hidden}"

@@ -107,10 +107,10 @@ class EventLog:
         self._settings = settings
         self._one = one
         self._consumer = consumer
-        self._marks = {
-            tp: mark
+        self._committed = {
+            tp: position
             for tp, commit in commits.items()
-            if (mark := offsets_of(commit, [one.subscriber.name]).get(one.subscriber.name))
+            if (position := offsets_of(commit, [one.subscriber.name]).get(one.subscriber.name))
         }
         self._log_bounds = log_bounds
         self._high = high
@@ -179,12 +179,12 @@ class EventLog:
         begin, end = self._log_bounds.get(tp, (0, 0))
         if offset < end:
             return replace(await self.at(tp, offset), event_id=wanted)
-        return EventFacts(tp, offset, begin, offset + 1, mark=self._marks.get(tp), event_id=wanted)
+        return EventFacts(tp, offset, begin, offset + 1, committed=self._committed.get(tp), event_id=wanted)
 
     def _from(self, tp: TP) -> int:
         """Return the first offset that may be unfinished."""
-        mark = self._marks.get(tp)
-        return max(self._log_bounds[tp][0], 0 if mark is None else mark.offset)
+        position = self._committed.get(tp)
+        return max(self._log_bounds[tp][0], 0 if position is None else position.offset)
 
     async def _offsets_at(self, time_ms: int) -> dict[TP, int]:
         found = await self._consumer.offsets_for_times({TopicPartition(*tp): time_ms for tp in self._log_bounds})
@@ -212,14 +212,14 @@ class EventLog:
 
     def _found(self, tp: TP, offset: int, record: Any = None) -> EventFacts:
         begin, end = self._log_bounds[tp]
-        mark = self._marks.get(tp)
-        note = None if mark is None else decoded(mark.metadata, mark.offset, end)
+        position = self._committed.get(tp)
+        metadata = None if position is None else decoded(position.metadata, position.offset, end)
         if record is None:
-            return EventFacts(tp, offset, begin, end, self._high[tp], mark, note)
+            return EventFacts(tp, offset, begin, end, self._high[tp], position, metadata)
         event_type = "" if tp.topic == self._replay_topic else header(self._attributes(record), TYPE) or ""
         is_ours = self._is_ours(tp, record.headers, event_type)
         return EventFacts(
-            tp, offset, begin, end, self._high[tp], mark, note, self._id(tp, record), event_type, record.timestamp, is_ours
+            tp, offset, begin, end, self._high[tp], position, metadata, self._id(tp, record), event_type, record.timestamp, is_ours
         )
 
     def _attributes(self, record: Any) -> Headers:
@@ -352,7 +352,7 @@ async def _kept(settings: Settings, one: Subscription, found: EventFacts) -> Eve
     keys = SubscriberKeys(settings.app_id, one.subscriber.name, *found.tp)
     try:
         async with redis_of(settings) as redis:
-            text: Any = await redis.hget(keys.marks[1], str(found.offset))
+            text: Any = await redis.hget(keys.state[1], str(found.offset))
     except StreamsAppError as error:
         return replace(found, redis_fault=str(error))
     return replace(found, kept=AttemptEntry(*map(int, text.split())) if text else None)

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from streams_app.codec import TEXT_MARK
+from streams_app.codec import TEXT_TAG
 from streams_app.errors import ConfigurationError
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.reading.by_functions import reader_of
@@ -148,7 +148,7 @@ def _taken(app_id: str, folds: list[str], fold: Fold, reader: EventReader, entry
     """Return what a fold takes from an event."""
     if entry.too_large is not None:
         return RawEvent(entry, (), f"too large to be kept: {entry.too_large:,} bytes")
-    record_key = key if fold.group_key == RECORD_KEY else key[len(TEXT_MARK) :]
+    record_key = key if fold.group_key == RECORD_KEY else key[len(TEXT_TAG) :]
     record = _Record(entry.offset, entry.at_ms, record_key, entry.value, entry.headers)
     reading = DecodedRange()
     mine, _ = RoutedRange(app_id, folds, [record], None).records_for(fold.name, reading)

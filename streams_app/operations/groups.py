@@ -200,10 +200,10 @@ async def _stored_shards(redis: Redis, app_id: str, fold: Fold) -> list[StoredSh
         async with redis.pipeline(transaction=False) as pipe:
             for number in numbers:
                 pipe.hmget(shard_keys(app_id, fold.name, fold.source, number).meta, ["clock", "fence", "late"])
-            marks = await pipe.execute()
+            states = await pipe.execute()
         found = [
             StoredShard(app_id, fold, number, int(clock), int(fence), int(late or 0))
-            for number, (clock, fence, late) in zip(numbers, marks, strict=True)
+            for number, (clock, fence, late) in zip(numbers, states, strict=True)
             if clock is not None and fence is not None
         ]
         stored += found

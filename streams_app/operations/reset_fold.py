@@ -224,12 +224,12 @@ async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: st
         current = committed.get(TP(*tp))
         if current is None:
             continue
-        mark = without_mark(current, declared, fold, starts[tp])
-        if mark is not None:
-            found.offsets[TP(*tp)] = mark
+        position = without_fold(current, declared, fold, starts[tp])
+        if position is not None:
+            found.offsets[TP(*tp)] = position
 
 
-def without_mark(current: Committed, declared: Iterable[str], fold: str, start: int) -> Committed | None:
+def without_fold(current: Committed, declared: Iterable[str], fold: str, start: int) -> Committed | None:
     """Return the commit of a partition without the offset of one fold; the offsets of other folds stay (pure).
 
     Args:
@@ -241,10 +241,10 @@ def without_mark(current: Committed, declared: Iterable[str], fold: str, start: 
     Returns:
         The commit to make; without another fold, its offset is ``start``. None: the fold has no offset in it.
     """
-    marks = offsets_of(current, declared)
-    if fold not in marks:
+    positions = offsets_of(current, declared)
+    if fold not in positions:
         return None
-    others = {name: mark for name, mark in marks.items() if name != fold}
+    others = {name: position for name, position in positions.items() if name != fold}
     if not others:
         return commit_of({fold: OffsetAndMetadata(start)})
     commit = commit_of(others)

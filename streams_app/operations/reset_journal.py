@@ -19,7 +19,7 @@ UNLINKED: Final = 500
 """Maximum number of keys of blocks that one command removes, besides the other keys of the shard."""
 
 META: Final = b":meta"
-MARKS: Final = (META, b":segments", b":about")
+SHARD_KEYS: Final = (META, b":segments", b":about")
 
 
 async def keys_of_journal(settings: Settings, name: str) -> list[bytes]:
@@ -54,12 +54,12 @@ async def remove_journal(settings: Settings, name: str, keys: Sequence[bytes]) -
     async with redis_of(settings) as redis:
         owners = set()
         for of_shard in _by_shard(keys):
-            marks = [key for key in of_shard if key.endswith(MARKS)]
-            owners |= {await redis.hget(key, "token") for key in marks if key.endswith(META)}
+            shard_keys = [key for key in of_shard if key.endswith(SHARD_KEYS)]
+            owners |= {await redis.hget(key, "token") for key in shard_keys if key.endswith(META)}
             # In one command, so that the next claim finds the whole state or none.
-            if marks:
-                await redis.unlink(*marks)
-            await _unlink(redis, [key for key in of_shard if key not in marks])
+            if shard_keys:
+                await redis.unlink(*shard_keys)
+            await _unlink(redis, [key for key in of_shard if key not in shard_keys])
         # Owners may have begun segments since the keys were listed; from now on their scripts are fenced.
         left = await _scanned(redis, journal_pattern(settings.app_id, name))
         await _unlink(redis, [key for key in left if key.rpartition(b":")[2] in owners])

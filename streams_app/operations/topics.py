@@ -101,7 +101,7 @@ async def _start_in_new_partitions(settings: Settings, one: Subscription) -> lis
 
 async def _has_served(settings: Settings, one: Subscription, tps: list[TP]) -> bool:
     """Return whether a worker has claimed one of these partitions, by Redis: then its commit is lost, and it is not new."""
-    keys = [SubscriberKeys(settings.app_id, one.subscriber.name, *tp).marks[0] for tp in tps]
+    keys = [SubscriberKeys(settings.app_id, one.subscriber.name, *tp).state[0] for tp in tps]
     try:
         async with redis_of(settings) as redis:
             return any([await redis.exists(key) for key in keys])

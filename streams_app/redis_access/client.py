@@ -137,7 +137,7 @@ async def why_unreachable(settings: RedisSettings, error: BaseException) -> Stre
 
 def _password_fault(settings: RedisSettings, error: BaseException) -> str | None:
     text = " ".join(str(cause) for cause in causes(error))
-    if any(mark in text for mark in WANTS_PASSWORD):
+    if any(phrase in text for phrase in WANTS_PASSWORD):
         return "a password is wanted: redis.password_file"
     if "without any password configured" in text:
         return "it has no password, and one is given: redis.password_file, or the one in redis.url"
@@ -155,7 +155,7 @@ def missing_right(error: BaseException) -> str | None:
         text = str(cause)
         if isinstance(cause, NoPermissionError):
             return text
-        if isinstance(cause, ResponseError) and any(mark in text for mark in _SCRIPT_LACKS_A_RIGHT):
+        if isinstance(cause, ResponseError) and any(phrase in text for phrase in _SCRIPT_LACKS_A_RIGHT):
             return text
     return None
 

@@ -82,18 +82,18 @@ class Recorder:
         """See :class:`streams_app.events.parent.Publisher`."""
         if not self._is_async:
             raise RuntimeError(UNAWAITED)  # like a worker
-        return self._noted(parent, event, data)
+        return self._recording_async(parent, event, data)
 
     def publish_child_sync(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> str:
         """See :class:`streams_app.events.parent.Publisher`."""
-        return self._note(parent, event, data)
+        return self._record(parent, event, data)
 
-    async def _noted(self, parent: Parent, event: Event[Any, Any], data: Any) -> str:
-        return self._note(parent, event, data)
+    async def _recording_async(self, parent: Parent, event: Event[Any, Any], data: Any) -> str:
+        return self._record(parent, event, data)
 
-    def _note(self, parent: Parent, event: Event[Any, Any], data: Any) -> str:
+    def _record(self, parent: Parent, event: Event[Any, Any], data: Any) -> str:
         event_id = parent.child_id(event.key)
         self._cutter.passes(f"before {event.key} was published")
         self._published[event_id] = (event.key, data)

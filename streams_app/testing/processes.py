@@ -238,7 +238,7 @@ class Process:
                 # Its loop is closed with the kit, and what that ends is no outcome: a process that was killed says nothing.
                 return
             for one_call in calls:
-                self._note(one_call)
+                self._record(one_call)
             on_ended(calls)
 
         # Its sweep for time-outs finds nothing while no attempt runs, as the timers of members.
@@ -252,7 +252,7 @@ class Process:
         if self._dies(where, subscriber, self):
             await self.loop.create_future()
 
-    def _note(self, call: Attempt) -> None:
+    def _record(self, call: Attempt) -> None:
         run = self._running.pop(call.event, None)
         if run is not None:
             run.outcome = attempted(call) or "interrupted"

@@ -101,7 +101,7 @@ class LineReader:
         except FAULTS as error:
             self._tally.read += 1
             self._tally.reject(BROKEN_OFF, f"line {self._tally.read:,}", f"the file cannot be read any further: {error}")
-        self._tally.notes += timestamp_remarks(self._columns, self._tally, "lines")
+        self._tally.remarks += timestamp_remarks(self._columns, self._tally, "lines")
         on_progress(self._tally)
 
     def advice(self) -> str:

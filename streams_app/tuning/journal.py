@@ -84,7 +84,7 @@ async def read_journal(
         raise await why_unreachable(settings.redis, error) from error
     finally:
         await redis.aclose()
-    tally.notes += timestamp_remarks(columns, tally, "events")
+    tally.remarks += timestamp_remarks(columns, tally, "events")
     on_progress(tally)
 
 
@@ -165,7 +165,7 @@ class _JournalColumns:
                     damaged += 1
             after = members[-1]
         if damaged:
-            self._tally.notes.append(f"damaged blocks of {segment.day}, whose events are not counted: {damaged:,}")
+            self._tally.remarks.append(f"damaged blocks of {segment.day}, whose events are not counted: {damaged:,}")
         return sorted(rows.values(), key=attrgetter("offset"))
 
     def _add(self, partition: int, reader: EventReader, rows: list[Row]) -> None:

@@ -19,7 +19,7 @@ class ReadCounts:
         total: Progress at the end; None if unknown.
         refused: Reason → number of rejected records or lines.
         examples: Reason → place and detail of the first one.
-        notes: Other remarks that affect the reliability of the curve.
+        remarks: Other remarks that affect the reliability of the curve.
     """
 
     read: int = 0
@@ -27,7 +27,7 @@ class ReadCounts:
     total: int | None = None
     refused: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
     def reject(self, reason: str, where: str, detail: str) -> None:
         """Count a record or line that is unusable."""

@@ -46,13 +46,13 @@ def table(curve: Curve, recommended_ms: int | None, configured_ms: int, width: i
     for title, _, _ in shown:
         made.add_column(title, justify="right", no_wrap=True)
     for point in curve.points:
-        mark = Text()
+        sign = Text()
         style = ""
         if point.quiet_ms == configured_ms:
-            mark, style = Text(signs.configured, style="bold yellow"), "yellow"
+            sign, style = Text(signs.configured, style="bold yellow"), "yellow"
         if point.quiet_ms == recommended_ms:
-            mark, style = Text(signs.recommended, style="bold green"), "bold green"
-        made.add_row(mark, *(_cell(point, name, spell) for _, name, spell in shown), style=style)
+            sign, style = Text(signs.recommended, style="bold green"), "bold green"
+        made.add_row(sign, *(_cell(point, name, spell) for _, name, spell in shown), style=style)
     return made
 
 

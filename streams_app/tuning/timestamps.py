@@ -61,14 +61,14 @@ def timestamp_faults(columns: Columns, tally: ReadCounts, unit: str, quiet_ms: i
 
 def timestamp_remarks(columns: Columns, tally: ReadCounts, unit: str) -> list[str]:
     """Return further remarks about the times, when all events are read."""
-    notes = []
+    remarks = []
     if late := int(columns.late[0]):
         share = late / tally.read
-        note = f"older than {_ONE[unit]} before them, whose time they get, as in a worker: {late:,} {unit} ({share:.1%})"
-        notes.append(f"{note}; sort the file by time unless it is a log" if unit == "lines" and share > MANY_LATE else note)
+        remark = f"older than {_ONE[unit]} before them, whose time they get, as in a worker: {late:,} {unit} ({share:.1%})"
+        remarks.append(f"{remark}; sort the file by time unless it is a log" if unit == "lines" and share > MANY_LATE else remark)
     if columns.future:
-        notes.append(f"with a time in the future, which counts as now: {columns.future:,} {unit}")
-    return notes
+        remarks.append(f"with a time in the future, which counts as now: {columns.future:,} {unit}")
+    return remarks
 
 
 def _late(columns: Columns, quiet_ms: int) -> int:

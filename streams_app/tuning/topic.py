@@ -75,7 +75,7 @@ async def read_topic(
             tally.done += min(batch.end, end) - batch.begin
             if batches % CHECK_EVERY_BATCHES == 0:
                 on_progress(tally)
-    tally.notes += timestamp_remarks(columns, tally, "events")
+    tally.remarks += timestamp_remarks(columns, tally, "events")
     on_progress(tally)
 
 

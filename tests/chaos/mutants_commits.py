@@ -14,7 +14,7 @@ LATE = ("overtaken:2 crash:4", "overtaken crash:4 history")
 UNDER_THE_PRESENT_GENERATION: Final = Change(
     COMMIT_AS,
     "coordinator._send_req(request)",
-    "coordinator._send_req(_commit_request(coordinator.group_id, marks, Member(coordinator.generation, coordinator.member_id)))",
+    "coordinator._send_req(_commit_request(coordinator.group_id, positions, Member(coordinator.generation, coordinator.member_id)))",
 )
 
 COMMITS_OF_NOTES: Final = (
@@ -33,7 +33,7 @@ COMMITS_OF_NOTES: Final = (
                 COMMIT_AS,
                 "raise NotOwnerError(str(error)) from error",
                 "if request._consumer_group_generation_id < 0:\n    raise NotOwnerError(str(error)) from error\n"
-                "request = _commit_request(coordinator.group_id, marks, Member(-1, ''))",
+                "request = _commit_request(coordinator.group_id, positions, Member(-1, ''))",
             ),
         ),
     ),

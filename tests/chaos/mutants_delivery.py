@@ -14,10 +14,10 @@ ASK_KAFKA = "delivery.claim:Claimer._ask_kafka"
 SEND_PENDING = "folding.agents.emitter:Emitter._send_pending"
 PRODUCE = "folding.agents.emitter:Emitter._produce"
 SKIP_LOST = "folding.agents.claim:_skip_lost"
-BEGINNING = "folding.agents.claim:initial_mark"
+BEGINNING = "folding.agents.claim:initial_position"
 SHARD = "folding.shard.shard:Shard"
 IS_OPENED = "if plan.opens or not plan.is_stored then"
-COMMIT_AT_CLAIM = "await self._commits.send({tp: partition.marks.committed or committed}, partition.member)"
+COMMIT_AT_CLAIM = "await self._commits.send({tp: partition.offsets.committed or committed}, partition.member)"
 CLAIM_ALL = "bounds = await self._claim_all(partition, was_reset=was_reset)"
 
 NOT_COMPARED = Change("folding.shard.shard:Shard._compare_outbox", "if records != len(self.outbox):", "if False:")
@@ -87,7 +87,7 @@ SCRIPTS: Final = (
 DELIVERY: Final = (
     Mutant(
         "dead letter after the fence",
-        "The mark passes an event that is neither folded nor in the dead letters.",
+        "The position passes an event that is neither folded nor in the dead letters.",
         LOSSY,
         (
             Change(FOLD_ALL, "await self._send_dead_letters(reading)", "pass"),
@@ -185,8 +185,8 @@ CLAIMS: Final = (
             Change(
                 CLAIM_ONCE,
                 CLAIM_ALL,
-                f"{CLAIM_ALL}\nif partition.marks.committed:\n"
-                "    await self._host.commit({tp: partition.marks.committed}, partition.member)",
+                f"{CLAIM_ALL}\nif partition.offsets.committed:\n"
+                "    await self._host.commit({tp: partition.offsets.committed}, partition.member)",
             ),
         ),
     ),
@@ -203,10 +203,10 @@ CLAIMS: Final = (
         (Change(BEGINNING, "low = await shard.store.watermark()", "low = None"),),
     ),
     Mutant(
-        "state begins above the mark",
-        "The event at the mark is never read.",
+        "state begins above the position",
+        "The event at the position is never read.",
         ("", "lossy wipe:4"),
-        (Change(f"{SHARD}.claim", "mark - 1", "mark"),),
+        (Change(f"{SHARD}.claim", "position - 1", "position"),),
     ),
     Mutant(
         "known loss not reported",
@@ -218,7 +218,7 @@ CLAIMS: Final = (
         "known loss reported from the fence",
         "After a roll-back, events are reported lost that have long been delivered.",
         ("lossy retention:3 rollback:3", "lossy retention:3 crash wipe rollback:3"),
-        (Change(SKIP_LOST, "max(shard.fence + 1, mark)", "shard.fence + 1"),),
+        (Change(SKIP_LOST, "max(shard.fence + 1, position)", "shard.fence + 1"),),
     ),
     Mutant(
         "groups stay open over known loss",

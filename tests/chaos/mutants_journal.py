@@ -159,7 +159,7 @@ JOURNALS: Final = (
         "a lost journal is filed from the commit on",
         "What was filed before is missing for as long as it would have been kept.",
         LOSSES,
-        (Change(BEGINNING, "max(bounds.begin, start)", "max(bounds.begin, claim.mark.offset if claim.mark else start)"),),
+        (Change(BEGINNING, "max(bounds.begin, start)", "max(bounds.begin, claim.committed.offset if claim.committed else start)"),),
     ),
     Mutant(
         "NUL is not escaped",

@@ -51,8 +51,8 @@ LAYER: Final = (
         (
             Change(
                 "delivery.partition_offsets:PartitionOffsets.low",
-                "mark = await one.processor.mark()",
-                "mark = OffsetAndMetadata(one.next)",
+                "position = await one.processor.position_to_commit()",
+                "position = OffsetAndMetadata(one.next)",
             ),
         ),
     ),
@@ -69,7 +69,7 @@ LAYER: Final = (
         (Change("delivery.dead_letters:DeadLetters.send", "while failed is not None:", "while False:"),),
     ),
     Mutant(
-        "toy: the mark of one processor is committed for all",
+        "toy: the position of one processor is committed for all",
         "The others may be behind it.",
         WIPE,
         (COMMITS_THE_HIGHEST,),

@@ -7,7 +7,7 @@ from typing import Final
 from tests.chaos.mutants import Change, Mutant
 from tests.chaos.mutants_protocol import FOLD
 
-BEGINNING = "folding.agents.claim:initial_mark"
+BEGINNING = "folding.agents.claim:initial_position"
 
 STARTS: Final = (
     Mutant(

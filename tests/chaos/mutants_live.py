@@ -26,7 +26,7 @@ VIEWS: Final = (
         "a lost view is read from the commit on",
         "What was put before is missing until it would have expired.",
         LOSSES,
-        (Change(f"{PROCESSOR}._claim_state", "start = await", "start = claim.mark.offset if claim.mark else await"),),
+        (Change(f"{PROCESSOR}._claim_state", "start = await", "start = claim.committed.offset if claim.committed else await"),),
     ),
     Mutant(
         "a view is shown while it is read",
@@ -38,7 +38,7 @@ VIEWS: Final = (
         "a view is shown before it is read to its end",
         "A page counts up from 0 after a loss.",
         ("freeze:3 wipe:4 history", "wipe:4 history"),
-        (Change(f"{PROCESSOR}._marks_at", "reading is None or fence + 1 < reading", "reading is None"),),
+        (Change(f"{PROCESSOR}._metadata_at", "reading is None or fence + 1 < reading", "reading is None"),),
     ),
     Mutant(
         "the first put of a part wins",
@@ -70,7 +70,7 @@ VIEWS: Final = (
         "A view that lacks items says that it is whole.",
         ("retention:9 freeze:3", "retention:9 crash:3 history", "retention:9 wipe:3 history"),
         (
-            Change(f"{PROCESSOR}._skip_removed", "whole_ms=max(self._marks.whole_ms, whole_ms)", "whole_ms=0"),
+            Change(f"{PROCESSOR}._skip_removed", "whole_ms=max(self._metadata.whole_ms, whole_ms)", "whole_ms=0"),
             Change(BEGINNING, "if is_cut else 0", "if False else 0"),
         ),
     ),

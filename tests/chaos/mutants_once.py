@@ -63,7 +63,7 @@ UNKNOWN: Final = (
         "what ended is not kept",
         "What has ended well since the last commit runs again.",
         CRASHES,
-        (Change(f"{WRITE_AHEAD}.claim", "tracker.also_finished((Interval(0, kept.fence), *note.above.finished))", "pass"),),
+        (Change(f"{WRITE_AHEAD}.claim", "tracker.also_finished((Interval(0, kept.fence), *metadata.above.finished))", "pass"),),
     ),
     Mutant(
         "finished before the letter is acknowledged",
@@ -75,13 +75,13 @@ UNKNOWN: Final = (
         "the commit says nothing of what has ended",
         "Where Redis loses its data it runs again, though the commit could have said so.",
         CRASHES,
-        (Change(f"{DEDUPLICATED}.mark", "partition.tracker.above().finished", "()"),),
+        (Change(f"{DEDUPLICATED}.position_to_commit", "partition.tracker.above().finished", "()"),),
     ),
     Mutant(
-        "the note of the commit cannot be read",
+        "the metadata of the commit cannot be read",
         "Where Redis loses its data all above the watermark runs again.",
         ("",),
-        (Change(f"{DEDUPLICATED}.mark", "fitted(low", '"1" + fitted(low'),),
+        (Change(f"{DEDUPLICATED}.position_to_commit", "fitted(low", '"1" + fitted(low'),),
     ),
     Mutant(
         "a failure is tried again",
@@ -96,17 +96,21 @@ LOSSES = ("history wipe:2 rollback:2", "lossy wipe rollback crash zombie rebalan
 
 AT_MOST_ONCE: Final = (
     Mutant(
-        "the note is cut",
-        "What was begun and has no room in the note runs again.",
+        "the metadata is cut",
+        "What was begun and has no room in the metadata runs again.",
         ("history", *CRASHES),
         (
             Change(
-                f"{NO}.mark",
-                "whole = partition.note(tracker.required())",
+                f"{NO}.position_to_commit",
+                "whole = partition.offset_metadata(tracker.required())",
                 "from streams_app.subscribers.state.offset_metadata import fitted\n"
-                "return partition.mark(low, fitted(low, whole, MOST_NOTE_BYTES))",
+                "return partition.position(low, fitted(low, whole, MAX_METADATA_BYTES))",
             ),
-            Change(f"{NO}._fits", "return fits(tracker.low, self._partition.note(tracker.required()), most_bytes)", "return True"),
+            Change(
+                f"{NO}._fits",
+                "return fits(tracker.low, self._partition.offset_metadata(tracker.required()), most_bytes)",
+                "return True",
+            ),
         ),
     ),
     Mutant(
@@ -116,8 +120,8 @@ AT_MOST_ONCE: Final = (
         (
             Change(
                 f"{NO}._commit",
-                "await self._partition.claim.commit_now(self.mark())",
-                "import asyncio\nasyncio.ensure_future(self._partition.claim.commit_now(self.mark()))",
+                "await self._partition.claim.commit_now(self.position_to_commit())",
+                "import asyncio\nasyncio.ensure_future(self._partition.claim.commit_now(self.position_to_commit()))",
             ),
         ),
     ),

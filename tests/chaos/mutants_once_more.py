@@ -9,7 +9,7 @@ from tests.chaos.mutants_once import BEGIN_LOG, READBACK, WRITE_AHEAD
 
 NO_FRESH: Final = Mutant(
     "the lowest event is not looked for among fresh ones",
-    "An event whose key has become free is behind later ones, and only its end makes room in a full note.",
+    "An event whose key has become free is behind later ones, and only its end makes room in full metadata.",
     ("", "history"),
     (
         Change(

@@ -8,14 +8,14 @@ from tests.chaos.mutants import Change, Mutant
 
 BY_HAND: Final = (
     Mutant(
-        "an absent note finishes the committed offset",
+        "absent metadata finishes the committed offset",
         "It is the lowest that is not finished (astubbs/parallel-consumer #183).",
         ("", "history crash:4"),
         (
             Change(
                 "subscribers.guarantees.restored_position:position_at",
-                "tracker = OffsetTracker(next(CLAIMS), mark.offset, above)",
-                "tracker = OffsetTracker(next(CLAIMS), mark.offset + (note is None), above)",
+                "tracker = OffsetTracker(next(CLAIMS), position.offset, above)",
+                "tracker = OffsetTracker(next(CLAIMS), position.offset + (metadata is None), above)",
             ),
         ),
     ),
@@ -55,7 +55,7 @@ IN_PARTS: Final = {
     mutant.name: mutant
     for mutant in (
         Mutant(
-            "a note is believed beyond the end of the log",
+            "metadata is believed beyond the end of the log",
             "It is that of another log (astubbs/parallel-consumer #480).",
             (),
             (Change("subscribers.state.offset_metadata:decoded", "if parts and parts[-1].end > log_end:", "if False:"),),
@@ -121,7 +121,7 @@ IN_PARTS: Final = {
             (
                 Change(
                     "subscribers.guarantees.restored_position:restored_position",
-                    "if claim.mark is None and requires_commit:",
+                    "if claim.committed is None and requires_commit:",
                     "if False:",
                 ),
             ),

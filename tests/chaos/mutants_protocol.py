@@ -122,7 +122,13 @@ COMMITS: Final = (
         "commit of the position",
         "The committed offset passes events that are in Redis only.",
         ("lossy", *WIPE),
-        (Change("folding.agents.processor:FoldProcessor.mark", "await self.shard.store.watermark()", "self.shard.fence + 1"),),
+        (
+            Change(
+                "folding.agents.processor:FoldProcessor.position_to_commit",
+                "await self.shard.store.watermark()",
+                "self.shard.fence + 1",
+            ),
+        ),
     ),
     Mutant(
         "outbox not in the watermark",
@@ -166,31 +172,37 @@ COMMITS: Final = (
         ),
     ),
     Mutant(
-        "marks of unknown folds are dropped",
+        "positions of unknown folds are dropped",
         "A worker of another version forgets where a fold stood; without state it begins anew.",
         FOLDSET,
         (
-            Change(RAISED, "return {**marks, **lows", "return {**lows"),
+            Change(RAISED, "return {**positions, **lows", "return {**lows"),
             Change("folding.agents.processors:FoldProcessors.of", "for name in gone:", "for name in ():"),
         ),
     ),
     Mutant(
-        "a mark goes back after a roll-back",
+        "a position goes back after a rollback",
         "What was committed has been delivered all the same.",
         ROLLBACK,
-        (Change(RAISED, "lows[name].offset < mark.offset", "False"),),
+        (Change(RAISED, "lows[name].offset < position.offset", "False"),),
     ),
     Mutant(
-        "the commit is the highest mark",
+        "the commit is the highest position",
         "Without metadata, or for a fold without state, the others' events are passed over.",
         ("lossy",),
         (COMMITS_THE_HIGHEST,),
     ),
     Mutant(
-        "every fold resumes at the highest mark",
-        "The mark of one fold says nothing about another.",
+        "every fold resumes at the highest position",
+        "The position of one fold says nothing about another.",
         FOLDSET,
-        (Change("delivery.offset_metadata:offsets_of", "else noted", "else dict.fromkeys(noted, max(noted.values()))"),),
+        (
+            Change(
+                "delivery.offset_metadata:offsets_of",
+                "else in_metadata",
+                "else dict.fromkeys(in_metadata, max(in_metadata.values()))",
+            ),
+        ),
     ),
 )
 

@@ -80,7 +80,7 @@ SYNCING: Final = (
     ),
     Mutant(
         "what is delivered may be committed",
-        "The mark is ahead of the store.",
+        "The commit is ahead of the store.",
         ("fragile:store crash",),
         (
             Change(

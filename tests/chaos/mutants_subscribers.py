@@ -15,7 +15,13 @@ AGAIN: Final = (
         "commit the position",
         "What runs when the process dies is never called again.",
         ("", "lossy crash zombie rebalance"),
-        (Change(f"{AT_LEAST_ONCE}.mark", "low = partition.tracker.low", "return partition.mark(partition.tracker.end, '')"),),
+        (
+            Change(
+                f"{AT_LEAST_ONCE}.position_to_commit",
+                "low = partition.tracker.low",
+                "return partition.position(partition.tracker.end, '')",
+            ),
+        ),
     ),
     Mutant(
         "gaps hold the watermark",
@@ -25,7 +31,7 @@ AGAIN: Final = (
             Change(
                 f"{WINDOW}.cover",
                 "self._unfinished.update(dict.fromkeys(new))",
-                "self._unfinished.update(dict.fromkeys(range(known, end)))",
+                "self._unfinished.update(dict.fromkeys(range(known_end, end)))",
             ),
         ),
     ),
@@ -76,7 +82,7 @@ AGAIN: Final = (
         "the commit says nothing of what is finished above it",
         "All above the watermark runs again after each crash.",
         ("", "lossy crash zombie rebalance"),
-        (Change(f"{AT_LEAST_ONCE}.mark", "partition.tracker.above()", "type(partition.tracker.above())()"),),
+        (Change(f"{AT_LEAST_ONCE}.position_to_commit", "partition.tracker.above()", "type(partition.tracker.above())()"),),
     ),
     Mutant(
         "what retention took is passed over in silence",
@@ -115,7 +121,7 @@ AGAIN: Final = (
         ),
     ),
     Mutant(
-        "a suspect does not wait for its mark",
+        "a suspect does not wait for its attempt entry",
         "An event that kills its process at once is never known to have run.",
         ("", "history"),
         (

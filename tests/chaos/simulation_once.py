@@ -13,7 +13,7 @@ from streams_app.delivery.offset_metadata import commit_of
 from streams_app.delivery.processor import OffsetAndMetadata, Processors
 from streams_app.subscribers.declaration.received import Received, Retry
 from streams_app.subscribers.execution.decoding import DecodedRecord
-from streams_app.subscribers.state.offset_metadata import Note, decoded, encoded
+from streams_app.subscribers.state.offset_metadata import OffsetMetadata, decoded, encoded
 from streams_app.subscribers.state.offset_tracker import NOTHING
 from tests.chaos.simulation_calls import NAME, CallLedger, fate_of, note_in
 from tests.chaos.simulation_kafka import Log, Record
@@ -185,12 +185,12 @@ class AtMostOnce(Once):
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """Limit the commit metadata to a few intervals."""
-        with super().limits(seed), patch("streams_app.subscribers.guarantees.at_most_once.MOST_NOTE_BYTES", 35 + seed % 20):
+        """Notes have room for a few runs."""
+        with super().limits(seed), patch("streams_app.subscribers.guarantees.at_most_once.MAX_METADATA_BYTES", 35 + seed % 20):
             yield
 
     def processors(self, worker: Worker) -> Processors:
         """Return the processors of a process; the initial offsets are set before the first worker."""
         if self._world.committed is None:
-            self._world.committed = commit_of({NAME: OffsetAndMetadata(0, encoded(0, Note("the one", NOTHING)))})
+            self._world.committed = commit_of({NAME: OffsetAndMetadata(0, encoded(0, OffsetMetadata("the one", NOTHING)))})
         return super().processors(worker)

@@ -35,8 +35,8 @@ class ByKeyWithRoom(ByKey):
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """Apply the limits of the base class, except for the metadata."""
-        with super().limits(seed), patch("streams_app.subscribers.guarantees.at_most_once.MOST_NOTE_BYTES", ROOM_BYTES):
+        """As of its kind, but for the notes."""
+        with super().limits(seed), patch("streams_app.subscribers.guarantees.at_most_once.MAX_METADATA_BYTES", ROOM_BYTES):
             yield
 
 

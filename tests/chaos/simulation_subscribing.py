@@ -69,7 +69,7 @@ class Subscribing:
         """Create one subscriber."""
         self._world = world
         self._names = SubscriberKeys(world.app_id, NAME, *world.log.tp)
-        self.keys = {NAME: [key.encode() for key in [*self._names.marks, *self._names.ids(EPOCH_MS, REMEMBER_MS)]]}
+        self.keys = {NAME: [key.encode() for key in [*self._names.state, *self._names.ids(EPOCH_MS, REMEMBER_MS)]]}
         self.ledger = self._ledger()
 
     def _ledger(self) -> CallLedger:

@@ -46,23 +46,23 @@ class Owner:
         self._scripts, self._keys = LiveRedisScripts(client), keys
         self._partitions = partitions
         self._claims = 0
-        self.marks = ViewMetadata()
+        self.metadata = ViewMetadata()
         self.fence = -1
 
-    async def claim(self, *, marks: ViewMetadata = SHOWN, clock_ms: int | None = None) -> None:
+    async def claim(self, *, metadata: ViewMetadata = SHOWN, clock_ms: int | None = None) -> None:
         self._claims += 1
-        self.marks = marks
+        self.metadata = metadata
         self.store = ViewStore(
             self._scripts, self._keys, f"owner-{self._claims}-{now_ms()}", has_data=self._view.kind == "list",
             expiry_ms=self._view.expiry_ms, keep=self._view.keeps,
         )  # fmt: skip
-        begin = ViewStart(-1, now_ms() if clock_ms is None else clock_ms, marks)
+        begin = ViewStart(-1, now_ms() if clock_ms is None else clock_ms, metadata)
         claimed = await self.store.claim("d", "id", self._partitions, begin=begin)
         assert claimed is not None
         self.fence = claimed.fence
 
     async def change(self, page: str, put: Iterable[Item] = (), removed: Iterable[str] = ()) -> None:
-        await self.store.apply(self.fence, self.fence + 1, [Change(page, list(removed), list(put))], self.marks)
+        await self.store.apply(self.fence, self.fence + 1, [Change(page, list(removed), list(put))], self.metadata)
         self.fence += 1
 
     async def put(self, page: str, item: str, data: Any = None, time_ms: int | None = None) -> None:

@@ -50,18 +50,18 @@ async def check_log(shard: Shard, claim: Claim) -> None:
         raise topic_recreated_error(shard, claim, f"is another log than the one fold {shard.fold.name!r} has folded")
 
 
-async def initial_mark(shard: Shard, claim: Claim) -> OffsetAndMetadata:
+async def initial_position(shard: Shard, claim: Claim) -> OffsetAndMetadata:
     """Return the position of a fold that has none in the commit, from its state, else from its ``start``; commit it first."""
     # Kafka may have forgotten the offset while Redis did not: then its watermark is the truth.
     low = await shard.store.watermark()
-    note = ""
+    metadata = ""
     if low is None:
         low = claim.log_bounds.begin
         if shard.fold.start == "latest":
             count = partitions_at_first_start(claim.tp.partition, await claim.offsets_in_other_partitions(), claim.partitions)
             low = claim.log_bounds.end if claim.tp.partition < count else claim.log_bounds.begin
-            note = str(count)
-    begin = OffsetAndMetadata(low, note)
+            metadata = str(count)
+    begin = OffsetAndMetadata(low, metadata)
     await claim.commit_now(begin)
     return begin
 
@@ -111,16 +111,16 @@ async def rewind_to_common_offset(shard: Shard, emitter: Emitter, common: int) -
 
 def warn_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
     """Warn if a shard with a new state was folded before, according to this process or the position in the commit."""
-    if had_state or (claim.mark is not None and claim.mark.offset > claim.log_bounds.begin):
+    if had_state or (claim.committed is not None and claim.committed.offset > claim.log_bounds.begin):
         logger.warning(
             "Redis has lost its state: folding again from %d, records may overlap fold=%s source=%s",
             shard.fence + 1, shard.fold.name, shard.tp,
         )  # fmt: skip
 
 
-async def _skip_lost(shard: Shard, emitter: Emitter, mark: int, begin: int, metrics: Metrics) -> None:
+async def _skip_lost(shard: Shard, emitter: Emitter, position: int, begin: int, metrics: Metrics) -> None:
     """Skip events that retention has removed: report the loss, emit the open groups, and only then move the fence."""
-    lost_from = max(shard.fence + 1, mark)
+    lost_from = max(shard.fence + 1, position)
     if lost_from < begin:
         logger.error(
             "known loss: retention removed events before they were folded fold=%s source=%s offsets=%d-%d",
@@ -151,5 +151,5 @@ def partitions_at_first_start(partition: int, in_others: Mapping[int, OffsetAndM
     none_added = max(present, partition + 1)
     if None in in_others.values():
         return none_added
-    counts = [int(mark.metadata) if mark.metadata.isdecimal() else 0 for mark in in_others.values() if mark is not None]
+    counts = [int(position.metadata) if position.metadata.isdecimal() else 0 for position in in_others.values() if position]
     return min(counts, default=none_added)

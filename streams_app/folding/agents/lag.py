@@ -84,9 +84,9 @@ def _next(
     if fence is not None:
         return max(fence + 1, begins.get(tp, 0))
     commit = committed.get(tp)
-    mark = None if commit is None else offsets_of(commit, (fold.name,)).get(fold.name)
-    if mark is not None:
-        return mark.offset
+    position = None if commit is None else offsets_of(commit, (fold.name,)).get(fold.name)
+    if position is not None:
+        return position.offset
     return end if fold.start == "latest" else begins.get(tp, 0)
 
 

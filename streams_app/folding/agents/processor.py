@@ -27,7 +27,7 @@ from streams_app.fold import Fold
 from streams_app.folding.agents.claim import (
     apply_log_bounds,
     check_log,
-    initial_mark,
+    initial_position,
     lost_by_broker,
     rewind_to_common_offset,
     warn_of_lost_state,
@@ -86,7 +86,7 @@ class FoldProcessor:
         self._report_progress, self.emitter.view = claim.on_progress, claim.reader_view
         shard, status = self.shard, self._context.status
         await check_log(shard, claim)
-        begin = claim.mark or await initial_mark(shard, claim)
+        begin = claim.committed or await initial_position(shard, claim)
         self._metadata = begin.metadata
         if await shard.claim(begin.offset, claim.partitions, claim.topic_id, claim.token):
             warn_of_lost_state(shard, claim, had_state=self._context.claimed_shards.was_claimed(shard))
@@ -107,7 +107,7 @@ class FoldProcessor:
         """Take the next range."""
         self._queue.add(batch)
 
-    async def mark(self) -> OffsetAndMetadata | None:
+    async def position_to_commit(self) -> OffsetAndMetadata | None:
         """Return the low watermark; None while Redis has no state."""
         low = await self.shard.store.watermark()
         return None if low is None else OffsetAndMetadata(low, self._metadata)

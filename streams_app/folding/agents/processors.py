@@ -73,5 +73,7 @@ def _check_size(tp: TP, folds: Collection[Fold], gone: Collection[str]) -> None:
     latest = [fold.name for fold in folds if fold.start == "latest"]
     fault = too_long(tp.topic, [*(fold.name for fold in folds), *gone], latest)
     if fault is not None:
-        advice = [f"`streams-app reset --fold {name}` removes the mark of a fold that is not declared any more" for name in gone]
+        advice = [
+            f"`streams-app reset --fold {name}` removes the position of a fold that is not declared any more" for name in gone
+        ]
         raise ConfigurationError([fault, *advice])

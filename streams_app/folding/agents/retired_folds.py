@@ -1,8 +1,8 @@
 """Folds that are no longer declared: what is open leaves under the rule it was folded by.
 
-A fold that was removed or renamed still has its mark in the commits of its source. Whoever claims a partition finds it there, and
-what is left of it in Redis. The state stays: should another worker still have the fold (half-way through a rolling restart), it
-goes on at its fence, and nothing of it is lost. ``streams-app reset`` removes state and mark.
+A fold that was removed or renamed still has its position in the commits of its source. Whoever claims a partition finds it there,
+and what is left of it in Redis. The state stays: should another worker still have the fold (half-way through a rolling restart), it
+goes on at its fence, and nothing of it is lost. ``streams-app reset`` removes state and position.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class RetiredFoldProcessor(Processor):
         """Initialize a processor that has claimed nothing; ``store`` contains what is left of the fold."""
         self._store = store
         self._context = context
-        self._mark: OffsetAndMetadata | None = None
+        self._committed: OffsetAndMetadata | None = None
         self._shard: Shard | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def claim(self, claim: Claim) -> int:
         """Take over what is left, if anything is; its groups are emitted in the background."""
-        self._mark = claim.mark
+        self._committed = claim.committed
         left = await self._store.left_behind()
-        if left is None or claim.mark is None:
+        if left is None or claim.committed is None:
             return NO_OFFSET
         definition, topics = left
         fold = retired_fold(claim.tp, RecordShape.from_text(definition), orjson.loads(topics))
         self._shard = shard = Shard(fold, claim.tp, self._store)
-        await shard.claim(claim.mark.offset, claim.partitions, claim.topic_id, claim.token)
+        await shard.claim(claim.committed.offset, claim.partitions, claim.topic_id, claim.token)
         context = self._context
         emitter = Emitter(
             shard, context.producer, context.dead_letters_of(fold, claim.tp), context.clock, context.metrics,
@@ -65,10 +65,10 @@ class RetiredFoldProcessor(Processor):
     def deliver(self, batch: Batch) -> None:
         """Do nothing: the claim asks for no batches."""
 
-    async def mark(self) -> OffsetAndMetadata | None:
+    async def position_to_commit(self) -> OffsetAndMetadata | None:
         """Return the low watermark of what is left; if nothing is left, the committed position."""
         low = await self._store.watermark() if self._shard else None
-        return self._mark if low is None or self._mark is None else OffsetAndMetadata(low, self._mark.metadata)
+        return self._committed if low is None or self._committed is None else OffsetAndMetadata(low, self._committed.metadata)
 
     async def revoke(self, seconds: float) -> None:
         """Stop at once; the state in Redis stays for the next owner."""

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 import orjson
 
-from streams_app.codec import TEXT_MARK, canonical_bytes, scalars_of
+from streams_app.codec import TEXT_TAG, canonical_bytes, scalars_of
 from streams_app.fold import EVENTS, RECORD_KEY, Fold
 from streams_app.folding.core.aggregates import json_of
 from streams_app.folding.core.kept_events import events_of
@@ -200,7 +200,7 @@ class Renderer:
         before_group, before_names, before_span, before_reason = self._between
         for position, sealed in enumerate(entries):
             member, first, last, events, low, high, reason, _, partitions, names = sealed
-            if is_usual and type(names) is NameSet and member[:1] == TEXT_MARK:
+            if is_usual and type(names) is NameSet and member[:1] == TEXT_TAG:
                 key = member[1:]
                 span = f"{first}-{last}{behind}"
                 version = partitions * VERSION_SHIFT + last + self.lost

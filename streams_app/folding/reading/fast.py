@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from streams_app.codec import TEXT_MARK, member_of
+from streams_app.codec import TEXT_TAG, member_of
 from streams_app.errors import BadEventError
 from streams_app.fold import RECORD_KEY, Fold, QuietPeriod
 from streams_app.folding.core.event import DetailedEvent, Event
@@ -94,7 +94,7 @@ class _FastReader(EventReader):
 
     def _new_member(self, group: Any) -> tuple[bytes, bytes]:
         """Return the member of a group in Redis, and its expected record key."""
-        member = TEXT_MARK + group.encode() if type(group) is str else member_of((group,))
+        member = TEXT_TAG + group.encode() if type(group) is str else member_of((group,))
         if len(member) > self._limits.key_bytes + 1:
             raise BadEventError("too-large", "said by the slow way")
         cached = member, member[1:]
@@ -177,7 +177,7 @@ class FastReader(_FastReader):
                     member, key = cached
                 elif type(group) is str and len(members) == KNOWN_GROUPS_MAX:
                     key = group.encode()
-                    member = TEXT_MARK + key
+                    member = TEXT_TAG + key
                     if len(key) > most_key_bytes:
                         yield from self._read_slowly(record, reading)
                         continue

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from streams_app.codec import TEXT_MARK, at_path, decode_object, member_of
+from streams_app.codec import TEXT_TAG, at_path, decode_object, member_of
 from streams_app.delivery.rejected_event import RejectedEvent
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import RECORD_KEY, Fold
@@ -175,7 +175,7 @@ class EventReader:
             member = self._member_of_key(record.key)
         elif self._simple is not None:
             scalar = value.get(self._simple)
-            member = TEXT_MARK + scalar.encode() if type(scalar) is str else member_of((scalar,), self._labels)
+            member = TEXT_TAG + scalar.encode() if type(scalar) is str else member_of((scalar,), self._labels)
         else:
             member = member_of(tuple(at_path(value, path) for path in self._paths), self._labels)
         if len(member) > self._limits.key_bytes + 1:
@@ -190,7 +190,7 @@ class EventReader:
             key.decode()
         except UnicodeDecodeError as error:
             raise BadEventError("no-group", "the record key is not UTF-8") from error
-        return TEXT_MARK + key
+        return TEXT_TAG + key
 
     def _names(self, value: dict[str, Any]) -> dict[str, Any]:
         return self._names_of(at_path(value, self._changed_path))

@@ -87,11 +87,11 @@ class Shard:
 
     # ---- ownership
 
-    async def claim(self, mark: int, partitions: int, topic_id: str = "", token: str = "") -> bool:
+    async def claim(self, position: int, partitions: int, topic_id: str = "", token: str = "") -> bool:
         """Take the shard over from its former owner; the caller has just committed under its own generation.
 
         Args:
-            mark: Where this fold begins if Redis has no state: its low watermark in Kafka.
+            position: Where this fold begins if Redis has no state: its low watermark in Kafka.
             partitions: Partition count of the source.
             topic_id: Id of the source; "": unknown.
             token: Token of the claim; "": a new one is made.
@@ -104,9 +104,9 @@ class Shard:
             self.token = token or secrets.token_hex(8)
             topics = orjson.dumps([self.fold.output, self.fold.dead_letters]).decode()
             claimed = await self.store.claim(
-                self.token, mark - 1, secrets.token_bytes(4), self.definition.present.to_text(), owner_text(), topics, topic_id
+                self.token, position - 1, secrets.token_bytes(4), self.definition.present.to_text(), owner_text(), topics, topic_id
             )
-            assert claimed is not None  # with a mark, the state is created
+            assert claimed is not None  # with a position, the state is created
             self.fence, self.in_progress = claimed.fence, claimed.in_progress
             self.log, self.lost = claimed.log, claimed.lost
             self.clock.take_over(claimed.clocks)

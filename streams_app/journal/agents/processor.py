@@ -161,7 +161,7 @@ class JournalProcessor(Processor):
         context = self._context
         self._meta = (keys := journal_keys(context.app_id, context.journal.name, *self._tp)).meta
         store = JournalStore(context.scripts, keys, claim.token, claim.member_id)
-        if claim.mark is None:
+        if claim.committed is None:
             # Nobody has committed for this partition before: only an accepted commit proves that this member owns it.
             await claim.commit_now(OffsetAndMetadata(claim.log_bounds.begin))
         claimed = await taken(store, context.journal, claim, context.clock)
@@ -186,7 +186,7 @@ class JournalProcessor(Processor):
         self._batches.append(batch)
         self._wake.set()
 
-    async def mark(self) -> OffsetAndMetadata | None:
+    async def position_to_commit(self) -> OffsetAndMetadata | None:
         """Return the offset after the fence; None while nothing is claimed."""
         return None if self.shard is None else OffsetAndMetadata(self.shard.fence + 1)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from streams_app.codec import TEXT_MARK, member_of
+from streams_app.codec import TEXT_TAG, member_of
 from streams_app.errors import BadEventError
 from streams_app.folding.reading.fast import SHALLOW, SHALLOW_BYTES, is_depth_guarded, is_plain_field
 from streams_app.journal.core.entry import MOST_VALUE_BYTES, Keyed, SourceRecord
@@ -43,7 +43,7 @@ class UsualKeys:
         if self._is_by_field:
             try:
                 found = self._decode(value).key
-                key = TEXT_MARK + found.encode() if type(found) is str else member_of((found,))
+                key = TEXT_TAG + found.encode() if type(found) is str else member_of((found,))
                 # Skipped fields are checked to be JSON, but not for valid UTF-8.
                 if not value.isascii():
                     value.decode()

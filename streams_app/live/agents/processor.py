@@ -135,12 +135,12 @@ class ViewProcessor(Processor):
         self._task: asyncio.Task[None] | None = None
         self._fence = self._clock_ms = 0
         self._acknowledged = AcknowledgedUntil()
-        self._marks = ViewMetadata()
+        self._metadata = ViewMetadata()
 
     @property
     def is_reading(self) -> bool:
         """Whether the state is being read from the source and not shown meanwhile."""
-        return self._marks.reading is not None
+        return self._metadata.reading is not None
 
     # ---- delivery
 
@@ -157,11 +157,11 @@ class ViewProcessor(Processor):
             self._context.scripts, keys, claim.token,
             has_data=view.kind == "list", expiry_ms=view.expiry_ms, keep=view.keeps,
         )  # fmt: skip
-        if claim.mark is None:
+        if claim.committed is None:
             # There is no commit yet. Only an accepted commit proves that the partition is ours.
             await claim.commit_now(OffsetAndMetadata(claim.log_bounds.begin))
         claimed = await self._claim_state(claim)
-        self._fence, self._clock_ms, self._marks = claimed.fence, claimed.clock_ms, claimed.marks
+        self._fence, self._clock_ms, self._metadata = claimed.fence, claimed.clock_ms, claimed.metadata
         self._acknowledged = AcknowledgedUntil()
         await self._skip_removed(claim)
         self.is_claimed = True
@@ -174,7 +174,7 @@ class ViewProcessor(Processor):
         self._batches.append(batch)
         self._wake.set()
 
-    async def mark(self) -> OffsetAndMetadata | None:
+    async def position_to_commit(self) -> OffsetAndMetadata | None:
         """Return the offset after the fence; None while the state is not ours."""
         return OffsetAndMetadata(self._fence + 1) if self.is_claimed else None
 
@@ -203,7 +203,7 @@ class ViewProcessor(Processor):
         """Claim the state under our token; create it if there is none that can be used."""
         view, definition = self._context.view, definition_of(self._context.view)
         found = await self._store.claim(definition, claim.topic_id, claim.partitions)
-        if found is not None and await claim.common_end(found.marks.log, found.fence + 1) is not None:
+        if found is not None and await claim.common_end(found.metadata.log, found.fence + 1) is not None:
             # The state contains events that the log no longer has: read it again from the current log.
             found = await self._store.claim(definition, claim.topic_id, claim.partitions, drop=True)
         if found is not None and claim.was_reset and found.fence + 1 >= claim.log_bounds.begin:
@@ -230,9 +230,9 @@ class ViewProcessor(Processor):
             self._context.view.name, self._tp, self._fence + 1, bounds.begin - 1,
         )  # fmt: skip
         whole_ms = bounds.asked_ms + self._context.view.expiry_ms
-        marks = self._marks_at(bounds.begin - 1)._replace(whole_ms=max(self._marks.whole_ms, whole_ms))
-        await self._store.apply(self._fence, bounds.begin - 1, (), marks)
-        self._fence, self._marks = bounds.begin - 1, marks
+        metadata = self._metadata_at(bounds.begin - 1)._replace(whole_ms=max(self._metadata.whole_ms, whole_ms))
+        await self._store.apply(self._fence, bounds.begin - 1, (), metadata)
+        self._fence, self._metadata = bounds.begin - 1, metadata
 
     # ---- working
 
@@ -267,13 +267,13 @@ class ViewProcessor(Processor):
         if part.refused:
             await self._dead_letters.send(part.refused, self._on_unsent)
             self._context.outages.succeeded(self)
-        marks = self._marks_at(part.to)
+        metadata = self._metadata_at(part.to)
         if part.last is not None:
-            marks = marks._replace(log=followed_by(marks.log, part.last))
+            metadata = metadata._replace(log=followed_by(metadata.log, part.last))
 
         async def apply() -> None:
-            applied = await self._store.apply(self._fence, part.to, part.changes, marks)
-            self._fence, self._marks, self.pages = part.to, marks, applied.pages
+            applied = await self._store.apply(self._fence, part.to, part.changes, metadata)
+            self._fence, self._metadata, self.pages = part.to, metadata, applied.pages
             self._context.on_part(part, applied)
 
         if part.to > self._fence:
@@ -338,10 +338,10 @@ class ViewProcessor(Processor):
         except REDIS_ERRORS as error:
             logger.debug("expiry to free memory failed", exc_info=error)
 
-    def _marks_at(self, fence: int) -> ViewMetadata:
+    def _metadata_at(self, fence: int) -> ViewMetadata:
         """Return the metadata of the state when the fence is at an offset."""
-        reading = self._marks.reading
-        return self._marks if reading is None or fence + 1 < reading else self._marks._replace(reading=None)
+        reading = self._metadata.reading
+        return self._metadata if reading is None or fence + 1 < reading else self._metadata._replace(reading=None)
 
 
 def view_start(start: int, bounds: LogBounds, expiry_ms: int) -> ViewStart:

@@ -155,7 +155,7 @@ class Hub:
             with self._metrics.live_look_seconds.time():
                 self._redis_ms, changed = await self._poller.poll_once(wanted)
                 self._asked_ms = self._clock.monotonic_ms()
-                self._mark_dirty(changed)
+                self._add_dirty(changed)
                 await self._present(wanted, waiting)
         except ERRORS as error:
             self._outages.failed(error)
@@ -186,7 +186,7 @@ class Hub:
             wanted.setdefault(view, []).append(page)
         return wanted
 
-    def _mark_dirty(self, changed: Iterable[tuple[str, str]]) -> None:
+    def _add_dirty(self, changed: Iterable[tuple[str, str]]) -> None:
         self._dirty |= {place for place in changed if place in self._open}
 
     async def _present(self, wanted: dict[str, list[str]], waiting: Collection[Connection]) -> None:
@@ -196,7 +196,7 @@ class Hub:
             if not is_awaited and monotonic_ms - self._presented_ms.get(name, -PRESENT_MS) < PRESENT_MS:
                 continue
             changed = await presence.present_once(self._redis_ms, wanted.get(name, []))
-            self._mark_dirty((name, page) for page in changed)
+            self._add_dirty((name, page) for page in changed)
             self._presented_ms[name] = monotonic_ms
 
     async def _reconnect(self) -> None:

@@ -50,14 +50,14 @@ class LiveClaim:
         fence: Highest offset that is applied.
         seq: Number of the last change.
         clock_ms: The time at which the content is correct.
-        marks: Other metadata of the state.
+        metadata: Other metadata of the state.
         is_new: Whether the claim created it.
     """
 
     fence: int
     seq: int
     clock_ms: int
-    marks: ViewMetadata
+    metadata: ViewMetadata
     is_new: bool
 
 
@@ -67,12 +67,12 @@ class ViewStart(NamedTuple):
     Attributes:
         fence: Offset before the first event that it reads.
         clock_ms: Clock of the state.
-        marks: Other metadata of the state.
+        metadata: Other metadata of the state.
     """
 
     fence: int
     clock_ms: int
-    marks: ViewMetadata
+    metadata: ViewMetadata
 
 
 class ApplyReply(NamedTuple):
@@ -232,12 +232,12 @@ class ViewStore:
         Returns:
             None if there is no state and none was to be created.
         """
-        fence, clock_ms, marks = begin or ViewStart(0, 0, ViewMetadata())
+        fence, clock_ms, metadata = begin or ViewStart(0, 0, ViewMetadata())
         while True:
             reply = await self._call(
                 "claim", token=self._token, definition=definition, topic_id=topic_id, partitions=partitions, drop=drop,
-                begin="" if begin is None else str(fence), clock=str(clock_ms), reading=_text(marks.reading),
-                whole_ms=str(marks.whole_ms),
+                begin="" if begin is None else str(fence), clock=str(clock_ms), reading=_text(metadata.reading),
+                whole_ms=str(metadata.whole_ms),
             )  # fmt: skip
             if reply[0] != b"more":
                 break
@@ -252,14 +252,14 @@ class ViewStore:
             reply[0] == b"new",
         )
 
-    async def apply(self, fence: int, to: int, changes: Iterable[Change], marks: ViewMetadata) -> ApplyReply:
+    async def apply(self, fence: int, to: int, changes: Iterable[Change], metadata: ViewMetadata) -> ApplyReply:
         """Apply the records after the fence, up to and including ``to``; after a lost reply, the call may be repeated.
 
         Args:
             fence: Current fence, which the batch continues.
             to: Last offset of the batch, which becomes the fence.
             changes: One change for each page; all together at most some thousand items.
-            marks: Metadata of the state afterwards.
+            metadata: Metadata of the state afterwards.
 
         Raises:
             FencedError: Another owner has claimed the state, or Redis has lost data; nothing was written.
@@ -274,8 +274,8 @@ class ViewStore:
         ]  # fmt: skip
         reply = await self._call(
             "apply", token=self._token, fence=str(fence), to=str(to), seq=str(self._seq), changes=given, has_data=self._has_data,
-            expiry_ms=self._expiry_ms, keep=self._keep, reading=_text(marks.reading), whole_ms=str(marks.whole_ms),
-            log=to_text(marks.log),
+            expiry_ms=self._expiry_ms, keep=self._keep, reading=_text(metadata.reading), whole_ms=str(metadata.whole_ms),
+            log=to_text(metadata.log),
         )  # fmt: skip
         return ApplyReply(int(reply[1]), int(reply[2]), reply[0] == b"already")
 
@@ -357,7 +357,7 @@ async def heads_of(redis: Redis, shards: Sequence[ViewKeys]) -> tuple[int, list[
         pipeline.hmget(keys.meta, list(_HEAD))
     (seconds, micros), *replies = await asyncio.gather(redis.time(), *([pipeline.execute()] if shards else []))
     now_ms = int(seconds) * 1000 + int(micros) // 1000
-    return now_ms, [None if None in marks[:4] else _head(marks) for marks in (replies[0] if replies else [])]
+    return now_ms, [None if None in fields[:4] else _head(fields) for fields in (replies[0] if replies else [])]
 
 
 class PresenceStore:
@@ -418,8 +418,8 @@ def script_text(name: str) -> str:
     return (files("streams_app.live.store") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
-def _head(marks: Sequence[bytes | None]) -> ShardHead:
-    token, seq, fence, clock, is_read, whole_ms, partitions = (mark or b"" for mark in marks)
+def _head(fields: Sequence[bytes | None]) -> ShardHead:
+    token, seq, fence, clock, is_read, whole_ms, partitions = (value or b"" for value in fields)
     return ShardHead(
         token.decode(), seq.decode(), int(fence), int(clock), is_read != b"", int(whole_ms or b"0"), int(partitions or b"0")
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from streams_app.codec import MAX_SAFE_INTEGER, TEXT_MARK
+from streams_app.codec import MAX_SAFE_INTEGER, TEXT_TAG
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.errors import SourceFailedError
 from streams_app.read_store.core.merge import CellChange, JsonText, Value
@@ -100,7 +100,7 @@ def _contradiction(setting: str, why: str) -> SourceFailedError:
 def _column(value: Value) -> str:
     """Convert a group that a query returned to the column ``group_key``."""
     is_text = isinstance(value, str) and not isinstance(value, JsonText)
-    return group_column(TEXT_MARK + str(value).encode()) if is_text else _text(value)
+    return group_column(TEXT_TAG + str(value).encode()) if is_text else _text(value)
 
 
 def _typed(column: str) -> list[Any]:

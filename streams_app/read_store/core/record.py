@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from streams_app.codec import TEXT_MARK, canonical_bytes, member_of
+from streams_app.codec import TEXT_TAG, canonical_bytes, member_of
 from streams_app.errors import BadEventError
 from streams_app.read_store.core.merge import Cell, CellChange, Value
 from streams_app.read_store.core.values import value_of
@@ -107,7 +107,7 @@ def group_column(member: bytes) -> str:
         member: Member of the group, see :func:`streams_app.codec.member_of`.
     """
     text = group_text(canonical_bytes(member))
-    return orjson.dumps(text).decode() if member[:1] == TEXT_MARK and _is_json(text) else text
+    return orjson.dumps(text).decode() if member[:1] == TEXT_TAG and _is_json(text) else text
 
 
 def group_of_column(column: str) -> Any:

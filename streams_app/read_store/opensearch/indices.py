@@ -188,17 +188,17 @@ class WriteBlock:
         """Send nothing yet."""
         self._client = client
         self._table = table
-        self._mark = f"{table}_switching"
+        self._switching_alias = f"{table}_switching"
 
     async def put(self) -> None:
         """Set the mark and the block; return once running writes are done."""
-        await self._act([{"add": {"index": index, "alias": self._mark}} for index in await self._of(self._table)])
+        await self._act([{"add": {"index": index, "alias": self._switching_alias}} for index in await self._of(self._table)])
         for part in PARTS:
             await self._client.ask("PUT", f"/{self._table}{part}/_block/write")
 
     async def trial_or_commit(self) -> list[Action]:
         """Return actions that remove the mark in the step of the switch; the switch fails if the mark is gone."""
-        return [_remove(index, self._mark) for index in await self._of(self._table)]
+        return [_remove(index, self._switching_alias) for index in await self._of(self._table)]
 
     async def remove(self) -> None:
         """Remove the block of the current indices, whoever has set it, and then the mark."""
@@ -208,15 +208,17 @@ class WriteBlock:
             except FaultError as error:
                 if error.fault.status != HTTPStatus.NOT_FOUND:
                     raise
-        await self._act([_remove(index, self._mark) for index in await self._of(self._mark)])
+        await self._act([_remove(index, self._switching_alias) for index in await self._of(self._switching_alias)])
 
     async def lift(self) -> bool:
         """Remove the block if a rebuild has set it; return whether it did. A rebuild that is still running must set it again."""
-        if not (marked := await self._of(self._mark)):
+        if not (marked := await self._of(self._switching_alias)):
             return False
         # The mark moves in one step. At its new place it prevents a switch, and others find it if this process is killed here.
-        actions = [_remove(index, self._mark) for index in marked]
-        actions += [{"add": {"index": index, "alias": self._mark}} for index in await self._of(f"{self._table}-progress")]
+        actions = [_remove(index, self._switching_alias) for index in marked]
+        actions += [
+            {"add": {"index": index, "alias": self._switching_alias}} for index in await self._of(f"{self._table}-progress")
+        ]
         await self._act(actions)
         await self.remove()
         return True

@@ -271,15 +271,15 @@ class OpenSearchStore:
     def _counted(self, step: ProgressStep, outcome: BulkOutcome) -> Counts:
         """Count the cells; what an earlier attempt of the same step has written is found unchanged, and counted as written."""
         tried, before = self._last_attempt
-        noted = Counter(before if tried == step else {})
-        left = noted.copy()
+        attempted = Counter(before if tried == step else {})
+        left = attempted.copy()
         total = [0, 0, 0]
         for item, (written, stale, unchanged) in outcome.taken:
             known = min(left[item.id], unchanged)
             left[item.id] -= known
-            noted[item.id] += written
+            attempted[item.id] += written
             total = [total[0] + written + known, total[1] + stale, total[2] + unchanged - known]
-        self._last_attempt = (step, noted)
+        self._last_attempt = (step, attempted)
         return Counts(*total)
 
     async def _ask(

@@ -151,7 +151,7 @@ class StoreProcessor(Processor):
             start = min(start, repeated_from)
             await self._processors.run_in_turn(self, partial(self._sync.begin, self._tp, start, common))
             stored = start
-        if claim.mark is None:
+        if claim.committed is None:
             # This is the first commit of the partition. Only its success confirms that the partition is ours.
             await claim.commit_now(self._offset_and_metadata(start))
         if stored is not None and stored > start:
@@ -178,7 +178,7 @@ class StoreProcessor(Processor):
         self.in_flight += len(batch.records)
         self._arrived.put_nowait(batch)
 
-    async def mark(self) -> OffsetAndMetadata | None:
+    async def position_to_commit(self) -> OffsetAndMetadata | None:
         """Return the offset that is synced, for the commit."""
         return None if self._next is None else self._offset_and_metadata(self._next)
 
@@ -243,18 +243,18 @@ class StoreProcessor(Processor):
             The offset from which the log must be read again, or None; and the end that the log has in common with the one that was
             read before, or None if they do not differ.
         """
-        mark = claim.mark
-        if mark is None or stored is None or not claim.topic_id:
+        position = claim.committed
+        if position is None or stored is None or not claim.topic_id:
             return None, None
-        noted, _, text = mark.metadata.partition("~")
-        if noted != claim.topic_id or (claim.was_reset and not text):
+        read_topic_id, _, text = position.metadata.partition("~")
+        if read_topic_id != claim.topic_id or (claim.was_reset and not text):
             return None, None
         self._read = of_text(text)
-        common = await claim.common_end(self._read, max(stored, mark.offset))
+        common = await claim.common_end(self._read, max(stored, position.offset))
         if common is not None:
             self._read = up_to(self._read, common)
-            return min(common, mark.offset), common
-        uncommitted_from = max(mark.offset, claim.log_bounds.begin, former_end)
+            return min(common, position.offset), common
+        uncommitted_from = max(position.offset, claim.log_bounds.begin, former_end)
         return uncommitted_from if self._read and uncommitted_from < stored else None, None
 
     def _offset_and_metadata(self, offset: int) -> OffsetAndMetadata:
@@ -276,10 +276,10 @@ def start_offset(stored: int | None, claim: Claim) -> int:
     begin = claim.log_bounds.begin
     if stored is None:
         return begin
-    noted, _, read = claim.mark.metadata.partition("~") if claim.mark is not None else ("", "", "")
+    read_topic_id, _, read = claim.committed.metadata.partition("~") if claim.committed is not None else ("", "", "")
     # If the topic id is unchanged, only fingerprints reveal a restored log; the first commit has the id and no fingerprints.
-    is_same = bool(noted and read) and noted == claim.topic_id
-    is_other = (claim.was_reset and not is_same) or bool(noted and claim.topic_id and noted != claim.topic_id)
+    is_same = bool(read_topic_id and read) and read_topic_id == claim.topic_id
+    is_other = (claim.was_reset and not is_same) or bool(read_topic_id and claim.topic_id and read_topic_id != claim.topic_id)
     return begin if is_other else max(stored, begin)
 
 

@@ -50,7 +50,7 @@ class RecentEnds:
     def __init__(self) -> None:
         self._ended = self._count = self._since_ms = 0
 
-    def note(self, calls: int, now_ms: int) -> None:
+    def add(self, calls: int, now_ms: int) -> None:
         """Record attempts that have ended."""
         self._count += calls
         if (passed_ms := now_ms - self._since_ms) >= SOON_MS:
@@ -260,7 +260,7 @@ class Dispatcher:
 
     def _end(self, calls: list[Attempt]) -> None:
         self._count_all(calls)
-        self._recent_ends.note(len(calls), self._clock.monotonic_ms())
+        self._recent_ends.add(len(calls), self._clock.monotonic_ms())
         uncounted = self._uncounted(calls)
         # Attempts that were taken together from one partition usually end together.
         for source, some in groupby(calls, key=self._calls.pop):

@@ -83,13 +83,13 @@ class LoopMonitor:
                     ",".join(whose), late_ms / 1000, self._stack(),
                 )  # fmt: skip
             # Recorded while it lasts, so that a block that never ends is visible, too.
-            self._note(whose, late_ms)
+            self._record(whose, late_ms)
         late_ms = self._clock.monotonic_ms() - asked_ms
-        self._note(whose, late_ms)
+        self._record(whose, late_ms)
         if is_reported:
             logger.warning("the event loop of async functions continues after %.1f s", late_ms / 1000)
 
-    def _note(self, whose: list[str], lag_ms: int) -> None:
+    def _record(self, whose: list[str], lag_ms: int) -> None:
         now_ms = self._clock.monotonic_ms()
         for name in whose:
             lags = self._lags[name]

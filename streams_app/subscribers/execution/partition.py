@@ -11,7 +11,7 @@ from streams_app.delivery.processor import Claim, OffsetAndMetadata
 from streams_app.subscribers.execution.context import SubscriberContext
 from streams_app.subscribers.execution.executor import Attempt
 from streams_app.subscribers.execution.in_flight_event import InFlightEvent
-from streams_app.subscribers.state.offset_metadata import Note
+from streams_app.subscribers.state.offset_metadata import OffsetMetadata
 from streams_app.subscribers.state.offset_tracker import Above, OffsetTracker
 
 NEAR_FINGERPRINTS: Final = 3
@@ -28,7 +28,7 @@ class SubscriberPartition:
         running: Attempts without an outcome, queued ones included.
         claim: The claim; not set before :meth:`restore`.
         tracker: Which offsets are finished; not set before :meth:`restore`.
-        metadata_bytes: Size of the metadata of the last mark.
+        metadata_bytes: Size of the metadata of the last commit.
         is_claimed: Whether :meth:`restore` was called.
         is_revoked: Whether the partition is being released, so that nothing may start any more.
         start_limit: How many events may start at once because of the guarantee: 0: none; None: any number.
@@ -65,11 +65,11 @@ class SubscriberPartition:
         if records and (not self._read or self._read[-1].offset < records[-1].offset):
             self._read = thinned(followed_by(self._read, records[-1]), near=NEAR_FINGERPRINTS, spread=1)
 
-    def note(self, above: Above) -> Note:
+    def offset_metadata(self, above: Above) -> OffsetMetadata:
         """Make the content of commit metadata from what is finished, and begun, above the low watermark."""
-        return Note(self.claim.topic_id, above, self._read)
+        return OffsetMetadata(self.claim.topic_id, above, self._read)
 
-    def mark(self, low: int, metadata: str) -> OffsetAndMetadata:
+    def position(self, low: int, metadata: str) -> OffsetAndMetadata:
         """Combine the low watermark with its metadata, whose size is shown in the status of the partition."""
         self.metadata_bytes = len(metadata)
         return OffsetAndMetadata(low, metadata)

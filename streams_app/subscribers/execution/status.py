@@ -37,7 +37,7 @@ class PartitionStatus(NamedTuple):
         unfinished: Number of events that were read and are not finished.
         retrying: Those of them that wait for their next attempt.
         oldest_ms: Timestamp of the oldest event that waits for its turn; None: none does.
-        note_bytes: Size of the metadata of its last mark.
+        metadata_bytes: Size of the metadata of its last commit.
         waits_for: What it waits for, as labels of the metric ``streams_app_waiting_for``.
         dead_letters_fault: Why its dead letters are not acknowledged, in words; "" if that is unknown.
     """
@@ -47,7 +47,7 @@ class PartitionStatus(NamedTuple):
     unfinished: int = 0
     retrying: int = 0
     oldest_ms: int | None = None
-    note_bytes: int = 0
+    metadata_bytes: int = 0
     waits_for: frozenset[str] = frozenset()
     dead_letters_fault: str = ""
 
@@ -61,7 +61,7 @@ class SubscriberStatus(NamedTuple):
         retrying: Number of events that wait for their next attempt.
         oldest_waiting_ms: Age of the oldest event that waits for its turn; 0: none does.
         is_suspended: Whether the circuit breaker is open, with one attempt at a time.
-        note_bytes: Size of the largest metadata of a partition.
+        metadata_bytes: Size of the largest metadata of a partition.
         waits_for: What any of its partitions waits for.
         full: Partitions whose reader is paused, each with its number of unfinished events.
         dead_letters_fault: Why dead letters are not acknowledged, in words; "" if that is unknown.
@@ -72,7 +72,7 @@ class SubscriberStatus(NamedTuple):
     retrying: int = 0
     oldest_waiting_ms: int = 0
     is_suspended: bool = False
-    note_bytes: int = 0
+    metadata_bytes: int = 0
     waits_for: frozenset[str] = frozenset()
     full: tuple[tuple[TP, int], ...] = ()
     dead_letters_fault: str = ""
@@ -141,7 +141,7 @@ def combined_status(
         retrying,
         max(0, now_ms - min(oldest)) if oldest else 0,
         is_suspended,
-        max((status.note_bytes for status in statuses), default=0),
+        max((status.metadata_bytes for status in statuses), default=0),
         frozenset().union(*(status.waits_for for status in statuses)),
         tuple((status.tp, status.unfinished) for status in statuses if "window" in status.waits_for),
         next((status.dead_letters_fault for status in statuses if status.dead_letters_fault), ""),

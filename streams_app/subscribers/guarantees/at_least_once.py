@@ -61,7 +61,7 @@ class AtLeastOnceGuarantee(Guarantee):
         """Take over the entries of former owners; every unfinished event is a suspect if a claim was not released."""
         partition, tracker = self._partition, self._partition.tracker
         store = partition.context.store(partition.tp, claim.token)
-        self._log = log = AttemptLog(store, self.mark(), partition.context.clock.now_ms, partition.running)
+        self._log = log = AttemptLog(store, self.position_to_commit(), partition.context.clock.now_ms, partition.running)
         found = await log.claim(REDIS_SECONDS)
         if found.pop(CLAIMED, None) is not None:
             # Events beyond the end of the log cannot have been running. The embedded broker may report too low an end.
@@ -207,15 +207,15 @@ class AtLeastOnceGuarantee(Guarantee):
         """Let the event start again: the attempt has not failed, and its process has not died."""
         return True
 
-    def mark(self) -> OffsetAndMetadata:
+    def position_to_commit(self) -> OffsetAndMetadata:
         """Return the low watermark, and as much of what is finished above it as fits into the metadata."""
         partition = self._partition
         low = partition.tracker.low
-        return partition.mark(low, fitted(low, partition.note(partition.tracker.above())))
+        return partition.position(low, fitted(low, partition.offset_metadata(partition.tracker.above())))
 
-    def on_mark(self, mark: OffsetAndMetadata) -> None:
-        """Have the mark written to Redis: Kafka may remove commits."""
-        self._log.progressed(mark)
+    def on_commit(self, position: OffsetAndMetadata) -> None:
+        """Have the position written to Redis: Kafka may remove commits."""
+        self._log.progressed(position)
 
     def stop(self) -> None:
         """Withdraw suspects whose attempts are not in Redis."""
@@ -231,7 +231,7 @@ class AtLeastOnceGuarantee(Guarantee):
         # While it is unknown which event has killed the former process, the next owner has to find it.
         if not self._isolated_below:
             self._log.drop([CLAIMED])
-        self._log.progressed(self.mark())
+        self._log.progressed(self.position_to_commit())
         await self._log.write_within(CLOSE_SECONDS)
 
 

@@ -21,10 +21,10 @@ from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.queues import StartQueue, StartRequest
 from streams_app.subscribers.guarantees.begin_log import BeginLog
 from streams_app.subscribers.guarantees.guarantee import Guarantee, TakenOver
-from streams_app.subscribers.guarantees.restored_position import RestoredPosition, note_of
+from streams_app.subscribers.guarantees.restored_position import RestoredPosition, metadata_of
 from streams_app.subscribers.guarantees.write_ahead import WriteAhead
 from streams_app.subscribers.state.initial_offsets import NO_METADATA, how_to_set_offsets
-from streams_app.subscribers.state.offset_metadata import MOST_NOTE_BYTES, encoded, fits
+from streams_app.subscribers.state.offset_metadata import MAX_METADATA_BYTES, encoded, fits
 from streams_app.subscribers.state.store import AttemptEntry
 
 LOWEST_BYTES: Final = 8
@@ -39,7 +39,7 @@ class AtMostOnceGuarantee(Guarantee):
 
     def __init__(self, partition: SubscriberPartition) -> None:
         self._partition = partition
-        self._write_ahead = WriteAhead(partition, self.mark, self._on_begun, self._commit)
+        self._write_ahead = WriteAhead(partition, self.position_to_commit, self._on_begun, self._commit)
         self._without_room: set[int] = set()
         self._is_full = False
         # Until a commit includes these, the next owner takes them for interrupted.
@@ -57,8 +57,8 @@ class AtMostOnceGuarantee(Guarantee):
             ImpossibleClaimError: The commit does not say what was begun.
         """
         tracker = self._partition.tracker
-        assert claim.mark is not None  # it is required
-        if note_of(claim, claim.mark) is None:
+        assert claim.committed is not None  # it is required
+        if metadata_of(claim, claim.committed) is None:
             name = self._partition.context.subscriber.name
             if not await claim.broker_keeps_metadata():
                 raise ImpossibleClaimError(self._partition.tp, f"cannot be claimed: {NO_METADATA}", "use another broker")
@@ -85,7 +85,7 @@ class AtMostOnceGuarantee(Guarantee):
     def may_start(self, queue: StartQueue, request: StartRequest) -> list[InFlightEvent]:
         """Take the next events; while the metadata is full, only the lowest unfinished one, whose end makes room."""
         if self._is_full:
-            if not self._fits(MOST_NOTE_BYTES - 2 * LOWEST_BYTES):
+            if not self._fits(MAX_METADATA_BYTES - 2 * LOWEST_BYTES):
                 return queue.take_offset(self._partition.tracker.low, request.now_ms)
             self._set_full(False)
         return queue.take(request)
@@ -96,7 +96,7 @@ class AtMostOnceGuarantee(Guarantee):
 
     def _fits(self, most_bytes: int) -> bool:
         tracker = self._partition.tracker
-        return fits(tracker.low, self._partition.note(tracker.required()), most_bytes)
+        return fits(tracker.low, self._partition.offset_metadata(tracker.required()), most_bytes)
 
     def waits_for(self) -> str | None:
         """Return the `waiting_for` label: that of an outage, or ``note`` while the metadata is full."""
@@ -114,7 +114,7 @@ class AtMostOnceGuarantee(Guarantee):
         low = tracker.low
         taken = sorted(attempts, key=lambda attempt: int(attempt.whose.offset))
         # The lowest event may start in any case: everything above it stays in the metadata until it is finished.
-        while taken and taken[-1].whose.offset > low and not self._fits(MOST_NOTE_BYTES - LOWEST_BYTES):
+        while taken and taken[-1].whose.offset > low and not self._fits(MAX_METADATA_BYTES - LOWEST_BYTES):
             tracker.put_off(tracker.claim, taken.pop().whose.offset)
         if taken:
             await self._commit()
@@ -127,7 +127,7 @@ class AtMostOnceGuarantee(Guarantee):
     async def _commit(self) -> None:
         committing, self._uncommitted = self._uncommitted, {}
         try:
-            await self._partition.claim.commit_now(self.mark())
+            await self._partition.claim.commit_now(self.position_to_commit())
         except BaseException as error:  # also when cancelled: the broker may have the commit or not
             self._uncommitted = committing | self._uncommitted
             if isinstance(error, NotOwnerError):
@@ -148,15 +148,15 @@ class AtMostOnceGuarantee(Guarantee):
             return True
         return self._write_ahead.on_interruption(event, attempt)
 
-    def mark(self) -> OffsetAndMetadata:
+    def position_to_commit(self) -> OffsetAndMetadata:
         """Return the low watermark, with all that is begun, and as much of what is finished as the metadata has room for."""
         partition = self._partition
         low, tracker = partition.tracker.low, partition.tracker
-        whole = partition.note(tracker.above())
-        if not fits(low, whole, MOST_NOTE_BYTES):
+        whole = partition.offset_metadata(tracker.above())
+        if not fits(low, whole, MAX_METADATA_BYTES):
             # Nothing of this may be left out. It has room, as it had when its events began.
-            whole = partition.note(tracker.required())
-        return partition.mark(low, encoded(low, whole))
+            whole = partition.offset_metadata(tracker.required())
+        return partition.position(low, encoded(low, whole))
 
     # ---- the end
 

@@ -193,7 +193,7 @@ class AttemptLog:
         kept = await self._store.claim(self._progress.offset, is_repeated=self._was_claimed)
         self._is_claimed = self._was_claimed = True
         self._stored = {} if kept is None else dict(kept.open)
-        self._written_progress = None if kept is None else OffsetAndMetadata(kept.fence, kept.note)
+        self._written_progress = None if kept is None else OffsetAndMetadata(kept.fence, kept.metadata)
         self._unwritten = self._wanted.keys() | self._stored.keys()
         return dict(self._stored)
 

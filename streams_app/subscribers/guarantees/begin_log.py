@@ -44,11 +44,11 @@ class EndLog(NamedTuple):
 
     Attributes:
         low: The low watermark.
-        note: Metadata that says what is finished above it.
+        metadata: Metadata that says what is finished above it.
     """
 
     low: int
-    note: str
+    metadata: str
 
 
 class BeginLog:

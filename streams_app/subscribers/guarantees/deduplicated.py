@@ -29,7 +29,7 @@ class DeduplicatedGuarantee(Guarantee):
 
     def __init__(self, partition: SubscriberPartition) -> None:
         self._partition = partition
-        self._write_ahead = WriteAhead(partition, self.mark, self._on_begun)
+        self._write_ahead = WriteAhead(partition, self.position_to_commit, self._on_begun)
 
     @property
     def log(self) -> BeginLog:
@@ -63,11 +63,11 @@ class DeduplicatedGuarantee(Guarantee):
         """Let an event start again only if this attempt has not started."""
         return self._write_ahead.on_interruption(event, attempt)
 
-    def mark(self) -> OffsetAndMetadata:
+    def position_to_commit(self) -> OffsetAndMetadata:
         """Return the low watermark, and as much of what is finished above it as fits into the metadata."""
         partition = self._partition
         low = partition.tracker.low
-        return partition.mark(low, fitted(low, partition.note(Above(partition.tracker.above().finished))))
+        return partition.position(low, fitted(low, partition.offset_metadata(Above(partition.tracker.above().finished))))
 
     def stop(self) -> None:
         """Withdraw attempts whose begin is not written."""

@@ -105,7 +105,7 @@ class Guarantee(Protocol):
             Whether the event starts again, as if this attempt had not been made.
         """
 
-    def mark(self) -> OffsetAndMetadata:
+    def position_to_commit(self) -> OffsetAndMetadata:
         """Return the low watermark, with metadata about what is finished above it."""
 
     def waits_for(self) -> str | None:
@@ -132,8 +132,8 @@ class Guarantee(Protocol):
     def on_tick(self) -> None:
         """Run timers, every ``worker.tick``."""
 
-    def on_mark(self, mark: OffsetAndMetadata) -> None:
-        """Record a mark that is about to be committed."""
+    def on_commit(self, position: OffsetAndMetadata) -> None:
+        """Record the position that is about to be committed."""
 
     async def on_commit_rejected(self) -> None:
         """Handle that Kafka rejected the last commit, after :meth:`close`."""

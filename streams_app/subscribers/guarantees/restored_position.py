@@ -14,7 +14,7 @@ from streams_app.redis_access.client import REDIS_ERRORS
 from streams_app.subscribers.execution.context import SubscriberContext
 from streams_app.subscribers.state.initial_offsets import how_to_set_offsets
 from streams_app.subscribers.state.intervals import Interval
-from streams_app.subscribers.state.offset_metadata import Note, decoded
+from streams_app.subscribers.state.offset_metadata import OffsetMetadata, decoded
 from streams_app.subscribers.state.offset_tracker import NOTHING, Above, OffsetTracker
 
 logger = logging.getLogger(__name__)
@@ -59,13 +59,13 @@ async def restored_position(tp: TP, context: SubscriberContext, claim: Claim, *,
         ImpossibleClaimError: The topic was recreated, or there is no commit although one is required.
         RedisError, OSError, TimeoutError, KafkaError: To be tried again.
     """
-    if claim.mark is None and requires_commit:
+    if claim.committed is None and requires_commit:
         name = context.subscriber.name
         raise ImpossibleClaimError(tp, f"has no commit of subscriber {name!r}", how_to_set_offsets(name))
-    mark = claim.mark or await position_in_redis(tp, context, claim)
-    if mark is None:
+    position = claim.committed or await position_in_redis(tp, context, claim)
+    if position is None:
         return RestoredPosition(OffsetTracker(next(CLAIMS), initial_offset(context, claim)), is_first_start=True)
-    return await position_at(tp, context, claim, mark)
+    return await position_at(tp, context, claim, position)
 
 
 def initial_offset(context: SubscriberContext, claim: Claim) -> int:
@@ -91,78 +91,80 @@ async def position_in_redis(tp: TP, context: SubscriberContext, claim: Claim) ->
     may_begin_anew = context.subscriber.idempotent == "yes" and initial_offset(context, claim) == claim.log_bounds.begin
     try:
         async with asyncio.timeout(REDIS_SECONDS if may_begin_anew else None):
-            mark = await context.store(tp, claim.token).progress()
+            position = await context.store(tp, claim.token).progress()
     except (*REDIS_ERRORS, TimeoutError):
         if may_begin_anew:
             return None
         raise
     # The embedded broker, which keeps no metadata, loses its logs and the commits in them together.
-    if mark is None or (mark.offset > claim.log_bounds.end and not await claim.broker_keeps_metadata()):
+    if position is None or (position.offset > claim.log_bounds.end and not await claim.broker_keeps_metadata()):
         return None
     # Kafka also removes the commits of a deleted topic: without metadata, the position may be that of the former log.
-    if may_begin_anew and claim.topic_id and decoded(mark.metadata, mark.offset, NO_OFFSET) is None:
+    if may_begin_anew and claim.topic_id and decoded(position.metadata, position.offset, NO_OFFSET) is None:
         return None
     logger.warning(
         "the consumer group has no commit, continuing at the position in redis subscriber=%s source=%s offset=%d",
-        context.subscriber.name, tp, mark.offset,
+        context.subscriber.name, tp, position.offset,
     )  # fmt: skip
-    return mark
+    return position
 
 
-async def position_at(tp: TP, context: SubscriberContext, claim: Claim, mark: OffsetAndMetadata) -> RestoredPosition:
+async def position_at(tp: TP, context: SubscriberContext, claim: Claim, position: OffsetAndMetadata) -> RestoredPosition:
     """Continue at a position; where the log was truncated, everything after the common part is unfinished.
 
     Raises:
         OtherLogError: The position belongs to another log.
         KafkaError, TimeoutError: To be tried again.
     """
-    note = note_of(claim, mark)
-    is_same = note is not None and bool(claim.topic_id) and note.topic_id == claim.topic_id
-    if note is not None and is_same:
-        read_to = max([mark.offset, *(run.end for run in note.above.finished), *(one.offset + 1 for one in note.read)])
-        if (common := await claim.common_end(note.read, read_to)) is not None:
-            tracker = OffsetTracker(next(CLAIMS), min(mark.offset, common), below(note.above, common))
-            return RestoredPosition(tracker, up_to(note.read, common), common)
-    is_other = note is not None and is_of_another_log(note, claim.topic_id)
+    metadata = metadata_of(claim, position)
+    is_same = metadata is not None and bool(claim.topic_id) and metadata.topic_id == claim.topic_id
+    if metadata is not None and is_same:
+        read_to = max([position.offset, *(run.end for run in metadata.above.finished), *(one.offset + 1 for one in metadata.read)])
+        if (common := await claim.common_end(metadata.read, read_to)) is not None:
+            tracker = OffsetTracker(next(CLAIMS), min(position.offset, common), below(metadata.above, common))
+            return RestoredPosition(tracker, up_to(metadata.read, common), common)
+    is_other = metadata is not None and is_of_another_log(metadata, claim.topic_id)
     # The embedded broker, which keeps no metadata, may report too low an end: just after the first record of the last batch.
-    is_beyond = mark.offset > claim.log_bounds.end and await claim.broker_keeps_metadata()
+    is_beyond = position.offset > claim.log_bounds.end and await claim.broker_keeps_metadata()
     if is_other or is_beyond or (claim.was_reset and not is_same):
         what = (
-            f"ends at {claim.log_bounds.end}, but was read up to {mark.offset}: its log went back"
+            f"ends at {claim.log_bounds.end}, but was read up to {position.offset}: its log went back"
             if is_same
             else "is another log than the one that was read"
         )
         advice = f"run `streams-app reset --subscriber {context.subscriber.name} --at earliest` to read it from its begin"
         raise OtherLogError(tp, what, advice)
-    if mark.metadata and note is None:
-        logger.warning("commit metadata is not valid, events above the commit may run again source=%s offset=%d", tp, mark.offset)
-    above = NOTHING if note is None else note.above
-    tracker = OffsetTracker(next(CLAIMS), mark.offset, above)
-    if claim.log_bounds.begin > mark.offset:
-        lost = unfinished_below(above, mark.offset, claim.log_bounds.begin)
+    if position.metadata and metadata is None:
+        logger.warning(
+            "commit metadata is not valid, events above the commit may run again source=%s offset=%d", tp, position.offset
+        )
+    above = NOTHING if metadata is None else metadata.above
+    tracker = OffsetTracker(next(CLAIMS), position.offset, above)
+    if claim.log_bounds.begin > position.offset:
+        lost = unfinished_below(above, position.offset, claim.log_bounds.begin)
         logger.error(
             "retention overtook the subscriber, events are lost subscriber=%s source=%s offsets=%d-%d events=%d",
-            context.subscriber.name, tp, mark.offset, claim.log_bounds.begin - 1, lost,
+            context.subscriber.name, tp, position.offset, claim.log_bounds.begin - 1, lost,
         )  # fmt: skip
         context.subscriber_metrics.removed_by_retention(lost)
-        tracker.cover(mark.offset, claim.log_bounds.begin, ())
-    return RestoredPosition(tracker, () if note is None else note.read)
+        tracker.cover(position.offset, claim.log_bounds.begin, ())
+    return RestoredPosition(tracker, () if metadata is None else metadata.read)
 
 
-def note_of(claim: Claim, mark: OffsetAndMetadata) -> Note | None:
+def metadata_of(claim: Claim, position: OffsetAndMetadata) -> OffsetMetadata | None:
     """Decode the metadata of a commit; None if it is not valid."""
     # The id of the topic says whose log it is. Without one, metadata beyond the end of the log belongs to another log.
-    return decoded(mark.metadata, mark.offset, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
+    return decoded(position.metadata, position.offset, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
 
 
-def is_of_another_log(note: Note, topic_id: str) -> bool:
+def is_of_another_log(metadata: OffsetMetadata, topic_id: str) -> bool:
     """Whether metadata belongs to a former topic of the same name; unknown, hence False, if the broker gives no ids."""
-    return bool(note.topic_id and topic_id and note.topic_id != topic_id)
+    return bool(metadata.topic_id and topic_id and metadata.topic_id != topic_id)
 
 
 async def was_set_by_hand(claim: Claim) -> bool:
     """Whether somebody has set the offset with a tool of Kafka: then nothing above it is finished, whatever Redis says."""
-    return claim.mark is not None and not claim.mark.metadata and await claim.broker_keeps_metadata()
+    return claim.committed is not None and not claim.committed.metadata and await claim.broker_keeps_metadata()
 
 
 def unfinished_below(above: Above, low: int, begin: int) -> int:

@@ -25,7 +25,7 @@ from streams_app.subscribers.guarantees.begin_log import BeginLog, EndLog
 from streams_app.subscribers.guarantees.guarantee import CLOSE_SECONDS
 from streams_app.subscribers.guarantees.restored_position import RestoredPosition, below, is_of_another_log, was_set_by_hand
 from streams_app.subscribers.state.intervals import Interval
-from streams_app.subscribers.state.offset_metadata import Note, decoded, encoded
+from streams_app.subscribers.state.offset_metadata import OffsetMetadata, decoded, encoded
 from streams_app.subscribers.state.offset_tracker import Above
 from streams_app.subscribers.state.store import AttemptEntry, Begin, StoredState
 
@@ -104,7 +104,7 @@ class WriteAhead:
     def __init__(
         self,
         partition: SubscriberPartition,
-        mark: Callable[[], OffsetAndMetadata],
+        position_to_commit: Callable[[], OffsetAndMetadata],
         on_begun: Callable[[Sequence[Attempt]], Awaitable[Sequence[Attempt]]],
         commit_ends: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -112,12 +112,12 @@ class WriteAhead:
 
         Args:
             partition: The partition.
-            mark: Makes the mark to commit.
+            position_to_commit: Returns the offset and metadata to commit.
             on_begun: Called with attempts whose begin is in Redis; returns those that may start.
             commit_ends: Commits outcomes; None if they need no commit.
         """
         self._partition = partition
-        self._mark = mark
+        self._position_to_commit = position_to_commit
         self._on_begun = on_begun
         self._commit_ends = commit_ends
         self._readback = IdReadback(partition)
@@ -147,21 +147,21 @@ class WriteAhead:
         # A new subscriber has run nothing below its begin, and needs no ids from there.
         kept = await log.claim(tracker.end if restored.is_first_start else 0)
         # The topic id says whose log it is: the embedded broker may report too low an end.
-        note = decoded(kept.note, kept.fence, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
-        if note is not None and is_of_another_log(note, claim.topic_id):
+        metadata = decoded(kept.metadata, kept.fence, NO_OFFSET if claim.topic_id else claim.log_bounds.end)
+        if metadata is not None and is_of_another_log(metadata, claim.topic_id):
             log.drop(kept.open)
-            note, kept = None, StoredState(0, kept.number, {})
-        if (common := await _common_end(claim, restored, note, kept.fence)) is not None:
+            metadata, kept = None, StoredState(0, kept.number, {})
+        if (common := await _common_end(claim, restored, metadata, kept.fence)) is not None:
             log.drop([offset for offset in kept.open if offset >= common])
             kept = replace(kept, fence=min(kept.fence, common), open={at: one for at, one in kept.open.items() if at < common})
-            note = None if note is None else note._replace(above=below(note.above, common))
+            metadata = None if metadata is None else metadata._replace(above=below(metadata.above, common))
         was_set = await was_set_by_hand(claim)
-        if note is not None and trusts_redis and not was_set:
-            tracker.also_finished((Interval(0, kept.fence), *note.above.finished))
+        if metadata is not None and trusts_redis and not was_set:
+            tracker.also_finished((Interval(0, kept.fence), *metadata.above.finished))
         if common is not None or was_set:
             # Redis before Kafka: the next claim is to trust what Redis says from now on, and nothing it said before.
             await log.write_progress()
-            await claim.commit_now(self._mark())
+            await claim.commit_now(self._position_to_commit())
         unfinished = {offset: entry._replace(deaths=0) for offset, entry in kept.open.items() if not tracker.is_finished(offset)}
         log.drop(kept.open.keys() - unfinished.keys())
         return replace(kept, open=unfinished)
@@ -267,16 +267,16 @@ class WriteAhead:
             return None  # the fence would say that Redis knows the ids of all events below it
         tracker = self._partition.tracker
         low = tracker.low
-        return EndLog(low, encoded(low, self._partition.note(Above(tracker.required().finished))))
+        return EndLog(low, encoded(low, self._partition.offset_metadata(Above(tracker.required().finished))))
 
 
-async def _common_end(claim: Claim, restored: RestoredPosition, note: Note | None, fence: int) -> int | None:
+async def _common_end(claim: Claim, restored: RestoredPosition, metadata: OffsetMetadata | None, fence: int) -> int | None:
     """Return the offset from which on the log differs from the one that Redis or the commit has read; None if it does not.
 
     If a broker is restored from an older copy, its commits are old, too: then only Redis knows what was read.
     """
     common = restored.common
-    if note is None or note.topic_id != claim.topic_id:
+    if metadata is None or metadata.topic_id != claim.topic_id:
         return common
-    by_redis = await claim.common_end(note.read, fence)
+    by_redis = await claim.common_end(metadata.read, fence)
     return by_redis if common is None else common if by_redis is None else min(common, by_redis)

@@ -100,8 +100,8 @@ class SubscriberProcessor(Processor):
         partition, guarantee = self._partition, self._guarantee
         restored = await restored_position(partition.tp, self._context, claim, requires_commit=guarantee.requires_commit)
         partition.restore(claim, restored.tracker, restored.read)
-        if claim.mark is None:
-            await claim.commit_now(guarantee.mark())
+        if claim.committed is None:
+            await claim.commit_now(guarantee.position_to_commit())
         taken = await guarantee.take_over(claim, restored)
         self._inherited, self._interrupted = taken.entries, taken.interrupted
         tasks = {**taken.tasks, "dead letters": partition.dead_letters.forever()}
@@ -145,14 +145,14 @@ class SubscriberProcessor(Processor):
                 # A begun event is reported as finished once it is dead-lettered: nobody may begin it afterwards.
                 self._partition.tracker.begin(self._partition.tracker.claim, event.offset)
 
-    async def mark(self) -> OffsetAndMetadata | None:
+    async def position_to_commit(self) -> OffsetAndMetadata | None:
         """Return the low watermark, and what is finished above it."""
         if not self._partition.is_claimed:
             return None
-        mark = self._guarantee.mark()
+        position = self._guarantee.position_to_commit()
         if self._tasks:
-            self._guarantee.on_mark(mark)
-        return mark
+            self._guarantee.on_commit(position)
+        return position
 
     def tick(self, now_ms: int) -> None:
         """Start retries that are due."""

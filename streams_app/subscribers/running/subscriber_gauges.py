@@ -81,7 +81,7 @@ class SubscriberGauges:
             "waiting": metrics.subscriber_waiting_events.labels(name),
             "running": metrics.subscriber_running_events.labels(name),
             "retrying": metrics.subscriber_retrying_events.labels(name),
-            "note_bytes": metrics.subscriber_note_bytes.labels(name),
+            "metadata_bytes": metrics.subscriber_note_bytes.labels(name),
             "is_suspended": metrics.subscriber_suspended.labels(name),
         }
         self._oldest = metrics.subscriber_oldest_waiting_seconds.labels(name)

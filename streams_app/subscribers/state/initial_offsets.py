@@ -22,7 +22,7 @@ from streams_app.kafka.topic_ids import topic_ids
 from streams_app.settings import KafkaSettings, Settings
 from streams_app.subscribers.declaration.original_position import replay_topic
 from streams_app.subscribers.declaration.subscription import Subscription
-from streams_app.subscribers.state.offset_metadata import Note, encoded
+from streams_app.subscribers.state.offset_metadata import OffsetMetadata, encoded
 from streams_app.subscribers.state.offset_tracker import NOTHING
 
 At: TypeAlias = Literal["earliest", "latest"] | int
@@ -39,7 +39,7 @@ def initial_commit(subscriber: str, offset: int, topic_id: str) -> Committed:
         offset: Where it continues.
         topic_id: Id of the topic; "" if the broker provides none.
     """
-    return commit_of({subscriber: OffsetAndMetadata(offset, encoded(offset, Note(topic_id, NOTHING)))})
+    return commit_of({subscriber: OffsetAndMetadata(offset, encoded(offset, OffsetMetadata(topic_id, NOTHING)))})
 
 
 def how_to_set_offsets(subscriber: str) -> str:
@@ -70,7 +70,9 @@ async def missing_initial_offsets(settings: Settings, subscriptions: Iterable[Su
             faults.append(f"subscriber {name!r} has no commit in {missing} of {len(tps)} partitions: {how_to_set_offsets(name)}")
         elif not any(commit.metadata for commit in commits.values()):
             faults.append(f"subscriber {name!r}: {NO_METADATA}")
-        elif not all((marks := offsets_in(commit)) and name in marks and marks[name].metadata for commit in commits.values()):
+        elif not all(
+            (positions := offsets_in(commit)) and name in positions and positions[name].metadata for commit in commits.values()
+        ):
             faults.append(f"subscriber {name!r} has a commit that does not say what was begun: {how_to_set_offsets(name)}")
     return faults
 
@@ -155,7 +157,7 @@ async def commit_initial_offsets(settings: Settings, one: Subscription) -> int:
     """
     wanted = await places(settings, one, one.subscriber.start)
     commits = await committed(settings, one, wanted)
-    missing = {tp: mark for tp, mark in wanted.items() if tp not in commits}
+    missing = {tp: position for tp, position in wanted.items() if tp not in commits}
     if missing:
         await place(settings, one, missing)
     return len(missing)

@@ -48,7 +48,7 @@ class SubscriberKeys:
         """Make the keys from validated names, which contain neither braces nor slashes."""
         self.subscriber, self.source = subscriber, TP(topic, partition)
         self._base = f"{{{app_id}/{subscriber}/{topic}/{partition}}}:{STATE_VERSION}"
-        self.marks = [f"{self._base}:meta", f"{self._base}:open"]
+        self.state = [f"{self._base}:meta", f"{self._base}:open"]
 
     def ids(self, now_ms: int, remember_ms: int) -> list[str]:
         """Return the keys that may contain an event id, that of the current hour first.

@@ -19,7 +19,7 @@ from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text
 from streams_app.subscribers.state.intervals import Interval
 from streams_app.subscribers.state.offset_tracker import Above
 
-MOST_NOTE_BYTES: Final = 3_000
+MAX_METADATA_BYTES: Final = 3_000
 """A broker accepts 4 096 bytes of metadata, which also contain names and offsets."""
 
 _VERSION: Final = "1"
@@ -29,7 +29,7 @@ _MORE: Final = 0x80
 _MOST_NUMBER_BYTES: Final = 9
 
 
-class Note(NamedTuple):
+class OffsetMetadata(NamedTuple):
     """The decoded metadata of a commit.
 
     Attributes:
@@ -56,33 +56,33 @@ class _Part(NamedTuple):
     is_begun: bool
 
 
-def encoded(low: int, note: Note) -> str:
+def encoded(low: int, metadata: OffsetMetadata) -> str:
     """Encode metadata, whatever its length.
 
     Args:
         low: The offset beside which it is committed.
-        note: Contains nothing below ``low``, and no finished interval at ``low``.
+        metadata: Contains nothing below ``low``, and no finished interval at ``low``.
     """
-    return _text(low, note.log, b"".join(data for _, data in _written(low, note.above)))
+    return _text(low, metadata.log, b"".join(data for _, data in _written(low, metadata.above)))
 
 
-def fits(low: int, note: Note, most_bytes: int = MOST_NOTE_BYTES) -> bool:
+def fits(low: int, metadata: OffsetMetadata, most_bytes: int = MAX_METADATA_BYTES) -> bool:
     """Whether metadata fits into a commit."""
-    return len(encoded(low, note)) <= most_bytes
+    return len(encoded(low, metadata)) <= most_bytes
 
 
-def fitted(low: int, note: Note, most_bytes: int = MOST_NOTE_BYTES) -> str:
+def fitted(low: int, metadata: OffsetMetadata, most_bytes: int = MAX_METADATA_BYTES) -> str:
     """Encode as much as fits, without the highest offsets; events that are left out run again after a crash."""
-    room_bytes = (most_bytes - len(_text(low, note.log, b""))) * 3 // 4
+    room_bytes = (most_bytes - len(_text(low, metadata.log, b""))) * 3 // 4
     body = b""
-    for _, data in _written(low, note.above):
+    for _, data in _written(low, metadata.above):
         if len(body) + len(data) > room_bytes:
             break
         body += data
-    return _text(low, note.log, body)
+    return _text(low, metadata.log, body)
 
 
-def decoded(text: str, low: int, log_end: int) -> Note | None:
+def decoded(text: str, low: int, log_end: int) -> OffsetMetadata | None:
     """Decode metadata.
 
     Args:
@@ -104,7 +104,7 @@ def decoded(text: str, low: int, log_end: int) -> Note | None:
         return None
     finished = tuple(Interval(part.begin, part.end) for part in parts if not part.is_begun)
     topic_id, _, read = shape[1].partition("~")
-    return Note(topic_id, Above(finished, tuple(part.begin for part in parts if part.is_begun)), of_text(read))
+    return OffsetMetadata(topic_id, Above(finished, tuple(part.begin for part in parts if part.is_begun)), of_text(read))
 
 
 def _written(low: int, above: Above) -> Iterator[tuple[_Part, bytes]]:

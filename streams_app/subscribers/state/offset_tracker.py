@@ -48,7 +48,7 @@ class OffsetTracker:
         """
         self.claim = claim
         self.end = low
-        self._noted = IntervalSet(before.finished)
+        self._recorded = IntervalSet(before.finished)
         # Ascending, because ranges arrive in order: the first key is the lowest unfinished offset that was read.
         self._unfinished: dict[int, None] = {}
         self._begun = set(before.begun)
@@ -59,7 +59,7 @@ class OffsetTracker:
     def low(self) -> int:
         """The low watermark: all offsets below it are finished."""
         # If everything that was read is finished, the reader may be within an interval that is finished by the last commit.
-        return next(iter(self._unfinished), self._noted.after(self.end))
+        return next(iter(self._unfinished), self._recorded.after(self.end))
 
     @property
     def unfinished(self) -> int:
@@ -89,26 +89,26 @@ class OffsetTracker:
         """
         if begin > self.end:
             raise ValueError(f"a range from {begin} on does not follow {self.end}")
-        known, noted = self.end, self._noted
+        known_end, recorded = self.end, self._recorded
         new = list(offsets)
-        if new and new[0] < known:
-            new = [offset for offset in new if offset >= known]
-        if noted.reaches(known):
-            new = [offset for offset in new if offset not in noted]
+        if new and new[0] < known_end:
+            new = [offset for offset in new if offset >= known_end]
+        if recorded.reaches(known_end):
+            new = [offset for offset in new if offset not in recorded]
         self._unfinished.update(dict.fromkeys(new))
-        self.end = max(known, end)
+        self.end = max(known_end, end)
         # A begun offset whose record is no longer in the log is finished, too: nobody can dead-letter it.
-        self._begun -= {offset for offset in self._begun if known <= offset < self.end and offset not in self._unfinished}
+        self._begun -= {offset for offset in self._begun if known_end <= offset < self.end and offset not in self._unfinished}
         return new
 
     def also_finished(self, runs: Iterable[Interval]) -> None:
         """Add intervals that are finished according to Redis; called before any range is added."""
-        known = merged([*self._noted.all(), *runs])
-        self._noted, self._ran = IntervalSet(known), IntervalSet(known)
+        known = merged([*self._recorded.all(), *runs])
+        self._recorded, self._ran = IntervalSet(known), IntervalSet(known)
 
     def is_finished(self, offset: int) -> bool:
         """Whether an offset is known to be finished."""
-        return offset < self.low or offset in self._noted or (offset < self.end and offset not in self._unfinished)
+        return offset < self.low or offset in self._recorded or (offset < self.end and offset not in self._unfinished)
 
     def is_open(self, claim: int, offset: int) -> bool:
         """Whether this claim still has to finish an offset."""
@@ -158,10 +158,10 @@ class OffsetTracker:
         finished = [Interval(offset + 1, after) for offset, after in pairwise(unfinished) if after > offset + 1]
         if self._unfinished:
             before = next(reversed(self._unfinished)) + 1
-        tail = self._noted.after(max(before, self.end))
+        tail = self._recorded.after(max(before, self.end))
         if tail > max(before, low):
             finished.append(Interval(before, tail))
-        finished += [run for run in self._noted.all() if run.begin > tail]
+        finished += [run for run in self._recorded.all() if run.begin > tail]
         return Above(tuple(finished), tuple(sorted(self._begun)))
 
     def required(self) -> Above:

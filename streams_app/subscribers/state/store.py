@@ -68,13 +68,13 @@ class StoredState:
         fence: The low watermark as last written.
         number: Number of begun events and of requests that added ids.
         open: Offset → entry.
-        note: Metadata of what is finished above the fence, see :mod:`.offset_metadata`; "" if it was never written.
+        metadata: Metadata of what is finished above the fence, see :mod:`.offset_metadata`; "" if it was never written.
     """
 
     fence: int
     number: int
     open: dict[int, AttemptEntry]
-    note: str = ""
+    metadata: str = ""
 
 
 class Scripts(Protocol):
@@ -127,7 +127,7 @@ class SubscriberStore:
         self._asked += 1
         self._asking = self._asked
         try:
-            return await self._scripts[script]([*self.keys.marks, *ids], arguments)
+            return await self._scripts[script]([*self.keys.state, *ids], arguments)
         finally:
             self._asking = 0
 
@@ -206,14 +206,14 @@ class SubscriberStore:
             firsts[int(place)] = int(first)
         return firsts
 
-    async def end(self, finished: Sequence[int], waiting: Sequence[tuple[int, AttemptEntry]], low: int, note: str = "") -> None:
+    async def end(self, finished: Sequence[int], waiting: Sequence[tuple[int, AttemptEntry]], low: int, metadata: str = "") -> None:
         """Store the outcomes of events.
 
         Args:
             finished: Offsets of finished events.
             waiting: Events that wait for their next attempt, each with its entry.
             low: The low watermark.
-            note: Metadata of what is finished above it.
+            metadata: Metadata of what is finished above it.
 
         Raises:
             FencedError: As for :meth:`begin`.
@@ -223,7 +223,7 @@ class SubscriberStore:
             "end", token=self._token, number=str(self._number), told=self._end_requests,
             finished=[str(offset) for offset in finished],
             waiting=[text for offset, entry in waiting for text in (str(offset), _packed(entry))],
-            low=str(low), note=note,
+            low=str(low), note=metadata,
         )  # fmt: skip
 
 

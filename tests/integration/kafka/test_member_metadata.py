@@ -23,7 +23,7 @@ from streams_app.delivery.processor import Claim, OffsetAndMetadata, Processors
 from streams_app.health.status import Status
 from streams_app.kafka.member import GroupMember
 from streams_app.settings import Settings
-from streams_app.subscribers.state.offset_metadata import MOST_NOTE_BYTES
+from streams_app.subscribers.state.offset_metadata import MAX_METADATA_BYTES
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, wait_until
 from tests.integration.site import SESSION
@@ -32,7 +32,7 @@ from tests.ownership import Taker
 pytestmark = [pytest.mark.timeout(200), pytest.mark.apache]  # the embedded broker keeps no metadata and takes any generation
 
 LIMIT_SECONDS = 60
-NOTE = "n" * MOST_NOTE_BYTES
+NOTE = "n" * MAX_METADATA_BYTES
 
 
 class Noting(Taker):
@@ -41,8 +41,8 @@ class Noting(Taker):
     found: OffsetAndMetadata | None = None
 
     async def claim(self, claim: Claim) -> int:
-        self.found = claim.mark
-        self.low = OffsetAndMetadata(5, NOTE if claim.mark is None else claim.mark.metadata)
+        self.found = claim.committed
+        self.low = OffsetAndMetadata(5, NOTE if claim.committed is None else claim.committed.metadata)
         await claim.commit_now(self.low)
         return 5
 

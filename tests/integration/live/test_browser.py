@@ -215,10 +215,10 @@ async def test_wiped_redis_keeps_the_content_of_the_page_and_never_shows_a_zero(
         await client.flushall()
         await shows(page, STATE, "Being read")
         owner = worker.owners["contributions"]
-        await owner.claim(marks=ViewMetadata(reading=9))
+        await owner.claim(metadata=ViewMetadata(reading=9))
         for item in "abc":
             await owner.put("7", item)
-        owner.marks = ViewMetadata()
+        owner.metadata = ViewMetadata()
         await owner.change("another")
         await shows(page, STATE, "Up to date")
         numbers = await page.evaluate("window.numbers")

@@ -28,7 +28,7 @@ async def test_nothing_is_committed_until_every_processor_has_state(
 ) -> None:
     worker = Worker()
     partition = worker.hold(*(Taker(None if low is None else OffsetAndMetadata(low)) for low in lows))
-    partition.marks.marks = {"a": OffsetAndMetadata(4), "b": OffsetAndMetadata(4), "c": OffsetAndMetadata(90)}
+    partition.offsets.by_name = {"a": OffsetAndMetadata(4), "b": OffsetAndMetadata(4), "c": OffsetAndMetadata(90)}
     await worker.ownership.commit_once()
     found = worker.host.committed.get(TP0)
 
@@ -39,7 +39,7 @@ async def test_nothing_is_committed_until_every_processor_has_state(
 async def test_new_processors_are_committed_together() -> None:
     worker = Worker()
     partition = worker.hold(Taker(), Taker())
-    partition.marks.beginning.expect({"a", "b"})
+    partition.offsets.beginning.expect({"a", "b"})
     first = asyncio.create_task(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(100)))
     await asyncio.sleep(0)  # one that does not wait for the other commits in this turn
     alone = dict(worker.host.committed)
@@ -84,7 +84,7 @@ async def test_partition_released_while_its_offsets_are_read_is_not_committed() 
         partition.is_over = True
         return OffsetAndMetadata(12)
 
-    taker.mark = mark  # type: ignore[method-assign]  # it is let go meanwhile
+    taker.position_to_commit = mark  # type: ignore[method-assign]  # it is let go meanwhile
     await worker.ownership.commit_once()
 
     assert {} == worker.host.committed
@@ -154,7 +154,7 @@ async def test_commit_failure_is_raised_to_every_waiting_caller() -> None:
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
     assert [NotOwnerError, NotOwnerError] == [type(outcome) for outcome in outcomes]
-    assert [None, None] == [one.marks.committed for one in held]
+    assert [None, None] == [one.offsets.committed for one in held]
     await worker.end()
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.trace import SpanKind, StatusCode
 
-from streams_app.codec import TEXT_MARK
+from streams_app.codec import TEXT_TAG
 from streams_app.delivery.batch import TP
 from streams_app.delivery.producer import Outgoing
 from streams_app.events.trace_contexts import MOST_LINKS, sampled_context
@@ -20,7 +20,7 @@ from streams_app.tracing.spans import Tracing
 from tests.spans import GARBAGE, Spans, ids_of, trace_parent
 
 SHARD = "f", TP("t", 0)
-A, B = TEXT_MARK + b"a", TEXT_MARK + b"b"
+A, B = TEXT_TAG + b"a", TEXT_TAG + b"b"
 
 
 def sealed(first: int, last: int, member: bytes = A) -> Sealed:
@@ -92,13 +92,13 @@ def test_contexts_of_events_after_the_sealed_group_stay() -> None:
 def test_number_of_contexts_is_bounded_and_consistent_in_any_order(steps: list[tuple[int, int, bool]], most: int) -> None:
     contexts = EventContexts(most)
     for offset, (group, context, is_sealed) in enumerate(steps):
-        member = TEXT_MARK + b"%d" % group
+        member = TEXT_TAG + b"%d" % group
         if is_sealed:
             contexts.remove(SHARD, sealed(0, offset, member))
             assert [] == contexts.of(SHARD, sealed(0, offset, member))
         else:
             contexts.add(SHARD, member, trace_parent(1, context + 1), offset)
-        found = [contexts.of(SHARD, sealed(0, offset, TEXT_MARK + b"%d" % number)) for number in range(10)]
+        found = [contexts.of(SHARD, sealed(0, offset, TEXT_TAG + b"%d" % number)) for number in range(10)]
         assert len(contexts) == sum(map(len, found)) <= most
         assert all(len(group) <= MOST_LINKS for group in found)
 

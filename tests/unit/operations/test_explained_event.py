@@ -16,7 +16,7 @@ from streams_app.settings import Settings
 from streams_app.subscribers.declaration.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.execution.crash_isolation import WATCHED_MS
 from streams_app.subscribers.state.intervals import Interval
-from streams_app.subscribers.state.offset_metadata import Note
+from streams_app.subscribers.state.offset_metadata import OffsetMetadata
 from streams_app.subscribers.state.offset_tracker import Above
 from streams_app.subscribers.state.store import AttemptEntry
 from tests import shop
@@ -24,7 +24,7 @@ from tests import shop
 NOW_MS = 1_700_000_000_000
 TP0 = TP("orders", 0)
 FOLD = {"name": "account-metrics", "source": "events", "group_key": "id", "changed": "fields", "quiet_period": "1s"}
-NOTE = Note("", Above((Interval(12, 20),), (22,)))
+NOTE = OffsetMetadata("", Above((Interval(12, 20),), (22,)))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def ship() -> Subscription:
 
 
 def found(offset: int = 30, **what: Any) -> EventFacts:
-    known = {"begin": 0, "end": 100, "mark": OffsetAndMetadata(10), "note": NOTE, "event_id": "e1", "type": "order.paid"}
+    known = {"begin": 0, "end": 100, "committed": OffsetAndMetadata(10), "metadata": NOTE, "event_id": "e1", "type": "order.paid"}
     return EventFacts(TP0, offset, **{**known, **what})
 
 
@@ -48,8 +48,8 @@ def dead_letter(reason: str) -> ListedDeadLetter:
         (found(100), "is not in the log yet"),
         (found(110, high=110), "is not in the log yet"),
         (found(109, high=110), "is in the log, hidden by a transaction that is open since offset 100: nobody reads on before that"),
-        (found(109, high=110, mark=None), "is in the log, hidden by a transaction that is open since offset 100"),
-        (found(mark=None, note=None), "cannot begin: the group has no commit for this partition, and with idempotent"),
+        (found(109, high=110, committed=None), "is in the log, hidden by a transaction that is open since offset 100"),
+        (found(committed=None, metadata=None), "cannot begin: the group has no commit for this partition, and with idempotent"),
         (found(9), "is finished"),
         (found(12), "is finished"),
         (found(19), "is finished"),
@@ -57,10 +57,10 @@ def dead_letter(reason: str) -> ListedDeadLetter:
         (found(30), "waits for its turn, behind 20 offsets at most"),
         (found(10), "is the next one"),
         (
-            found(30, note=None),
+            found(30, metadata=None),
             "behind 20 offsets at most, unless it is finished: the commit does not say what is, above its offset",
         ),
-        (found(15, begin=20, note=None), "is lost: retention has removed it before it was finished"),
+        (found(15, begin=20, metadata=None), "is lost: retention has removed it before it was finished"),
         (found(9, begin=20), "is finished, or was lost: retention has removed its record"),
         (found(9, begin=20, dead_letters=(dead_letter("failed"),)), "is a dead letter: failed"),
         (
@@ -114,7 +114,7 @@ def test_replayed_dead_letter_is_reported_as_such(ship: Subscription) -> None:
 
 def test_repeatable_event_without_a_commit_has_not_begun(ship: Subscription) -> None:
     again = replace(ship, subscriber=replace(ship.subscriber, idempotent="yes"))
-    text = " ".join(describe(found(mark=None, note=None), again, None, NOW_MS, 10_000).split())
+    text = " ".join(describe(found(committed=None, metadata=None), again, None, NOW_MS, 10_000).split())
 
     assert "has not begun: no worker has run this subscriber in this partition." in text
 
@@ -125,17 +125,17 @@ def test_five_labelled_lines_show_the_evidence(ship: Subscription) -> None:
 
     assert [
         "  mark    group shop.ship has committed 10 for orders-0: what is below it is finished, this is not",
-        "  note    8 offsets above the mark finished, 1 begun; this one is begun. It is as old as the last commit",
+        "  note    8 offsets above the committed offset finished, 1 begun; this one is begun. It is as old as the last commit",
         "  redis   2 attempts made; the next one is due in 5.0 s (2023-11-14 22:13:25Z); 1 death of its process may be its doing",
         f"  letter  in {ship.dead_letters}: failed at 2023-11-14 22:13:20Z after 8 attempts: no such article",
-        "  lag     the log ends at 100, 90 offsets above the mark; no worker was asked, as http.port is 0",
+        "  lag     the log ends at 100, 90 offsets above the committed offset; no worker was asked, as http.port is 0",
     ] == [line.rstrip() for line in lines]
 
 
 def test_commit_metadata_is_not_applied_to_an_offset_missing_from_the_log(ship: Subscription) -> None:
     lines = [line.rstrip() for line in describe(found(100, event_id=""), ship, None, NOW_MS, 10_000).splitlines()]
 
-    assert "  note    8 offsets above the mark finished, 1 begun" in lines
+    assert "  note    8 offsets above the committed offset finished, 1 begun" in lines
 
 
 def test_redis_without_an_answer_is_reported_and_nothing_is_invented(ship: Subscription) -> None:

@@ -7,7 +7,7 @@ import pytest
 from streams_app.delivery.group_consumer import Committed
 from streams_app.delivery.offset_metadata import commit_of, offsets_of
 from streams_app.delivery.processor import OffsetAndMetadata
-from streams_app.operations.reset_fold import without_mark
+from streams_app.operations.reset_fold import without_fold
 
 FOLDS = ("likes", "shares")
 
@@ -17,7 +17,7 @@ def test_reset_of_one_fold_keeps_the_offsets_of_the_others(start: int) -> None:
     held = commit_of(
         {"likes": OffsetAndMetadata(5, "3"), "shares": OffsetAndMetadata(9, "4"), "of a newer worker": OffsetAndMetadata(7)}
     )
-    left = without_mark(held, FOLDS, "likes", start)
+    left = without_fold(held, FOLDS, "likes", start)
 
     assert left is not None
     assert {"shares": OffsetAndMetadata(9, "4"), "of a newer worker": OffsetAndMetadata(7)} == offsets_of(left, FOLDS)
@@ -26,20 +26,20 @@ def test_reset_of_one_fold_keeps_the_offsets_of_the_others(start: int) -> None:
 
 @pytest.mark.parametrize("start", [0, 99])
 def test_only_fold_restarts_at_the_initial_offset(start: int) -> None:
-    assert commit_of({"likes": OffsetAndMetadata(start)}) == without_mark(
+    assert commit_of({"likes": OffsetAndMetadata(start)}) == without_fold(
         commit_of({"likes": OffsetAndMetadata(5)}), ["likes"], "likes", start
     )
 
 
 def test_commit_without_the_fold_is_unchanged() -> None:
-    assert None is without_mark(commit_of({"shares": OffsetAndMetadata(5)}), FOLDS, "likes", 0)
-    assert None is without_mark(Committed(5, ""), ["shares"], "likes", 0)
+    assert None is without_fold(commit_of({"shares": OffsetAndMetadata(5)}), FOLDS, "likes", 0)
+    assert None is without_fold(Committed(5, ""), ["shares"], "likes", 0)
 
 
 @pytest.mark.parametrize(("start", "offset"), [pytest.param(0, 0, id="earliest"), pytest.param(99, 5, id="latest")])
 def test_reset_without_metadata_moves_no_other_fold_forward(start: int, offset: int) -> None:
     """The committed offset is the mark of every fold, and stays one where the broker drops the metadata again."""
-    left = without_mark(Committed(5, ""), FOLDS, "likes", start)
+    left = without_fold(Committed(5, ""), FOLDS, "likes", start)
 
     assert left is not None
     assert (offset, {"shares": OffsetAndMetadata(5)}) == (left.offset, offsets_of(left, FOLDS))

@@ -60,14 +60,14 @@ def test_backward_times_take_the_newest_previous_one_and_are_reported(tmp_path: 
     assert [
         "older than a line before them, whose time they get, as in a worker: 1 lines (33.3%); sort the file by time unless it is a "
         "log"
-    ] == read.tally.notes
+    ] == read.tally.remarks
 
 
 def test_future_time_counts_as_now_and_is_reported(tmp_path: Path) -> None:
     read = Read(written(tmp_path, [line(NOW_MS + 10_000)]))
 
     assert [NOW_MS] == read.scores
-    assert ["with a time in the future, which counts as now: 1 lines"] == read.tally.notes
+    assert ["with a time in the future, which counts as now: 1 lines"] == read.tally.remarks
 
 
 # Lines that cannot be used

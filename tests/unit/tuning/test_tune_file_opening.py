@@ -30,7 +30,7 @@ def test_file_is_read_with_any_compression(tmp_path: Path, suffix: str) -> None:
     path.write_bytes(compressed(b"\n".join(line(BEGIN_MS + n) for n in range(5_000)), suffix))
     read = Read(path)
 
-    assert (5_000, BEGIN_MS + 4_999, {}, []) == (read.columns.events, read.columns.to_ms, read.tally.refused, read.tally.notes)
+    assert (5_000, BEGIN_MS + 4_999, {}, []) == (read.columns.events, read.columns.to_ms, read.tally.refused, read.tally.remarks)
 
 
 def lines_there(path: Path, suffix: str) -> int:

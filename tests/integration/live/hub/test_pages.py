@@ -88,13 +88,13 @@ async def test_view_has_no_values_while_a_shard_is_reading_and_all_afterwards(
     start: Start, redis_client: redis.asyncio.Redis, names: Names
 ) -> None:
     owner = Owner(redis_client, names.app_id, SUPPORTERS)
-    await owner.claim(marks=ViewMetadata(reading=3))
+    await owner.claim(metadata=ViewMetadata(reading=3))
     async with start(SUPPORTERS) as hub:
         page = await hub.events("/live/7/events?view=supporters")
         await page.until("supporters", state="reading")
         await owner.put("7", "a")
         await owner.put("7", "b")
-        owner.marks = ViewMetadata()
+        owner.metadata = ViewMetadata()
         await owner.change("another")
         await page.until("supporters", state="ok", count=2)
 
@@ -113,10 +113,10 @@ async def test_page_is_reread_after_a_takeover_and_a_redis_wipe(valkey: Valkey, 
         await page.until("supporters", count=2)
         await client.flushall()
         await page.until("supporters", state="reading")
-        await owner.claim(marks=ViewMetadata(reading=9))
+        await owner.claim(metadata=ViewMetadata(reading=9))
         for item in "abc":
             await owner.put("7", item)
-        owner.marks = ViewMetadata()
+        owner.metadata = ViewMetadata()
         await owner.change("another")
         await page.until("supporters", state="ok", count=3)
 

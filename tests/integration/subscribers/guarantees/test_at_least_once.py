@@ -28,7 +28,7 @@ from streams_app.subscribers.state.keys import SubscriberKeys
 from tests.integration.subscribing import member_of, settings_of
 
 app_id, bootstrap, topic, redis_url, ledger_path, offset = sys.argv[1:]
-known = SubscriberKeys(app_id, "ship", topic, 0).marks[1]
+known = SubscriberKeys(app_id, "ship", topic, 0).state[1]
 
 async def ship(event):
     with open(ledger_path, "a") as ledger:

@@ -117,7 +117,7 @@ async def test_wiped_redis_learns_the_ids_of_the_log_before_anything_starts(shop
     await sent(shop, o1="e1", o2="e2")
     async with shop.member(ship, idempotent="unknown"):
         await shop.until_called("o1", "o2")
-    async for key in redis_client.scan_iter(match=f"{keys.marks[0].removesuffix('meta')}*"):
+    async for key in redis_client.scan_iter(match=f"{keys.state[0].removesuffix('meta')}*"):
         await redis_client.delete(key)
     await sent(shop, copy="e2", o3="e3")
     async with shop.member(ship, idempotent="unknown"):
@@ -130,7 +130,7 @@ async def test_skipped_events_advance_the_fence_in_redis(shop: Shop, redis_clien
     async def ship(event: Received[Paid]) -> None:
         shop.called(event)
 
-    meta = SubscriberKeys(shop.names.app_id, "ship", shop.topic, 0).marks[0]
+    meta = SubscriberKeys(shop.names.app_id, "ship", shop.topic, 0).state[0]
     await shop.send("o1")
     await shop.send("other", "another", headers=[("ce_type", b"order.sent")])
 
@@ -150,7 +150,7 @@ async def test_wiped_redis_is_reclaimed_after_running_attempts_have_ended(shop: 
         shop.called(event)
         may_end.wait(LIMIT_SECONDS)
 
-    keys = SubscriberKeys(shop.names.app_id, "ship", shop.topic, 0).marks
+    keys = SubscriberKeys(shop.names.app_id, "ship", shop.topic, 0).state
     await shop.send("o1")
     try:
         async with shop.member(ship, idempotent="unknown", timeout="1m"):

@@ -51,7 +51,7 @@ async def test_wiped_redis_learns_which_attempts_are_running(shop: Shop, redis_c
         shop.called(event)
         may_end.wait(LIMIT_SECONDS)
 
-    keys = SubscriberKeys(shop.names.app_id, "ship", shop.topic, 0).marks
+    keys = SubscriberKeys(shop.names.app_id, "ship", shop.topic, 0).state
 
     async def known() -> Sequence[object]:
         # Beside the events stands the claim itself, in the place of offset -1.

@@ -39,7 +39,7 @@ class Owners:
 
     def former_key(self) -> str:
         """Where an earlier version kept the ids of this hour."""
-        return f"{{{self.keys.marks[0].partition('}')[0][1:]}}}:v1:ids:{NOW_MS // HOUR_MS}"
+        return f"{{{self.keys.state[0].partition('}')[0][1:]}}}:v1:ids:{NOW_MS // HOUR_MS}"
 
     async def kept(self) -> StoredState | None:
         """What the next owner finds."""
@@ -89,7 +89,7 @@ async def test_former_owner_is_fenced(owners: Owners, step: str) -> None:
 @pytest.mark.parametrize("step", ["begin", "end"])
 async def test_wiped_redis_is_detected_by_its_owner(owners: Owners, step: str) -> None:
     store = await owners.claimed()
-    await owners.client.delete(*owners.keys.marks)
+    await owners.client.delete(*owners.keys.state)
     with pytest.raises(FencedError, match="no-state"):
         await (store.begin([begin(5)], NOW_MS) if step == "begin" else store.end([5], [], 6))
 
@@ -98,7 +98,7 @@ async def test_wiped_redis_is_detected_by_its_owner(owners: Owners, step: str) -
 async def test_rolled_back_redis_is_detected_by_its_owner(owners: Owners, step: str) -> None:
     store = await owners.claimed()
     await store.begin([begin(5)], NOW_MS)
-    images = {key: await owners.client.dump(key) for key in owners.keys.marks}
+    images = {key: await owners.client.dump(key) for key in owners.keys.state}
     await store.begin([begin(6, "o6")], NOW_MS)
     for key, image in images.items():
         await owners.client.restore(key, 0, image or b"", replace=True)
@@ -113,10 +113,10 @@ async def test_rolled_back_redis_is_detected_by_its_owner(owners: Owners, step: 
 
 async def test_rollback_before_ids_were_learned_rejects_new_begins(owners: Owners) -> None:
     store = await owners.claimed()
-    image = await owners.client.dump(owners.keys.marks[0])
+    image = await owners.client.dump(owners.keys.state[0])
     await store.learn([(4, "o4")], NOW_MS)
     await store.learn([(4, "o4")], NOW_MS)  # as after a lost reply
-    await owners.client.restore(owners.keys.marks[0], 0, image or b"", replace=True)
+    await owners.client.restore(owners.keys.state[0], 0, image or b"", replace=True)
 
     with pytest.raises(FencedError, match="number"):
         await store.begin([begin(7, "o4")], NOW_MS)
@@ -248,7 +248,7 @@ async def test_request_repeated_after_a_missing_reply_returns_the_same(owners: O
 async def test_remainder_of_a_state_without_its_metadata_is_dropped(owners: Owners) -> None:
     store = await owners.claimed()
     await store.begin([begin(5)], NOW_MS)
-    await owners.client.delete(owners.keys.marks[0])
+    await owners.client.delete(owners.keys.state[0])
 
     assert StoredState(8, 0, {}) == await owners.store("b").claim(8)
 

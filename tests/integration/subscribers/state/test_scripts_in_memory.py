@@ -87,7 +87,7 @@ async def test_memory_replies_like_the_scripts(
     keys = SubscriberKeys(f"{names.app_id}.{next(NUMBERS)}", "ship", "orders", 0)
     memory = MemoryScripts(lambda: NOW_MS)
     there, here = Side(ScriptSet(redis_client), keys), Side(memory, keys)
-    every_key = [*keys.marks, *keys.ids(NOW_MS + 3 * HOUR_MS, 4 * HOUR_MS)]
+    every_key = [*keys.state, *keys.ids(NOW_MS + 3 * HOUR_MS, 4 * HOUR_MS)]
     for step in [*steps, ("claim", "b", None, False)]:
         match step:
             case "lose", "everything":
@@ -95,8 +95,8 @@ async def test_memory_replies_like_the_scripts(
                 memory.wipe()
                 continue
             case "lose", _:
-                await redis_client.delete(keys.marks[0])
-                memory.lose(keys.marks[0])
+                await redis_client.delete(keys.state[0])
+                memory.lose(keys.state[0])
                 continue
 
         assert await there.does(*step) == await here.does(*step)

@@ -34,7 +34,7 @@ async def test_range_is_synced_in_order_and_its_end_becomes_offset_and_progress(
     await store.reaches(processor, 2_000)
 
     assert (2 * MAX_RECORDS + 1, 0) == (held, processor.in_flight)
-    mark = await processor.mark()
+    mark = await processor.position_to_commit()
     assert mark is not None
     assert (2_000, "x", 2_000) == (mark.offset, mark.metadata.partition("~")[0], await store.progress())
     assert {f"n{offset}" for offset in range(2 * MAX_RECORDS + 1)} == store.names()
@@ -67,7 +67,7 @@ async def test_range_without_records_advances_the_offset(store: Store) -> None:
 
 
 async def test_nothing_is_committed_before_the_store_has_answered(store: Store) -> None:
-    assert None is await store.processor().mark()
+    assert None is await store.processor().position_to_commit()
 
 
 async def test_unavailable_store_is_awaited_and_reported_once_and_nothing_is_skipped(
@@ -130,7 +130,7 @@ async def test_restored_store_is_reclaimed_and_nothing_is_written_or_committed(s
     await wait_until(lambda: said, LIMIT_SECONDS, "it is refused")
 
     assert "has progress 2 for s.f-0, expected 5" in said[0]
-    assert (None, 2, {f"n{n}" for n in range(5)}) == (await processor.mark(), await store.progress(), store.names())
+    assert (None, 2, {f"n{n}" for n in range(5)}) == (await processor.position_to_commit(), await store.progress(), store.names())
     assert store.told[-1]
 
 
@@ -158,7 +158,7 @@ async def test_release_finishes_the_current_transaction_and_drops_the_rest(store
     processor.deliver(batch_of(range(MAX_RECORDS * 40)))
     await wait_until(lambda: store.processors.is_busy_with(processor), LIMIT_SECONDS, "the first transaction is under way")
     await processor.revoke(LIMIT_SECONDS)
-    mark = await processor.mark()
+    mark = await processor.position_to_commit()
 
     assert mark is not None
     assert (await store.progress(), True) == (mark.offset, 0 < mark.offset < MAX_RECORDS * 40)
@@ -175,7 +175,7 @@ async def test_release_does_not_wait_for_an_unavailable_store(store: Store) -> N
         async with asyncio.timeout(LIMIT_SECONDS):
             await processor.revoke(0.1)
 
-    assert OffsetAndMetadata(0) == await processor.mark()
+    assert OffsetAndMetadata(0) == await processor.position_to_commit()
     assert {} == store.processors._outages._waiting
 
 

@@ -11,7 +11,7 @@ import pytest
 from streams_app import Received, Retry
 from streams_app.errors import ConfigurationError
 from streams_app.subscribers.state.keys import SubscriberKeys
-from streams_app.subscribers.state.offset_metadata import Note, encoded
+from streams_app.subscribers.state.offset_metadata import OffsetMetadata, encoded
 from streams_app.subscribers.state.offset_tracker import NOTHING
 from streams_app.testing import SubscriberTester
 from tests.kit import Paid, paid, subscribed
@@ -111,7 +111,7 @@ def test_state_without_a_log_id_neither_skips_events_of_yes_nor_repeats_those_of
         expire(kit)
         # As an earlier version has left it.
         keys = SubscriberKeys(kit._workers._settings.app_id, one.name, paid.key, 0)
-        kit._workers.scripts._hashes[keys.marks[0]]["note"] = ""
+        kit._workers.scripts._hashes[keys.state[0]]["note"] = ""
         kit.rebalance()
         kit.advance("10s")
 
@@ -124,7 +124,7 @@ def test_state_of_another_log_is_not_resumed(idempotent: Any) -> None:
     with away(calls, idempotent=idempotent, start="latest") as (kit, one):
         expire(kit)
         keys = SubscriberKeys(kit._workers._settings.app_id, one.name, paid.key, 0)
-        kit._workers.scripts._hashes[keys.marks[0]]["note"] = encoded(3, Note("of-another-topic", NOTHING))
+        kit._workers.scripts._hashes[keys.state[0]]["note"] = encoded(3, OffsetMetadata("of-another-topic", NOTHING))
         with pytest.raises(ConfigurationError, match=f"streams-app reset --subscriber {one.name} --at earliest"):
             kit.rebalance()
 

@@ -171,7 +171,7 @@ def test_wiped_redis_does_not_affect_at_most_once() -> None:
 
 
 def test_full_commit_metadata_is_awaited_and_reported_until_the_lowest_event_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams_app.subscribers.guarantees.at_most_once.MOST_NOTE_BYTES", 200)
+    monkeypatch.setattr("streams_app.subscribers.guarantees.at_most_once.MAX_METADATA_BYTES", 200)
     called = []
 
     async def ship(event: Received[Paid]) -> None:

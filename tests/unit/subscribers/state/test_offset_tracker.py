@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.subscribers.state.intervals import Interval, IntervalSet
-from streams_app.subscribers.state.offset_metadata import Note, decoded, encoded, fits, fitted
+from streams_app.subscribers.state.offset_metadata import OffsetMetadata, decoded, encoded, fits, fitted
 from streams_app.subscribers.state.offset_tracker import Above, OffsetTracker
 
 FIRST = 7
@@ -182,14 +182,14 @@ class Consumer:
     def __init__(self, log: set[int], end: int, draw: Callable[[int], int], *, must: bool) -> None:
         self.log, self.end, self.draw, self.must = sorted(log), end, draw, must
         self.window = OffsetTracker(1, 0)
-        self.committed = (0, encoded(0, Note("id", Above())))
+        self.committed = (0, encoded(0, OffsetMetadata("id", Above())))
         self.begins: list[int] = []
         self.finished: set[int] = set()
         self.running: set[int] = set()
         self.waiting: set[int] = set()
 
-    def note(self) -> Note:
-        return Note("id", self.window.required() if self.must else self.window.above())
+    def note(self) -> OffsetMetadata:
+        return OffsetMetadata("id", self.window.required() if self.must else self.window.above())
 
     def read(self) -> None:
         begin = self.window.end
@@ -251,10 +251,10 @@ def test_required_metadata_never_grows_when_events_end(data: st.DataObject, begu
     read(window, *range(61))
     for offset in begun:
         window.begin(1, offset)
-    sizes = [len(encoded(window.low, Note("", window.required())))]
+    sizes = [len(encoded(window.low, OffsetMetadata("", window.required())))]
     for offset in data.draw(st.permutations(range(61))):
         window.finish(1, offset)
-        sizes.append(len(encoded(window.low, Note("", window.required()))))
+        sizes.append(len(encoded(window.low, OffsetMetadata("", window.required()))))
 
     assert sorted(sizes, reverse=True) == sizes
 
@@ -265,7 +265,7 @@ def test_truncated_metadata_omits_the_highest_offsets_and_invents_nothing(finish
     read(window, *range(2_001))
     for offset in finished:
         window.finish(1, offset)
-    whole = Note("", window.above())
+    whole = OffsetMetadata("", window.above())
     text = fitted(0, whole, most_bytes)
     found = decoded(text, 0, 2_001)
 
