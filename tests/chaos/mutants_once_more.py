@@ -35,5 +35,5 @@ KAFKA_UNTOLD: Final = Mutant(
     "a place that was set by hand is not committed at once",
     "The next owner takes it for set anew, and calls again what has run.",
     ("history crash:4",),
-    (Change(f"{WRITE_AHEAD}.claim", "await claim.commit_now(self._mark())", "pass"),),
+    (Change(f"{WRITE_AHEAD}.claim", "await claim.commit_now(self._position_to_commit())", "pass"),),
 )
