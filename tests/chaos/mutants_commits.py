@@ -14,7 +14,8 @@ LATE = ("overtaken:2 crash:4", "overtaken crash:4 history")
 UNDER_THE_PRESENT_GENERATION: Final = Change(
     COMMIT_AS,
     "coordinator._send_req(request)",
-    "coordinator._send_req(_commit_request(coordinator.group_id, positions, Member(coordinator.generation, coordinator.member_id)))",
+    "coordinator._send_req("
+    "_commit_request(coordinator.group_id, positions, Member(coordinator.generation, coordinator.member_id)))",
 )
 
 COMMITS_OF_NOTES: Final = (

@@ -185,7 +185,7 @@ class AtMostOnce(Once):
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """Notes have room for a few runs."""
+        """Limit the commit metadata to a few intervals."""
         with super().limits(seed), patch("streams_app.subscribers.guarantees.at_most_once.MAX_METADATA_BYTES", 35 + seed % 20):
             yield
 

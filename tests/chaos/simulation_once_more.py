@@ -35,7 +35,7 @@ class ByKeyWithRoom(ByKey):
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
-        """As of its kind, but for the notes."""
+        """Apply the limits of the base class, except for the metadata."""
         with super().limits(seed), patch("streams_app.subscribers.guarantees.at_most_once.MAX_METADATA_BYTES", ROOM_BYTES):
             yield
 
