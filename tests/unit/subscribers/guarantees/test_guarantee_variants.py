@@ -22,7 +22,7 @@ LOW = test_offset_metadata.LOW
 
 SHOWN_BY: dict[str, Callable[[], object]] = {
     "metadata is believed beyond the end of the log": partial(
-        test_offset_metadata.test_a_note_that_knows_more_than_the_log_is_none, Above((Interval(LOW + 1, LOW + 3),))
+        test_offset_metadata.test_metadata_beyond_the_log_end_is_invalid, Above((Interval(LOW + 1, LOW + 3),))
     ),
     "the result of an old claim is taken": test_offset_tracker.test_result_of_another_claim_is_dropped,
     "a suspension counts attempts": test_retries.test_failures_during_an_outage_count_only_after_patience,
