@@ -29,7 +29,7 @@ class Noted(Standstills):
 @pytest.mark.parametrize(
     ("still_ms", "explained", "longest"), [(None, 0, None), (0.0, 0, 0.0), (5.0, 0, 5.0), (1_000.0, 1, 1_000.0)]
 )
-def test_a_slow_script_is_set_beside_what_the_machine_did(
+def test_slow_script_is_shown_beside_the_stalls_of_the_machine(
     redis_server: RedisServer, still_ms: float | None, explained: int, longest: float | None
 ) -> None:
     servers = Servers("", "", None, redis_server.url, "", None, Noted(still_ms))

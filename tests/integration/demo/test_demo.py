@@ -118,7 +118,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 
 @needs_proc
-def test_the_demo_folds_checks_itself_and_leaves_nothing(demo: Demo) -> None:
+def test_demo_folds_verifies_itself_and_leaves_nothing_behind(demo: Demo) -> None:
     code, text = demo.run("--events", "3000", "--rate", "1500")
 
     assert code == 0, text
@@ -145,7 +145,7 @@ def test_the_demo_folds_checks_itself_and_leaves_nothing(demo: Demo) -> None:
 
 
 @pytest.mark.long
-def test_the_demo_ends_with_a_command_that_draws_the_curve_of_its_load(demo: Demo) -> None:
+def test_demo_ends_with_a_command_that_draws_the_curve_of_its_load(demo: Demo) -> None:
     _, text = demo.run("--events", "300", "--rate", "600")
     *_, figures, _, command = text.splitlines()
     drawn = subprocess.run(
@@ -159,7 +159,7 @@ def test_the_demo_ends_with_a_command_that_draws_the_curve_of_its_load(demo: Dem
 
 
 @pytest.mark.long
-def test_the_demo_leaves_no_directory_of_the_host(demo: Demo) -> None:
+def test_demo_leaves_no_directory_on_the_host(demo: Demo) -> None:
     code, _ = demo.run("--seconds", "0.5", "--rate", "50", "--groups", "3")
 
     assert (code, demo.left()) == (0, set())
@@ -167,7 +167,7 @@ def test_the_demo_leaves_no_directory_of_the_host(demo: Demo) -> None:
 
 @pytest.mark.long
 @needs_proc
-def test_a_replay_counts_the_lines_that_cannot_be_folded(demo: Demo, tmp_path: Path) -> None:
+def test_demo_replay_counts_unfoldable_lines(demo: Demo, tmp_path: Path) -> None:
     good = [json.dumps({"time": 1_000 + n / 100, "user": f"u{n % 3}", "fields": {"seen": n}}) for n in range(60)]
     bad = ["not json", "[1, 2]", '{"fields": {"a": 1}}', '{"user": "u1"}', '{"user": {"id": 1}, "fields": {"a": 1}}']
     path = tmp_path / "events.jsonl"
@@ -181,7 +181,7 @@ def test_a_replay_counts_the_lines_that_cannot_be_folded(demo: Demo, tmp_path: P
     assert {} == demo.processes()
 
 
-def test_a_replay_whose_fields_are_named_otherwise_is_refused_before_anything_starts(demo: Demo, tmp_path: Path) -> None:
+def test_demo_replay_with_misnamed_fields_is_rejected_before_anything_starts(demo: Demo, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text('{"ts": 1, "user": "anna", "fields": {"likes": 1}}\n' * 3, "utf-8")
     code, text = demo.run("--replay", str(path))
@@ -195,7 +195,7 @@ def test_a_replay_whose_fields_are_named_otherwise_is_refused_before_anything_st
 
 @pytest.mark.long
 @needs_proc
-def test_a_check_that_covered_no_event_fails(demo: Demo) -> None:
+def test_check_that_covered_no_event_fails(demo: Demo) -> None:
     code, text = demo.run("--seconds", "0.001", "--rate", "1", "--groups", "1")
 
     assert code == 70, text
@@ -206,7 +206,7 @@ def test_a_check_that_covered_no_event_fails(demo: Demo) -> None:
 
 @pytest.mark.long
 @needs_proc
-def test_a_second_control_c_stops_at_once_and_leaves_nothing(demo: Demo) -> None:
+def test_second_control_c_stops_at_once_and_leaves_nothing_behind(demo: Demo) -> None:
     process = demo.start("--seconds", "0", "--rate", "300")
     wait_until_sync(lambda: re.search(r" s +load +events +[1-9]", demo.text), 60, "the load runs")
     process.send_signal(signal.SIGINT)
@@ -224,7 +224,7 @@ def test_a_second_control_c_stops_at_once_and_leaves_nothing(demo: Demo) -> None
 @needs_proc
 @pytest.mark.parametrize("begun", ["starting broker and Redis", "starting a worker", "ready, metrics at"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
-def test_a_demo_that_is_told_to_go_leaves_nothing(demo: Demo, number: signal.Signals, begun: str) -> None:
+def test_terminated_demo_leaves_nothing_behind(demo: Demo, number: signal.Signals, begun: str) -> None:
     process = demo.start("--seconds", "0", "--rate", "100")
     wait_until_sync(lambda: begun in demo.text, 60, begun)
     process.send_signal(number)
@@ -262,7 +262,7 @@ def test_live_page_of_the_demo_moves_until_control_c(demo: Demo) -> None:
 
 @pytest.mark.long
 @needs_proc
-def test_control_c_ends_the_load_and_the_check_is_made(demo: Demo) -> None:
+def test_control_c_ends_the_load_and_the_check_runs(demo: Demo) -> None:
     process = demo.start("--seconds", "0", "--rate", "300")
     wait_until_sync(lambda: re.search(r" s +load +events +[1-9]", demo.text), 60, "the load runs")
     process.send_signal(signal.SIGINT)
@@ -275,7 +275,7 @@ def test_control_c_ends_the_load_and_the_check_is_made(demo: Demo) -> None:
 
 
 @needs_proc
-def test_a_demo_that_is_killed_leaves_no_process(demo: Demo) -> None:
+def test_killed_demo_leaves_no_process(demo: Demo) -> None:
     process = demo.start("--seconds", "0", "--rate", "100")
     wait_until_sync(lambda: "ready, metrics at" in demo.text, 60, "the worker is ready")
     assert len(demo.processes()) == 5  # itself, broker, Valkey, worker, hub
@@ -285,7 +285,7 @@ def test_a_demo_that_is_killed_leaves_no_process(demo: Demo) -> None:
     wait_until_sync(lambda: not demo.processes(), 60, "every process of the demo has ended")
 
 
-def test_a_demo_without_the_kafka_it_was_given_asks_to_be_tried_again(demo: Demo, redis_server: RedisServer) -> None:
+def test_demo_without_its_configured_kafka_asks_for_a_retry(demo: Demo, redis_server: RedisServer) -> None:
     bootstrap = f"127.0.0.1:{free_port()}"
     code, text = demo.run("--bootstrap", bootstrap, "--redis", redis_server.url, "--seconds", "1")
 
@@ -296,7 +296,7 @@ def test_a_demo_without_the_kafka_it_was_given_asks_to_be_tried_again(demo: Demo
 
 
 @pytest.mark.long
-def test_a_demo_on_given_servers_removes_what_it_made_there(demo: Demo, kafka: KafkaServer, redis_server: RedisServer) -> None:
+def test_demo_on_existing_servers_removes_what_it_created_there(demo: Demo, kafka: KafkaServer, redis_server: RedisServer) -> None:
     code, text = demo.run("--bootstrap", kafka.bootstrap_servers, "--redis", redis_server.url, "--events", "300", "--rate", "600")
 
     assert code == 0, text

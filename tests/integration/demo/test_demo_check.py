@@ -54,19 +54,19 @@ def change(path: Path, statement: str) -> None:
         connection.execute(statement)
 
 
-def test_the_expectation_is_the_sum_of_the_latest_values_of_the_posts(write_side: WriteSide) -> None:
+def test_expectation_is_the_sum_of_the_latest_values_of_the_posts(write_side: WriteSide) -> None:
     assert {("a", "likes"): 9, ("a", "shares"): 1, ("b", "likes"): 0.75} == write_side.expected()
     assert write_side.refused == 1
 
 
-def test_the_write_database_holds_what_is_expected(write_side: WriteSide, tmp_path: Path) -> None:
+def test_write_database_holds_the_expected_values(write_side: WriteSide, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "write.db")) as connection:
         found = connection.execute("SELECT account_id, metric, SUM(value) FROM post_metrics GROUP BY 1, 2").fetchall()
 
     assert {(account, metric): value for account, metric, value in found} == write_side.expected()
 
 
-def test_a_right_read_store_has_no_differences(write_side: WriteSide, read_db: Path) -> None:
+def test_correct_read_store_has_no_differences(write_side: WriteSide, read_db: Path) -> None:
     assert [] == differences(read_db, "folded_values", write_side.expected())
 
 
@@ -81,7 +81,7 @@ def test_a_right_read_store_has_no_differences(write_side: WriteSide, read_db: P
         ("INSERT INTO folded_values VALUES ('f', 'c', 'likes', 1, 1, 1)", r"c\.likes: in the read store, but in no event"),
     ],
 )
-def test_a_read_store_that_was_tampered_with_is_found_out(write_side: WriteSide, read_db: Path, tampering: str, said: str) -> None:
+def test_corrupted_read_store_is_detected(write_side: WriteSide, read_db: Path, tampering: str, said: str) -> None:
     change(read_db, tampering)
     found = differences(read_db, "folded_values", write_side.expected())
 
@@ -102,7 +102,7 @@ def test_a_read_store_that_was_tampered_with_is_found_out(write_side: WriteSide,
         (Recomputed(frozenset({"r1", "r2"}), 1, {"a": 10}), ["b: the subscriber has the score None, the events give 0.75"]),
     ],
 )
-def test_what_the_subscriber_has_not_done_is_found_out(write_side: WriteSide, done: Recomputed, said: list[str]) -> None:
+def test_unfinished_work_of_the_subscriber_is_detected(write_side: WriteSide, done: Recomputed, said: list[str]) -> None:
     assert said == undone(["r1", "r2"], write_side.expected(), done)
 
 
@@ -129,7 +129,7 @@ def raw(offset: int, *changed: str) -> RawEvent:
     ],
     ids=["equal", "fewer", "more", "other names"],
 )
-def test_a_record_that_its_raw_events_do_not_explain_is_found_out(taken: list[RawEvent], said: list[str]) -> None:
+def test_record_unexplained_by_its_raw_events_is_detected(taken: list[RawEvent], said: list[str]) -> None:
     record = {"account_id": "a", "metrics": ["likes", "shares"], "fold": {"id": "f:events:0:1-3", "events": 2}}
 
     assert said == differences_of_record(record, ["likes", "shares"], taken)

@@ -53,7 +53,7 @@ def only(dist: Path, pattern: str) -> Path:
     return found
 
 
-def test_twine_accepts_both(dist: Path) -> None:
+def test_twine_accepts_both_distributions(dist: Path) -> None:
     said = run(
         sys.executable, "-m", "twine", "--no-color", "check", "--strict", only(dist, "*.whl"), only(dist, "*.tar.gz"), cwd=dist
     )
@@ -61,7 +61,7 @@ def test_twine_accepts_both(dist: Path) -> None:
     assert said.count("PASSED") == 2
 
 
-def test_wheel_holds_the_whole_package_and_the_files_of_deploy(dist: Path) -> None:
+def test_wheel_holds_the_whole_package_and_the_deployment_files(dist: Path) -> None:
     with zipfile.ZipFile(only(dist, "*.whl")) as archive:
         names = set(archive.namelist())
     package = {name for name in tracked() if name.startswith("streams_app/")}

@@ -76,7 +76,7 @@ async def send(page: Page, form: str, button: str, **fields: str) -> None:
     await page.get_by_role("button", name=button, exact=True).click()
 
 
-async def test_page_of_two_windows_follows_forms_and_what_was_taken_back(site: Site, tabs: Tabs) -> None:
+async def test_page_of_two_windows_follows_forms_and_withdrawals(site: Site, tabs: Tabs) -> None:
     example = Example(site)
     created = run("topics", "create", "--config", str(example.config), cwd=None)
     assert 0 == created.code, created.err

@@ -19,7 +19,7 @@ from tests.workers import WorkerProcess
 pytestmark = pytest.mark.timeout(200)
 
 
-async def test_a_view_publishes_a_subscriber_works_and_what_it_refused_is_put_back(site: Site) -> None:
+async def test_shop_view_publishes_and_a_rejected_event_of_its_subscriber_is_replayed(site: Site) -> None:
     paid, sent = site.names.topic("paid"), site.names.topic("sent")
     text = (ROOT / "examples" / "shop.py").read_text("utf-8")
     (site.folder / "this_shop.py").write_text(with_topics(text, OrderPaid=paid, ParcelSent=sent))

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(200)
 PAGE = ROOT / "docs" / "subscribers.md"
 
 
-async def test_what_the_first_program_publishes_its_worker_hands_to_its_function(site: Site) -> None:
+async def test_first_program_publishes_an_event_that_its_worker_handles(site: Site) -> None:
     program, settings = fenced(PAGE, "python")[0], fenced(PAGE, "toml")[0]
     (site.folder / "shop.py").write_text(with_topics(program, OrderPaid=site.names.topic("paid")))
     known = tomllib.loads(settings)

@@ -71,7 +71,7 @@ def is_running(pid: int) -> bool:
         return not Path("/proc/self").exists() and subprocess.run(["ps", "-p", str(pid)], check=False).returncode == 0
 
 
-async def test_records_produced_come_back_in_order_from_their_partition(kafka, names) -> None:
+async def test_produced_records_return_in_order_from_their_partition(kafka, names) -> None:
     topic = names.topic("events")
     await create_topics(kafka.bootstrap_servers, [topic], partitions=2)
     items = [(b"a", b"%d" % number) for number in range(100)]
@@ -84,7 +84,7 @@ async def test_records_produced_come_back_in_order_from_their_partition(kafka, n
     assert {1_700_000_000_000} == {record.timestamp for record in records}
 
 
-async def test_reading_a_topic_without_enough_records_fails_and_says_how_many(kafka, names) -> None:
+async def test_reading_a_topic_with_too_few_records_fails_with_their_number(kafka, names) -> None:
     topic = names.topic("events")
     await create_topics(kafka.bootstrap_servers, [topic])
     await produce(kafka.bootstrap_servers, topic, [(b"a", None)])
@@ -119,7 +119,7 @@ async def test_valkey_answers_and_does_not_evict(redis_client: Redis, names) -> 
 
 
 @pytest.mark.apache
-async def test_an_idempotent_producer_is_accepted(kafka, names) -> None:
+async def test_idempotent_producer_is_accepted(kafka, names) -> None:
     await create_topics(kafka.bootstrap_servers, [names.topic("events")])
     sent = await produce(kafka.bootstrap_servers, names.topic("events"), [(b"a", b"1")], enable_idempotence=True)
 
@@ -127,7 +127,7 @@ async def test_an_idempotent_producer_is_accepted(kafka, names) -> None:
 
 
 @pytest.mark.apache
-async def test_apache_kafka_serves_its_records_again_after_a_kill(kafka, names, tmp_path) -> None:
+async def test_apache_kafka_keeps_its_records_after_a_kill(kafka, names, tmp_path) -> None:
     if not isinstance(kafka, ApacheKafka):
         pytest.skip("starts one of its own: set STREAMS_APP_TEST_KAFKA=apache")
     topic = names.topic("events")
@@ -142,7 +142,7 @@ async def test_apache_kafka_serves_its_records_again_after_a_kill(kafka, names, 
 
 
 @pytest.mark.redis7
-async def test_the_redis_under_test_is_redis_7_itself(redis_client: Redis) -> None:
+async def test_redis_under_test_is_redis_7_itself(redis_client: Redis) -> None:
     info = await redis_client.info("server")
 
     assert "7" == info["redis_version"].partition(".")[0]
@@ -150,25 +150,25 @@ async def test_the_redis_under_test_is_redis_7_itself(redis_client: Redis) -> No
 
 
 @pytest.mark.parametrize("server", [Broker, Valkey])
-def test_two_servers_at_once_get_ports_of_their_own(server) -> None:
+def test_two_concurrent_servers_have_different_ports(server) -> None:
     with server.start() as first, server.start() as second:
         assert first.pid != second.pid
         assert address_of(first) != address_of(second)
 
 
-def test_a_port_with_a_listener_is_not_free() -> None:
+def test_port_with_a_listener_is_not_free() -> None:
     with socket.create_server((LOOPBACK, 0)) as listener:
         assert not is_free(listener.getsockname()[1])
 
 
-def test_the_same_free_port_is_not_given_twice() -> None:
+def test_free_port_is_never_given_twice() -> None:
     ports = [free_port() for _ in range(300)]
 
     assert 300 == len(set(ports))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a server bind beside a socket that does not listen")
-def test_a_port_is_reserved_for_the_process_it_was_given_to_and_a_server_can_listen_on_it() -> None:
+def test_port_is_reserved_for_its_process_and_a_server_can_listen_on_it() -> None:
     port = free_port()
     as_another_process = "import sys; from streams_app.embedded.ports import _reserve; sys.exit(_reserve(int(sys.argv[1])))"
 
@@ -179,7 +179,7 @@ def test_a_port_is_reserved_for_the_process_it_was_given_to_and_a_server_can_lis
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 @pytest.mark.parametrize("server", [Broker, Valkey])
-def test_a_server_that_was_ended_leaves_no_process_no_listener_and_no_directory(server, end) -> None:
+def test_stopped_server_leaves_no_process_listener_or_directory(server, end) -> None:
     running = server.start()
     directory = running._child.directory
     assert directory.is_dir()
@@ -190,7 +190,7 @@ def test_a_server_that_was_ended_leaves_no_process_no_listener_and_no_directory(
     assert not directory.exists()
 
 
-def test_a_directory_that_was_given_is_kept_and_so_are_the_data_in_it(tmp_path) -> None:
+def test_given_directory_is_kept_with_its_data(tmp_path) -> None:
     with Valkey.start(directory=tmp_path, appendonly=True) as first, redis.Redis.from_url(first.url) as client:
         client.set("kept", "1")
     with Valkey.start(directory=tmp_path, appendonly=True) as second, redis.Redis.from_url(second.url) as client:
@@ -198,7 +198,7 @@ def test_a_directory_that_was_given_is_kept_and_so_are_the_data_in_it(tmp_path) 
 
 
 @pytest.mark.parametrize("parent", [(PARENT,)], indirect=True)
-def test_the_servers_end_when_their_parent_is_killed(parent) -> None:
+def test_servers_end_when_their_parent_is_killed(parent) -> None:
     assert parent.stdout is not None
     broker, broker_address, valkey, valkey_address = parent.stdout.readline().split()
     pids = [int(broker), int(valkey)]
@@ -220,7 +220,7 @@ def test_the_servers_end_when_their_parent_is_killed(parent) -> None:
     ids=["signal", "pipe"],
     indirect=True,
 )
-def test_a_child_ends_with_its_parent_either_way(parent) -> None:
+def test_child_ends_with_its_parent_either_way(parent) -> None:
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     assert is_running(pid)
@@ -230,7 +230,7 @@ def test_a_child_ends_with_its_parent_either_way(parent) -> None:
 
 
 @pytest.mark.parametrize("server", ["Broker", "Valkey"])
-def test_a_missing_wheel_is_named_with_the_command_that_installs_it(server) -> None:
+def test_missing_wheel_is_named_with_the_command_that_installs_it(server) -> None:
     ended = subprocess.run([sys.executable, "-c", WITHOUT_WHEELS, server], capture_output=True, text=True, check=False, timeout=60)
 
     assert 0 != ended.returncode
@@ -238,19 +238,19 @@ def test_a_missing_wheel_is_named_with_the_command_that_installs_it(server) -> N
     assert INSTALL in ended.stderr
 
 
-def test_a_server_that_does_not_start_shows_its_log() -> None:
+def test_server_that_does_not_start_shows_its_log() -> None:
     with pytest.raises(EmbeddedServerError, match="no-such-option"):
         Valkey.start(extra_args=["--no-such-option", "1"])
 
 
-async def test_waiting_in_vain_says_for_what_and_what_was_last_seen() -> None:
+async def test_wait_until_timeout_reports_its_description_and_last_value() -> None:
     with pytest.raises(AssertionError, match=r"0\.1 s: the moon; last value: 0"):
         await wait_until(lambda: 0, 0.1, "the moon")
     with pytest.raises(AssertionError, match=r"0\.1 s: the moon; last value: \[\]"):
         wait_until_sync(list, 0.1, "the moon")
 
 
-def test_the_configuration_the_other_tests_write_is_valid(tmp_path, names) -> None:
+def test_configuration_written_by_other_tests_is_valid(tmp_path, names) -> None:
     path = write_config(
         tmp_path / "streams.toml", app_id=names.app_id, bootstrap="h:1", redis_url="redis://h:2/0",
         source=names.topic("in"), output=names.topic("out"), dead=names.topic("dead"), fold='keep = "last"',
@@ -267,7 +267,7 @@ def address_of(server: Broker | Valkey) -> str:
     return server.bootstrap_servers if isinstance(server, Broker) else f"{LOOPBACK}:{server.port}"
 
 
-def test_a_server_whose_start_is_broken_off_is_ended_with_its_directory() -> None:
+def test_interrupted_server_start_leaves_no_process_or_directory() -> None:
     child = Child("sleep", ["/bin/sleep", "600"])
 
     def interrupted() -> bool:

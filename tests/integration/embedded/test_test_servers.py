@@ -55,7 +55,7 @@ async def test_postgresql_starts_from_a_directory_that_only_root_may_enter(tmp_p
 
 
 @pytest.mark.parametrize(("ci", "summary"), [("false", "2 skipped"), ("true", "1 failed, 1 error")])
-def test_a_test_whose_server_cannot_be_had_is_skipped_and_fails_in_ci(tmp_path: Path, ci: str, summary: str) -> None:
+def test_unavailable_server_skips_a_test_and_fails_it_in_ci(tmp_path: Path, ci: str, summary: str) -> None:
     (tmp_path / "test_uses.py").write_text(USES, "utf-8")
     command = [
         sys.executable,

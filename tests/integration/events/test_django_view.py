@@ -13,7 +13,7 @@ from tests.pages import ROOT, fenced
 pytestmark = pytest.mark.timeout(200)
 
 
-async def test_a_django_view_publishes_what_is_committed_from_each_process_that_is_forked(site: Site) -> None:
+async def test_django_view_publishes_committed_events_from_each_forked_process(site: Site) -> None:
     (program,) = [text for text in fenced(ROOT / "docs" / "subscribers.md", "python") if "from django" in text]
     topic = site.names.topic("paid")
     (site.folder / "shop_views.py").write_text(with_topics(program, OrderPaid=topic))

@@ -66,7 +66,7 @@ def header(record: ConsumerRecord, name: str) -> str | None:
     return next((value.decode() for key, value in record.headers if key == name), None)
 
 
-async def test_a_published_event_is_in_the_log_as_it_was_declared(place: Place) -> None:
+async def test_published_event_is_logged_as_declared(place: Place) -> None:
     settings, order_paid, catalogue = place
     async with Events(settings, catalogue, clock=ManualClock(1_767_225_600_000)) as events:
         event_id = await events.publish(
@@ -93,7 +93,7 @@ async def test_a_published_event_is_in_the_log_as_it_was_declared(place: Place) 
     } == {key: value.decode() for key, value in record.headers}
 
 
-async def test_many_events_are_published_together_and_in_their_order(place: Place) -> None:
+async def test_many_events_are_published_together_in_order(place: Place) -> None:
     settings, order_paid, catalogue = place
     async with Events(settings, catalogue) as events:
         ids = await events.publish_many(order_paid, [OrderPaid("o1", number) for number in range(500)])
@@ -103,9 +103,7 @@ async def test_many_events_are_published_together_and_in_their_order(place: Plac
     assert ids == [header(record, "ce_id") for record in found]
 
 
-async def test_what_is_published_one_by_one_at_the_same_time_goes_in_few_requests(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_concurrent_publications_share_few_requests(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, order_paid, catalogue = place
     requests: list[int] = []
     send = AckedProducer.send
@@ -128,7 +126,7 @@ async def test_what_is_published_one_by_one_at_the_same_time_goes_in_few_request
     assert sorted(published) == published
 
 
-async def test_events_without_a_key_go_to_all_partitions_in_turn_also_one_by_one(place: Place) -> None:
+async def test_events_without_a_key_are_spread_over_all_partitions_even_one_by_one(place: Place) -> None:
     settings, order_paid, _ = place
     unkeyed = Event("order.seen", OrderPaid, description="Seen.", keyed_by=None, topic=order_paid.topic)
     async with Events(settings, Catalogue(events=(unkeyed,))) as events:
@@ -139,7 +137,7 @@ async def test_events_without_a_key_go_to_all_partitions_in_turn_also_one_by_one
     assert [0] * 4 + [1] * 4 == [record.partition for record in found]
 
 
-async def test_what_a_function_publishes_follows_from_its_event(place: Place) -> None:
+async def test_event_published_by_a_function_is_a_child_of_its_event(place: Place) -> None:
     settings, order_paid, catalogue = place
     headers = [("ce_correlationid", b"c1"), ("ce_userid", b"u7"), ("traceparent", b"00-1-2-01")]
 
@@ -160,7 +158,7 @@ async def test_what_a_function_publishes_follows_from_its_event(place: Place) ->
     ]
 
 
-async def test_a_program_without_a_loop_publishes_from_any_thread(place: Place) -> None:
+async def test_synchronous_program_publishes_from_any_thread(place: Place) -> None:
     settings, order_paid, catalogue = place
     with Events(settings, catalogue) as events:
         ids = await asyncio.gather(
@@ -174,7 +172,7 @@ def publish_in_child(events: Events, order_paid: Event[OrderPaid, PaidBy]) -> No
     events.publish_sync(order_paid, OrderPaid("o1", os.getpid()))
 
 
-async def test_a_forked_process_publishes_by_connections_of_its_own(place: Place) -> None:
+async def test_forked_process_publishes_over_its_own_connections(place: Place) -> None:
     settings, order_paid, catalogue = place
     with Events(settings, catalogue) as events:
         await asyncio.to_thread(events.publish_sync, order_paid, OrderPaid("o1", os.getpid()))
@@ -187,7 +185,7 @@ async def test_a_forked_process_publishes_by_connections_of_its_own(place: Place
     assert [os.getpid(), child.pid, os.getpid()] == [json.loads(record.value)["cents"] for record in await records(place, 3)]
 
 
-async def test_what_was_not_acknowledged_can_be_published_again_under_its_id(place: Place, names: Names) -> None:
+async def test_unacknowledged_event_can_be_republished_under_its_id(place: Place, names: Names) -> None:
     settings, order_paid, catalogue = place
     registry = CollectorRegistry()
     async with Events(settings_of(names.app_id, "127.0.0.1:1"), catalogue, metrics=registry, send_seconds=0.5) as nowhere:
@@ -201,7 +199,7 @@ async def test_what_was_not_acknowledged_can_be_published_again_under_its_id(pla
     assert 2 == registry.get_sample_value("streams_app_published_total", {"event": "order.paid", "result": "unknown"})
 
 
-async def test_that_the_topic_is_missing_is_said_by_the_error_itself(kafka: KafkaServer, names: Names) -> None:
+async def test_missing_topic_is_named_by_the_error(kafka: KafkaServer, names: Names) -> None:
     order_paid = declared(names.topic("missing"))
     async with Events(settings_of(names.app_id, kafka.bootstrap_servers), Catalogue(events=(order_paid,))) as events:
         with pytest.raises(NotPublishedError, match=r"topic .*missing.* does not exist"):
@@ -209,7 +207,7 @@ async def test_that_the_topic_is_missing_is_said_by_the_error_itself(kafka: Kafk
 
 
 @pytest.mark.apache
-async def test_what_a_topic_takes_never_is_refused_and_not_of_unknown_outcome(kafka: KafkaServer, names: Names) -> None:
+async def test_event_the_topic_cannot_accept_is_rejected_and_not_of_unknown_outcome(kafka: KafkaServer, names: Names) -> None:
     topic = names.topic("orders")
     await create_topics(kafka.bootstrap_servers, [topic], 1, {"max.message.bytes": "1000"})
     order_paid = declared(topic)
@@ -220,7 +218,7 @@ async def test_what_a_topic_takes_never_is_refused_and_not_of_unknown_outcome(ka
     assert "too-large" == caught.value.reason
 
 
-async def test_what_is_published_is_counted(place: Place) -> None:
+async def test_published_events_are_counted(place: Place) -> None:
     settings, order_paid, catalogue = place
     metrics = Metrics(settings)
     async with Events(settings, catalogue, metrics=metrics) as events:
@@ -264,7 +262,7 @@ async def test_what_is_published_is_counted(place: Place) -> None:
         ),
     ],
 )
-async def test_what_cannot_be_published_is_refused_before_it_is_sent(
+async def test_unpublishable_event_is_rejected_before_it_is_sent(
     away: Place, publish: Callable[..., Any], error: type[Exception], text: str
 ) -> None:
     settings, order_paid, catalogue = away
@@ -273,19 +271,19 @@ async def test_what_cannot_be_published_is_refused_before_it_is_sent(
             await publish(events, order_paid)
 
 
-async def test_an_event_with_a_format_of_its_own_is_published_by_others(away: Place) -> None:
+async def test_event_with_its_own_decoder_cannot_be_published(away: Place) -> None:
     event = declared("orders", decode=json.loads)
     async with Events(away[0], Catalogue(events=(event,))) as events:
         with pytest.raises(ConfigurationError, match="published by others"):
             await events.publish(event, OrderPaid("o1", 5))
 
 
-async def test_a_thread_does_not_wait_for_the_loop_it_runs(away: Place) -> None:
+async def test_publish_sync_on_a_running_loop_raises(away: Place) -> None:
     async with Events(away[0], away[2]) as events:
         with pytest.raises(RuntimeError, match="await the function without _sync"):
             events.publish_sync(away[1], OrderPaid("o1", 5))
 
 
-async def test_nothing_is_published_by_what_was_not_entered(away: Place) -> None:
+async def test_publish_outside_of_the_context_manager_raises(away: Place) -> None:
     with pytest.raises(RuntimeError, match="outside of `async with"):
         await Events(away[0], away[2]).publish(away[1], OrderPaid("o1", 5))

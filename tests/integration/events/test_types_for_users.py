@@ -47,7 +47,7 @@ def told(*command: str) -> str:
 
 
 @pytest.mark.long
-def test_mypy_accepts_what_is_right_and_refuses_what_is_wrong(tmp_path: Path, programs: Path) -> None:
+def test_mypy_accepts_correct_programs_and_rejects_incorrect_ones(tmp_path: Path, programs: Path) -> None:
     config = tmp_path / "mypy.ini"
     config.write_text(MYPY, "utf-8")
 
@@ -61,7 +61,7 @@ def test_mypy_accepts_what_is_right_and_refuses_what_is_wrong(tmp_path: Path, pr
     importlib.util.find_spec("basedpyright") is None and "CI" not in os.environ,
     reason="pip install basedpyright, which brings what it needs",
 )
-def test_pyright_accepts_what_is_right_and_refuses_what_is_wrong(tmp_path: Path, programs: Path) -> None:
+def test_pyright_accepts_correct_programs_and_rejects_incorrect_ones(tmp_path: Path, programs: Path) -> None:
     config = tmp_path / "pyrightconfig.json"
     options = {
         "include": [str(EXAMPLES), str(ROOT / "examples"), str(programs)],

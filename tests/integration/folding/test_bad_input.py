@@ -142,7 +142,7 @@ def bench(kafka: KafkaServer, redis_server: RedisServer, tmp_path_factory: pytes
 
 
 @pytest.mark.parametrize("name", CLASSES)
-async def test_odd_input_is_folded_or_dead_lettered_and_every_partition_goes_on(bench: Bench, name: str) -> None:
+async def test_odd_input_is_folded_or_dead_lettered_and_every_partition_continues(bench: Bench, name: str) -> None:
     rng = random.Random(f"{SEED}/{name}")
     cases = [CLASSES[name](rng) for _ in range(min(CASES, FEW.get(name, CASES)) // PARTITIONS * PARTITIONS)]
     good = [Case(*event(f"good {name} {partition}", "ok")) for partition in range(PARTITIONS)]

@@ -36,7 +36,7 @@ class SkewedWorker(WorkerProcess):
 
 
 @pytest.mark.long
-async def test_a_worker_whose_clock_is_ten_minutes_ahead_emits_nothing_and_leaves_no_trace(site: Site) -> None:
+async def test_worker_with_a_clock_ten_minutes_ahead_emits_nothing_and_has_no_lasting_effect(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     config = site.config(site.fold("folded", "events", quiet_period="3s"))
     with SkewedWorker(config, site.folder, 10 * MINUTE_MS) as wrong:
@@ -59,7 +59,7 @@ async def test_a_worker_whose_clock_is_ten_minutes_ahead_emits_nothing_and_leave
 
 
 @pytest.mark.long
-async def test_a_clock_that_jumps_ahead_closes_no_group(site: Site) -> None:
+async def test_clock_that_jumps_ahead_closes_no_group(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     with SkewedWorker(site.config(site.fold("folded", "events", quiet_period="6s")), site.folder, 0) as worker:
         await worker.wait_ready()
@@ -76,7 +76,7 @@ async def test_a_clock_that_jumps_ahead_closes_no_group(site: Site) -> None:
 
 
 @pytest.mark.long
-async def test_what_arrived_while_a_worker_was_stopped_is_no_silence(site: Site) -> None:
+async def test_events_that_arrived_while_a_worker_was_suspended_count_as_activity(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     # Its session lasts for longer than it is stopped.
     config = site.config(site.fold("folded", "events", quiet_period="4s"), session_timeout="8s")
@@ -115,7 +115,7 @@ async def test_producers_with_wrong_clocks_get_whole_groups_in_time(site: Site) 
         assert all(1_000 <= record.timestamp - ended_ms <= 10_000 for record in records)
 
 
-async def test_no_record_is_early_and_none_is_held_beyond_its_hold(site: Site) -> None:
+async def test_record_is_never_early_and_never_later_than_max_hold(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     with site.worker(site.config(site.fold("folded", "events", quiet_period="1s", max_hold="2s"))) as worker:
         await worker.wait_ready()

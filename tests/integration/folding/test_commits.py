@@ -39,7 +39,7 @@ def emitted(worker: WorkerProcess) -> float:
 
 
 @pytest.mark.parametrize("end", ["it ends", pytest.param("another one joins", marks=pytest.mark.long)])
-async def test_a_worker_commits_what_it_has_delivered_when(site: Site, end: str) -> None:
+async def test_worker_commits_delivered_offsets_at_a_release(site: Site, end: str) -> None:
     await site.topics("events", "events.dead", "folded", partitions=PARTITIONS)
     config = site.config(site.fold("folded", "events"))
     config.write_text(config.read_text().replace('commit_every = "500ms"', 'commit_every = "1m"'))
@@ -64,7 +64,7 @@ async def test_a_worker_commits_what_it_has_delivered_when(site: Site, end: str)
 
 
 @pytest.mark.apache  # the embedded broker takes commits of any generation
-async def test_a_commit_of_a_claim_from_before_a_rejoin_is_refused(site: Site) -> None:
+async def test_commit_of_a_claim_before_a_rejoin_is_rejected(site: Site) -> None:
     await site.topics("events")
     tp = TP(site.names.topic("events"), 0)
     options: Any = {

@@ -119,7 +119,7 @@ async def test_scripts_agree_with_the_model(redis: Redis, steps: Any, bounds: Bo
     await emptied(store)
 
 
-async def test_a_closing_event_that_was_folded_by_a_script_that_died_closes_nothing_again(redis: Redis) -> None:
+async def test_closing_event_folded_by_a_dead_script_closes_nothing_twice(redis: Redis) -> None:
     store, bounds = new_store(redis), Bounds(10, 1_000, reads_details=True)
     await store.claim("me", -1, EPOCH, "")
     events = [DetailedEvent(0, 1_000, b"sa", {"u": 1}, True), DetailedEvent(1, 1_001, b"sa", {"v": 2}, False)]

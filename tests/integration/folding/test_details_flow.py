@@ -30,7 +30,7 @@ async def folded_across_a_kill(
     return list({dict(record.headers)["fold-id"]: json.loads(record.value or b"") for record in records}.values())
 
 
-async def test_each_order_is_one_record_from_its_first_event_to_the_one_that_closes_it(site: Site) -> None:
+async def test_each_order_is_one_record_from_its_first_event_to_the_closing_one(site: Site) -> None:
     await site.topics("events", "closed", "events.dead", partitions=1)
     config = site.config(
         site.fold("closed", "events", quiet_period="1h") + '[folds.closed.close_when]\nstatus = ["done", "cancelled"]\n'
@@ -47,7 +47,7 @@ async def test_each_order_is_one_record_from_its_first_event_to_the_one_that_clo
     assert {tuple(sorted(f"n{at}" for at in run)) for run in runs} == {tuple(value["metrics"]) for value in found}
 
 
-async def test_events_are_in_one_record_in_order_whatever_kills_the_worker(site: Site) -> None:
+async def test_events_are_in_one_record_in_order_after_worker_kills(site: Site) -> None:
     await site.topics("events", "kept", "events.dead", partitions=1)
     kept = site.fold("kept", "events", quiet_period="1h").replace('changed = "metrics"\n', "")
     config = site.config(kept + 'keep = "events"\nfields = ["n"]\nmax_bytes = 400\n')
@@ -70,7 +70,7 @@ async def test_events_are_in_one_record_in_order_whatever_kills_the_worker(site:
         assert list(range(int(group[1]), int(group[1]) + 5 * len(numbers), 5)) == numbers
 
 
-async def test_sums_count_each_event_once_whatever_kills_the_worker(site: Site) -> None:
+async def test_sums_count_each_event_once_after_worker_kills(site: Site) -> None:
     await site.topics("events", "sums", "events.dead", partitions=1)
     config = site.config(
         site.fold("sums", "events", quiet_period="2s") + '[folds.sums.keep]\nlikes = "sum"\nseen = "max"\nposts = "count"\n'

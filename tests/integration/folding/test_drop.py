@@ -37,7 +37,7 @@ async def answers(store: ShardStore) -> dict[bytes, bytes]:
     return dict(found)
 
 
-async def test_dropped_group_leaves_without_a_record_and_the_next_event_opens_it_again(store: ShardStore) -> None:
+async def test_dropped_group_makes_no_record_and_the_next_event_reopens_it(store: ShardStore) -> None:
     for offset, group in enumerate([b"sa", b"sb", b"sa"]):
         await fold(store, offset - 1, one(offset, group))
     await request(store, b"sa", 0)
@@ -69,7 +69,7 @@ async def test_request_for_another_fold_of_the_group_drops_nothing_and_is_remove
     assert [0, 0] == [await store.redis.exists(key) for key in (store.keys.drop, store.keys.dropped)]
 
 
-async def test_dropped_group_has_no_record_although_it_is_due_or_flushed(store: ShardStore) -> None:
+async def test_dropped_group_has_no_record_even_if_it_is_due_or_flushed(store: ShardStore) -> None:
     for offset, group in enumerate([b"sa", b"sb", b"sc"]):
         await fold(store, offset - 1, one(offset, group))
         if group != b"sc":
@@ -97,7 +97,7 @@ async def test_group_above_the_fence_is_dropped_once_the_range_has_passed_it(
     assert ([] if leaves else [b"sc"], []) == ([group.member for group in everything.dropped], everything.sealed)
 
 
-async def test_many_requests_are_taken_in_portions(store: ShardStore) -> None:
+async def test_many_drop_requests_are_handled_in_batches(store: ShardStore) -> None:
     for offset in range(5):
         await fold(store, offset - 1, one(offset, b"s%d" % offset))
         await request(store, b"s%d" % offset, offset)
@@ -106,7 +106,7 @@ async def test_many_requests_are_taken_in_portions(store: ShardStore) -> None:
     assert ([2, 2, 1, 0], []) == (counts, await outbox_of(store))
 
 
-async def test_another_owner_drops_nothing(store: ShardStore) -> None:
+async def test_fenced_owner_drops_nothing(store: ShardStore) -> None:
     await fold(store, -1, one(0))
     await request(store, b"sa", 0)
     with pytest.raises(FencedError, match="token"):
@@ -115,7 +115,7 @@ async def test_another_owner_drops_nothing(store: ShardStore) -> None:
     assert ({b"sa"}, True) == (set(await open_groups(store)), await store.redis.hexists(store.keys.drop, "sa"))
 
 
-async def test_drop_is_done_again_wherever_its_script_dies(redis_client: Redis) -> None:
+async def test_drop_is_repeated_after_its_script_dies_at_any_write(redis_client: Redis) -> None:
     deaths = 0
     for writes in range(12):
         store = new_store(redis_client)
@@ -138,7 +138,7 @@ async def test_drop_is_done_again_wherever_its_script_dies(redis_client: Redis) 
     assert 4 < deaths < 11
 
 
-async def test_dropped_group_is_counted_and_logged_with_who_asked_and_why(
+async def test_dropped_group_is_counted_and_logged_with_requester_and_reason(
     redis_client: Redis, names: Names, caplog: pytest.LogCaptureFixture
 ) -> None:
     shard = await claimed_shard(redis_client, names)

@@ -94,9 +94,7 @@ def names_of(opened: dict[bytes, Held], sealed: list[Sealed]) -> set[str]:
         pytest.param(Bounds(10, 30, max_changed=3, sessions=True), id="all bounds"),
     ],
 )
-async def test_what_is_done_again_leaves_what_would_have_been_left_wherever_the_script_dies(
-    redis_client: Redis, bounds: Bounds
-) -> None:
+async def test_repeated_script_has_the_same_result_after_dying_at_any_write(redis_client: Redis, bounds: Bounds) -> None:
     """What it had sealed may be sealed once more, with events that stand in a record already."""
     before, late = named(BEFORE), named(LATE)
     chunk = chunk_of(late, bounds, start_ms=1_000)
@@ -125,7 +123,7 @@ async def test_what_is_done_again_leaves_what_would_have_been_left_wherever_the_
     before=shapes, drawn=shapes, bounds=bounds_of_a_fold, writes=st.integers(0, 15), work=st.sampled_from([1, 30, 5_000]),
     deaths=st.integers(1, 3), looks=st.booleans(),
 )  # fmt: skip
-async def test_no_event_is_lost_or_counted_twice_in_a_group_where_scripts_die(
+async def test_events_are_neither_missing_nor_counted_twice_after_scripts_die(
     redis_client: Redis, before: Any, drawn: Any, bounds: Bounds, writes: int, work: int, deaths: int, looks: bool
 ) -> None:
     events = named(placed(before))

@@ -26,7 +26,7 @@ from tests.shards import Answering, claimed_shard, emitter_of, fold_some
 
 
 @pytest.mark.parametrize("refused", [0, 1, 2])
-async def test_a_split_record_is_finished_only_when_every_part_is_acknowledged(
+async def test_split_record_is_finished_only_when_every_part_is_acknowledged(
     redis_client: Redis, names: Names, refused: int
 ) -> None:
     shard = await claimed_shard(redis_client, names)
@@ -44,7 +44,7 @@ async def test_a_split_record_is_finished_only_when_every_part_is_acknowledged(
     assert [] == await sealed_in(shard.store)
 
 
-async def test_while_the_broker_does_not_acknowledge_open_groups_stay_open(redis_client: Redis, names: Names) -> None:
+async def test_open_groups_stay_open_while_the_broker_does_not_acknowledge(redis_client: Redis, names: Names) -> None:
     shard = await claimed_shard(redis_client, names)
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
     emitter = emitter_of(shard, Answering([KafkaError()], [KafkaError()]))
@@ -59,7 +59,7 @@ async def test_while_the_broker_does_not_acknowledge_open_groups_stay_open(redis
     assert (True, 1, 2) == (failed.failed is not None, waiting, done.records)
 
 
-async def test_of_a_batch_only_what_was_acknowledged_is_finished(redis_client: Redis, names: Names) -> None:
+async def test_only_acknowledged_records_of_a_batch_are_finished(redis_client: Redis, names: Names) -> None:
     shard = await claimed_shard(redis_client, names)
     await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
     emitter = emitter_of(shard, Answering([None, KafkaError(), None, KafkaError(), None]))
@@ -76,7 +76,7 @@ async def test_of_a_batch_only_what_was_acknowledged_is_finished(redis_client: R
 # Another definition
 
 
-async def test_nothing_is_folded_before_the_former_definition_has_left(redis_client: Redis, names: Names) -> None:
+async def test_nothing_is_folded_before_groups_of_the_former_definition_are_emitted(redis_client: Redis, names: Names) -> None:
     former = await claimed_shard(redis_client, names)
     await fold_some(former, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
     other = Fold(name="f", source="t", group_key=("a", "b"), changed="n", keep="last", quiet_period=timedelta(seconds=1))
@@ -89,7 +89,7 @@ async def test_nothing_is_folded_before_the_former_definition_has_left(redis_cli
     assert (1, heir.definition.present) == (heir.fence, heir.definition.stored)
 
 
-async def test_groups_by_a_field_named_key_leave_before_groups_by_the_record_key(redis_client: Redis, names: Names) -> None:
+async def test_groups_by_a_field_named_key_are_emitted_before_groups_by_the_record_key(redis_client: Redis, names: Names) -> None:
     keys = shard_keys(names.app_id, "f", "t", 0)
     producer = Answering()
     keys_of_groups: list[Any] = ["key", "@key", lambda _: "a"]

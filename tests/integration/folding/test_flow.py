@@ -25,7 +25,7 @@ class PatientWorker(WorkerProcess):
 @pytest.mark.parametrize(
     "partitions", [pytest.param(1, id="all are paused", marks=pytest.mark.long), pytest.param(3, id="others are idle")]
 )
-async def test_a_paused_reader_is_woken(site: Site, partitions: int) -> None:
+async def test_paused_reader_resumes(site: Site, partitions: int) -> None:
     await site.topics("events", "folded", "events.dead", partitions=partitions)
     await site.send("events", [event(f"group{number % 7}", f"n{number % 50}") for number in range(4_000)], partition=0)
     with PatientWorker(site.config(site.fold("folded", "events")), site.folder) as worker:
@@ -35,7 +35,7 @@ async def test_a_paused_reader_is_woken(site: Site, partitions: int) -> None:
     assert 4_000 == outcome.events
 
 
-async def test_no_partition_waits_for_others_that_hold_all_the_room(site: Site) -> None:
+async def test_partition_does_not_wait_for_others_that_use_all_the_memory(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=4)
     items = [[event(f"group{partition}", f"n{number}") for number in range(100)] for partition in range(4)]
     for partition in range(3):
@@ -50,7 +50,7 @@ async def test_no_partition_waits_for_others_that_hold_all_the_room(site: Site) 
     assert (100, {b"group3"}) == (outcome.events, set(outcome.groups.values()))
 
 
-async def test_partitions_share_the_room_for_parsed_records(site: Site) -> None:
+async def test_partitions_share_the_memory_for_parsed_records(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=8)
     for partition in range(8):
         await site.send("events", [event(f"group{number % 7}", f"n{partition}") for number in range(400)], partition=partition)

@@ -24,7 +24,7 @@ from tests.conftest import Names
 from tests.shards import parts_of, posts_of
 
 
-async def test_a_fold_that_drops_a_cancellation_ends_with_its_claim(redis_client: Redis, names: Names) -> None:
+async def test_fold_that_swallows_a_cancellation_ends_with_its_claim(redis_client: Redis, names: Names) -> None:
     fold, tp = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1)), TP("t", 0)
     shard = Shard(fold, tp, ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "f", "t", 0)))
     processor = FoldProcessor(shard, posts_of(fold), parts_of(redis_client, names, fold, TrustedClock(SystemClock())))

@@ -17,7 +17,7 @@ from tests.workers import WorkerProcess
 HOUR_MS = 3_600_000
 
 
-async def test_a_merged_backlog_is_one_record_a_group_and_nothing_is_missing(site: Site) -> None:
+async def test_merged_backlog_is_one_record_a_group_and_nothing_is_missing(site: Site) -> None:
     await site.topics("events", "merged", "events.dead")
     begin_ms = int(time.time() * 1000) - 3 * HOUR_MS
     events = [(f"account_{number % 100}", begin_ms + number * 720, number) for number in range(5_000)]
@@ -29,7 +29,7 @@ async def test_a_merged_backlog_is_one_record_a_group_and_nothing_is_missing(sit
     assert {"quiet"} == {value["fold"]["reason"] for value in outcome.values.values()}
 
 
-async def test_a_future_dated_or_ancient_event_neither_blocks_nor_hurries_a_group(site: Site) -> None:
+async def test_future_dated_or_ancient_event_neither_blocks_nor_hurries_a_group(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     with site.worker(site.config(site.fold("folded", "events", quiet_period="2s"))) as worker:
         await worker.wait_ready()
@@ -44,7 +44,7 @@ async def test_a_future_dated_or_ancient_event_neither_blocks_nor_hurries_a_grou
     assert {"quiet"} == {value["fold"]["reason"] for value in outcome.values.values()}
 
 
-async def test_every_kind_of_group_key_in_one_worker_with_several_sources(site: Site) -> None:
+async def test_one_worker_folds_every_kind_of_group_key_from_several_sources(site: Site) -> None:
     cases: dict[str, tuple[Any, list[tuple[bytes | None, dict[str, Any]]], set[tuple[bytes, str]]]] = {
         "field": ("id", [(b"1", {"id": 1}), (b"1", {"id": "1"}), (b"true", {"id": True}), (b"1", {"id": 1})], {
             (b"1", '{"id":1}'), (b"1", '{"id":"1"}'), (b"true", '{"id":true}')}),
@@ -72,7 +72,7 @@ async def test_every_kind_of_group_key_in_one_worker_with_several_sources(site: 
     assert "events are keyed otherwise than they are grouped" not in log
 
 
-async def test_three_folds_of_one_source_each_have_their_own_groups_and_times(site: Site) -> None:
+async def test_three_folds_of_one_source_have_separate_groups_and_times(site: Site) -> None:
     folds: dict[str, dict[str, Any]] = {
         "post": {"group_key": ["account_id", "post"], "quiet_period": "1s"},
         "account": {"quiet_period": "2s"},
@@ -102,7 +102,7 @@ def _names(items: list[tuple[bytes, bytes]], fold: str) -> list[tuple[str, bytes
     return found
 
 
-async def test_misrouted_events_are_folded_counted_and_warned_of_once(site: Site) -> None:
+async def test_misrouted_events_are_folded_counted_and_reported_once(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     with site.worker(site.config(site.fold("folded", "events"))) as worker:
         await worker.wait_ready()
@@ -116,7 +116,7 @@ async def test_misrouted_events_are_folded_counted_and_warned_of_once(site: Site
     assert 1 == log.count("keyed otherwise")
 
 
-async def test_the_last_value_of_each_name_is_carried(site: Site) -> None:
+async def test_last_value_of_each_name_is_carried(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     with site.worker(site.config(site.fold("folded", "events", keep="last"))) as worker:
         await worker.wait_ready()
@@ -127,7 +127,7 @@ async def test_the_last_value_of_each_name_is_carried(site: Site) -> None:
     assert {"likes": {"a": [1, "x"]}, "shares": 2.5} == json.loads(record.value)["metrics"]
 
 
-async def test_large_and_nested_values_come_out_in_parts_that_make_the_whole(site: Site) -> None:
+async def test_large_and_nested_values_are_emitted_in_parts_that_make_the_whole(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     deep: Any = "end"
     for _ in range(100):
@@ -150,7 +150,7 @@ async def test_large_and_nested_values_come_out_in_parts_that_make_the_whole(sit
 
 
 @pytest.mark.long
-async def test_folds_come_and_go_while_workers_with_different_folds_take_turns(site: Site) -> None:
+async def test_folds_may_be_added_and_removed_while_workers_with_different_folds_alternate(site: Site) -> None:
     await site.topics("events", "one", "two", "events.dead")
     one, two = site.fold("one", "events", quiet_period="2s"), site.fold("two", "events", quiet_period="3s")
     configs = {"one": site.config(one, "one.toml"), "both": site.config(one + two, "both.toml")}
@@ -179,7 +179,7 @@ async def test_folds_come_and_go_while_workers_with_different_folds_take_turns(s
     assert [[], []] == [outcome.faults(sent) for outcome in found]
 
 
-async def test_open_groups_leave_under_the_definition_they_were_folded_by(site: Site) -> None:
+async def test_open_groups_are_emitted_under_the_definition_they_were_folded_by(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     before = site.config(site.fold("folded", "events", quiet_period="1h"), "before.toml")
     after = site.config(site.fold("folded", "events", group_key=["account_id", "post"], changed="names"), "after.toml")
@@ -202,7 +202,7 @@ async def test_open_groups_leave_under_the_definition_they_were_folded_by(site: 
 
 
 @pytest.mark.long
-async def test_another_quiet_period_and_hold_are_taken_for_open_groups_too(site: Site) -> None:
+async def test_changed_quiet_period_and_hold_apply_to_open_groups_too(site: Site) -> None:
     await site.topics("events", "quieter", "shorter", "events.dead", partitions=1)
     long = {"quiet_period": "1h", "max_hold": "6h"}
     changed = {"quieter": {"quiet_period": "1s"}, "shorter": {"quiet_period": "2s", "max_hold": "2s"}}
@@ -221,7 +221,7 @@ async def test_another_quiet_period_and_hold_are_taken_for_open_groups_too(site:
 
 
 @pytest.mark.apache
-async def test_a_renamed_fold_begins_anew_and_what_was_open_under_its_old_name_is_emitted(site: Site) -> None:
+async def test_renamed_fold_starts_anew_and_open_groups_of_its_old_name_are_emitted(site: Site) -> None:
     await site.topics("events", "old", "new", "events.dead")
     configs = {name: site.config(site.fold(name, "events", quiet_period="1h"), f"{name}.toml") for name in ("old", "new")}
     sent = {f"n{number}": f"a{number % 7}".encode() for number in range(60)}
@@ -275,7 +275,7 @@ async def test_events_of_an_aborted_transaction_are_not_folded(site: Site) -> No
 
 
 @pytest.mark.apache
-async def test_log_append_time_is_as_good_as_create_time(site: Site) -> None:
+async def test_log_append_time_works_like_create_time(site: Site) -> None:
     await site.topics("events", partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
     await site.topics("folded", "events.dead", partitions=1)
     with site.worker(site.config(site.fold("folded", "events"))) as worker:

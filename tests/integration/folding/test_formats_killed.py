@@ -121,7 +121,7 @@ async def until_killed(worker: DyingWorker, point: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-async def test_records_equal_a_recomputation_although_workers_are_killed(site: Site, name: str) -> None:
+async def test_records_equal_a_recomputation_after_worker_kills(site: Site, name: str) -> None:
     of = FORMATS[name]
     await site.topics("events", "folded", "events.dead")
     config = site.config(site.fold("folded", "events", keep="last", quiet_period="500ms", **of.options))

@@ -66,7 +66,7 @@ async def events_held(shard: Shard) -> int:
 
 
 @pytest.mark.parametrize("backlog", ["merge", "sessions"])
-async def test_no_script_does_much_more_than_its_share(
+async def test_script_work_stays_close_to_its_limit(
     redis_client: Redis, names: Names, replies: list[FoldReply], backlog: Any
 ) -> None:
     shard = await claimed_shard(redis_client, names, backlog)
@@ -84,7 +84,7 @@ async def test_no_script_does_much_more_than_its_share(
 
 @pytest.mark.parametrize("max_events", [0, 3])
 @pytest.mark.parametrize("gap_ms", [1, 5_000], ids=["one session", "many sessions"])
-async def test_however_many_events_and_sessions_a_group_has_no_script_takes_them_all(
+async def test_group_of_any_number_of_events_and_sessions_is_split_among_scripts(
     redis_client: Redis, names: Names, gap_ms: int, max_events: int
 ) -> None:
     shard = await claimed_shard(redis_client, names, "sessions")
@@ -116,7 +116,7 @@ async def test_groups_of_many_names_are_ended_by_several_scripts(
     assert [(at, 401) for at in range(many)] == sorted((entry.first_offset, len(entry.names)) for entry in shard.outbox)
 
 
-async def test_groups_of_many_names_that_a_bound_closes_are_closed_by_several_scripts(
+async def test_groups_of_many_names_closed_by_a_bound_are_closed_by_several_scripts(
     redis_client: Redis, names: Names, replies: list[FoldReply]
 ) -> None:
     many = 100
@@ -134,7 +134,7 @@ async def test_groups_of_many_names_that_a_bound_closes_are_closed_by_several_sc
     )
 
 
-async def test_groups_that_go_on_are_not_read_name_by_name(redis_client: Redis, names: Names) -> None:
+async def test_continuing_groups_are_not_read_name_by_name(redis_client: Redis, names: Names) -> None:
     shard = await claimed_shard(redis_client, names, "sessions")
     await fold_some(shard, [FoldEvent(at, 1_000, b"s%d" % at, {"u": 1}) for at in range(10)])
     await redis_client.config_resetstat()
@@ -145,7 +145,7 @@ async def test_groups_that_go_on_are_not_read_name_by_name(redis_client: Redis, 
     assert 0 == len(shard.outbox)
 
 
-async def test_a_group_near_its_bound_on_names_is_read_once_a_script(redis_client: Redis, names: Names) -> None:
+async def test_group_near_its_bound_on_names_is_read_once_per_script(redis_client: Redis, names: Names) -> None:
     shard = await claimed_shard(redis_client, names, "merge")
     shard.bounds = shard._packing.bounds = replace(shard.bounds, max_changed=4)
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1, "v": 1, "w": 1})])
@@ -167,7 +167,7 @@ async def test_a_group_near_its_bound_on_names_is_read_once_a_script(redis_clien
         pytest.param({"max_events": 2_000}, [2_000, 2_000], 3, id="max events"),
     ],
 )
-async def test_a_long_run_with_a_bound_inside_is_sent_as_the_runs_between_its_closings(
+async def test_long_run_with_a_bound_inside_is_sent_as_the_runs_between_its_closings(
     redis_client: Redis, names: Names, bounds: dict[str, Any], closed: list[int], runs: int
 ) -> None:
     shard = await claimed_shard(redis_client, names, "merge")
@@ -185,7 +185,7 @@ async def test_a_long_run_with_a_bound_inside_is_sent_as_the_runs_between_its_cl
     assert (2, runs) == (len(sent), len(sent[-1]))
 
 
-async def test_a_chunk_that_is_taken_apart_reads_its_own_records_again_and_no_others(redis_client: Redis, names: Names) -> None:
+async def test_chunk_split_in_detail_rereads_only_its_own_records(redis_client: Redis, names: Names) -> None:
     fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1), max_events=3)
     shard = Shard(fold, TP("t", 0), ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "f", "t", 0)))
     await shard.claim(0, 1)

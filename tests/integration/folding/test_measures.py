@@ -83,7 +83,7 @@ def is_told(found: dict[tuple[str, str], Any], folds: Iterable[str]) -> bool:
     )
 
 
-async def test_what_a_worker_tells_of_a_backlog_is_what_its_topics_say(site: Site) -> None:
+async def test_worker_statistics_of_a_backlog_match_its_topics(site: Site) -> None:
     await site.topics("events", "sessions", "merged", "events.dead")
     await send_at(site, "events", two_hours(int(time.time() * 1000) - 5 * HOUR_MS))
     log = await read_topic(
@@ -112,7 +112,7 @@ async def test_what_a_worker_tells_of_a_backlog_is_what_its_topics_say(site: Sit
     assert split_in(outcomes["sessions"]) > 100
 
 
-async def test_a_group_that_opens_again_soon_after_its_emission_is_a_split_fold(site: Site) -> None:
+async def test_group_reopened_soon_after_its_emission_is_a_split_fold(site: Site) -> None:
     await site.topics("events", "folded", "events.dead")
     with site.worker(site.config(site.fold("folded", "events", quiet_period="5s"))) as worker:
         await worker.wait_ready()
@@ -131,7 +131,7 @@ async def test_a_group_that_opens_again_soon_after_its_emission_is_a_split_fold(
 
 
 @pytest.mark.long
-async def test_how_often_groups_open_again_is_asked_of_the_worker(site: Site, tmp_path: Path) -> None:
+async def test_reopening_rate_of_groups_is_fetched_from_the_worker(site: Site, tmp_path: Path) -> None:
     await site.topics("events", "folded", "events.dead")
     token = tmp_path / "token"
     token.write_text(CANARY)

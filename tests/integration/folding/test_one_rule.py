@@ -79,7 +79,7 @@ def cases(draw: st.DrawFn) -> tuple[Bounds, int, int, int, int]:
 
 @FIXTURES
 @given(case=cases())
-async def test_a_group_is_over_for_redis_when_it_is_for_the_model(redis: Redis, case: tuple[Bounds, int, int, int, int]) -> None:
+async def test_redis_and_the_model_agree_when_a_group_is_over(redis: Redis, case: tuple[Bounds, int, int, int, int]) -> None:
     bounds, opened, score, silent, at = case
     quiet = {"quiet_ms": bounds.quiet_ms} if bounds.sessions else {}
     shorter = (score - opened) % (bounds.quiet_ms + 1)
@@ -101,7 +101,7 @@ async def test_a_group_is_over_for_redis_when_it_is_for_the_model(redis: Redis, 
         pytest.param(1_040, False, True, id="at the hold"),
     ],
 )
-async def test_the_bounds_are_where_they_are_said_to_be(redis: Redis, at: int, sessions: bool, expected: bool) -> None:
+async def test_bounds_are_inclusive_as_documented(redis: Redis, at: int, sessions: bool, expected: bool) -> None:
     bounds = Bounds(10, 40, sessions=sessions)
     quiet = {"quiet_ms": 10} if sessions else {}
     [[closes_before, *_]] = await ask(redis, CLOSING, hold_ms=40, cases=[1_000, 1_000, 1_000, at], shorter=0, **quiet)
@@ -121,7 +121,7 @@ stored = st.builds(
 
 @FIXTURES
 @given(group=stored)
-async def test_the_numbers_of_a_group_are_the_same_for_redis_in_both_directions(redis: Redis, group: StoredGroup) -> None:
+async def test_stored_group_numbers_survive_a_round_trip_through_redis(redis: Redis, group: StoredGroup) -> None:
     epoch, *numbers, packed = await ask(redis, NUMBERS, epoch=EPOCH, packed=group.pack())
 
     assert group == StoredGroup(epoch, *map(int, numbers))
@@ -132,7 +132,7 @@ async def test_the_numbers_of_a_group_are_the_same_for_redis_in_both_directions(
 @FIXTURES
 @given(group=stored, member=st.binary(min_size=1, max_size=8), names=st.dictionaries(st.sampled_from("uvw"), st.binary(max_size=4)))
 @pytest.mark.parametrize("in_a_row", [False, True])
-async def test_what_leaves_with_a_group_is_read_as_redis_wrote_it(
+async def test_sealed_record_is_unpacked_as_redis_wrote_it(
     redis: Redis, group: StoredGroup, member: bytes, names: dict[str, bytes], in_a_row: bool
 ) -> None:
     given_names: Any = [part for item in names.items() for part in item] if in_a_row else names

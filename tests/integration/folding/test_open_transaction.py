@@ -77,7 +77,7 @@ async def scene(site: Site) -> AsyncIterator[Scene]:
         await producer.stop()
 
 
-async def test_what_an_open_transaction_hides_is_lag_and_waits_and_its_cause_is_told_until_it_ends(scene: Scene) -> None:
+async def test_records_hidden_by_an_open_transaction_are_lag_and_its_cause_is_reported_until_it_ends(scene: Scene) -> None:
     events, orders = scene.site.names.topic("events"), scene.shop.topic
     await scene.until(HIDDEN, "lag_events", fold="folded")
     await scene.until(HIDDEN, "subscriber_waiting_events", subscriber="ship")
@@ -104,7 +104,7 @@ async def test_what_an_open_transaction_hides_is_lag_and_waits_and_its_cause_is_
     await scene.shop.until_called("open", *(f"o{number}" for number in range(ACKNOWLEDGED)))
 
 
-async def test_a_view_that_lacks_what_a_transaction_hides_is_behind_until_it_ends(scene: Scene) -> None:
+async def test_view_that_lacks_hidden_records_is_behind_until_the_transaction_ends(scene: Scene) -> None:
     settings = Settings.load(scene.shop.config, {})
 
     async def is_shown(state: str, count: int) -> bool:
@@ -116,7 +116,7 @@ async def test_a_view_that_lacks_what_a_transaction_hides_is_behind_until_it_end
     await wait_until(lambda: is_shown("ok", ACKNOWLEDGED), LIMIT_SECONDS, "the view shows what was hidden")
 
 
-async def test_an_acknowledged_event_behind_an_open_transaction_is_in_the_log_for_explain(scene: Scene) -> None:
+async def test_acknowledged_event_behind_an_open_transaction_is_found_in_the_log_by_explain(scene: Scene) -> None:
     verdicts = [
         await asyncio.to_thread(scene.shop.verdict, which)
         for which in (f"{scene.shop.topic}:0:7", "id-o6", f"{scene.shop.topic}:0:{HIDDEN}")
@@ -129,7 +129,7 @@ async def test_an_acknowledged_event_behind_an_open_transaction_is_in_the_log_fo
     assert "is not in the log yet" in verdicts[2]
 
 
-async def test_check_names_the_transaction(scene: Scene) -> None:
+async def test_check_names_the_open_transaction(scene: Scene) -> None:
     ran = await asyncio.to_thread(scene.shop.command, "check")
 
     assert f"an open transaction hides {HIDDEN} offsets of {scene.shop.topic}-0 from offset 0 on" in ran.text

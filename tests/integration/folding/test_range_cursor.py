@@ -44,7 +44,7 @@ async def store(redis_client: Redis, names: Names) -> ShardStore:
 # 1. What the first script of a range writes
 
 
-async def test_the_first_script_of_a_range_writes_where_it_ends_how_far_it_came_and_its_time(store: ShardStore) -> None:
+async def test_first_script_of_a_range_writes_its_end_its_cursor_and_its_time(store: ShardStore) -> None:
     before = await marks_of(store)
     done = await step(store)
     after = await marks_of(store)
@@ -54,7 +54,7 @@ async def test_the_first_script_of_a_range_writes_where_it_ends_how_far_it_came_
     assert before | {"log": ""} == {name: value for name, value in after.items() if name not in RANGE_MARKS}
 
 
-async def test_a_range_that_fits_one_script_writes_no_cursor(store: ShardStore, redis_client: Redis) -> None:
+async def test_range_that_fits_one_script_writes_no_cursor(store: ShardStore, redis_client: Redis) -> None:
     await redis_client.config_resetstat()
     await fold(ShardStore(FoldScripts(redis_client), store.keys), -1, CHUNK)
     counts = await redis_client.info("commandstats")
@@ -64,7 +64,7 @@ async def test_a_range_that_fits_one_script_writes_no_cursor(store: ShardStore, 
 
 
 @pytest.mark.parametrize("begun", [False, True])
-async def test_a_script_without_room_in_the_outbox_writes_nothing(store: ShardStore, begun: bool) -> None:
+async def test_script_without_room_in_the_outbox_writes_nothing(store: ShardStore, begun: bool) -> None:
     await fold(store, -1, one(0), replace(BOUNDS, max_events=1))
     chunk = chunk_of([event._replace(offset=event.offset + 1) for event in EVENTS], end=TO)
     if begun:
@@ -76,7 +76,7 @@ async def test_a_script_without_room_in_the_outbox_writes_nothing(store: ShardSt
     assert (FoldOutcome.FULL, before) == (done.outcome, await state_of(store))
 
 
-async def test_a_shard_without_room_lets_go_of_its_lock_and_goes_on_once_records_have_left(
+async def test_shard_without_room_releases_its_lock_and_continues_once_records_are_acknowledged(
     redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sharding, "OUTBOX_LIMIT", 2)
@@ -101,7 +101,7 @@ async def test_a_shard_without_room_lets_go_of_its_lock_and_goes_on_once_records
 
 
 @pytest.mark.parametrize("known", [b"", A])
-async def test_a_cursor_beyond_the_expected_one_is_told_as_already_there(store: ShardStore, known: bytes) -> None:
+async def test_cursor_beyond_the_expected_one_is_reported_as_already_reached(store: ShardStore, known: bytes) -> None:
     first = await step(store)
     second = await step(store, first.cursor)
     before = await state_of(store)
@@ -111,7 +111,7 @@ async def test_a_cursor_beyond_the_expected_one_is_told_as_already_there(store: 
     assert (B, before) == (second.cursor, await state_of(store))
 
 
-async def test_a_range_that_was_folded_to_its_end_is_told_as_already_there(store: ShardStore) -> None:
+async def test_completely_folded_range_is_reported_as_already_reached(store: ShardStore) -> None:
     sealed = await fold(store, -1, CHUNK)
     before = await state_of(store)
     told = await step(store, C)
@@ -128,7 +128,7 @@ async def test_a_range_that_was_folded_to_its_end_is_told_as_already_there(store
         pytest.param({"to": "8"}, "range", id="another end"),
     ],
 )
-async def test_a_script_of_a_range_that_is_not_the_stored_one_is_refused(
+async def test_script_of_a_range_other_than_the_stored_one_is_fenced(
     store: ShardStore, redis_client: Redis, change: dict[str, str], cause: str
 ) -> None:
     await step(store)
@@ -140,12 +140,12 @@ async def test_a_script_of_a_range_that_is_not_the_stored_one_is_refused(
     assert before == await state_of(store)
 
 
-async def test_a_cursor_where_no_range_is_under_way_is_refused(store: ShardStore) -> None:
+async def test_cursor_without_a_range_in_progress_is_fenced(store: ShardStore) -> None:
     with pytest.raises(FencedError, match="range"):
         await step(store, A)
 
 
-async def test_an_owner_goes_on_from_where_the_lost_replies_had_come(
+async def test_owner_continues_from_the_cursor_of_missing_replies(
     redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = await claimed_shard(redis_client, names, "sessions")
@@ -171,7 +171,7 @@ async def test_an_owner_goes_on_from_where_the_lost_replies_had_come(
     assert ([0, 1, 2, 3], 7) == ([entry.first_offset for entry in shard.outbox], shard.fence)
 
 
-async def test_an_owner_whose_cursor_is_ahead_of_the_stored_one_is_refused_as_redis_went_back(
+async def test_owner_with_a_cursor_ahead_of_the_stored_one_is_fenced_because_redis_went_back(
     redis_client: Redis, names: Names
 ) -> None:
     shard = await claimed_shard(redis_client, names)
@@ -190,7 +190,7 @@ async def test_an_owner_whose_cursor_is_ahead_of_the_stored_one_is_refused_as_re
 
 
 @pytest.mark.parametrize("arrived_ms", [None, 5_000])
-async def test_a_claim_tells_of_the_range_under_way(store: ShardStore, arrived_ms: int | None) -> None:
+async def test_claim_returns_the_range_in_progress(store: ShardStore, arrived_ms: int | None) -> None:
     chunk = replace(CHUNK, time=RangeTime(7_000, arrived_ms))
     await send(store, -1, chunk, packed(chunk))
     claimed = await store.claim("other", None, b"", "")
@@ -201,7 +201,7 @@ async def test_a_claim_tells_of_the_range_under_way(store: ShardStore, arrived_m
     assert (A, -1, 1) == (first, claimed.fence, claimed.open_groups)
 
 
-async def test_a_claim_tells_of_none_before_a_range_has_begun_and_once_it_is_folded(store: ShardStore) -> None:
+async def test_claim_returns_no_range_before_one_has_started_and_after_it_is_folded(store: ShardStore) -> None:
     before = await store.claim("me", None, b"", "")
     await fold(store, -1, CHUNK)
     after = await store.claim("me", None, b"", "")
@@ -210,7 +210,7 @@ async def test_a_claim_tells_of_none_before_a_range_has_begun_and_once_it_is_fol
 
 
 @pytest.mark.parametrize("end", [TO, TO + 1, TO + 50])
-async def test_the_first_chunk_of_the_next_owner_ends_where_the_range_does(redis_client: Redis, names: Names, end: int) -> None:
+async def test_first_chunk_of_the_next_owner_ends_with_the_range(redis_client: Redis, names: Names, end: int) -> None:
     former = await claimed_shard(redis_client, names)
     former.store = BriefStore(former.store, 1)
     (chunk,) = former.chunks(EVENTS, TO, ReaderView(None, None), 10_000)

@@ -80,7 +80,7 @@ def held_of(group: OpenGroup, *, keeps_values: bool = True) -> Held:
     before=shapes, drawn=shapes, bounds=bounds_of_a_fold, keeps_values=st.booleans(), works=works,
     mosts=st.lists(st.sampled_from([1, 2, 5, 100]), min_size=1, max_size=3),
 )  # fmt: skip
-async def test_a_range_in_several_scripts_leaves_the_same_as_event_by_event(
+async def test_range_in_several_scripts_has_the_same_result_as_event_by_event(
     redis: Redis, before: Any, drawn: Any, bounds: Bounds, keeps_values: bool, works: list[int], mosts: list[int]
 ) -> None:
     store = new_store(redis)
@@ -173,7 +173,7 @@ async def fold_range(shard: Shard, given: Range, *, most_steps: int = 10**6) -> 
     max_events=st.sampled_from([0, 3]), max_changed=st.sampled_from([3, 10_000]), ahead_ms=st.integers(-200, 300),
     later_ms=st.integers(0, 500), steps=st.integers(1, 8), work=st.sampled_from([1, 30]), keep=st.sampled_from(["names", "last"]),
 )  # fmt: skip
-async def test_two_owners_in_turn_leave_the_same_as_one_wherever_the_second_takes_over(
+async def test_two_alternating_owners_have_the_same_result_as_one_at_any_takeover(
     redis: Redis, before: Any, drawn: Any, after: Any, backlog: Any, is_live: bool, max_events: int, max_changed: int,
     ahead_ms: int, later_ms: int, steps: int, work: int, keep: Any,
 ) -> None:  # fmt: skip
@@ -224,7 +224,7 @@ async def test_two_owners_in_turn_leave_the_same_as_one_wherever_the_second_take
         pytest.param(Bounds(1_000, 40, max_events=2, max_changed=2), id="all of them"),
     ],
 )
-async def test_a_bound_inside_a_run_has_it_taken_apart(redis: Redis, bounds: Bounds, is_open: bool) -> None:
+async def test_bound_inside_a_run_splits_it(redis: Redis, bounds: Bounds, is_open: bool) -> None:
     store = new_store(redis)
     await store.claim("me", -1, EPOCH, "")
     model, expected, fence, asked = MemoryShard(bounds, PARTITIONS), [], -1, []

@@ -45,7 +45,7 @@ async def store(redis_client: Redis, names: Names) -> ShardStore:
 # What stays true while a range is under way
 
 
-async def test_the_watermark_in_the_middle_of_a_range_is_that_of_its_begin(store: ShardStore) -> None:
+async def test_watermark_within_a_range_is_that_of_its_beginning(store: ShardStore) -> None:
     await fold(store, -1, one(0, b"sz", stamp=500))
     chunk = chunk_of([event._replace(offset=event.offset + 5) for event in EVENTS], end=TO)
     await send(store, 0, chunk, packed(chunk))
@@ -67,7 +67,7 @@ async def beyond_the_cursor(store: ShardStore) -> None:
     await seal(store, -1, 0, everything=True)
 
 
-async def test_a_log_that_begins_within_the_range_leaves_the_rest_of_it(store: ShardStore) -> None:
+async def test_log_that_begins_within_the_range_keeps_the_rest_of_it(store: ShardStore) -> None:
     await beyond_the_cursor(store)
     await store.skip("me", -1, 1)
     claimed = await store.claim("me", None, b"", "")
@@ -81,7 +81,7 @@ async def test_a_log_that_begins_within_the_range_leaves_the_rest_of_it(store: S
 
 
 @pytest.mark.parametrize("to", [TO, TO + 20])
-async def test_a_log_that_begins_beyond_the_range_ends_it(store: ShardStore, to: int) -> None:
+async def test_log_that_begins_beyond_the_range_ends_it(store: ShardStore, to: int) -> None:
     await beyond_the_cursor(store)
     await store.skip("me", -1, to)
     marks = await marks_of(store)
@@ -90,9 +90,7 @@ async def test_a_log_that_begins_beyond_the_range_ends_it(store: ShardStore, to:
 
 
 @pytest.mark.parametrize(("to", "expected"), [(1, True), (TO, False)])
-async def test_an_owner_that_skips_knows_whether_the_range_goes_on(
-    redis_client: Redis, names: Names, to: int, expected: bool
-) -> None:
+async def test_skipping_owner_knows_whether_the_range_continues(redis_client: Redis, names: Names, to: int, expected: bool) -> None:
     shard = await claimed_shard(redis_client, names)
     shard.store = BriefStore(shard.store, 1)
     (chunk,) = shard.chunks(EVENTS, TO, ReaderView(None, None), 10_000)
@@ -106,7 +104,7 @@ async def test_an_owner_that_skips_knows_whether_the_range_goes_on(
 # Another definition
 
 
-async def test_another_definition_drops_the_range_which_is_folded_again_from_its_begin(store: ShardStore) -> None:
+async def test_changed_definition_drops_the_range_and_refolds_it_from_its_beginning(store: ShardStore) -> None:
     await beyond_the_cursor(store)
     with pytest.raises(FencedError, match="not-drained"):
         await store.define("me", "new")
@@ -122,9 +120,7 @@ async def test_another_definition_drops_the_range_which_is_folded_again_from_its
 # What is believed of the outbox
 
 
-async def test_a_function_that_says_something_else_of_a_range_that_was_begun_loses_no_event(
-    redis_client: Redis, names: Names
-) -> None:
+async def test_function_with_a_different_result_for_a_started_range_skips_no_event(redis_client: Redis, names: Names) -> None:
     fold = Fold(name="f", source="t", group_key=lambda event: event["g"], changed="m", quiet_period=timedelta(seconds=1))
     made = ShardStore(FoldScripts(redis_client), shard_keys(names.app_id, "f", "t", 0))
     first, second = (Shard(fold, TP("t", 0), BriefStore(made, 1)) for _ in range(2))
@@ -149,7 +145,7 @@ async def test_a_function_that_says_something_else_of_a_range_that_was_begun_los
     assert [(0, 0), (0, 1)] == [(entry.first_offset, entry.last_offset) for entry in (*sealed.sealed, *rest.sealed)]
 
 
-async def test_a_seal_that_tells_of_another_outbox_than_is_believed_has_it_read_again(redis_client: Redis, names: Names) -> None:
+async def test_seal_with_an_unexpected_outbox_rereads_it(redis_client: Redis, names: Names) -> None:
     shard = await claimed_shard(redis_client, names)
     await fold_some(shard, [FoldEvent(0, 1_000, A, {"u": 1}), FoldEvent(1, 9_000, B, {"u": 1})])
     await shard.seal(5_000, folded_until_ms=None, everything=True)
@@ -173,14 +169,14 @@ async def in_progress(store: ShardStore, opened: Sequence[FoldEvent], taken: byt
     assert FoldOutcome.MORE is (await send(store, 0, chunk, packed(chunk))).outcome
 
 
-async def test_time_stands_still_for_what_is_due_while_a_range_is_under_way(store: ShardStore) -> None:
+async def test_due_time_does_not_advance_while_a_range_is_in_progress(store: ShardStore) -> None:
     await in_progress(store, [FoldEvent(0, 1_000, B, {"u": 1})])
     done = await seal(store, 0, 90_000)
 
     assert ([], 1_000, "1000") == (done.sealed, done.clock_ms, (await marks_of(store))["clock"])
 
 
-async def test_what_is_due_by_the_stored_clock_leaves_while_a_range_is_under_way(store: ShardStore) -> None:
+async def test_groups_due_by_the_stored_clock_are_sealed_while_a_range_is_in_progress(store: ShardStore) -> None:
     await fold(store, -1, one(0, B))
     await seal(store, 0, 1_011, quiet=False)
     chunk = chunk_of([FoldEvent(1, 5_000, A, {"v": 1}), FoldEvent(2, 5_000, D, {"v": 1})], end=TO)
@@ -189,7 +185,7 @@ async def test_what_is_due_by_the_stored_clock_leaves_while_a_range_is_under_way
     assert [B] == [entry.member for entry in (await seal(store, 0, 1_000)).sealed]
 
 
-async def test_where_redis_is_full_what_is_due_by_now_leaves_and_the_stored_clock_stays(store: ShardStore) -> None:
+async def test_full_redis_seals_groups_due_by_the_current_time_and_keeps_the_stored_clock(store: ShardStore) -> None:
     await in_progress(store, [FoldEvent(0, 1_000, B, {"u": 1})])
     done = await seal(store, 0, 90_000, is_redis_full=True)
 
@@ -214,7 +210,7 @@ async def test_where_redis_is_full_what_is_due_by_now_leaves_and_the_stored_cloc
     ],
 )
 @pytest.mark.parametrize("is_redis_full", [False, True])
-async def test_a_group_above_the_fence_leaves_once_the_range_has_passed_it(
+async def test_group_above_the_fence_is_sealed_once_the_range_has_passed_it(
     store: ShardStore, redis_client: Redis, cursor: bytes, group: bytes, leaves: bool, is_redis_full: bool
 ) -> None:
     await fold(store, -1, one(3, group))
@@ -228,14 +224,16 @@ async def test_a_group_above_the_fence_leaves_once_the_range_has_passed_it(
     assert int(not leaves) == len(everything.sealed)
 
 
-async def test_a_group_beyond_the_end_of_the_range_stays(store: ShardStore, redis_client: Redis) -> None:
+async def test_group_beyond_the_end_of_the_range_stays(store: ShardStore, redis_client: Redis) -> None:
     await fold(store, -1, one(TO + 1, A))
     await redis_client.hset(store.keys.meta, mapping={"fence": 1, "to": TO, "cursor": B, "cap": 0, "arrived": ""})
 
     assert [] == (await seal(store, 1, 9_000, is_redis_full=True)).sealed
 
 
-async def test_a_flush_of_everything_stays_wanted_while_some_group_could_not_leave(store: ShardStore, redis_client: Redis) -> None:
+async def test_flush_of_everything_stays_requested_while_some_group_cannot_be_sealed(
+    store: ShardStore, redis_client: Redis
+) -> None:
     await fold(store, -1, chunk_of([FoldEvent(0, 1_000, A, {}), FoldEvent(3, 1_000, C, {})]))
     await redis_client.hset(store.keys.meta, mapping={"fence": 1, "to": TO, "cursor": B, "cap": 0, "arrived": ""})
     await redis_client.sadd(store.keys.flush, EVERYTHING)
@@ -248,7 +246,7 @@ async def test_a_flush_of_everything_stays_wanted_while_some_group_could_not_lea
     assert 0 == await redis_client.exists(store.keys.flush)
 
 
-async def test_a_flush_of_a_group_stays_wanted_while_it_could_not_leave(store: ShardStore, redis_client: Redis) -> None:
+async def test_flush_of_a_group_stays_requested_while_it_cannot_be_sealed(store: ShardStore, redis_client: Redis) -> None:
     await fold(store, -1, one(3, C))
     await redis_client.hset(store.keys.meta, mapping={"fence": 1, "to": TO, "cursor": B, "cap": 0, "arrived": ""})
     await redis_client.sadd(store.keys.flush, C, b"snone")
@@ -258,7 +256,7 @@ async def test_a_flush_of_a_group_stays_wanted_while_it_could_not_leave(store: S
     assert [] == await sealed_in(store)
 
 
-async def test_a_full_redis_ends_groups_by_a_clock_that_it_does_not_keep(redis_client: Redis, names: Names) -> None:
+async def test_full_redis_closes_groups_by_a_clock_that_it_does_not_store(redis_client: Redis, names: Names) -> None:
     shard = await claimed_shard(redis_client, names, "merge")
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
     await shard.seal(900_000, folded_until_ms=900_000, is_redis_full=True)

@@ -18,7 +18,7 @@ from tests.conftest import Names
 from tests.shards import claimed_shard, fold_some
 
 
-async def test_a_partition_whose_drain_lost_a_reply_is_claimed_again(redis_client: Redis, names: Names) -> None:
+async def test_partition_is_reclaimed_if_a_reply_of_its_drain_is_missing(redis_client: Redis, names: Names) -> None:
     shard = await claimed_shard(redis_client, names, "merge")
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
     refused: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()

@@ -94,12 +94,12 @@ async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, st
     await redis.delete(*[key async for key in redis.scan_iter(f"{store.keys.meta.split(':v2')[0]}*")] or ["none"])
 
 
-async def test_fold_is_refused_without_state(redis) -> None:
+async def test_fold_is_fenced_without_state(redis) -> None:
     with pytest.raises(FencedError, match="no-state"):
         await fold(new_store(redis), -1, one(0), BOUNDS)
 
 
-async def test_fold_is_refused_to_another_token(redis) -> None:
+async def test_fold_is_fenced_with_another_token(redis) -> None:
     store = new_store(redis)
     await store.claim("another", -1, b"eeee", "")
 
@@ -107,7 +107,7 @@ async def test_fold_is_refused_to_another_token(redis) -> None:
         await fold(store, -1, one(0), BOUNDS)
 
 
-async def test_fold_is_refused_at_another_fence(redis) -> None:
+async def test_fold_is_fenced_at_another_fence(redis) -> None:
     store = new_store(redis)
     await store.claim("me", 6, b"eeee", "")
 
@@ -115,7 +115,7 @@ async def test_fold_is_refused_at_another_fence(redis) -> None:
         await fold(store, -1, one(0), BOUNDS)
 
 
-async def test_a_fold_whose_reply_was_lost_is_recognised(redis) -> None:
+async def test_fold_repeated_after_a_missing_reply_is_recognized(redis) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
     await fold(store, -1, one(3), BOUNDS)
@@ -143,7 +143,7 @@ async def test_claim_keeps_the_state_and_takes_it_from_the_former_owner(redis) -
             await attempt
 
 
-async def test_seal_checks_the_fence_so_that_an_idle_owner_notices(redis) -> None:
+async def test_seal_checks_the_fence_so_that_an_idle_owner_detects_a_change(redis) -> None:
     store = new_store(redis)
     await store.claim("me", 5, b"eeee", "")
 
@@ -151,7 +151,7 @@ async def test_seal_checks_the_fence_so_that_an_idle_owner_notices(redis) -> Non
         await seal(store, 4, 2_000)
 
 
-async def test_a_full_outbox_refuses_to_fold_and_changes_nothing(redis) -> None:
+async def test_full_outbox_rejects_a_fold_and_changes_nothing(redis) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
     bounds = Bounds(10, 40, max_events=1)
@@ -165,7 +165,7 @@ async def test_a_full_outbox_refuses_to_fold_and_changes_nothing(redis) -> None:
     assert await store.watermark() == 1
 
 
-async def test_a_group_at_exactly_the_quiet_period_is_not_due(redis) -> None:
+async def test_group_at_exactly_the_quiet_period_is_not_due(redis) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
     await fold(store, -1, one(0), BOUNDS)
@@ -176,7 +176,7 @@ async def test_a_group_at_exactly_the_quiet_period_is_not_due(redis) -> None:
     assert len(due.sealed) == 1
 
 
-async def test_with_sessions_silence_is_counted_from_the_arrival(redis) -> None:
+async def test_silence_of_sessions_counts_from_the_arrival(redis) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
     chunk = one(0, bounds=SESSIONS)  # its record time is 1 000; it arrives at 5 000
@@ -189,7 +189,7 @@ async def test_with_sessions_silence_is_counted_from_the_arrival(redis) -> None:
     assert ["quiet"] == [told(entry)[6] for entry in due.sealed]
 
 
-async def test_a_hold_that_ends_before_the_silence_since_the_arrival_is_the_reason(redis) -> None:
+async def test_hold_that_ends_before_the_silence_since_the_arrival_is_the_reason(redis) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
     chunk = one(0, bounds=SESSIONS)
@@ -199,7 +199,7 @@ async def test_a_hold_that_ends_before_the_silence_since_the_arrival_is_the_reas
     assert ["max_hold"] == [told(entry)[6] for entry in done.sealed]
 
 
-async def test_large_values_leave_in_portions_also_when_they_are_flushed(redis) -> None:
+async def test_large_values_are_sealed_in_portions_even_when_they_are_flushed(redis) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
     for number in range(9):
@@ -214,7 +214,7 @@ async def test_large_values_leave_in_portions_also_when_they_are_flushed(redis) 
     assert [(2, True, 1)] * 4 + [(1, False, 0)] == portions
 
 
-async def test_seal_leaves_a_group_alone_that_holds_something_above_the_fence(redis) -> None:
+async def test_seal_skips_a_group_with_events_above_the_fence(redis) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
     await fold(store, -1, one(4), BOUNDS)
@@ -224,7 +224,7 @@ async def test_seal_leaves_a_group_alone_that_holds_something_above_the_fence(re
     assert sealed.sealed == []
 
 
-async def test_a_fold_that_died_before_its_last_write_is_repeated_without_counting_twice(redis) -> None:
+async def test_fold_interrupted_before_its_last_write_is_repeated_without_counting_twice(redis) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
     events = [FoldEvent(n, 1_000, b"sa", {"u": n}) for n in range(5)]
@@ -238,7 +238,7 @@ async def test_a_fold_that_died_before_its_last_write_is_repeated_without_counti
 
 
 @pytest.mark.parametrize("before", [0, 1], ids=["a new group", "a group that was open"])
-async def test_what_a_dying_fold_had_closed_is_folded_again(redis, before: int) -> None:
+async def test_groups_closed_by_an_interrupted_fold_are_refolded(redis, before: int) -> None:
     """A group it had opened behind its records does not stand for them."""
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
@@ -257,7 +257,7 @@ async def test_what_a_dying_fold_had_closed_is_folded_again(redis, before: int) 
 
 
 @pytest.mark.parametrize("bounds", [BOUNDS, Bounds(10, 40, max_events=2)], ids=["as it was sent", "looked at event by event"])
-async def test_leftovers_of_an_older_state_are_not_taken_for_open_groups(redis, bounds: Bounds) -> None:
+async def test_remains_of_an_older_state_are_not_taken_for_open_groups(redis, bounds: Bounds) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
     await fold(store, -1, chunk_of([FoldEvent(0, 1_000, b"sa", {"old": 1})]))

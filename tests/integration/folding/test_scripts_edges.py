@@ -47,7 +47,7 @@ async def test_no_script_turns_the_clock_back(store: ShardStore) -> None:
     assert [5_000] * 3 == [sealed.clock_ms, folded.clock_ms, claimed.clocks.clock_ms if claimed else None]
 
 
-async def test_skip_and_seal_and_fold_ask_for_the_same_fence(store: ShardStore) -> None:
+async def test_skip_seal_and_fold_require_the_same_fence(store: ShardStore) -> None:
     await store.skip("me", -1, 9)
     await store.skip("me", -1, 9)  # a reply was lost
 
@@ -57,7 +57,7 @@ async def test_skip_and_seal_and_fold_ask_for_the_same_fence(store: ShardStore) 
     assert await store.watermark() == 10
 
 
-async def test_rewind_moves_the_fence_back_for_its_owner_alone_and_only_from_where_it_stands(store: ShardStore) -> None:
+async def test_rewind_moves_the_fence_back_only_for_its_owner_and_from_the_current_fence(store: ShardStore) -> None:
     await store.skip("me", -1, 9)
     read = (Fingerprint(4, 7),)
 
@@ -91,12 +91,12 @@ async def test_rewind_waits_for_open_groups_and_for_the_outbox(store: ShardStore
 @pytest.mark.parametrize(
     ("mutant", "rule"),
     [
-        (REWINDS[0], test_rewind_moves_the_fence_back_for_its_owner_alone_and_only_from_where_it_stands),
+        (REWINDS[0], test_rewind_moves_the_fence_back_only_for_its_owner_and_from_the_current_fence),
         (REWINDS[1], test_rewind_waits_for_open_groups_and_for_the_outbox),
     ],
     ids=lambda given: given.name if isinstance(given, Mutant) else "",
 )
-async def test_a_broken_rewind_is_caught(
+async def test_broken_rewind_is_detected(
     redis_client: Redis, names: Names, mutant: Mutant, rule: Callable[[ShardStore], Awaitable[None]]
 ) -> None:
     with mutant.applied():
@@ -106,7 +106,7 @@ async def test_a_broken_rewind_is_caught(
             await rule(broken)
 
 
-async def test_another_definition_waits_for_open_groups_and_for_the_outbox(store: ShardStore) -> None:
+async def test_changed_definition_waits_for_open_groups_and_for_the_outbox(store: ShardStore) -> None:
     await fold(store, -1, one(0))
     with pytest.raises(FencedError, match="not-drained"):
         await store.define("me", "new")
@@ -121,7 +121,7 @@ async def test_another_definition_waits_for_open_groups_and_for_the_outbox(store
     assert claimed.definition == "new"
 
 
-async def test_a_claim_notes_the_id_of_the_topic_and_one_that_knows_none_leaves_it(store: ShardStore) -> None:
+async def test_claim_stores_the_topic_id_and_keeps_it_if_none_is_given(store: ShardStore) -> None:
     found = [await store.topic_id()]
     for owner, topic_id in (("me", "first"), ("other", ""), ("me", "second")):
         await store.claim(owner, None, b"", "", topic_id=topic_id)
@@ -130,7 +130,7 @@ async def test_a_claim_notes_the_id_of_the_topic_and_one_that_knows_none_leaves_
     assert ["", "first", "first", "second"] == found
 
 
-async def test_a_state_that_lost_its_marks_begins_without_leftovers(store: ShardStore, redis_client: Redis) -> None:
+async def test_state_without_its_metadata_starts_without_remains(store: ShardStore, redis_client: Redis) -> None:
     await fold(store, -1, one(0, b"sa"))
     await seal(store, 0, 0, everything=True)
     await fold(store, 0, one(1, b"sb"))
@@ -142,7 +142,7 @@ async def test_a_state_that_lost_its_marks_begins_without_leftovers(store: Shard
     assert await store.watermark() == 7
 
 
-async def test_what_is_left_of_an_older_state_is_never_sealed(store: ShardStore, redis_client: Redis) -> None:
+async def test_remains_of_an_older_state_are_never_sealed(store: ShardStore, redis_client: Redis) -> None:
     await fold(store, -1, one(0))
     await redis_client.hset(store.keys.meta, mapping={"epoch": b"ffff", "fence": 5})
     done = await seal(store, 5, 9_000)
@@ -154,7 +154,7 @@ async def test_what_is_left_of_an_older_state_is_never_sealed(store: ShardStore,
 # Bounds
 
 
-async def test_an_event_exactly_at_the_quiet_period_belongs_to_the_session_and_one_at_the_hold_does_not(store: ShardStore) -> None:
+async def test_event_exactly_at_the_quiet_period_belongs_to_the_session_and_one_at_the_hold_does_not(store: ShardStore) -> None:
     bounds = Bounds(quiet_ms=10, hold_ms=25, sessions=True)
     sealed: list[Sealed] = []
     for number, stamp in enumerate([1_000, 1_010, 1_020, 1_025, 1_035, 1_046]):
@@ -163,7 +163,7 @@ async def test_an_event_exactly_at_the_quiet_period_belongs_to_the_session_and_o
     assert [(0, 2, "max_hold"), (3, 4, "quiet")] == [(entry.first_offset, entry.last_offset, entry.reason) for entry in sealed]
 
 
-async def test_max_hold_is_reached_at_its_very_millisecond(store: ShardStore) -> None:
+async def test_max_hold_is_reached_at_its_exact_millisecond(store: ShardStore) -> None:
     bounds = Bounds(quiet_ms=1_000, hold_ms=40)
     await fold(store, -1, one(0, stamp=1_000), bounds)
 
@@ -174,7 +174,7 @@ async def test_max_hold_is_reached_at_its_very_millisecond(store: ShardStore) ->
 # Many at once
 
 
-async def test_no_record_is_lost_where_a_fold_closes_thousands(store: ShardStore) -> None:
+async def test_fold_that_closes_thousands_keeps_every_record(store: ShardStore) -> None:
     bounds = Bounds(quiet_ms=10, hold_ms=40, max_events=1)
     events = [FoldEvent(n, 1_000, b"s%d" % (n % 1_900), {"u": n}) for n in range(MANY)]
     fence = -1
@@ -188,7 +188,7 @@ async def test_no_record_is_lost_where_a_fold_closes_thousands(store: ShardStore
     assert sorted(entry.first_offset for entry in sealed) == [Sealed.unpack(entry).first_offset for _, entry in found]
 
 
-async def test_no_group_and_no_name_is_lost_where_thousands_are_sealed(store: ShardStore) -> None:
+async def test_seal_of_thousands_keeps_every_group_and_name(store: ShardStore) -> None:
     for begin in range(0, MANY, 500):
         events = [FoldEvent(n, 1_000, b"s%d" % n, {"u": n}) for n in range(begin, begin + 500)]
         await fold(store, begin - 1, chunk_of(events))
@@ -201,7 +201,7 @@ async def test_no_group_and_no_name_is_lost_where_thousands_are_sealed(store: Sh
     assert set(wide.changed) == set(found[-1].names)
 
 
-async def test_a_flush_of_everything_goes_on_until_everything_has_left(store: ShardStore, redis_client: Redis) -> None:
+async def test_flush_of_everything_continues_until_everything_is_sealed(store: ShardStore, redis_client: Redis) -> None:
     for number in range(5):
         await fold(store, number - 1, one(number, b"s%d" % number))
     await redis_client.sadd(store.keys.flush, EVERYTHING)
@@ -211,7 +211,7 @@ async def test_a_flush_of_everything_goes_on_until_everything_has_left(store: Sh
     assert 0 == await redis_client.exists(store.keys.flush)
 
 
-async def test_the_outbox_takes_no_more_than_its_bound(redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_outbox_never_exceeds_its_bound(redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharding, "OUTBOX_LIMIT", 3)
     shard = await claimed_shard(redis_client, names)
     await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
@@ -222,7 +222,7 @@ async def test_the_outbox_takes_no_more_than_its_bound(redis_client: Redis, name
     assert [3, None, 1] == [done and len(done.sealed) for done in (first, second, third)]
 
 
-async def test_what_a_lost_reply_told_of_is_read_from_the_outbox(
+async def test_records_of_a_missing_reply_are_read_from_the_outbox(
     redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = ShardStore.fold
@@ -240,7 +240,7 @@ async def test_what_a_lost_reply_told_of_is_read_from_the_outbox(
     assert [0, 1, 2, 3, 4, 5] == [entry.first_offset for entry in shard.outbox]
 
 
-async def test_a_claim_learns_of_the_whole_outbox(redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_claim_loads_the_whole_outbox(redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = await claimed_shard(redis_client, names)
     await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
     await shard.seal(50_000, folded_until_ms=50_000)

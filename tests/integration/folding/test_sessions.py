@@ -107,7 +107,7 @@ def sessions_in(outcome: Outcome) -> list[Session]:
 
 
 @pytest.mark.long
-async def test_sessions_of_a_replay_are_those_computed_offline_also_across_sigkills(site: Site) -> None:
+async def test_sessions_of_a_replay_match_an_offline_computation_even_across_sigkills(site: Site) -> None:
     await site.topics("events", "sessions", "events.dead")
     begin_ms = int(time.time() * 1000) - 2 * HOUR_MS
     await send_at(site, "events", jittered(EVENTS, EVENTS // 40, begin_ms))
@@ -127,7 +127,7 @@ async def test_sessions_of_a_replay_are_those_computed_offline_also_across_sigki
     assert set() == outcome.differing
 
 
-async def test_topics_of_three_shapes_give_the_session_windows_of_kafka_streams_and_flink(site: Site) -> None:
+async def test_topics_of_three_shapes_yield_the_session_windows_of_kafka_streams_and_flink(site: Site) -> None:
     begin_ms = int(time.time() * 1000) - 3 * HOUR_MS
     shapes = {"many": many_groups(begin_ms), "few": few_groups(begin_ms), "bursts": bursts_at_the_gap(begin_ms)}
     events = {name: sorted(shape, key=lambda event: event[1]) for name, shape in shapes.items()}

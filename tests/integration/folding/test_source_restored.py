@@ -90,7 +90,9 @@ async def folded(site: Site, wanted: set[str]) -> dict[str, tuple[str, int]]:
 
 
 @pytest.mark.parametrize("worker_is", ["stopped", "killed", "running"])
-async def test_events_behind_the_common_end_are_folded_and_the_loss_is_said(place: Site, disk: Disk, worker_is: str) -> None:
+async def test_events_after_the_common_end_are_folded_and_the_missing_ones_are_reported(
+    place: Site, disk: Disk, worker_is: str
+) -> None:
     await place.topics("events", "folded", "events.dead", partitions=1)
     config = place.config(place.fold("folded", "events", quiet_period="500ms"))
     checked = ""
@@ -212,7 +214,7 @@ class Readers:
 
 
 @pytest.mark.parametrize("comes_back", ["disk", "log"])
-async def test_every_reader_goes_on_from_the_common_end(place: Site, disk: Disk, comes_back: str) -> None:
+async def test_every_reader_continues_from_the_common_end(place: Site, disk: Disk, comes_back: str) -> None:
     """With the disk the commits of all groups go back, too; with the log alone they stay, as after an unclean election."""
     readers = Readers(place)
     await readers.open()
@@ -240,7 +242,7 @@ async def test_every_reader_goes_on_from_the_common_end(place: Site, disk: Disk,
 
 
 @pytest.mark.parametrize("worker_is", ["stopped", "running"])
-async def test_journal_files_again_from_the_segment_that_holds_the_common_end(place: Site, disk: Disk, worker_is: str) -> None:
+async def test_journal_refiles_from_the_segment_that_holds_the_common_end(place: Site, disk: Disk, worker_is: str) -> None:
     journaled = Journaled(place)
     config = journaled.config()
     await journaled.topics(partitions=1)

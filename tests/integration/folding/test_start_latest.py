@@ -28,7 +28,7 @@ async def folded(site: Site, last: set[str]) -> set[str]:
     return set(outcome_of(found).ids_of)
 
 
-async def test_latest_is_about_the_first_start_and_a_partition_added_later_begins_at_its_beginning(site: Site) -> None:
+async def test_start_latest_applies_to_the_first_start_and_an_added_partition_starts_at_its_beginning(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=2)
     for partition in range(2):
         await send(site, partition, *(f"before{partition}-{number}" for number in range(10)))
@@ -54,7 +54,7 @@ async def test_latest_is_about_the_first_start_and_a_partition_added_later_begin
     assert later | {"last"} == again
 
 
-async def test_marks_of_sixty_five_folds_with_long_names_are_committed(site: Site) -> None:
+async def test_offsets_of_sixty_five_folds_with_long_names_are_committed(site: Site) -> None:
     """One by one they are longer than what a broker keeps with a commit."""
     names = [f"metrics-by-region-and-product-for-the-customer-dashboard-{number:06d}" for number in range(65)]
     await site.topics("events", "events.dead", *names, partitions=1)

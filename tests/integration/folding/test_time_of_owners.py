@@ -81,7 +81,7 @@ async def silent_until(shard: Shard, now_ms: int) -> list[tuple[int, str]]:
 # Lateness of producers: what their records say of time is behind what arrives
 
 
-async def test_the_next_owner_knows_that_a_producer_is_an_hour_behind(owner: Owner) -> None:
+async def test_next_owner_knows_that_a_producer_is_an_hour_behind(owner: Owner) -> None:
     first = await owner()
     await arrive(first, NOW, NOW - HOUR)
     await silent_until(first, NOW + SECOND)
@@ -93,7 +93,7 @@ async def test_the_next_owner_knows_that_a_producer_is_an_hour_behind(owner: Own
     assert [(2, "quiet")] == await silent_until(second, NOW + 2 * MINUTE + 1)
 
 
-async def test_a_group_of_a_late_producer_is_held_for_as_long_whoever_owns_it(owner: Owner) -> None:
+async def test_group_of_a_late_producer_has_the_same_hold_under_any_owner(owner: Owner) -> None:
     shard = await owner()
     for minute in range(30):
         await arrive(shard, NOW + minute * MINUTE, NOW + minute * MINUTE - HOUR)
@@ -104,7 +104,7 @@ async def test_a_group_of_a_late_producer_is_held_for_as_long_whoever_owns_it(ow
     assert [(30, "max_hold")] == await silent_until(shard, NOW + 30 * MINUTE)
 
 
-async def test_the_hold_of_a_late_producer_is_told_as_it_will_be(owner: Owner, redis_client: Redis, names: Names) -> None:
+async def test_hold_of_a_late_producer_is_listed_as_it_will_be_applied(owner: Owner, redis_client: Redis, names: Names) -> None:
     shard = await owner()
     await arrive(shard, NOW, NOW - HOUR)
     await silent_until(shard, NOW + SECOND)
@@ -115,7 +115,7 @@ async def test_the_hold_of_a_late_producer_is_told_as_it_will_be(owner: Owner, r
 
 
 @pytest.mark.parametrize("away_ms", [10 * MINUTE, 2 * HOUR])
-async def test_a_late_producer_is_still_late_after_a_backlog(owner: Owner, away_ms: int) -> None:
+async def test_late_producer_is_still_late_after_a_backlog(owner: Owner, away_ms: int) -> None:
     first = await owner()
     await arrive(first, NOW, NOW - HOUR)
     await silent_until(first, NOW + SECOND)
@@ -157,9 +157,7 @@ def sessions_by_record_time(events: Iterable[tuple[int, bytes]]) -> list[tuple[b
 @pytest.mark.parametrize("is_live", [False, True])
 @pytest.mark.parametrize("in_turn", [False, True], ids=["one owner", "an owner a range"])
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, len(AT_THE_GAP)])
-async def test_sessions_are_the_same_however_ranges_are_cut_and_whoever_folds_them(
-    owner: Owner, length: int, in_turn: bool, is_live: bool
-) -> None:
+async def test_sessions_are_independent_of_ranges_and_owners(owner: Owner, length: int, in_turn: bool, is_live: bool) -> None:
     events = [(NOW - HOUR + at_ms, group) for at_ms, group in AT_THE_GAP]
     shard = await owner()
     for begin in range(0, len(events), length):
@@ -175,7 +173,7 @@ async def test_sessions_are_the_same_however_ranges_are_cut_and_whoever_folds_th
 # Clocks of hosts
 
 
-async def test_a_worker_whose_clock_is_ahead_leaves_the_next_owner_a_clock_that_is_right(redis_client: Redis, names: Names) -> None:
+async def test_worker_with_a_clock_ahead_leaves_a_correct_clock_to_the_next_owner(redis_client: Redis, names: Names) -> None:
     fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1))
     keys = shard_keys(names.app_id, "f", "t", 0)
     shard, heir = (Shard(fold, TP("t", 0), ShardStore(FoldScripts(redis_client), keys)) for _ in range(2))
@@ -194,7 +192,7 @@ async def test_a_worker_whose_clock_is_ahead_leaves_the_next_owner_a_clock_that_
     assert [(1, "quiet")] == await silent_until(heir, NOW + MINUTE + 1)
 
 
-async def test_a_claim_by_a_clock_that_is_ahead_knows_when_it_was_at_the_end(redis_client: Redis, names: Names) -> None:
+async def test_claim_with_a_clock_ahead_knows_when_it_was_at_the_end(redis_client: Redis, names: Names) -> None:
     fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1))
     tp = TP("t", 0)
     host = SimpleNamespace(now_ms=lambda: NOW + 10 * MINUTE, monotonic_ms=lambda: 77_000)

@@ -49,7 +49,7 @@ async def timers(store: ShardStore) -> dict[bytes, int]:
     return {group: int(timer) for group, timer in pairs}
 
 
-async def test_a_timer_that_goes_off_too_early_is_set_anew(store: ShardStore) -> None:
+async def test_early_timer_is_rescheduled(store: ShardStore) -> None:
     fence = await fold_at(store, -1, [b"sa"], 100)
     fence = await fold_at(store, fence, [b"sa"], 105)
     assert {b"sa": 100} == await timers(store)
@@ -63,7 +63,7 @@ async def test_a_timer_that_goes_off_too_early_is_set_anew(store: ShardStore) ->
     assert {} == await timers(store)
 
 
-async def test_a_script_sets_no_more_timers_than_its_share(store: ShardStore) -> None:
+async def test_script_reschedules_a_bounded_number_of_timers(store: ShardStore) -> None:
     groups = [b"s%d" % number for number in range(MANY)]
     fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups, 105)
     changed = []
@@ -93,7 +93,7 @@ async def test_groups_that_are_not_due_are_not_read(store: ShardStore) -> None:
 
 
 @pytest.mark.parametrize(("leaving", "reads"), [(1, 2), (3, 4)])
-async def test_one_group_that_is_not_due_is_read_after_those_that_leave(store: ShardStore, leaving: int, reads: int) -> None:
+async def test_one_group_that_is_not_due_is_read_after_the_sealed_ones(store: ShardStore, leaving: int, reads: int) -> None:
     groups = [b"s%02d" % number for number in range(12)]
     fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups[leaving:], 105, names=900)
     await store.redis.config_resetstat()
@@ -104,7 +104,7 @@ async def test_one_group_that_is_not_due_is_read_after_those_that_leave(store: S
     assert reads == counts["cmdstat_hgetall"]["calls"]
 
 
-async def test_what_was_read_of_groups_that_stay_counts(store: ShardStore) -> None:
+async def test_reading_groups_that_stay_counts_as_work(store: ShardStore) -> None:
     groups = [b"s%03d" % number for number in range(160)]
     fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups[1::2], 105, names=900)
     sealed = []
@@ -118,7 +118,7 @@ async def test_what_was_read_of_groups_that_stay_counts(store: ShardStore) -> No
     assert 2 <= len(sealed)
 
 
-async def test_timers_that_are_early_count_for_the_limit_of_a_script(store: ShardStore) -> None:
+async def test_early_timers_count_towards_the_limit_of_a_script(store: ShardStore) -> None:
     early, due = [b"a%02d" % number for number in range(40)], [b"b%02d" % number for number in range(20)]
     fence = await fold_at(store, await fold_at(store, -1, early + due, 100), early, 105)
     found = []
@@ -137,7 +137,7 @@ async def test_timers_that_are_early_count_for_the_limit_of_a_script(store: Shar
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-async def test_the_oldest_group_is_the_one_that_has_been_silent_longest(store: ShardStore, quiet: bool) -> None:
+async def test_oldest_group_is_the_one_silent_for_longest(store: ShardStore, quiet: bool) -> None:
     fence = await fold_at(store, -1, [b"sa", b"sb"], 100)
     fence = await fold_at(store, fence, [b"sa"], 105)
     fence = await fold_at(store, fence, [b"sb"], 103)
@@ -157,7 +157,7 @@ async def test_silence_since_an_arrival_is_that_of_the_last_one(store: ShardStor
     assert [0, 1] == [len(done.sealed) for done in (early, late)]
 
 
-async def test_groups_are_listed_longest_quiet_first_whatever_their_timers_say(store: ShardStore, names: Names) -> None:
+async def test_groups_are_listed_longest_quiet_first_for_any_timers(store: ShardStore, names: Names) -> None:
     groups = [b"s%d" % number for number in range(3 * PAGE)]
     fence = await fold_at(store, -1, groups, 100)
     # All but the last ones have moved since.
@@ -170,7 +170,7 @@ async def test_groups_are_listed_longest_quiet_first_whatever_their_timers_say(s
     assert [group_text(group) for group in groups[-2:]] == [row["group"] for row in rows[:2]]
 
 
-async def test_a_listing_neither_repeats_nor_misses_groups_whose_timers_move_meanwhile(
+async def test_listing_neither_repeats_nor_misses_groups_whose_timers_move_meanwhile(
     store: ShardStore, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = [b"s%d" % number for number in range(3 * PAGE)]
@@ -192,7 +192,7 @@ async def test_a_listing_neither_repeats_nor_misses_groups_whose_timers_move_mea
 
 
 @pytest.mark.parametrize("sort", ["quiet", "oldest", "events"])
-async def test_a_listing_looks_at_no_more_groups_than_it_may(store: ShardStore, names: Names, sort: str) -> None:
+async def test_listing_reads_a_bounded_number_of_groups(store: ShardStore, names: Names, sort: str) -> None:
     groups = [b"s%d" % number for number in range(3 * PAGE)]
     fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups, 105)
     place = StoredShard(names.app_id, FOLD, 0, 106, fence)
@@ -204,7 +204,7 @@ async def test_a_listing_looks_at_no_more_groups_than_it_may(store: ShardStore, 
     assert looked["cmdstat_hlen"]["calls"] == (5 if sort == "oldest" else PAGE)
 
 
-async def test_a_leftover_of_an_older_state_does_not_stop_the_look_at_holds(store: ShardStore) -> None:
+async def test_remains_of_an_older_state_do_not_stop_the_check_of_holds(store: ShardStore) -> None:
     fence = await fold_at(store, -1, [b"sa", b"sb", b"sc"], 100)
     await store.redis.delete(store.keys.group_prefix + "sa")
     await store.redis.hset(store.keys.group_prefix + "sb", INFO_FIELD, msgpack.packb([b"ffff", *[0] * 9], use_bin_type=False))
@@ -215,7 +215,7 @@ async def test_a_leftover_of_an_older_state_does_not_stop_the_look_at_holds(stor
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-async def test_nothing_is_left_of_a_group_that_was_sealed(store: ShardStore, *, is_known: bool) -> None:
+async def test_sealed_group_leaves_no_key_behind(store: ShardStore, *, is_known: bool) -> None:
     fence = await fold_at(store, -1, [b"s%d" % number for number in range(5)], 100)
     if not is_known:  # of an older state
         await store.redis.hset(store.keys.meta, "epoch", b"ffff")

@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 12
 UNSAFE = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle", "yaml"}
 
 
-def test_no_module_imports_what_can_run_code_when_it_decodes() -> None:
+def test_no_module_imports_a_decoder_that_can_run_code() -> None:
     modules = sorted(Path(streams_app.__file__).parent.rglob("*.py"))
     imported = set()
     for path in modules:
@@ -38,7 +38,7 @@ def test_no_module_imports_what_can_run_code_when_it_decodes() -> None:
     assert [] == [found for found in imported if found[0] in UNSAFE]
 
 
-def test_faust_gets_bytes_and_decodes_nothing() -> None:
+def test_faust_receives_bytes_and_decodes_nothing() -> None:
     fold = {"name": "f", "source": "s", "group_key": "g", "changed": "c", "quiet_period": "1s"}
     app = create_app(Settings.model_validate({"app_id": "a", "folds": [fold]}))
     topics = [channel for agent in app.agents.values() for channel in [agent.channel]]
@@ -56,7 +56,7 @@ class Bomb:
         return Path.touch, (self.path,)
 
 
-async def test_no_header_and_no_field_chooses_a_codec(stage: Stage, tmp_path: Path) -> None:
+async def test_no_header_or_field_selects_a_codec(stage: Stage, tmp_path: Path) -> None:
     made = tmp_path / "made by pickle"
     bomb = pickle.dumps(Bomb(made))
     names = ["content-type", "codec", "serializer", "value_serializer", "key_serializer", "__faust", "faust", "type"]
@@ -121,13 +121,13 @@ async def goes_on_behind(stage: Stage, send: Any, letters: int) -> list[Any]:
 
 
 @pytest.mark.long
-async def test_a_tombstone_without_a_key_is_dead_lettered(stage: Stage) -> None:
+async def test_tombstone_without_a_key_is_dead_lettered(stage: Stage) -> None:
     letters = await goes_on_behind(stage, lambda: send_as_it_is(stage, 0, key=None, value=None), 1)
 
     assert [(None, b"tombstone")] == [(letter.key, dict(letter.headers)["reason"]) for letter in letters]
 
 
-async def test_a_header_name_that_is_not_utf_8_does_not_stop_the_partition(stage: Stage) -> None:
+async def test_header_name_that_is_not_utf_8_does_not_stop_the_partition(stage: Stage) -> None:
     key, value = event("odd", "odd")
     stage.sent["odd"] = key
     await goes_on_behind(stage, lambda: send_as_it_is(stage, 0, key=key, value=value, headers=[(OddName("x"), b"v")]), 0)
@@ -142,7 +142,7 @@ LARGE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.apache
 @pytest.mark.parametrize("name", LARGE)
-async def test_a_refused_event_too_large_to_be_kept_does_not_stop_the_partition(stage: Stage, name: str) -> None:
+async def test_rejected_event_too_large_to_be_stored_does_not_stop_the_partition(stage: Stage, name: str) -> None:
     options = dict(LARGE[name])
     value = b"x" * options.pop("size")
 
