@@ -1,4 +1,4 @@
-"""What consumers can know: judged from topics alone, never from Redis or logs."""
+"""Checks the output as consumers see it: from topics alone, never from Redis or logs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Outcome:
     """Folded records as a consumer sees them.
 
     Attributes:
-        ids_of: Changed name → ids of the records it is in. Tests give every event a name of its own.
-        values: Fold id → the value it was first seen with.
+        ids_of: Changed name → ids of the records that contain it. Tests give every event a unique name.
+        values: Fold id → its first value.
         groups: Fold id → the group key.
-        redelivered: Records whose id had been seen.
-        differing: Ids seen with two different values.
+        redelivered: Number of records with an id that occurred before.
+        differing: Ids that occurred with two different values.
     """
 
     ids_of: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -33,7 +33,7 @@ class Outcome:
         self._raw: dict[str, bytes] = {}
 
     def add(self, record: ConsumerRecord) -> None:
-        """Takes one record of an output topic."""
+        """Add one record of an output topic."""
         value = json.loads(record.value)
         fold_id = value["fold"]["id"]
         assert dict(record.headers)["fold-id"] == fold_id.encode()
@@ -50,11 +50,11 @@ class Outcome:
 
     @property
     def events(self) -> int:
-        """Events folded, each record id once."""
+        """Return the number of folded events, counting each record id once."""
         return sum(value["fold"]["events"] for value in self.values.values())
 
     def faults(self, sent: Mapping[str, bytes], *, is_exact: bool = True) -> list[str]:
-        """What is wrong with it.
+        """Return all violations.
 
         Args:
             sent: Name → group key of every acknowledged event.
@@ -78,7 +78,7 @@ class Outcome:
 
 
 def outcome_of(records: Iterable[ConsumerRecord]) -> Outcome:
-    """The outcome of a whole topic."""
+    """Return the outcome of a whole topic."""
     outcome = Outcome()
     for record in records:
         outcome.add(record)
@@ -86,5 +86,5 @@ def outcome_of(records: Iterable[ConsumerRecord]) -> Outcome:
 
 
 def event(account: str, *names: str, **more: Any) -> tuple[bytes, bytes]:
-    """Key and value of an event that changes ``names``."""
+    """Return key and value of an event that changes ``names``."""
     return account.encode(), json.dumps({"account_id": account, "metrics": dict.fromkeys(names, 1), **more}).encode()

@@ -2,7 +2,7 @@
 
 ``STREAMS_APP_TEST_KAFKA``: ``embedded`` (default), ``apache``, or ``host:port`` of one that runs.
 ``STREAMS_APP_TEST_REDIS``: ``embedded`` (default: Valkey), ``redis`` (Redis 7), or a ``redis://`` URL.
-A server that cannot be had skips its tests with the reason; with ``CI=true`` it fails them.
+If a server is not available, its tests are skipped with the reason; with ``CI=true`` they fail.
 ``STREAMS_APP_TEST_SHARE``: ``1/3`` leaves out two thirds of the tests that neither need Apache Kafka or Redis 7 nor are ``long``.
 ``STREAMS_APP_TEST_LONG_SHARE``: the same for those that are ``long``.
 ``STREAMS_APP_TEST_EXAMPLES``: ``quick`` or ``thorough``, of each property; ``thorough`` with ``CI=true``.
@@ -48,7 +48,7 @@ LONG_SHARE = os.environ.get("STREAMS_APP_TEST_LONG_SHARE") or "1/1"
 
 TRANSPORT = frozenset({"kafka", "redis_server", "broker"})
 FIRST_LOOK = "read_store/opensearch/test_read_back.py"
-"""What `make test` has of OpenSearch, which takes a quarter of a minute to start; all else is marked `long`."""
+"""The tests of OpenSearch in `make test`. It takes a quarter of a minute to start, so all others are marked `long`."""
 
 _RUN_VARIABLE = "STREAMS_APP_TEST_RUN"
 _PROC = Path("/proc")
@@ -56,7 +56,7 @@ _END_LIMIT_SECONDS = 30.0
 
 
 class KafkaServer(Protocol):
-    """What the fixture `kafka` offers."""
+    """The interface of the fixture `kafka`."""
 
     bootstrap_servers: str
     description: str
@@ -64,7 +64,7 @@ class KafkaServer(Protocol):
 
 
 class RedisServer(Protocol):
-    """What the fixture `redis_server` offers."""
+    """The interface of the fixture `redis_server`."""
 
     url: str
     description: str
@@ -72,7 +72,7 @@ class RedisServer(Protocol):
 
 @dataclass(slots=True)
 class GivenKafka:
-    """A Kafka that runs elsewhere; nobody knows which, so it must be able to do everything."""
+    """An external Kafka of unknown version, which must support everything."""
 
     bootstrap_servers: str
     is_apache: bool = True
@@ -84,7 +84,7 @@ class GivenKafka:
 
 @dataclass(slots=True)
 class GivenRedis:
-    """A Redis that runs elsewhere."""
+    """An external Redis."""
 
     url: str
 
@@ -95,7 +95,7 @@ class GivenRedis:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names nobody else uses: a test shares its servers with all the others."""
+    """Unique names, because a test shares its servers with all other tests."""
 
     app_id: str
 
@@ -104,7 +104,7 @@ class Names:
         return f"{self.app_id}.{suffix}"
 
 
-# Examples of each property: a few while one works, many in CI.
+# Examples of each property: few in development, many in CI.
 hypothesis.settings.register_profile("quick", max_examples=50, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=400, deadline=None)
 
@@ -116,7 +116,7 @@ def pytest_configure() -> None:
         raise pytest.UsageError(f"STREAMS_APP_TEST_KAFKA={KAFKA_CHOICE}: must be embedded, apache or host:port")
     if REDIS_CHOICE not in ("embedded", "redis") and "://" not in REDIS_CHOICE:
         raise pytest.UsageError(f"STREAMS_APP_TEST_REDIS={REDIS_CHOICE}: must be embedded, redis or a redis:// URL")
-    # A shell that runs the tests in the background ignores it, and so would the processes that tests start and interrupt.
+    # A shell that runs the tests in the background ignores SIGINT; the processes that tests start and interrupt would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -126,7 +126,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Gives the marks that follow from what a test uses.
+    """Add the markers that follow from the fixtures of a test.
 
     CI runs the tests that use a Kafka or Redis on several; on all others the choice has no effect. Of a read store the transport is
     tried there with SQLite: those of other databases differ in what they do with the database.
@@ -154,7 +154,7 @@ def _is_in_share(item: pytest.Item) -> bool:
 
 
 def _databases(item: pytest.Item) -> set[str]:
-    """Servers of databases that a test starts, by the names of fixtures or by what a fixture is a parameter of."""
+    """Return the database servers that a test starts, by the names or the parameters of its fixtures."""
     parameters = getattr(item, "callspec", None)
     given = [value for value in parameters.params.values() if isinstance(value, str)] if parameters else []
     words = [*getattr(item, "fixturenames", ()), *given]
@@ -183,7 +183,7 @@ def pytest_runtest_call() -> Generator[None]:
 
 @contextmanager
 def _decided() -> Iterator[None]:
-    """A server that cannot be had has one outcome, whether a fixture or the test itself starts it."""
+    """Skip or fail a test whose server is not available, whether a fixture or the test itself starts it."""
     try:
         yield
     except ServerUnavailableError as error:
@@ -210,8 +210,8 @@ def _started(
 
 @pytest.fixture
 def spans() -> Spans:
-    """What this process records in the test."""
-    from tests.spans import Spans  # the SDK, which few tests need
+    """Return the spans that this process records in the test."""
+    from tests.spans import Spans  # needs the SDK, which few tests use
 
     return Spans()
 
@@ -256,7 +256,7 @@ async def postgresql_url(postgresql: PostgreSQL) -> AsyncIterator[str]:
 
 @pytest.fixture(scope="session")
 def apicurio() -> Iterator[object]:
-    """A schema registry for the whole session; fetching it is left to CI, or to whoever asks."""
+    """A schema registry for the whole session; it is fetched in CI, or on request."""
     if not is_registry_fetched() and os.environ.get("CI") != "true":
         pytest.skip("Apicurio Registry is not there: `python -m tests.servers` fetches it with Maven")
     with _started(Apicurio) as running:
@@ -265,7 +265,7 @@ def apicurio() -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def opensearch() -> Iterator[object]:
-    """An OpenSearch for the whole session; under xdist one for each worker. Fetching it is left to CI, or to whoever asks."""
+    """An OpenSearch for the whole session; under xdist one for each worker. It is fetched in CI, or on request."""
     if not is_fetched() and os.environ.get("CI") != "true":
         pytest.skip("OpenSearch is not there: `python -m tests.servers` fetches it with Maven")
     with _started(OpenSearch) as running:
@@ -274,7 +274,7 @@ def opensearch() -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def promtool() -> Callable[..., str]:
-    """Runs ``promtool``, see :func:`tests.servers.prometheus.promtool`. Fetching it is left to CI, or to whoever asks."""
+    """Run ``promtool``, see :func:`tests.servers.prometheus.promtool`. It is fetched in CI, or on request."""
     if not prometheus.is_fetched() and os.environ.get("CI") != "true":
         pytest.skip("Prometheus is not there: `python -m tests.servers` fetches it")
     prometheus.fetch()
@@ -306,8 +306,8 @@ async def redis_client(redis_server: RedisServer) -> AsyncIterator[redis.asyncio
 def _no_process_is_left() -> Iterator[None]:
     """No process that a test started, or that one of those started, outlives the session.
 
-    They are known by their parent or, adopted by another one, by a variable they inherited. What is left is killed, then
-    reported. First of all session fixtures, so that its end comes after the servers'.
+    Processes are identified by their parent or, if another process has adopted them, by an inherited variable. Remaining
+    processes are killed, then reported. This is the first session fixture, so that it ends after the servers.
     """
     token = secrets.token_hex(8)
     os.environ[_RUN_VARIABLE] = token
@@ -326,7 +326,7 @@ def _no_process_is_left() -> Iterator[None]:
 
 
 def _descendants(token: str) -> dict[int, str]:
-    """Pid → command line; without those that have ended and only wait to be asked for their exit code."""
+    """Return pid → command line, without zombies."""
     marker = f"{_RUN_VARIABLE}={token}".encode()
     found = {}
     for entry in _PROC.glob("[0-9]*"):
@@ -337,5 +337,5 @@ def _descendants(token: str) -> dict[int, str]:
             if pid != os.getpid() and state != "Z" and is_ours:
                 found[pid] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
-            continue  # it has ended meanwhile, or belongs to somebody else
+            continue  # it has ended meanwhile, or belongs to another user
     return found

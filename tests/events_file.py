@@ -1,4 +1,4 @@
-"""Files of JSON lines, and what tuning makes of them."""
+"""Files of JSON lines, and their results in tuning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BEGIN_MS = 1_700_000_000_000
 
 
 class Read:
-    """What became of a file."""
+    """The result of reading a file."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What tests need from outside: waiting, and topics with what is in them. Nothing here knows how the package works."""
+"""Helpers for tests from outside: waiting, and reading and writing topics. They do not depend on the package."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SEND_OPTIONS = frozenset({"partition", "timestamp_ms", "headers"})
 
 
 class OddName(str):
-    """A header name that is not UTF-8 once it is sent."""
+    """A header name that is sent as invalid UTF-8."""
 
     __slots__ = ()
 
@@ -36,10 +36,10 @@ async def wait_until(predicate: Callable[[], Awaitable[T]], timeout_seconds: flo
 @overload
 async def wait_until(predicate: Callable[[], T], timeout_seconds: float, description: str) -> T: ...
 async def wait_until(predicate: Callable[[], Any], timeout_seconds: float, description: str) -> Any:
-    """Returns the first value of ``predicate`` that is true.
+    """Wait for the first true value of ``predicate`` and return it.
 
     Raises:
-        AssertionError: None came in time; with the description and the last value.
+        AssertionError: There was none in time; the message has the description and the last value.
     """
     deadline = time.monotonic() + timeout_seconds
     value: Any = None
@@ -50,7 +50,7 @@ async def wait_until(predicate: Callable[[], Any], timeout_seconds: float, descr
                 value = await result if inspect.isawaitable(result) else result
         except TimeoutError:
             if time.monotonic() < deadline:
-                raise  # its own, not ours
+                raise  # its own error, not our timeout
         if value:
             return value
         if time.monotonic() >= deadline:
@@ -70,7 +70,7 @@ def wait_until_sync(predicate: Callable[[], T], timeout_seconds: float, descript
 
 @asynccontextmanager
 async def admin_of(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    """What asks a broker, and tells it, for the ``with`` block."""
+    """Yield an admin client of a broker for the ``with`` block."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
@@ -82,7 +82,7 @@ async def admin_of(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
 async def create_topics(
     bootstrap: str, names: Iterable[str], partitions: int = 4, configs: Mapping[str, str] | None = None
 ) -> None:
-    """Creates topics and returns when every partition has a leader.
+    """Create topics and return when every partition has a leader.
 
     Args:
         bootstrap: host:port.
@@ -108,7 +108,7 @@ async def create_topics(
 
 
 async def delete_topic(bootstrap: str, topic: str) -> None:
-    """Deletes a topic and returns when it is gone."""
+    """Delete a topic and return when it is gone."""
     async with admin_of(bootstrap) as admin:
         await admin.delete_topics([topic])
 
@@ -122,7 +122,7 @@ async def delete_topic(bootstrap: str, topic: str) -> None:
 async def produce(
     bootstrap: str, topic: str, items: Iterable[tuple[bytes | None, bytes | None]], **options: Any
 ) -> list[RecordMetadata]:
-    """Sends records and waits until all are acknowledged.
+    """Send records and wait until all are acknowledged.
 
     Args:
         bootstrap: host:port.
@@ -147,7 +147,7 @@ async def produce(
 async def read_topic(
     bootstrap: str, topic: str, *, until: Callable[[list[ConsumerRecord]], bool], timeout_seconds: float
 ) -> list[ConsumerRecord]:
-    """Reads all partitions from their beginning, without a group, until the records read satisfy ``until``.
+    """Read all partitions from their beginning, without a group, until the records read satisfy ``until``.
 
     Returns:
         Every record read; ordered within a partition only. More may follow in the topic.

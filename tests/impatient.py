@@ -32,7 +32,7 @@ class ImpatientWorker(WorkerProcess):
         return [sys.executable, "-m", "tests.impatient", self.how, "worker", "--config", str(config), *arguments]
 
     async def is_checked(self) -> None:
-        """Returns when the watchdog has looked long enough to end a worker that stands still, or the worker has ended."""
+        """Return when the watchdog has looked long enough to end a worker that stands still, or the worker has ended."""
         before = self.log().count(LOOKED)
         await wait_until(
             lambda: self.exit_code is not None or self.log().count(LOOKED) > before + LOOKS, LIMIT_SECONDS, "it is looked at"

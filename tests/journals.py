@@ -54,7 +54,7 @@ class JournalShard:
         self.fence, self.clock_ms = -1, at(0)
 
     async def claim(self, begin: int = 0) -> None:
-        """Takes the partition; what is created begins at an offset."""
+        """Take the partition; what is created begins at an offset."""
         self.store = JournalStore(self.scripts, self.keys, secrets.token_hex(8))
         claimed = await self.store.claim("id", self._partitions, begin=Beginning(begin - 1, at(0)))
         assert claimed is not None
@@ -83,7 +83,7 @@ class JournalShard:
             await self._append(to, [], replace((await self.segments())[-1], last=None))
 
     async def gap(self, last: int) -> None:
-        """Adds a gap behind the fence, as a claim does where retention was faster."""
+        """Add a gap behind the fence, as a claim does where retention was faster."""
         known = await self.segments()
         day = known[-1].day if known else FIRST_DAY
         await self._append(last, [], Segment(first=self.fence + 1, day=day, form="gap", is_closed=True))
@@ -94,7 +94,7 @@ class JournalShard:
         self.fence = to
 
     async def pack(self, first: int, rows: Iterable[Row]) -> None:
-        """Puts packed blocks in the place of raw ones; all keys share one block."""
+        """Put packed blocks in the place of raw ones; all keys share one block."""
         (segment,) = [one for one in await self.segments() if one.first == first]
         packed = replace(segment, form="packed", generation=secrets.token_hex(4), is_closed=True)
         block = encode(sorted(rows, key=lambda one: one[:2]), 3)
@@ -116,7 +116,7 @@ class JournalShard:
         await self.client.zadd(key, {bytes(changed): 0})
 
     async def evict(self, first: int) -> None:
-        """Removes the blocks of a segment, as Redis does without ``noeviction``."""
+        """Remove the blocks of a segment, as Redis does without ``noeviction``."""
         await self.client.delete(await self.blocks_key(first))
 
     async def wipe(self) -> None:

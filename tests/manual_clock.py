@@ -19,6 +19,6 @@ class ManualClock:
         return self._monotonic_ms
 
     def advance_ms(self, step_ms: int) -> None:
-        """Moves both clocks."""
+        """Move both clocks."""
         self._now_ms += step_ms
         self._monotonic_ms += step_ms

@@ -183,7 +183,7 @@ async def state_of(store: ShardStore) -> dict[bytes, Any]:
 
 
 async def emptied(store: ShardStore) -> None:
-    """Leaves no key of a shard."""
+    """Leave no key of a shard."""
     base = store.keys.meta.removesuffix("meta")
     await store.redis.delete(base, *[key async for key in store.redis.scan_iter(match=base + "*")])
 

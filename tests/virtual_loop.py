@@ -53,6 +53,6 @@ class LoopClock:
 
 
 def in_no_time(schedule: Coroutine[Any, Any, T]) -> T:
-    """Runs a schedule on a loop of its own."""
+    """Run a schedule on a loop of its own."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(schedule)

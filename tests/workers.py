@@ -72,7 +72,7 @@ class WorkerProcess:
         return await asyncio.to_thread(get_page, f"{url}{path}") if url else (0, "")
 
     async def wait_ready(self, timeout_seconds: float = 60) -> None:
-        """Returns when ``/health/ready`` says so.
+        """Return when ``/health/ready`` says so.
 
         Raises:
             AssertionError: It ended, or the time passed; with its log.

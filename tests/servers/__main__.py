@@ -9,7 +9,7 @@ from tests.servers.cache import ServerUnavailableError
 
 
 def main() -> int:
-    """Fetches them all; one that cannot be had does not keep the others from being fetched."""
+    """Fetch every server; if one cannot be fetched, continue with the others."""
     failures = 0
     for name, fetch in ((server.NAME, server.fetch) for server in (apache_kafka, apicurio, opensearch, prometheus, redis7)):
         try:

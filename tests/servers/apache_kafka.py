@@ -24,18 +24,18 @@ LIBS = CACHE / f"kafka-{VERSION}" / "libs"
 
 START_LIMIT_MS = 60_000
 TAKEN = "Address already in use"
-"""What the log says when the port is taken."""
+"""Line in the log if the port is in use."""
 
 _FORMAT_LIMIT_SECONDS = 60
 _PROPERTIES_FILE = "server.properties"
 
-# slf4j-simple: without it no error of the broker is visible. The jars are not pruned: what a class loader wants only in
-# an emergency is missing exactly then.
+# Without slf4j-simple, no error of the broker is visible. The jars are not pruned, because some classes are only loaded after an
+# error.
 _ARTIFACTS = [("org.apache.kafka", "kafka_2.13", VERSION), ("org.slf4j", "slf4j-simple", "1.7.36")]
 
 
 class Proxied(NamedTuple):
-    """A second listener that names a proxy to its clients: whoever comes in through the proxy stays behind it.
+    """A second listener that advertises a proxy: clients that connect through the proxy continue to use it.
 
     Attributes:
         port: Where the broker listens for the proxy.
@@ -46,7 +46,7 @@ class Proxied(NamedTuple):
     proxy_port: int
 
     def added_to(self, values: dict[str, str]) -> dict[str, str]:
-        """The configuration of a node, with this listener."""
+        """Return the configuration of a node with this listener."""
         return {
             **values,
             "listeners": f"{values['listeners']},PROXIED://{LOOPBACK}:{self.port}",
@@ -82,13 +82,13 @@ class ApacheKafka(EmbeddedServer):
         proxied: Proxied | None = None,
         given: Mapping[str, str] | None = None,
     ) -> Self:
-        """Starts it and returns when the broker is part of its own cluster.
+        """Start it and return when the broker is part of its own cluster.
 
         Args:
             port: ``None``: a free one.
             directory: For its data and log; kept at the end, and what it holds is served again. ``None``: a temporary one.
             proxied: A second listener, for clients behind a proxy.
-            given: Properties that are otherwise than :func:`properties` has them.
+            given: Properties that replace those of :func:`properties`.
 
         Raises:
             ServerUnavailableError: No Java, or the jars cannot be fetched.
@@ -111,7 +111,7 @@ class ApacheKafka(EmbeddedServer):
                 values = proxied.added_to(values)
             format_node(home, values, cluster)
             child = run_node("kafka", home)
-            # The port is open before the broker has joined the cluster: only then does the answer name it.
+            # The port is open before the broker has joined the cluster; the answer names the broker after that.
             itself = named(port)
 
             def is_ready() -> bool:
@@ -130,7 +130,7 @@ class ApacheKafka(EmbeddedServer):
         _remove(self._temporary)
 
     def stop(self) -> None:
-        """Ends it and waits for the end; a second call does nothing."""
+        """End it and wait for the end; a second call does nothing."""
         super().stop()
         _remove(self._temporary)
 
@@ -175,7 +175,7 @@ def properties(node: int, port: int, controllers: dict[int, int], data: Path) ->
 
 
 def format_node(home: Path, values: Mapping[str, str], cluster: str, more: Sequence[str] = ()) -> None:
-    """Writes the configuration of a node and makes its storage ready; what it holds already stays.
+    """Write the configuration of a node and make its storage ready; what it holds already stays.
 
     Args:
         home: The folder of the node.
@@ -200,12 +200,12 @@ def run_node(name: str, home: Path, further: Sequence[str] = ()) -> Child:
 
 
 def named(port: int) -> bytes:
-    """How a broker's answer about its cluster names the node that listens there."""
+    """Return the text by which a broker's answer about its cluster names the node on this port."""
     return struct.pack(">h", len(LOOPBACK)) + LOOPBACK.encode() + struct.pack(">i", port)
 
 
 def fetch(progress: Progress = silent) -> Path:
-    """The directory with the jars; fetched when it is not there.
+    """Return the directory with the jars; fetch them if they are missing.
 
     Raises:
         ServerUnavailableError: Java or Maven is missing, or Maven failed.
@@ -222,11 +222,11 @@ def fetch(progress: Progress = silent) -> Path:
 
 
 def cluster_id(home: Path) -> str:
-    """A name nobody else has, so that the answer proves it is our child that answers; the old one when data is there."""
+    """Return a unique id, so that the answer proves that our child answers; the stored id if there is data."""
     path = home / "cluster-id"
     if not path.exists():
         name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        path.write_text(f"A{name[1:]}", "utf-8")  # Kafka refuses one that begins with a dash
+        path.write_text(f"A{name[1:]}", "utf-8")  # Kafka rejects an id that begins with a dash
     return path.read_text("utf-8")
 
 

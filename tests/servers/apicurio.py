@@ -1,4 +1,4 @@
-"""Apicurio Registry itself, which has the REST interface of Confluent's; it comes from Maven, and its schemas are in memory."""
+"""Apicurio Registry, which has the REST interface of Confluent's registry; fetched from Maven, with its schemas in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ARTIFACT = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
 
 
 class Apicurio(EmbeddedServer):
-    """A running registry; its schemas are gone with it."""
+    """A running registry, whose schemas are lost when it stops."""
 
     def __init__(self, child: Child, port: int, directory: Path) -> None:
         super().__init__(child)
@@ -41,7 +41,7 @@ class Apicurio(EmbeddedServer):
 
     @staticmethod
     def start() -> Apicurio:
-        """Starts it on a free port, and returns when it answers.
+        """Start it on a free port, and return when it answers.
 
         Raises:
             ServerUnavailableError: No Java or Maven, or the distribution cannot be fetched.
@@ -60,7 +60,7 @@ class Apicurio(EmbeddedServer):
         return start_on_a_port(None, start_once, taken=TAKEN)
 
     def register(self, subject: str, schema: str, **more: Any) -> int:
-        """Registers a schema under a subject; returns its id."""
+        """Register a schema under a subject; return its id."""
         answer: dict[str, Any] = _asked(
             self.port, "POST", f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema, **more}
         )
@@ -68,13 +68,13 @@ class Apicurio(EmbeddedServer):
         return int(answer["id"])
 
     def stop(self) -> None:
-        """Ends it and removes its directory."""
+        """End it and remove its directory."""
         super().stop()
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def fetch(progress: Progress = silent) -> Path:
-    """The directory of the distribution; fetched when it is not there.
+    """Return the directory of the distribution; fetch it if it is missing.
 
     Raises:
         ServerUnavailableError: Java or Maven is missing, or Maven failed.
@@ -95,7 +95,7 @@ def fetch(progress: Progress = silent) -> Path:
 
 
 def is_fetched() -> bool:
-    """Whether nothing has to be fetched."""
+    """Whether the server is already fetched."""
     return HOME.is_dir()
 
 

@@ -1,7 +1,7 @@
 """Run as a script: gives up the rights of root, then becomes the command. PostgreSQL does not run as root.
 
-What ties a process to its parent (`streams_app/embedded/guard.py`) is forgotten by the kernel when the user changes: so it is asked
-for again. Usage: ``as_nobody.py GUARD COMMAND...``
+The kernel drops the tie of a process to its parent (`streams_app/embedded/guard.py`) when the user changes, so it is requested a
+second time. Usage: ``as_nobody.py GUARD COMMAND...``
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where fetched servers are kept, and how an interrupted download is told from a whole one: only a whole one is renamed."""
+"""The cache of fetched servers. A download is renamed when it is complete, which distinguishes it from an interrupted one."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _OUTPUT_TAIL = 2_000
 
 
 class ServerUnavailableError(Exception):
-    """A server cannot be had on this machine; the message says what is missing."""
+    """A server is not available on this machine; the message says what is missing."""
 
 
 def silent(line: str) -> None:
-    """A progress nobody looks at."""
+    """Ignore progress."""
 
 
 @contextmanager
 def filling(target: Path) -> Iterator[Path]:
-    """A fresh directory beside ``target`` that becomes ``target`` when the block ends well; removed when it does not.
+    """Yield a new directory beside ``target`` that becomes ``target`` if the block succeeds; remove it otherwise.
 
     Two processes may fill at the same time: the first one's directory stays, the other's is dropped.
     """
@@ -46,10 +46,10 @@ def filling(target: Path) -> Iterator[Path]:
 
 
 def run(command: Sequence[str], limit_seconds: float, cwd: Path | None = None) -> str:
-    """Runs a program to its end; what it wrote.
+    """Run a program to its end; return its output.
 
     Raises:
-        ServerUnavailableError: It is not there, failed, or took too long; with the end of what it wrote.
+        ServerUnavailableError: It is missing, failed, or took too long; the message has the end of its output.
     """
     try:
         done = subprocess.run(

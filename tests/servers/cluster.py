@@ -18,7 +18,7 @@ from tests.servers.apache_kafka import NAME, cluster_id, fetch, format_node, pro
 NODES = (1, 2, 3)
 
 _START_LIMIT_SECONDS = 90
-# A node that is gone is noticed after three seconds instead of nine and thirty.
+# A missing node is detected after three seconds instead of nine and thirty.
 _NOTICED_SOON = {
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
@@ -47,7 +47,7 @@ class KafkaCluster:
 
     @classmethod
     def start(cls) -> Self:
-        """Starts it and returns when each node names all of them.
+        """Start it and return when each node names all of them.
 
         Raises:
             ServerUnavailableError: No Java, or the jars cannot be fetched.
@@ -72,11 +72,11 @@ class KafkaCluster:
         format_node(home, values, cluster_id(self._home))
 
     def start_node(self, node: int) -> None:
-        """Starts a node, for the first time or on the data of one that was killed; it joins later."""
+        """Start a node, for the first time or on the data of one that was killed; it joins later."""
         self.nodes[node] = run_node(f"kafka-{node}", self._home / str(node))
 
     def wait_complete(self) -> None:
-        """Returns when every node names every node."""
+        """Wait until every node names every node."""
 
         def knows_all(node: int) -> bool:
             try:
@@ -96,8 +96,8 @@ class KafkaCluster:
         self.nodes.pop(node).kill()
 
     def stop(self) -> None:
-        """Ends all nodes; a second call does nothing."""
-        # Not one after the other and politely: the last ones would wait for a quorum that is gone.
+        """End all nodes; a second call does nothing."""
+        # Killed together: after a graceful stop one by one, the last nodes would wait for a missing quorum.
         for child in self.nodes.values():
             child.kill()
         self.nodes.clear()

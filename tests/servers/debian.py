@@ -1,4 +1,4 @@
-"""Servers out of Debian packages, unpacked without installing them: no service is started, no root is needed."""
+"""Servers from Debian packages, unpacked without installing them: this starts no service and needs no root."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LIMIT_SECONDS = 300
 
 
 def unpack(name: str, directory: Path, packages: Sequence[str], progress: Progress) -> None:
-    """Fills a directory with what is in packages of this system.
+    """Fill a directory with the contents of packages of this system.
 
     Args:
         name: Of the server, for people.
@@ -31,7 +31,7 @@ def unpack(name: str, directory: Path, packages: Sequence[str], progress: Progre
         try:
             run(download, _LIMIT_SECONDS, cwd=part)
         except ServerUnavailableError:
-            # A fresh container has no package lists, an old one has lists of files that are gone.
+            # A new container has no package lists, an old one has lists of removed files.
             run(["apt-get", "update"], _LIMIT_SECONDS)
             run(download, _LIMIT_SECONDS, cwd=part)
         for package in sorted(part.glob("*.deb")):

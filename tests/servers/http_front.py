@@ -1,4 +1,4 @@
-"""An OpenSearch that speaks TLS and wants a password: the jars of the tests have no security plugin, so what stands before does."""
+"""A TLS front with a password for OpenSearch, because the jars of the tests have no security plugin."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.servers.tls import Signed
 
 @asynccontextmanager
 async def http_front(port: int, signed: Signed, user: str, password: list[str]) -> AsyncIterator[int]:
-    """Takes TLS connections, and only those, for an HTTP server on ``port``; gives its own port.
+    """Accept only TLS connections for an HTTP server on ``port``; yield the port of the front.
 
     Args:
         port: Where the server listens.
         signed: Certificate to show.
-        user: Who may come in.
-        password: His password, in a list so that it can be changed.
+        user: The only user.
+        password: The password, in a list so that it can be changed.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(signed.certificate, signed.key)

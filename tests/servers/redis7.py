@@ -1,4 +1,4 @@
-"""Redis 7 itself: `redis-server` of this machine, else from the Debian packages, unpacked without installing them."""
+"""Redis 7: `redis-server` of this machine, or from the Debian packages, unpacked without installing them."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Redis7(EmbeddedServer):
     def start(
         port: int | None = None, directory: Path | None = None, *, appendonly: bool = False, extra_args: Sequence[str] = ()
     ) -> Redis7:
-        """Starts it and returns when it answers.
+        """Start it and return when it answers.
 
         Args:
             port: ``None``: a free one.
             directory: For its log and its append-only file; kept at the end. ``None``: a temporary one, removed.
-            appendonly: Keeps what it holds across a restart on the same directory.
+            appendonly: Keep the data across a restart on the same directory.
             extra_args: Further arguments of `redis-server`.
 
         Raises:
@@ -62,10 +62,10 @@ class Redis7(EmbeddedServer):
 
 
 def fetch(progress: Progress = silent) -> Path:
-    """The path of a `redis-server` of version 7 that runs here; fetched when there is none.
+    """Return the path of a `redis-server` of version 7 that runs here; fetch it if there is none.
 
     Raises:
-        ServerUnavailableError: There is none and the packages cannot be had.
+        ServerUnavailableError: There is none and the packages are not available.
     """
     on_path = shutil.which("redis-server")
     if on_path and _version(Path(on_path)):
@@ -80,7 +80,7 @@ def fetch(progress: Progress = silent) -> Path:
 
 
 def _complete_libraries(program: Path, progress: Progress) -> None:
-    """Installs the shared libraries the program misses.
+    """Install the missing shared libraries of the program.
 
     Through `redis-tools`, which needs the same ones: `redis-server` would also start a service on the default port.
     """
@@ -106,7 +106,7 @@ def _missing_libraries(program: Path) -> list[str]:
 
 
 def _version(program: Path) -> str | None:
-    """Its version when it is a Redis 7: Valkey, too, may be installed under this name."""
+    """Return its version if it is Redis 7; Valkey may be installed under this name, too."""
     try:
         found = _VERSION.match(run([str(program), "--version"], _LIMIT_SECONDS))
     except ServerUnavailableError:

@@ -31,10 +31,10 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as the cluster sees it.
+    """A node in the state of the cluster.
 
     Attributes:
-        follows: Id of its primary; None: it is one itself.
+        follows: Id of its primary; None if it is a primary.
         slots: First and last slot of each range, without those that are being moved.
     """
 
@@ -61,7 +61,7 @@ class ReplicatedCluster:
 
     @classmethod
     def start(cls, kind: type[Redis7 | Valkey] = Valkey, folder: Path | None = None) -> Self:
-        """Starts them and returns when all know each other and every replica is in sync."""
+        """Start the nodes and return when all know each other and every replica is in sync."""
         cluster = cls(kind, folder)
         try:
             ports = [cluster.start_node() for _ in range(2 * len(SLOTS))]
@@ -79,9 +79,9 @@ class ReplicatedCluster:
         return cluster
 
     def start_node(self, port: int | None = None) -> int:
-        """Starts a node, also again on the data of one that was killed; returns its port."""
+        """Start a node, also with the data of a killed one; return its port."""
         port = port or free_port()
-        bus = self._bus.setdefault(port, free_port())  # the default is one of the ports that the system gives to clients
+        bus = self._bus.setdefault(port, free_port())  # the default is in the range of ephemeral ports
         options = [*_OPTIONS, "--cluster-port", str(bus)]
         self.servers[port] = self._kind.start(port, self._folder / f"node-{port}", appendonly=True, extra_args=options)
         return port
@@ -90,38 +90,38 @@ class ReplicatedCluster:
         def is_done() -> bool:
             try:
                 self.ask(replica, "REPLICATE", primary_id)
-            except redis.ResponseError:  # it does not know that node yet
+            except redis.ResponseError:  # the node does not know that one yet
                 return False
             return True
 
         wait_until_sync(is_done, LIMIT_SECONDS, "a node becomes a replica")
 
     def ask(self, port: int, *words: object) -> Any:
-        """A CLUSTER command of one node."""
+        """Send a CLUSTER command to one node."""
         with redis.Redis(port=port, socket_timeout=10, decode_responses=True) as client:
             return client.execute_command("CLUSTER", *words)
 
     @property
     def url(self) -> str:
-        """For `redis.url`: the primaries of the start."""
+        """Value of `redis.url`: the initial primaries."""
         return f"redis+cluster://{','.join(f'{LOOPBACK}:{port}' for port in list(self.servers)[: len(SLOTS)])}"
 
     def nodes(self, port: int | None = None) -> list[Node]:
-        """All nodes, as one of them sees it."""
+        """Return all nodes in the state of one of them."""
         with redis.Redis(port=port or next(iter(self.servers)), socket_timeout=10, decode_responses=True) as client:
             text = str(client.execute_command("CLUSTER", "NODES"))
         return [_node(line.split()) for line in text.splitlines()]
 
     def primaries(self) -> list[Node]:
-        """The primaries that are up and have slots."""
+        """Return the running primaries that have slots."""
         return [node for node in self.nodes() if node.is_up and node.follows is None and node.slots]
 
     def replica_of(self, primary: Node) -> Node:
-        """A replica of a primary that is up."""
+        """Return a running replica of a primary."""
         return next(node for node in self.nodes() if node.is_up and node.follows == primary.id)
 
     def wait_complete(self) -> None:
-        """Returns when each node sees all slots served, and each primary with a replica that is in sync."""
+        """Wait until each node sees all slots served, and each primary with a replica that is in sync."""
 
         def is_complete() -> bool:
             for port in self.servers:
@@ -142,7 +142,7 @@ class ReplicatedCluster:
         wait_until_sync(is_complete, LIMIT_SECONDS, "the cluster is complete")
 
     def wait_promoted(self, former: Node) -> Node:
-        """Returns the node that has taken over the slots of another, once every node that runs says so."""
+        """Wait until every running node reports who has taken over the slots of another node; return that node."""
 
         def heir(port: int) -> Node | None:
             slot = former.slots[0][0]
@@ -158,17 +158,17 @@ class ReplicatedCluster:
         return found
 
     def keys_in(self, node: Node, slot: int) -> int:
-        """Number of keys in a slot."""
+        """Return the number of keys in a slot."""
         return int(self.ask(node.port, "COUNTKEYSINSLOT", slot))
 
     def busy_slots(self, node: Node) -> list[int]:
-        """The slots of a primary that hold keys."""
+        """Return the slots of a primary that have keys."""
         with redis.Redis(port=node.port, socket_timeout=10) as client:
             found = {int(client.execute_command("CLUSTER", "KEYSLOT", key)) for key in client.scan_iter(count=1000)}
         return sorted(slot for slot in found if any(first <= slot <= last for first, last in node.slots))
 
     def move_slot(self, slot: int, source: Node, target: Node) -> int:
-        """Moves a slot with its keys while clients use it, as redis-cli does; returns how many keys there were.
+        """Move a slot with its keys while clients use it, as redis-cli does; return how many keys there were.
 
         While that lasts, keys of the slot are on both nodes, each on one of them: a slot with many keys takes long.
         """
@@ -179,7 +179,7 @@ class ReplicatedCluster:
             while keys := client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, MIGRATE_AT_ONCE):
                 client.execute_command("MIGRATE", LOOPBACK, target.port, "", 0, 10_000, "KEYS", *keys)
                 moved += len(keys)
-                time.sleep(MIGRATE_EVERY_SECONDS)  # as if there were many more
+                time.sleep(MIGRATE_EVERY_SECONDS)  # simulates many more keys
         for node in (target, source, *(one for one in self.primaries() if one.id not in (source.id, target.id))):
             self.ask(node.port, "SETSLOT", slot, "NODE", target.id)
         return moved
@@ -189,7 +189,7 @@ class ReplicatedCluster:
         self.servers.pop(node.port).kill()
 
     def stop(self) -> None:
-        """Ends all; a second call does nothing."""
+        """End all; a second call does nothing."""
         for server in self.servers.values():
             server.kill()
         self.servers.clear()
@@ -204,7 +204,7 @@ class ReplicatedCluster:
 
 
 def _node(words: Sequence[str]) -> Node:
-    """A line of CLUSTER NODES."""
+    """Parse a line of CLUSTER NODES."""
     identity, address, flags, follows, *_ = words
     ranges = [word.partition("-") for word in words[8:] if not word.startswith("[")]
     return Node(

@@ -1,4 +1,4 @@
-"""A second broker beside one node of Apache Kafka: it leads partitions and can be killed, and the controller lives on."""
+"""A second broker beside one node of Apache Kafka: it leads partitions and can be killed, while the controller continues."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class SecondBroker(EmbeddedServer):
 
     @classmethod
     def start(cls, first: ApacheKafka, home: Path, port: int | None = None) -> Self:
-        """Starts it and returns when both brokers name both.
+        """Start it and return when each broker names both.
 
         Args:
-            first: The node to join; one that this one has joined before must have noticed that it was killed.
-            home: For its data and log; kept at the end, and what it holds is served again.
+            first: The node to join. If this broker was killed before, the node must have detected that.
+            home: Folder of its data and log, which is kept at the end and used by the next start.
             port: ``None``: a free one.
 
         Raises:
@@ -49,7 +49,7 @@ class SecondBroker(EmbeddedServer):
             "node.id": str(cls.NODE),
             "listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
         }
-        # Whoever reaches the first node through a proxy is told of brokers with a listener of that name only.
+        # A client that connects to the first node through a proxy only learns of brokers with a listener of that name.
         through = free_port()
         format_node(home, Proxied(through, through).added_to(values), first.cluster_id)
         child = run_node(f"kafka-{cls.NODE}", home)

@@ -1,4 +1,4 @@
-"""Apache Kafka whose clients need TLS and a password (SASL_SSL, SCRAM-SHA-512); the tests themselves come in by another door."""
+"""Apache Kafka whose clients need TLS and a password (SASL_SSL, SCRAM-SHA-512); tests use another listener for set-up."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ WITH_RIGHTS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": f"User:{ADMIN};User:ANONYMOUS",
 }
-"""Users may do what was granted to them and no more; whoever comes in by the door of the tests may do everything."""
+"""Users have only their granted rights; clients of the listener for tests have all rights."""
 
 
 class SecuredKafka(EmbeddedServer):
     """A running Apache Kafka of one node with two listeners.
 
     Attributes:
-        secured_servers: host:port of the one with TLS and passwords.
-        bootstrap_servers: host:port of the one without, to make topics and to look at them.
+        secured_servers: host:port of the listener with TLS and passwords.
+        bootstrap_servers: host:port of the listener without, to create and read topics.
     """
 
     is_apache = True
@@ -42,11 +42,11 @@ class SecuredKafka(EmbeddedServer):
 
     @staticmethod
     def start(authority: Authority, passwords: Mapping[str, str], given: Mapping[str, str] | None = None) -> SecuredKafka:
-        """Starts it and returns when it answers over TLS.
+        """Start it and return when it answers over TLS.
 
         Args:
             authority: Signs its certificate.
-            passwords: Of each user; everybody may do everything.
+            passwords: Password of each user; every user has all rights.
             given: Further properties, as :data:`WITH_RIGHTS`.
 
         Raises:
@@ -69,7 +69,7 @@ class SecuredKafka(EmbeddedServer):
         return start_on_a_port(None, start_once, taken=TAKEN)
 
     def stop(self) -> None:
-        """Ends it and waits for the end; a second call does nothing."""
+        """End it and wait for the end; a second call does nothing."""
         super().stop()
         shutil.rmtree(self._home, ignore_errors=True)
 
@@ -105,7 +105,7 @@ def _start(
     context = ssl.create_default_context(cafile=secured["ssl.truststore.location"])
 
     def is_ready() -> bool:
-        # The authority is this test's own: whoever answers under it is our child.
+        # Only this test uses the authority, so the server that answers with it is our child.
         with (
             socket.create_connection((LOOPBACK, ports[0]), timeout=2) as plain,
             context.wrap_socket(plain, server_hostname=LOOPBACK),

@@ -1,4 +1,4 @@
-"""Redis behind Sentinel: a primary, two replicas, and three Sentinels of which two have to agree."""
+"""Redis with Sentinel: a primary, two replicas, and three Sentinels with a quorum of two."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ class SentinelGroup:
         sentinel_lines: Sequence[str] = (),
         login: tuple[str, str] | None = None,
     ) -> Self:
-        """Starts them and returns when each Sentinel knows the others and both replicas.
+        """Start the servers and return when each Sentinel knows the others and both replicas.
 
         Args:
-            kind: Of the servers and of the Sentinels.
-            folder: For their data; None: a temporary one, removed at the end.
+            kind: Program of the servers and the Sentinels.
+            folder: Folder for their data; None: a temporary one, removed at the end.
             sentinel_lines: Further lines in the file of each Sentinel.
-            login: User and password of one who may ask the Sentinels everything, where not everybody may.
+            login: User and password with all rights on the Sentinels, if the default user does not have them.
         """
         group = cls(kind, folder, login)
         try:
@@ -92,7 +92,7 @@ class SentinelGroup:
         return group
 
     def start_server(self, extra_args: Sequence[str] = (), port: int | None = None) -> int:
-        """Starts a server, also again on the data of one that was killed; returns its port."""
+        """Start a server, also with the data of a killed one; return its port."""
         port = port or free_port()
         folder = self._folder / f"redis-{port}"
         extra_args = ["--repl-diskless-sync-delay", "0", *extra_args]
@@ -100,18 +100,18 @@ class SentinelGroup:
         return port
 
     def run_sentinel(self, port: int) -> None:
-        """Starts a Sentinel again that was killed."""
+        """Restart a killed Sentinel."""
         self.sentinels[port] = run_sentinel(self._kind, self._folder / f"sentinel-{port}", port)
 
     def wait_in_sync(self, port: int) -> None:
-        """Returns when a replica has copied its primary."""
+        """Wait until a replica has copied its primary."""
         with redis.Redis(port=port) as client:
             wait_until_sync(
                 lambda: client.info("replication").get("master_link_status") == "up", START_LIMIT_SECONDS, "the replica is in sync"
             )
 
     def wait_complete(self) -> None:
-        """Returns when every Sentinel that runs knows two replicas that are up, and may promote one of them."""
+        """Wait until every running Sentinel knows two running replicas, and may promote one of them."""
 
         def is_complete(port: int) -> bool:
             state = self.ask(port, "MASTERS")[SERVICE]
@@ -122,38 +122,38 @@ class SentinelGroup:
         wait_until_sync(lambda: all(map(is_complete, self.sentinels)), START_LIMIT_SECONDS, "the Sentinels know all servers")
 
     def ask(self, port: int, *words: str) -> Any:
-        """A command of one Sentinel."""
+        """Send a command to one Sentinel."""
         user, password = self._login or (None, None)
         with redis.Redis(port=port, username=user, password=password, socket_timeout=5, decode_responses=True) as client:
             return client.execute_command(f"SENTINEL {words[0]}", *words[1:])
 
     @property
     def url(self) -> str:
-        """For `redis.url`."""
+        """Value of `redis.url`."""
         return f"redis+sentinel://{','.join(f'{LOOPBACK}:{port}' for port in self.sentinels)}/{SERVICE}/0"
 
     @property
     def primary(self) -> int:
-        """Port of the primary, as the Sentinels that run name it."""
+        """Return the port of the primary that the running Sentinels report."""
         named = [self.ask(port, "MASTERS")[SERVICE] for port in self.sentinels]
         return int(max(named, key=lambda state: state["config-epoch"])["port"])
 
     def kill_primary(self) -> int:
-        """SIGKILL; returns its port."""
+        """Kill the primary; return its port."""
         port = self.primary
         self.servers.pop(port).kill()
         return port
 
     def freeze(self, port: int) -> None:
-        """A server answers nothing until :meth:`thaw`, and its connections stay open."""
+        """Suspend a server until :meth:`thaw`, with its connections open."""
         os.kill(self.servers[port].pid, signal.SIGSTOP)
 
     def thaw(self, port: int) -> None:
-        """A server goes on where it was frozen."""
+        """Resume a suspended server."""
         os.kill(self.servers[port].pid, signal.SIGCONT)
 
     def promote_one(self) -> None:
-        """Tells a Sentinel to begin a failover, though the primary runs; again where it cannot just now."""
+        """Request a failover from a Sentinel while the primary runs; retry until it begins."""
 
         def is_begun() -> bool:
             try:
@@ -165,7 +165,7 @@ class SentinelGroup:
         wait_until_sync(is_begun, FAILOVER_LIMIT_SECONDS, "a Sentinel begins a failover")
 
     def wait_promoted(self, former: int) -> int:
-        """Returns the port of another primary than this, once it takes writes and every Sentinel names it."""
+        """Wait until another primary accepts writes and every Sentinel reports it; return its port."""
 
         def another() -> int | None:
             named = {int(self.ask(port, "MASTERS")[SERVICE]["port"]) for port in self.sentinels}
@@ -180,7 +180,7 @@ class SentinelGroup:
         return port
 
     def stop(self) -> None:
-        """Ends all; a second call does nothing."""
+        """End all; a second call does nothing."""
         for child in self.sentinels.values():
             child.kill()
         for server in self.servers.values():
@@ -199,11 +199,11 @@ class SentinelGroup:
 
 
 def write_sentinel(folder: Path, port: int, primary: int, lines: Sequence[str] = ()) -> None:
-    """Makes the folder and the file of a Sentinel.
+    """Make the folder and the file of a Sentinel.
 
     Args:
-        folder: Is made.
-        port: Of the Sentinel; 0 for one with TLS alone, whose port is in the lines.
+        folder: Folder to create.
+        port: Port of the Sentinel; 0 for a Sentinel with TLS only, whose port is in the lines.
         primary: Port of the primary.
         lines: Further lines of the file.
     """
@@ -213,7 +213,7 @@ def write_sentinel(folder: Path, port: int, primary: int, lines: Sequence[str] =
 
 
 def run_sentinel(kind: type[Redis7 | Valkey], folder: Path, port: int) -> Child:
-    """Starts a Sentinel on its file and returns when it answers, whatever it says."""
+    """Start a Sentinel with its file and return when it answers, even with an error."""
     program = str(fetch()) if kind is Redis7 else _program()
     child = Child("sentinel", [program, str(folder / "sentinel.conf"), "--sentinel"], folder)
 

@@ -1,4 +1,4 @@
-"""Certificates made for one test: an authority of its own, and what it has signed."""
+"""Certificates for one test: an authority and its signed certificates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Signed:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A certificate authority nobody trusts unless told to."""
+    """A certificate authority that is trusted only if configured."""
 
     folder: Path
     certificate: Path
@@ -31,7 +31,7 @@ class Authority:
 
     @classmethod
     def make(cls, folder: Path) -> Authority:
-        """Makes one in a folder that is made, too.
+        """Create an authority and its folder.
 
         Raises:
             ServerUnavailableError: There is no openssl.
@@ -43,7 +43,7 @@ class Authority:
         return cls(folder, certificate, key)
 
     def sign(self, name: str) -> Signed:
-        """A certificate for this machine's loopback names."""
+        """Return a certificate for the loopback names of this machine."""
         key, request, certificate = (self.folder / f"{name}.{ending}" for ending in ("key", "csr", "pem"))
         extensions = self.folder / f"{name}.ext"
         extensions.write_text(f"{_NAMES}\n", "utf-8")
@@ -56,7 +56,7 @@ class Authority:
         return Signed(certificate, key)
 
     def keystore(self, name: str) -> Path:
-        """Key, certificate and authority in one file, as Kafka wants them."""
+        """Return a file with key, certificate and authority, in the format of Kafka."""
         signed = self.sign(name)
         path = self.folder / f"{name}.keystore.pem"
         parts = (signed.key, signed.certificate, self.certificate)

@@ -1,4 +1,4 @@
-"""A PostgreSQL that speaks TLS: the wheel's is built without, so what stands before it does."""
+"""A TLS front for PostgreSQL, because the server of the wheel is built without TLS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TLS_REQUEST: Final = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 
 @asynccontextmanager
 async def tls_front(port: int, signed: Signed) -> AsyncIterator[int]:
-    """Takes TLS connections, and only those, for a PostgreSQL that listens on ``port``; gives its own port."""
+    """Accept only TLS connections for a PostgreSQL on ``port``; yield the port of the front."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(signed.certificate, signed.key)
 
