@@ -39,7 +39,7 @@ def emitted(worker: WorkerProcess) -> float:
 
 
 @pytest.mark.parametrize("end", ["it ends", pytest.param("another one joins", marks=pytest.mark.long)])
-async def test_worker_commits_delivered_offsets_at_a_release(site: Site, end: str) -> None:
+async def test_worker_commits_delivered_offsets_when_it_releases_partitions(site: Site, end: str) -> None:
     await site.topics("events", "events.dead", "folded", partitions=PARTITIONS)
     config = site.config(site.fold("folded", "events"))
     config.write_text(config.read_text().replace('commit_every = "500ms"', 'commit_every = "1m"'))

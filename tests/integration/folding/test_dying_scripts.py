@@ -94,8 +94,8 @@ def names_of(opened: dict[bytes, Held], sealed: list[Sealed]) -> set[str]:
         pytest.param(Bounds(10, 30, max_changed=3, sessions=True), id="all bounds"),
     ],
 )
-async def test_repeated_script_has_the_same_result_after_dying_at_any_write(redis_client: Redis, bounds: Bounds) -> None:
-    """What it had sealed may be sealed once more, with events that stand in a record already."""
+async def test_repeated_script_completes_its_work_after_dying_at_any_write(redis_client: Redis, bounds: Bounds) -> None:
+    """Groups sealed before the script died may be sealed a second time, with events that are already in a record."""
     before, late = named(BEFORE), named(LATE)
     chunk = chunk_of(late, bounds, start_ms=1_000)
     whole = await begun(redis_client, before, bounds)

@@ -239,7 +239,7 @@ async def test_fold_interrupted_before_its_last_write_is_repeated_without_counti
 
 @pytest.mark.parametrize("before", [0, 1], ids=["a new group", "a group that was open"])
 async def test_groups_closed_by_an_interrupted_fold_are_refolded(redis, before: int) -> None:
-    """A group it had opened behind its records does not stand for them."""
+    """A group opened after those records does not count as their state."""
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
     bounds = Bounds(10, 40, max_changed=2)

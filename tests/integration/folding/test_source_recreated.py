@@ -31,7 +31,7 @@ def values(site: Site) -> dict[tuple[str, str], int]:
 
 @pytest.mark.long
 async def test_topic_filled_beyond_the_old_fence_is_rejected_and_after_a_reset_everything_follows(site: Site) -> None:
-    """Offsets alone cannot tell: the new log goes beyond what was folded of the old one, and its versions are lower."""
+    """Offsets alone do not show it: the new log extends beyond the old fence, but its versions are lower."""
     await site.topics("events", "folded", "events.dead", partitions=1)
     fold = site.fold("folded", "events", keep="last")
     old = {("a", f"n{number}"): 1 for number in range(100)}

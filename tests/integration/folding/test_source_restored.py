@@ -215,7 +215,7 @@ class Readers:
 
 @pytest.mark.parametrize("comes_back", ["disk", "log"])
 async def test_every_reader_continues_from_the_common_end(place: Site, disk: Disk, comes_back: str) -> None:
-    """With the disk the commits of all groups go back, too; with the log alone they stay, as after an unclean election."""
+    """The disk also restores the commits of all groups; the log alone keeps them, as after an unclean election."""
     readers = Readers(place)
     await readers.open()
     with readers.worker() as worker:

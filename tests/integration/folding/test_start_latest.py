@@ -55,7 +55,7 @@ async def test_start_latest_applies_to_the_first_start_and_an_added_partition_st
 
 
 async def test_offsets_of_sixty_five_folds_with_long_names_are_committed(site: Site) -> None:
-    """One by one they are longer than what a broker keeps with a commit."""
+    """Written in full they would exceed the commit metadata that a broker stores."""
     names = [f"metrics-by-region-and-product-for-the-customer-dashboard-{number:06d}" for number in range(65)]
     await site.topics("events", "events.dead", *names, partitions=1)
     config = site.config("".join(site.fold(name, "events", quiet_period="1h") for name in names))

@@ -62,7 +62,7 @@ async def test_worker_ends_and_names_the_command_if_a_topic_is_recreated(stage: 
 async def test_retention_that_overtakes_a_worker_is_reported_as_a_range_and_folding_continues(
     stage: Stage, is_running: bool
 ) -> None:
-    """All that was folded is delivered; what was cut before it was folded is counted, no more and no less."""
+    """Every folded event is delivered; exactly the records removed before they were folded are counted."""
     config = stage.config(quiet_period="2s", session_timeout="6s")
     with stage.worker(config) as one:
         await one.wait_ready()

@@ -110,7 +110,7 @@ async def test_worker_rejected_by_kafka_ends_with_1_and_names_the_setting(
 async def test_commands_rejected_by_kafka_end_with_1_and_name_the_setting(
     secured: SecuredKafka, authority: Authority, stage: Stage, tmp_path: Path
 ) -> None:
-    """Each has a fold, a live view and a read store to ask about, and everything but the password is right."""
+    """The settings declare a fold, a live view and a read store; only the password is wrong."""
     dead = f'dead_letters = "{stage.dead}"\n'
     config = stage.config(
         fold='keep = "last"',

@@ -143,7 +143,7 @@ async def coordinator_of(bootstrap: str, group: str) -> int:
 async def test_partitions_without_a_leader_block_one_fold_and_no_other(
     cluster: KafkaCluster, redis_server: RedisServer, names: Names, tmp_path: Path
 ) -> None:
-    """One output is on one node each: what the killed node had is leaderless until it is back."""
+    """Each output has one replica on one node, so the partitions of the killed node have no leader until it returns."""
     site = Site(names, cluster.bootstrap_servers, redis_server.url, tmp_path)
     await create(site.bootstrap, [names.topic(each) for each in ("events", "events.dead", "safe")])
     await create_topics(site.bootstrap, [names.topic("fragile")], PARTITIONS)

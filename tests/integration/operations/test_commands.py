@@ -93,7 +93,7 @@ def test_version_is_that_of_the_package() -> None:
 
 
 def test_operator_commands_do_not_import_faust() -> None:
-    """It would take longer than the rest of a command."""
+    """Importing it takes longer than the rest of a command."""
     modules = (
         "checking.logs, checking.kafka, operations.groups, operations.explain_group, operations.dead_letters, operations.reset_fold"
     )

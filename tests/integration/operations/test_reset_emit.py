@@ -175,7 +175,7 @@ async def test_groups_stay_while_a_worker_runs_and_flush_is_suggested_if_one_can
 
 @pytest.mark.apache
 async def test_groups_that_cannot_be_emitted_are_reported_and_stay(site: Site, redis_client: Any) -> None:
-    """Redis has dropped the marks of a shard, by eviction: nobody knows what its groups mean."""
+    """Redis has evicted the metadata of a shard, so the definition of its groups is missing."""
     config = await opened(site)
     await redis_client.delete(f"{{{site.names.app_id}/folded/{site.names.topic('events')}/0}}:v2:meta")
     failed = await with_yes(config)
@@ -186,7 +186,7 @@ async def test_groups_that_cannot_be_emitted_are_reported_and_stay(site: Site, r
 
 
 async def test_embedded_broker_receives_the_open_groups_too(site: Site) -> None:
-    """Without the command, as this broker counts a worker that has left as a member for ever."""
+    """Calls the function instead of the command: the embedded broker never removes a departed member from its group."""
     settings = Settings.load(await opened(site), {})
     await delete_topic(site.bootstrap, site.names.topic("events"))
     planned = await plan(settings, "folded")

@@ -277,7 +277,7 @@ async def test_opensearch_that_denies_its_user_ends_worker_and_commands_with_1(
 
 
 async def test_opensearch_with_a_blocked_index_is_awaited(site: Site, opensearch: OpenSearch) -> None:
-    """Its disks are nearly full: it answers 403, too, and lifts the block by itself."""
+    """With nearly full disks it also answers 403, and lifts the block by itself."""
     blocked = denied("cluster_block_exception", "index [t] blocked by: [FORBIDDEN/5/index read-only (api)]")
     async with refusing(opensearch.port, PASSWORD, blocked) as port:
         search = Search(port, "t", "cells", url=f"opensearch+http://service:{PASSWORD}@{LOOPBACK}:{port}")

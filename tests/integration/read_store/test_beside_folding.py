@@ -105,7 +105,7 @@ async def test_locked_store_and_a_rebalance_of_its_group_do_not_delay_folding_an
 
 
 async def test_absent_store_does_not_delay_another_one(stage: Stage) -> None:
-    """Each has a member, a turn and a patience of its own; the absent one catches up once it is there."""
+    """Each store has its own member and retries; the absent one catches up once it is available."""
     config = stage.config(extra=stores_of(stage, "there", "absent"))
     settings = load(config, {})
     there, absent = (open_store(settings.read_store(name)) for name in ("there", "absent"))

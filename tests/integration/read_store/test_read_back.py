@@ -46,7 +46,7 @@ async def test_missing_cell_is_omitted_and_a_cell_without_a_value_is_present(tar
 
 @pytest.mark.parametrize("text", ["a\0b", "\0", "\ud800", "x" * 600, "y" * 40_000])
 async def test_store_can_be_queried_for_any_group_or_name(target: StoreHarness, text: str) -> None:
-    """It has it, or says that it can never have it; then nothing is there."""
+    """The store contains the cell, or rejects it and contains nothing."""
     await fill(target, (LIKES, 3, 1))
     group, name = Cell("f", text, "likes"), Cell("f", "a", text)
     held = [cell for cell in (group, name) if target.store.rejection(CellChange(cell, 4, 1)) is None]

@@ -79,7 +79,7 @@ def test_cell_is_kept_if_the_topics_lack_it_or_its_version_was_reset(
 
 @pytest.mark.parametrize(("old", "new", "expected"), [(4, 5, False), (0, 5, False), (-1, 5, True), (6, 5, True)])
 def test_carried_value_is_kept_over_a_higher_version_only_if_its_version_was_reset(old: int, new: int, expected: bool) -> None:
-    """The record of the higher version may have been a dead letter, and can be held now."""
+    """The record of the higher version may have been a dead letter that can be stored now."""
     assert expected == is_kept(Stored(old, 1), Stored(new, 1), is_level=True, is_carried=True)
 
 

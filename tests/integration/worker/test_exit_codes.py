@@ -145,7 +145,7 @@ async def test_redis_killed_and_restarted_loses_no_event(staged: Stage, valkey: 
 
 @pytest.mark.long
 async def test_worker_is_ready_once_redis_has_returned(staged: Stage, valkey: Valkey, tmp_path: Path) -> None:
-    """Folding misses Redis first, then emission; a reason that stays would also silence the watchdog."""
+    """Folding detects the outage first, then emission; a stale reason would also silence the watchdog."""
     seldom = {"STREAMS_APP_WORKER_TICK": "3s"}
     with WorkerProcess(staged.config(), tmp_path, seldom) as worker:
         await worker.wait_ready()

@@ -172,7 +172,7 @@ GAP = 0 if KAFKA_CHOICE != "embedded" else 4
 
 @pytest.mark.long
 async def test_unclaimed_partitions_count_in_the_lag_of_every_worker(staged: Stage) -> None:
-    """The one that has them is frozen: for as long as its session lasts they are nobody's, and nobody folds them."""
+    """The owner is frozen: until its session expires no worker folds its partitions."""
     staged.config(quiet_period="8s", session_timeout="6s")
     with staged.worker() as one, staged.worker() as two:
         await asyncio.gather(one.wait_ready(), two.wait_ready())

@@ -81,7 +81,7 @@ def test_load_measured_in_records_is_judged_up_to_its_last_record() -> None:
 
 
 def test_best_run_of_each_load_counts() -> None:
-    """A slow run of bare reading must not lift the ratio, nor one of ours sink it."""
+    """A slow run of plain reading must not raise the ratio, and a slow run of the application must not lower it."""
     contest = raced("hot", [1_000.0, 200.0], [100.0, 500.0])
 
     assert best_ratio(contest) == pytest.approx(0.5)

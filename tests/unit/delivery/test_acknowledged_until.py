@@ -31,7 +31,7 @@ def test_short_transactions_delay_acknowledged_time_by_their_own_length() -> Non
     assert max(lags[4:]) <= 4
 
 
-def test_acknowledged_time_ignores_transactions_open_before_the_first_fetch() -> None:
+def test_acknowledged_time_is_unknown_until_records_hidden_at_the_first_fetch_are_applied() -> None:
     known = AcknowledgedUntil()
 
     assert [0, 0, 5] == [at(known, 3, 9, 5), at(known, 7, 12, 6), at(known, 8, 12, 7)]

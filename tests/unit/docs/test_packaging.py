@@ -24,7 +24,7 @@ def test_every_non_module_file_is_package_data() -> None:
 
 
 def test_sdist_holds_every_tracked_file_except_those_only_a_checkout_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the class of setuptools that reads MANIFEST.in; what it adds by itself is the package, and what pyproject.toml names."""
+    """Uses the setuptools class that reads MANIFEST.in; it adds the package and the files named in pyproject.toml by itself."""
     if not (ROOT / ".git").exists():
         pytest.skip("this is no checkout of git")
     egg_info = pytest.importorskip("setuptools.command.egg_info")

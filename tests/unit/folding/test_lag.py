@@ -54,7 +54,7 @@ def test_records_removed_by_retention_are_no_lag() -> None:
 
 
 def test_last_position_of_the_reader_counts_after_a_release() -> None:
-    """The own connection is asked once a second, and waits for Redis: what the reader saw is ahead of it."""
+    """The lag connection is queried once a second and waits for Redis, so the position of the reader is ahead of it."""
     ends = PartitionEnds()
     found = [
         ends.combined({A: 50}, {A: read}, now_ms, is_answering=is_answering)[A]

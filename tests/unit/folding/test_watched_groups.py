@@ -41,7 +41,7 @@ def test_sampled_estimates_are_within_three_standard_errors(seed: int, window: i
 
 
 def test_actual_error_matches_the_reported_error() -> None:
-    """By its root mean square over many loads."""
+    """Compares the root mean square over many loads."""
     made = []
     for seed in range(20):
         sample = GroupSample(bounds(60 * SECOND), BOUNDS_MS, most_groups=128)

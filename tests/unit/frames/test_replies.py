@@ -94,7 +94,7 @@ def test_idle_connection_holds_no_buffer(loop: ReceivingLoop) -> None:
 
 
 def test_buffer_grows_once_to_the_size_of_the_reply(loop: ReceivingLoop) -> None:
-    """Each call to the socket costs a wait for Python's lock."""
+    """Each socket call waits for the GIL."""
 
     async def work(connection: Connection) -> None:
         sending = asyncio.create_task(connection.send(framed(bytes(4 * MEGABYTE))))

@@ -38,7 +38,7 @@ def test_commit_without_the_fold_is_unchanged() -> None:
 
 @pytest.mark.parametrize(("start", "offset"), [pytest.param(0, 0, id="earliest"), pytest.param(99, 5, id="latest")])
 def test_reset_without_metadata_moves_no_other_fold_forward(start: int, offset: int) -> None:
-    """The committed offset is the mark of every fold, and stays one where the broker drops the metadata again."""
+    """The committed offset applies to every fold, even if the broker drops the metadata of the new commit as well."""
     left = without_fold(Committed(5, ""), FOLDS, "likes", start)
 
     assert left is not None

@@ -52,7 +52,7 @@ def test_unsupported_database_url_is_a_configuration_error() -> None:
 
 
 def test_scripts_of_opensearch_keep_their_names() -> None:
-    """Another text is another script, which every installation would have to create with `read-store init`."""
+    """A changed text makes a new script, which every installation would have to create with `read-store init`."""
     names = [Shape(shape, {}).script_name for shape in ("cells", "groups")]
 
     assert ["streams-app-cells-e45f4cba9ebf", "streams-app-groups-f66bc93b1be5"] == names

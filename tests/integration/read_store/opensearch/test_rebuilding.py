@@ -136,7 +136,7 @@ async def test_similar_indices_and_those_with_a_foreign_alias_stay(search: Searc
 
 @pytest.mark.long
 async def test_batch_in_progress_at_the_switch_does_not_move_the_progress_of_the_new_index(search: Search) -> None:
-    """Even where both documents of the progress look the same: same offset, same number of writes."""
+    """Even if both progress documents are equal: same offset, same number of writes."""
     rebuilding, new = open_rebuilding(search.settings)
     await search.store.begin(P0, 5, 0)
     await rebuilding.prepare()
