@@ -150,7 +150,7 @@ async def faults_of(seed: int) -> list[str]:
     return faults if position == reader.end else [*faults, f"ends at {position}, the log at {reader.end}"]
 
 
-async def test_no_range_has_a_hole_whatever_a_reply_holds_and_whatever_comes_between() -> None:
+async def test_ranges_are_contiguous_for_any_replies_and_any_interruptions() -> None:
     for seed in range(SCHEDULES):
         assert await faults_of(seed) == [], f"seed {seed}"
 
@@ -196,7 +196,7 @@ BROKEN = (
 
 
 @pytest.mark.parametrize("mutant", BROKEN, ids=lambda mutant: mutant.name)
-async def test_a_broken_reader_is_caught(mutant: Mutant) -> None:
+async def test_broken_reader_is_caught(mutant: Mutant) -> None:
     caught = False
     with mutant.applied():
         for seed in range(SCHEDULES):

@@ -20,42 +20,42 @@ def said(*, ready_until: float = 0.0, lag: object = lambda at: 50.0, produced: f
 
 
 @pytest.mark.parametrize("outage", [KAFKA, REDIS], ids=["kafka", "redis"])
-def test_workers_that_say_so_in_time_and_keep_their_lag_are_right(outage: Outage) -> None:
+def test_workers_that_report_an_outage_in_time_and_keep_their_lag_are_accepted(outage: Outage) -> None:
     assert [] == faults_of([outage], said(ready_until=11.5))
 
 
-def test_a_worker_that_is_ready_too_long_is_wrong() -> None:
+def test_worker_that_is_ready_too_long_is_a_violation() -> None:
     samples = [*said(ready_until=3), *said(ready_until=13, pid=2)]
 
     assert ["worker 2 was ready 12.5 s into an outage of kafka"] == faults_of([KAFKA], samples)
 
 
-def test_a_lag_that_falls_is_wrong() -> None:
+def test_falling_lag_is_a_violation() -> None:
     (fault,) = faults_of([KAFKA], said(lag=lambda at: 50 if at < 108 else 0))
 
     assert fault == "worker 1 told a lag that fell in an outage of kafka: [(50, 0)]"
 
 
-def test_what_had_been_fetched_may_be_folded_at_the_beginning() -> None:
+def test_events_fetched_before_an_outage_may_be_folded_at_its_beginning() -> None:
     assert [] == faults_of([KAFKA], said(lag=lambda at: 50 if at < 102 else 0))
 
 
-def test_a_lag_that_stays_while_events_come_in_is_wrong() -> None:
+def test_constant_lag_while_events_arrive_is_a_violation() -> None:
     (fault,) = faults_of([REDIS], said(lag=lambda at: 0, produced=100))
 
     assert fault == "worker 1 told a lag of 0 in an outage of redis in which 1100 events had come in"
 
 
-def test_a_lag_that_rises_with_what_comes_in_is_right() -> None:
+def test_lag_that_rises_with_the_arriving_events_is_accepted() -> None:
     assert [] == faults_of([REDIS], said(lag=lambda at: max(0, 100 * (at - 102)), produced=100))
 
 
-def test_it_is_reported_when_the_last_worker_said_so() -> None:
+def test_outage_report_time_is_that_of_the_last_worker() -> None:
     assert [7.0] == told_seconds([KAFKA], [*said(ready_until=2), *said(ready_until=7, pid=2)])
     assert [] == told_seconds([KAFKA], said(ready_until=30))
 
 
-def test_another_reason_at_the_beginning_is_not_taken_for_it() -> None:
+def test_other_reason_at_the_beginning_does_not_count_as_an_outage_report() -> None:
     samples = [replace(each, is_ready=False) if each.at < 102 else each for each in said(ready_until=7)]
 
     assert [7.0] == told_seconds([KAFKA], samples)

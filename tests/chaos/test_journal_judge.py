@@ -82,7 +82,7 @@ def judged(
         "an older one that was filed again after Redis had lost data",
     ],
 )
-def test_what_is_there_once_in_order_or_said_to_be_gone_is_right(judge: Judge) -> None:
+def test_entries_once_in_order_or_reported_as_removed_are_accepted(judge: Judge) -> None:
     assert judge.wrong == []
 
 
@@ -117,11 +117,11 @@ def test_what_is_there_once_in_order_or_said_to_be_gone_is_right(judge: Judge) -
         (judged(entry(3), entry(7), began={0: 0}, since_ms=1_003), "lacks 1 events in (3, 6]"),
     ],
 )
-def test_missing_repeated_changed_and_unannounced_is_wrong(judge: Judge, why: str) -> None:
+def test_missing_repeated_changed_and_unannounced_entries_are_violations(judge: Judge, why: str) -> None:
     assert why in judge.wrong[0]
 
 
-def test_a_run_that_judged_too_little_is_wrong() -> None:
+def test_run_that_judged_too_little_is_a_violation() -> None:
     judge = judged(entry(1), up_to=1)
     judge.require(1, 1)
     assert judge.wrong == []

@@ -44,7 +44,7 @@ def claimed(floor: int, state: str = "kept") -> str:
     ],
     ids=["nothing", "for size", "for age", "Redis was full", "not said", "anew from the first", "anew from the first that is kept"],
 )
-def test_a_journal_may_begin_behind_what_it_was_to_remove(found: Removed, floors: list[int]) -> None:
+def test_journal_may_begin_after_the_segments_that_it_had_to_remove(found: Removed, floors: list[int]) -> None:
     assert found.wrong == []
     assert [floor for floor in range(EVENTS + 1) if found.begins(0, floor)] == sorted({0, *floors})
 
@@ -59,6 +59,6 @@ def test_a_journal_may_begin_behind_what_it_was_to_remove(found: Removed, floors
         (removed(claimed(3, "new")), "began anew at 3"),
     ],
 )
-def test_what_was_not_to_go_is_wrong(found: Removed, why: str) -> None:
+def test_removal_of_retained_segments_is_a_violation(found: Removed, why: str) -> None:
     (wrong,) = found.wrong
     assert why in wrong

@@ -43,7 +43,7 @@ MIXES = [
 
 
 @pytest.mark.parametrize("mix", MIXES, ids=lambda mix: mix or "no faults")
-def test_journals_hold_each_event_once_and_readers_miss_nothing_untold(client: redis.Redis, mix: str) -> None:
+def test_journals_contain_each_event_once_and_readers_miss_no_event_without_a_report(client: redis.Redis, mix: str) -> None:
     counts: Counter[str] = Counter()
     for seed in range(SCHEDULES):
         outcome = run_schedule(client, mix, seed, subject=Journaling)
@@ -56,5 +56,5 @@ def test_journals_hold_each_event_once_and_readers_miss_nothing_untold(client: r
 
 
 @pytest.mark.parametrize("mutant", JOURNALS, ids=lambda mutant: mutant.name)
-def test_a_broken_journal_is_caught(client: redis.Redis, mutant: Mutant) -> None:
+def test_broken_journal_is_caught(client: redis.Redis, mutant: Mutant) -> None:
     assert first_catch(client, mutant, Journaling, CATCHING) is not None, f"survived: {mutant.why}"

@@ -21,7 +21,7 @@ def judged(*shown: tuple[int, dict[str, Any]], acked_ms: int | None = T0 + 20) -
     return judge
 
 
-def test_a_state_is_as_old_as_what_came_after_it() -> None:
+def test_age_of_a_state_counts_from_the_next_change() -> None:
     judge = judged((T0 + 500, {"count": 2}), (T0 + 500, {"count": 1}), (T0 + RECENT_MS + 500, {"count": 1}))
 
     assert judge.wrong == []
@@ -41,13 +41,13 @@ def test_a_state_is_as_old_as_what_came_after_it() -> None:
         (T0 + 500, {"state": "incomplete", "count": 2}, "is incomplete"),
     ],
 )
-def test_what_never_was_or_is_old_without_a_mark_is_wrong(at_ms: int, state: dict[str, Any], why: str) -> None:
+def test_state_that_was_never_true_or_is_old_without_a_label_is_a_violation(at_ms: int, state: dict[str, Any], why: str) -> None:
     (wrong,) = judged((at_ms, state)).wrong
 
     assert why in wrong
 
 
-def test_what_is_old_and_says_so_is_right() -> None:
+def test_old_state_with_a_label_is_accepted() -> None:
     judge = judged((T0 + OLDEST_MS + 500, {"state": "behind", "count": 1}))
 
     assert (judge.wrong, judge.ages_ms, judge.marked) == ([], [], {"behind": 1})
@@ -64,7 +64,7 @@ def test_what_is_old_and_says_so_is_right() -> None:
     ],
     ids=["nothing was shown", "all was being read", "all was behind", "presence alone", "nobody knows what is in the log"],
 )
-def test_a_run_that_judged_nothing_is_wrong(judge: Judge) -> None:
+def test_run_that_judged_nothing_is_a_violation(judge: Judge) -> None:
     assert judge.wrong == []
     judge.require(1)
 
@@ -72,7 +72,7 @@ def test_a_run_that_judged_nothing_is_wrong(judge: Judge) -> None:
     assert "only 0 states were judged" in judge.wrong[0]
 
 
-def test_a_run_that_judged_enough_is_right() -> None:
+def test_run_that_judged_enough_is_accepted() -> None:
     judge = judged((T0 + 500, {"count": 2}))
     judge.require(1)
 

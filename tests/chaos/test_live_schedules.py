@@ -40,7 +40,7 @@ MIXES = [
 
 
 @pytest.mark.parametrize("mix", MIXES, ids=lambda mix: mix or "no faults")
-def test_views_are_what_the_log_says_and_nobody_is_shown_anything_else(client: redis.Redis, mix: str) -> None:
+def test_views_match_the_log_and_browsers_receive_only_their_states(client: redis.Redis, mix: str) -> None:
     counts: Counter[str] = Counter()
     for seed in range(SCHEDULES):
         outcome = run_schedule(client, mix, seed, subject=Viewing)
@@ -51,5 +51,5 @@ def test_views_are_what_the_log_says_and_nobody_is_shown_anything_else(client: r
 
 
 @pytest.mark.parametrize("mutant", VIEWS, ids=lambda mutant: mutant.name)
-def test_a_broken_view_is_caught(client: redis.Redis, mutant: Mutant) -> None:
+def test_broken_view_is_caught(client: redis.Redis, mutant: Mutant) -> None:
     assert first_catch(client, mutant, Viewing, CATCHING) is not None, f"survived: {mutant.why}"

@@ -34,16 +34,16 @@ PROTOCOL = (*MARKS, *COMMITS, *SCRIPTS, *CURSOR, *DELIVERY, *CLAIMS, *STARTS, *L
 
 
 @pytest.mark.parametrize("mutant", PROTOCOL, ids=lambda mutant: mutant.name)
-def test_a_broken_variant_is_caught(client: redis.Redis, mutant: Mutant) -> None:
+def test_broken_variant_is_caught(client: redis.Redis, mutant: Mutant) -> None:
     assert first_catch(client, mutant, Folding, SCHEDULES) is not None, f"survived: {mutant.why}"
 
 
 @pytest.mark.parametrize("mutant", LAYER, ids=lambda mutant: mutant.name)
-def test_a_broken_delivery_is_caught_whatever_stands_on_it(client: redis.Redis, mutant: Mutant) -> None:
+def test_broken_delivery_is_caught_with_any_processor(client: redis.Redis, mutant: Mutant) -> None:
     assert first_catch(client, mutant, Counting, SCHEDULES) is not None, f"survived: {mutant.why}"
 
 
-def test_a_processor_that_does_not_compare_its_fence_is_caught(client: redis.Redis) -> None:
+def test_processor_that_does_not_compare_its_fence_is_caught(client: redis.Redis) -> None:
     careless = COUNT.replace("local refused = refusal()", "arg.fence = nil\nlocal refused = refusal()")
     with patch.object(simulation_counting, "COUNT", careless):
         broken = [run_schedule(client, "lossy rollback:3", seed, subject=Counting) for seed in range(20)]
@@ -58,7 +58,7 @@ def test_names_of_broken_variants_are_unique() -> None:
     assert sorted(set(names)) == sorted(names)
 
 
-def test_a_mutant_is_gone_after_its_block_and_a_stale_one_is_refused() -> None:
+def test_mutant_is_reverted_after_its_block_and_an_outdated_one_is_rejected() -> None:
     (mutant,) = (mutant for mutant in MARKS if mutant.name == "no chain rule")
     stale = Mutant("stale", "", (), (mutants.Change("delivery.offset_metadata:raised", "no such text", ""),))
     before = merging.merge.__code__, mutant.function().__code__
@@ -105,11 +105,11 @@ def converges() -> Callable[[], None]:
     return check
 
 
-def test_the_read_store_converges() -> None:
+def test_read_store_converges() -> None:
     converges()()
 
 
 @pytest.mark.parametrize("mutant", READ_STORE, ids=lambda mutant: mutant.name)
-def test_a_broken_read_store_is_caught(mutant: Mutant) -> None:
+def test_broken_read_store_is_caught(mutant: Mutant) -> None:
     with mutant.applied(), pytest.raises(AssertionError):
         converges()()

@@ -172,7 +172,7 @@ def faults_of(seed: int) -> tuple[list[str], Broker]:
         return runner.run(schedule(broker)), broker
 
 
-def test_what_is_said_to_be_acknowledged_is_and_no_send_waits_for_ever_or_for_another_topic() -> None:
+def test_reported_acknowledgements_are_true_and_no_send_waits_forever_or_for_another_topic() -> None:
     counts: Counter[str] = Counter()
     for seed in range(SCHEDULES):
         faults, broker = faults_of(seed)
@@ -219,6 +219,6 @@ BROKEN = (
 
 
 @pytest.mark.parametrize("mutant", BROKEN, ids=lambda mutant: mutant.name)
-def test_a_broken_producer_is_caught(mutant: Mutant) -> None:
+def test_broken_producer_is_caught(mutant: Mutant) -> None:
     with mutant.applied():
         assert any(faults_of(seed)[0] for seed in range(SCHEDULES))

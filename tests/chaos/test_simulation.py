@@ -73,7 +73,7 @@ be worse."""
 
 
 @pytest.mark.parametrize("mix", MIXES, ids=lambda mix: mix or "no faults")
-def test_nothing_is_lost_invented_or_stuck_whatever_happens(client: redis.Redis, mix: str) -> None:
+def test_folds_lose_invent_and_block_nothing_under_any_faults(client: redis.Redis, mix: str) -> None:
     counts: Counter[str] = Counter()
     for seed in range(SCHEDULES):
         outcome = run_schedule(client, mix, seed, tolerated=DYING if "dying" in mix else frozenset())
@@ -103,7 +103,7 @@ TOY_MIXES = [
 
 
 @pytest.mark.parametrize("mix", TOY_MIXES, ids=lambda mix: mix or "no faults")
-def test_another_processor_counts_every_event_once_whatever_happens(client: redis.Redis, mix: str) -> None:
+def test_toy_processor_counts_every_event_once_under_any_faults(client: redis.Redis, mix: str) -> None:
     counts: Counter[str] = Counter()
     for seed in range(SCHEDULES):
         outcome = run_schedule(client, mix, seed, subject=Counting)
@@ -113,7 +113,7 @@ def test_another_processor_counts_every_event_once_whatever_happens(client: redi
     assert counts["records"] > 50 * SCHEDULES
 
 
-def test_a_schedule_is_decided_by_its_mix_and_seed(client: redis.Redis) -> None:
+def test_schedule_is_determined_by_its_mix_and_seed(client: redis.Redis) -> None:
     mix = "lossy crash zombie rebalance rollback"
     first, again, other = (run_schedule(client, mix, seed) for seed in (3, 3, 4))
 
@@ -121,7 +121,7 @@ def test_a_schedule_is_decided_by_its_mix_and_seed(client: redis.Redis) -> None:
     assert first.counts != other.counts
 
 
-def test_no_key_is_left_behind(client: redis.Redis) -> None:
+def test_schedule_leaves_no_key_behind(client: redis.Redis) -> None:
     run_schedule(client, "lossy crash", 1)
 
     assert [] == list(client.scan_iter("{sim-*"))
@@ -130,21 +130,21 @@ def test_no_key_is_left_behind(client: redis.Redis) -> None:
 # Faults that are known and not yet mended: whoever mends one removes its mark.
 
 
-def test_no_committed_mark_ever_goes_back(client: redis.Redis) -> None:
+def test_committed_position_never_goes_back(client: redis.Redis) -> None:
     for seed in range(20):
         outcome = run_schedule(client, "fragile:seal", seed)
 
         assert outcome.violations == [], outcome
 
 
-def test_the_mark_moves_on_after_a_roll_back_to_a_moment_between_seal_and_finish(client: redis.Redis) -> None:
+def test_watermark_advances_after_a_rollback_to_a_state_between_seal_and_finish(client: redis.Redis) -> None:
     for seed in range(40):
         outcome = run_schedule(client, "rewind rollback:2", seed)
 
         assert outcome.violations == [], outcome
 
 
-async def test_what_a_fold_sealed_is_sent_although_its_reply_and_the_next_one_were_lost(
+async def test_records_sealed_by_a_fold_are_sent_although_its_reply_and_the_next_one_are_missing(
     redis_client: redis.asyncio.Redis, names: Names
 ) -> None:
     fold = Fold(name="a", source="t", group_key="a", changed="m", quiet_period=timedelta(seconds=1), max_events=1)

@@ -76,17 +76,17 @@ def prove(client: redis.Redis, mix: str, subject: type[Reading | Subscribing], s
 
 
 @pytest.mark.parametrize("mix", READ_STORES, ids=lambda mix: mix or "no faults")
-def test_every_record_gets_to_the_store_whatever_happens(client: redis.Redis, mix: str) -> None:
+def test_read_store_receives_every_record_under_any_faults(client: redis.Redis, mix: str) -> None:
     prove(client, mix, Reading)
 
 
 @pytest.mark.parametrize("mix", ONCE, ids=lambda mix: mix or "no faults")
-def test_no_event_is_called_twice_while_redis_keeps_its_data(client: redis.Redis, mix: str) -> None:
+def test_deduplicated_subscriber_calls_no_event_twice_while_redis_keeps_its_data(client: redis.Redis, mix: str) -> None:
     prove(client, mix, Once)
 
 
 @pytest.mark.parametrize("mix", ONCE, ids=lambda mix: mix or "no faults")
-def test_no_event_is_called_twice_whatever_happens_to_redis(client: redis.Redis, mix: str) -> None:
+def test_at_most_once_subscriber_calls_no_event_twice_under_any_faults_of_redis(client: redis.Redis, mix: str) -> None:
     prove(client, mix, AtMostOnce)
 
 
@@ -100,12 +100,12 @@ def test_no_event_is_called_twice_whatever_happens_to_redis(client: redis.Redis,
     ],
     ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
-def test_no_event_is_called_twice_and_none_is_passed_over(client: redis.Redis, mix: str, subject: type[Once]) -> None:
+def test_special_subscriber_calls_no_event_twice_and_skips_none(client: redis.Redis, mix: str, subject: type[Once]) -> None:
     prove(client, mix, subject)
 
 
 @pytest.mark.parametrize("mix", SUBSCRIBERS, ids=lambda mix: mix or "no faults")
-def test_every_event_is_done_or_a_letter_whatever_happens(client: redis.Redis, mix: str) -> None:
+def test_subscriber_processes_or_dead_letters_every_event_under_any_faults(client: redis.Redis, mix: str) -> None:
     prove(client, mix, Subscribing)
 
 
@@ -114,25 +114,25 @@ def test_every_event_is_done_or_a_letter_whatever_happens(client: redis.Redis, m
     [*((mix, InOrder) for mix in SUBSCRIBERS), *((mix, ByKey) for mix in ONCE), *((mix, ByKeyWithRoom) for mix in WITH_ROOM)],
     ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
-def test_every_event_is_finished_before_the_next_one_of_its_key_is_called(
+def test_ordered_subscriber_finishes_each_event_before_it_calls_the_next_one_of_the_key(
     client: redis.Redis, mix: str, subject: type[Subscribing]
 ) -> None:
     prove(client, mix, subject, FEW)
 
 
 @pytest.mark.parametrize("mix", ["", "history", "lossy"], ids=lambda mix: mix or "no faults")
-def test_no_event_is_called_more_often_than_it_fails(client: redis.Redis, mix: str) -> None:
+def test_subscriber_calls_no_event_more_often_than_it_fails(client: redis.Redis, mix: str) -> None:
     prove(client, mix, Harmless)
 
 
-def test_a_script_that_dies_amidst_what_has_ended_lets_nothing_be_called_again(client: redis.Redis) -> None:
+def test_end_script_that_fails_half_way_causes_no_second_call(client: redis.Redis) -> None:
     outcome = run_schedule(client, "dying:begin dying:end dying:learn crash rebalance", 19, subject=Once)
 
     assert outcome.violations == [], outcome
 
 
 @pytest.mark.parametrize("seed", [20, 92])
-def test_a_claim_that_is_made_again_in_redis_takes_nothing_from_anybody(client: redis.Redis, seed: int) -> None:
+def test_repeated_claim_in_redis_takes_no_state_from_a_later_owner(client: redis.Redis, seed: int) -> None:
     outcome = run_schedule(client, "lossy crash zombie rebalance", seed, subject=Subscribing)
 
     assert outcome.violations == [], outcome
@@ -156,5 +156,5 @@ def test_a_claim_that_is_made_again_in_redis_takes_nothing_from_anybody(client: 
     ],
     ids=lambda part: part.name if isinstance(part, Mutant) else part.__name__,
 )
-def test_a_broken_processor_is_caught(client: redis.Redis, mutant: Mutant, subject: type[Reading | Subscribing]) -> None:
+def test_broken_processor_is_caught(client: redis.Redis, mutant: Mutant, subject: type[Reading | Subscribing]) -> None:
     assert first_catch(client, mutant, subject, TRIED) is not None, f"survived: {mutant.why}"

@@ -31,7 +31,7 @@ ROWS = [
 
 
 @pytest.mark.long
-async def test_each_figure_stands_beside_its_goal() -> None:
+async def test_journal_benchmark_reports_each_figure_with_its_goal() -> None:
     command = [sys.executable, "-m", "benchmarks.journal", "--scale", "0.02"]
     bench = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT

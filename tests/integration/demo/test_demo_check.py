@@ -59,7 +59,7 @@ def test_expectation_is_the_sum_of_the_latest_values_of_the_posts(write_side: Wr
     assert write_side.refused == 1
 
 
-def test_write_database_holds_the_expected_values(write_side: WriteSide, tmp_path: Path) -> None:
+def test_write_database_contains_the_expected_values(write_side: WriteSide, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "write.db")) as connection:
         found = connection.execute("SELECT account_id, metric, SUM(value) FROM post_metrics GROUP BY 1, 2").fetchall()
 

@@ -61,7 +61,7 @@ def test_twine_accepts_both_distributions(dist: Path) -> None:
     assert said.count("PASSED") == 2
 
 
-def test_wheel_holds_the_whole_package_and_the_deployment_files(dist: Path) -> None:
+def test_wheel_contains_the_whole_package_and_the_deployment_files(dist: Path) -> None:
     with zipfile.ZipFile(only(dist, "*.whl")) as archive:
         names = set(archive.namelist())
     package = {name for name in tracked() if name.startswith("streams_app/")}
@@ -72,7 +72,7 @@ def test_wheel_holds_the_whole_package_and_the_deployment_files(dist: Path) -> N
     assert deploy == shared
 
 
-def test_source_distribution_holds_what_its_tests_need(dist: Path) -> None:
+def test_source_distribution_contains_every_file_that_its_tests_need(dist: Path) -> None:
     with tarfile.open(only(dist, "*.tar.gz")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     needed = {name for name in tracked() if name.startswith(("streams_app/", "tests/", "deploy/", "docs/", "examples/"))}
