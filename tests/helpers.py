@@ -126,12 +126,12 @@ async def produce(
 
     Args:
         bootstrap: host:port.
-        topic: Where to.
+        topic: The topic.
         items: Key and value of each.
-        options: ``partition``, ``timestamp_ms`` and ``headers`` are those of every record, others the producer's.
+        options: ``partition``, ``timestamp_ms`` and ``headers`` apply to every record; others are options of the producer.
 
     Returns:
-        Where each record went, in the order of ``items``.
+        Position of each record, in the order of ``items``.
     """
     each = {name: value for name, value in options.items() if name in _SEND_OPTIONS}
     others = {name: value for name, value in options.items() if name not in _SEND_OPTIONS}
@@ -153,7 +153,7 @@ async def read_topic(
         Every record read; ordered within a partition only. More may follow in the topic.
 
     Raises:
-        AssertionError: They did not in time.
+        AssertionError: The records did not satisfy ``until`` in time.
     """
     deadline = time.monotonic() + timeout_seconds
     assigned = [TopicPartition(topic, partition) for partition in await _partitions(bootstrap, topic, timeout_seconds)]
@@ -184,7 +184,7 @@ async def _partitions(bootstrap: str, topic: str, timeout_seconds: float) -> lis
 
 
 async def _unless_away(answer: Awaitable[T]) -> T | None:
-    """The broker's answer; None where it has none now: one that was frozen has to be found by its own controller again."""
+    """Return the broker's answer; None if it has none yet: a frozen broker must be registered by its controller again."""
     try:
         return await answer
     except KafkaError:

@@ -1,6 +1,6 @@
 """A worker whose watchdog looks often, says so in its log, and ends what makes no progress for two seconds.
 
-Run as ``python -m tests.impatient hearing worker ...``. A ``deaf`` one does nothing with what it has read.
+Run as ``python -m tests.impatient hearing worker ...``. A ``deaf`` worker does not process the records that it has read.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tests.workers import WorkerProcess
 
 LOOKED = "the watchdog has looked"
 LOOKS = 30
-"""Three times as long as what ends a worker that stands still."""
+"""Number of checks that takes three times as long as a stuck worker may run."""
 LIMIT_SECONDS = 60
 
 
 class ImpatientWorker(WorkerProcess):
-    """One that ends soon if it stands still."""
+    """A worker that ends soon if it is stuck."""
 
     how = "hearing"
 
@@ -32,7 +32,7 @@ class ImpatientWorker(WorkerProcess):
         return [sys.executable, "-m", "tests.impatient", self.how, "worker", "--config", str(config), *arguments]
 
     async def is_checked(self) -> None:
-        """Return when the watchdog has looked long enough to end a worker that stands still, or the worker has ended."""
+        """Wait until the watchdog has checked long enough to end a stuck worker, or the worker has ended."""
         before = self.log().count(LOOKED)
         await wait_until(
             lambda: self.exit_code is not None or self.log().count(LOOKED) > before + LOOKS, LIMIT_SECONDS, "it is looked at"
@@ -40,7 +40,7 @@ class ImpatientWorker(WorkerProcess):
 
 
 class DeafWorker(ImpatientWorker):
-    """One that does nothing with what it has read."""
+    """A worker that does not process the records that it has read."""
 
     how = "deaf"
 

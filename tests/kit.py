@@ -1,4 +1,4 @@
-"""Events and a subscriber of any function, for tests of the kit of subscribers."""
+"""Events, and a subscriber of a given function, for tests of the subscriber tester."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ sent = Event("parcel.sent", Sent, description="Sent.", keyed_by="order_id")
 
 
 def subscribed(function: Callable[[Received[Any]], Any], source: Any = paid, **options: Any) -> Any:
-    """A subscriber of any function, under the name ``ship``."""
+    """Return a subscriber of a function, with the name ``ship``."""
     function.__name__ = options.pop("name", "ship")
     return subscriber(source, **({"idempotent": "yes", "description": "Under test."} | options))(function)
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 
 class ManualClock:
-    """A clock that moves only when told to."""
+    """A clock that only a test moves."""
 
     def __init__(self, start_ms: int = 0) -> None:
         self._now_ms = start_ms
         self._monotonic_ms = 0
 
     def now_ms(self) -> int:
-        """The time it was set to."""
+        """Return the time to which it is set."""
         return self._now_ms
 
     def monotonic_ms(self) -> int:
-        """How far it has been moved."""
+        """Return the time by which it has been moved."""
         return self._monotonic_ms
 
     def advance_ms(self, step_ms: int) -> None:

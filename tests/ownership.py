@@ -1,4 +1,4 @@
-"""Ownership of partitions without a broker: a reader that stands where a test says, and processors that keep what they get."""
+"""Ownership of partitions without a broker: a reader with a position set by the test, and processors that store their batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HERE = Member(1, "m")
 
 
 class Taker(Processor):
-    """A processor that keeps what it is given."""
+    """A processor that stores its batches."""
 
     in_flight = 0
 
@@ -48,7 +48,7 @@ class Taker(Processor):
 
 
 class Host:
-    """A reader that stands somewhere; only what is asked for here."""
+    """A reader with a fixed position, with only the methods used here."""
 
     def __init__(self, position: int | None = None) -> None:
         self.generation, self.member_id = 1, "m"
@@ -77,7 +77,7 @@ class Host:
 
 
 class Worker:
-    """An ownership whose clock stands still."""
+    """An ownership with a stopped clock."""
 
     def __init__(self, host: Host | None = None, now_ms: int = 0, paused: Collection[str] = (), **around_it: Any) -> None:
         self.now_ms = now_ms

@@ -1,4 +1,4 @@
-"""README and the pages of docs/, as tests read them."""
+"""README and the pages of docs/ for tests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A worker that takes 20 records at a time and does not look by itself whether it may go on: it has to be woken.
 
-It may hold few records at once, and ends if it holds more: what was read of one partition, and what was on its way meanwhile.
+It may have few records in memory, and ends if it has more: the records of one partition, and those of a fetch in progress.
 
 Run as ``python -m tests.patient worker ...``.
 """
@@ -24,12 +24,12 @@ RECORDS = 20
 HELD = 30
 FOLD_SECONDS = 0.02
 STUCK = "PATIENT_STUCK"
-"""In the environment: digits of partitions that are never folded."""
+"""Environment variable with the digits of partitions that are never folded."""
 WAIT_SECONDS = 3_600.0
 
 
 class PatientProcessor(FoldProcessor):
-    """Takes its time, so that others are read meanwhile."""
+    """A slow processor, so that other partitions are read meanwhile."""
 
     async def fold_once(self, batch: Batch) -> None:
         await asyncio.sleep(WAIT_SECONDS if str(batch.tp.partition) in os.environ.get(STUCK, "") else FOLD_SECONDS)  # a slow fold
@@ -37,14 +37,14 @@ class PatientProcessor(FoldProcessor):
 
 
 class PatientConsumer(FoldingConsumer):
-    """Where the usual one waits for a second, it waits for an hour."""
+    """A consumer that waits for an hour instead of a second."""
 
     def getmany(self, timeout: float) -> AsyncIterator[tuple[Any, Any]]:
         assert self._in_flight() <= HELD + 2 * RECORDS, f"{self._in_flight()} records are held"
         return super().getmany(WAIT_SECONDS)
 
     async def sleep(self, n: float, **options: Any) -> None:
-        """Faust sleeps for a second where every partition is paused."""
+        """Sleep longer than Faust, which sleeps for a second if every partition is paused."""
         await super().sleep(WAIT_SECONDS if n == 1 else n, **options)
 
 

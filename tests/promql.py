@@ -1,4 +1,4 @@
-"""What expressions of PromQL ask for, as far as it takes to compare them with the table of metrics."""
+"""The metrics and labels in PromQL expressions, for a comparison with the table of metrics."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TARGET = {"instance", "job"}
 
 
 def unknown_labels(expression: str) -> dict[str, set[str]]:
-    """Metric → labels by which an expression selects or sums it and which it does not have; of all metrics that are asked for.
+    """Return metric → labels that an expression uses and the metric does not have, for all metrics in it.
 
     Raises:
         KeyError: There is no such metric.
     """
     found: dict[str, set[str]] = {}
-    summed: list[set[str]] = []  # by what is summed in each parenthesis that is open
-    outer = 0  # of a metric that is only matched "on" labels, sums around it ask for nothing
+    summed: list[set[str]] = []  # labels of the sum of each open parenthesis
+    outer = 0  # sums around a metric that is only matched "on" labels do not count
     pattern = r"by \(([\w, ]+)\) \(|(streams_app_\w+)(?:\{([^}]*)\})?|on \(([\w, ]*)\)|\(|\)"
     for part in re.finditer(pattern, expression):
         labels, metric, selected, matched = part.groups()

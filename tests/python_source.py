@@ -1,4 +1,4 @@
-"""A function of the user's as the source of a read store, opened for a test."""
+"""A Python function as the source of a read store, opened for a test."""
 
 from __future__ import annotations
 

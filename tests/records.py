@@ -1,4 +1,4 @@
-"""Records as tests make them: raw ones, as a reader gets them, and batches of bytes, as a broker sends them."""
+"""Records for tests: raw records, as a reader receives them, and encoded batches, as a broker sends them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streams_app.folding.core.event import DetailedEvent
 
 @dataclass
 class Raw:
-    """What a reader uses of a consumer record."""
+    """The fields of a consumer record that a reader uses."""
 
     offset: int
     timestamp: int | None = 1
@@ -24,12 +24,12 @@ class Raw:
 
 
 def kept(*events: tuple[int, bytes]) -> list[DetailedEvent]:
-    """Events of a fold that keeps them, by offset and JSON."""
+    """Return the kept events of a fold, by offset and JSON."""
     return [DetailedEvent(offset, 1_000 + offset, b"sa", {}, False, json) for offset, json in events]
 
 
 def batch(base: int, offsets: list[int], *, producer: int = -1, is_transactional: bool = False, compression: int = 0) -> bytes:
-    """A record batch whose records stand at ``base`` plus each of ``offsets``, and say so in key and value."""
+    """Return a record batch with records at ``base`` plus each of ``offsets``, which key and value contain."""
     builder = DefaultRecordBatchBuilder(2, compression, int(is_transactional), producer, 0, 0, 10**6)
     for offset in offsets:
         assert builder.append(offset, 1_000 + offset, b"k%d" % offset, b"v%d" % offset, [("h", b"x")]) is not None
@@ -39,7 +39,7 @@ def batch(base: int, offsets: list[int], *, producer: int = -1, is_transactional
 
 
 def marker(base: int, producer: int, *, is_abort: bool) -> bytes:
-    """The end of a transaction: a control batch of one record."""
+    """Return the end of a transaction: a control batch of one record."""
     builder = DefaultRecordBatchBuilder(2, 0, 1, producer, 0, 0, 10**6)
     assert builder.append(0, 1_000, struct.pack(">hh", 0, not is_abort), b"", []) is not None
     data = bytearray(builder.build())

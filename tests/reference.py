@@ -1,7 +1,7 @@
 """Write the tables of docs/ that the code determines, and the reasons in the schema of records. ``make docs``.
 
 The single source is the help of a command, the docstring below the field of a setting, the help and advice of a metric. Each
-table stands between two comments, ``<!-- settings -->`` and ``<!-- /settings -->``; what is around them is written by hand.
+table is between two comments, ``<!-- settings -->`` and ``<!-- /settings -->``; the text around them is written by hand.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ DERIVED: Final = {
     "read_stores.<name>.dead_letters": '`"<app_id>.read-store.<name>.dead"`',
     "live.<name>.dead_letters": '`"<app_id>.live.dead"`',
 }
-"""Defaults that are made of other settings."""
+"""Defaults that are derived from other settings."""
 
 SHARED: Final = ("config", "app")
-"""Options that nearly every command has; they are told once."""
+"""Options of nearly every command, which are described once."""
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table of Markdown."""
+    """Return a Markdown table."""
     names = list(head)
     lines = [f"| {' | '.join(cell.replace('|', f'{chr(92)}|') for cell in row)} |" for row in rows]
     return "\n".join([f"| {' | '.join(names)} |", f"|{'---|' * len(names)}", *lines])
@@ -56,7 +56,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def commands(parent: click.Group, words: str) -> Iterator[tuple[str, click.Command]]:
-    """Every command that does something, with the words that call it, in the order of the help."""
+    """Yield every executable command with its words, in the order of the help."""
     for name in list(parent.commands) or parent.list_commands(click.Context(parent)):
         command = parent.get_command(click.Context(parent), name)
         assert command is not None
@@ -67,7 +67,7 @@ def commands(parent: click.Group, words: str) -> Iterator[tuple[str, click.Comma
 
 
 def _help(command: click.Command) -> list[str]:
-    r"""The paragraphs of a help; those that begin with ``\b`` are shown as they are."""
+    r"""Return the paragraphs of a help; those that begin with ``\b`` are preformatted."""
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     return [
         f"```\n{textwrap.dedent(one[2:]).strip()}\n```" if one.startswith("\b") else " ".join(one.split()) for one in paragraphs
@@ -81,7 +81,7 @@ def _options(command: click.Command, wanted: Callable[[str | None], bool]) -> li
 
 
 def command_sections() -> str:
-    """A table of all commands, the options they share, and each command with its own."""
+    """Return a table of all commands, their common options, and each command with its own options."""
     found = dict(commands(group, "streams-app"))
     parts = [
         table(("command", "does"), ((f"[`{words}`](#{words.replace(' ', '-')})", _help(one)[0]) for words, one in found.items()))
@@ -101,7 +101,7 @@ def command_sections() -> str:
 
 
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """The text below each field; pydantic would read it, too, but at every import and not only here."""
+    """Return the docstring below each field. Pydantic can read it, too, but would do so at every import."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     assert isinstance(body, ast.ClassDef)
     found = {}
@@ -113,7 +113,7 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
-    """The models within the type of a field: ``tuple[Fold, ...]``, ``ReadStoreSettings | None``."""
+    """Return the models in the type of a field: ``tuple[Fold, ...]``, ``ReadStoreSettings | None``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for part in typing.get_args(annotation) for model in _models(part)]
@@ -139,10 +139,10 @@ def _default(field: FieldInfo) -> str:
 
 
 def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """Name, default and description of every setting.
+    """Return name, default and description of every setting.
 
     Raises:
-        KeyError: One is not described.
+        KeyError: A setting has no description.
     """
     told = _docstrings(model)
     for key, field in model.model_fields.items():
@@ -157,7 +157,7 @@ def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, st
 
 
 def blocks() -> dict[str, str]:
-    """Every table, by the name of its markers."""
+    """Return every table by the name of its markers."""
     return {
         "commands": command_sections(),
         "settings": table(("setting", "default", "what it is"), settings(Settings)),
@@ -171,7 +171,7 @@ def blocks() -> dict[str, str]:
 
 
 def written(text: str) -> str:
-    """The page with its tables as the code has them.
+    """Return the page with the tables derived from the code.
 
     Raises:
         ValueError: The markers of a table are missing.

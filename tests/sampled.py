@@ -1,4 +1,4 @@
-"""Logs of events as a sample of groups sees them, and what it should have seen."""
+"""Logs of events for a sample of groups, and the expected statistics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def bounds(quiet_ms: int = 10 * SECOND, hold_ms: int = 60 * SECOND, max_events: 
 
 
 def cut(events: Sequence[Event], ends: Sequence[int], session_gap_ms: int | None, start_ms: int = 0) -> list[Chunk]:
-    """The events as chunks that end at these offsets."""
+    """Return the events as chunks that end at these offsets."""
     chunks: list[Chunk] = []
     above = -1
     for end in ends:
@@ -40,7 +40,7 @@ def cut(events: Sequence[Event], ends: Sequence[int], session_gap_ms: int | None
 
 
 def log_of(steps: Sequence[tuple[int, bytes]], start_ms: int = DAY) -> list[Event]:
-    """One event for each step: ms since the one before, and its group."""
+    """Return one event for each step: ms since the previous one, and its group."""
     events: list[Event] = []
     at_ms = start_ms
     for offset, (step_ms, group) in enumerate(steps):
@@ -50,7 +50,7 @@ def log_of(steps: Sequence[tuple[int, bytes]], start_ms: int = DAY) -> list[Even
 
 
 def added(seen: Iterator[ObservedGroups] | Sequence[ObservedGroups]) -> tuple[list[int], int, int, int]:
-    """Counts of gaps, their sum, groups begun, split folds."""
+    """Return counts of gaps, their sum, groups begun, split folds."""
     counts, total, begun, split = [0] * (len(BOUNDS_MS) + 1), 0, 0, 0
     for each in seen:
         counts = [a + b for a, b in zip(counts, each.gaps.counts, strict=True)]
@@ -59,7 +59,7 @@ def added(seen: Iterator[ObservedGroups] | Sequence[ObservedGroups]) -> tuple[li
 
 
 def recomputed(events: Sequence[Event]) -> tuple[list[int], int, int]:
-    """Counts of gaps, their sum, groups; one event at a time."""
+    """Compute counts of gaps, their sum and groups, one event at a time."""
     last: dict[bytes, int] = {}
     gaps = []
     clock = 0

@@ -1,4 +1,4 @@
-"""Schemas that tests know without a registry, and values framed by them."""
+"""Schemas for tests without a registry, and values framed by them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PARSED = {number: parsed(SchemaDefinition("AVRO", json.dumps(schema))) for numb
 
 
 def known(*numbers: int) -> SchemaCache:
-    """A cache of some of these schemas; of all without arguments."""
+    """Return a cache of some of these schemas; of all schemas without arguments."""
     made = SchemaCache(10)
     for number in numbers or ALL:
         made.keep(number, SchemaEntry("AVRO", _PARSED[number]))
@@ -44,5 +44,5 @@ def known(*numbers: int) -> SchemaCache:
 
 
 def avro(number: int, event: Any) -> bytes:
-    """An event framed by one of these schemas."""
+    """Return an event framed by one of these schemas."""
     return framed(number, _PARSED[number].encode(event))

@@ -1,4 +1,4 @@
-"""Folding by the scripts themselves, as tests do it: on a real server, without the owner of a shard around them."""
+"""Folding by direct script calls on a real server, without the owner of a shard."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SESSIONS = Bounds(quiet_ms=10, hold_ms=40, sessions=True)
 
 
 def new_store(redis: Redis) -> ShardStore:
-    """A shard of nobody's, with keys of its own."""
+    """Return a shard without an owner, with unique keys."""
     return ShardStore(FoldScripts(redis), shard_keys(f"test-{secrets.token_hex(4)}", "f", "t", 0))
 
 
@@ -42,20 +42,20 @@ def chunks_of(
     cap_ms: int = WALL, arrived_ms: int | None = None, keeps_values: bool = True, is_whole: bool = False, hold_ms: int = WALL,
     max_changed: int = FEW_NAMES,
 ) -> Iterator[Chunk]:  # fmt: skip
-    """Events of a range, cut as a shard cuts them.
+    """Return the events of a range, split into chunks as a shard does.
 
     Args:
         events: In offset order.
-        end: Offset of the fence afterwards.
+        end: The fence afterwards.
         start_ms: Score before the first event.
         above: Offset before the range.
         session_gap_ms: A longer gap begins a new run.
         cap_ms: Wall clock.
-        arrived_ms: When it was fetched, if it was live.
-        keeps_values: Beside the names.
-        is_whole: One chunk, however long.
+        arrived_ms: Time of its fetch, if it was live.
+        keeps_values: Whether values are kept, too.
+        is_whole: Whether to make one chunk of any length.
         hold_ms: Max hold.
-        max_changed: Most names of a group; so many are no bound that is near.
+        max_changed: Maximum number of names of a group; the default is never reached.
     """
     bounds = Bounds(quiet_ms=session_gap_ms or 0, hold_ms=hold_ms, max_changed=max_changed, sessions=session_gap_ms is not None)
     cutter = ChunkCutter(events, above, end, bounds, keeps_values=keeps_values)
@@ -66,7 +66,7 @@ def chunks_of(
 
 
 def chunk_of(events: Sequence[FoldEvent], bounds: Bounds = BOUNDS, *, end: int | None = None, **how: Any) -> Chunk:
-    """All these events as one chunk; see :func:`chunks_of`."""
+    """Return all these events as one chunk; see :func:`chunks_of`."""
     session_gap_ms = bounds.session_gap_ms
     how = {"above": events[0].offset - 1, **how}
     (chunk,) = chunks_of(events, events[-1].offset if end is None else end, session_gap_ms=session_gap_ms, is_whole=True, **how)
@@ -74,12 +74,12 @@ def chunk_of(events: Sequence[FoldEvent], bounds: Bounds = BOUNDS, *, end: int |
 
 
 def one(offset: int, group: bytes = b"sa", stamp: int = 1_000, bounds: Bounds = BOUNDS) -> Chunk:
-    """A chunk of one event."""
+    """Return a chunk of one event."""
     return chunk_of([FoldEvent(offset, stamp, group, {"u": 1})], bounds)
 
 
 def packed(chunk: Chunk, bounds: Bounds = BOUNDS, *, epoch: bytes = EPOCH, silent_from_ms: int = 0) -> PackedGroups:
-    """All groups of a chunk, as one script takes them."""
+    """Return all groups of a chunk, packed for one script."""
     return GroupPacker(bounds, epoch, PARTITIONS, keeps_values=True).groups(
         chunk, sorted(chunk.groups), chunk.clock_ms, silent_from_ms, {}
     )
@@ -89,7 +89,7 @@ async def send(
     store: ShardStore, fence: int, chunk: Chunk, groups: PackedGroups, bounds: Bounds = BOUNDS, *, cursor: bytes = b"",
     is_last: bool = True, token: str = "me", outbox_limit: int = OUTBOX_LIMIT, late_ms: int = 0, most_work: int = SCRIPT_WORK,
 ) -> FoldReply:  # fmt: skip
-    """One script that folds."""
+    """Run one *fold* script."""
     clocks = Clocks(chunk.clock_ms, chunk.clock_ms, late_ms)
     return await store.fold(
         token, fence, RangeInProgress(chunk.to, b"", chunk.time), cursor, groups, clocks, bounds,
@@ -101,18 +101,18 @@ async def fold(
     store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds = BOUNDS, events: Sequence[Event] = (), *,
     epoch: bytes = EPOCH, silent_from_ms: int = 0, most: int = MANY_GROUPS, outbox_limit: int = OUTBOX_LIMIT,
 ) -> list[Sealed]:  # fmt: skip
-    """Folds a chunk from its begin to its end; what it sealed, script by script.
+    """Fold a chunk from its begin to its end; return the sealed records, script by script.
 
     Args:
-        store: Claimed by ``me``.
-        fence: As it stands.
-        chunk: To be folded.
-        bounds: Of the fold.
-        events: Of its range, for groups whose runs are to be taken apart.
-        epoch: Of the state.
-        silent_from_ms: The silence after its events is not counted from before.
-        most: Groups a script.
-        outbox_limit: At or above it nothing is folded.
+        store: Store of a shard claimed by ``me``.
+        fence: Current fence.
+        chunk: Chunk to fold.
+        bounds: Bounds of the fold.
+        events: Events of its range, for groups whose runs must be split.
+        epoch: Epoch of the state.
+        silent_from_ms: Earliest time from which silence after its events is counted.
+        most: Maximum number of groups of a script.
+        outbox_limit: Number of records in the outbox from which nothing is folded.
     """
     progress = ChunkProgress(chunk, b"", lambda: events)
     packing = GroupPacker(bounds, epoch, PARTITIONS, keeps_values=True)
@@ -138,7 +138,7 @@ async def seal(
     store: ShardStore, fence: int, clock_ms: int, bounds: Bounds = BOUNDS, *, quiet: bool = True, everything: bool = False,
     limit: int = 9, is_redis_full: bool = False, token: str = "me",
 ) -> SealedGroups:  # fmt: skip
-    """One script that seals."""
+    """Run one *seal* script."""
     return await store.seal(
         token, fence, clock_ms, bounds, quiet=quiet, limit=limit, partitions=PARTITIONS, everything=everything,
         is_redis_full=is_redis_full,
@@ -146,25 +146,25 @@ async def seal(
 
 
 async def sealed_in(store: ShardStore) -> list[tuple[int, bytes]]:
-    """What the outbox holds, as it is: first offset, packed record."""
+    """Return the raw contents of the outbox: first offset, packed record."""
     found: Any = await store.redis.zrange(store.keys.outbox, 0, -1, withscores=True)
     return [(int(score), record) for record, score in found]
 
 
 async def outbox_of(store: ShardStore) -> list[Sealed]:
-    """The records in the outbox."""
+    """Return the records in the outbox."""
     return [Sealed.unpack(record) for _, record in await sealed_in(store)]
 
 
 class Held(NamedTuple):
-    """What an open group holds, whatever state it belongs to; the number of its names is the true one."""
+    """The contents of a stored group of any epoch, with its exact number of names."""
 
     numbers: StoredGroup
     names: dict[bytes, bytes]
 
 
 async def open_groups(store: ShardStore) -> dict[bytes, Held]:
-    """The open groups of a shard."""
+    """Return the open groups of a shard."""
     found = {}
     members: Any = await store.redis.zrange(store.keys.first, 0, -1, withscores=True)
     for member, first_offset in members:
@@ -177,25 +177,25 @@ async def open_groups(store: ShardStore) -> dict[bytes, Held]:
 
 
 async def state_of(store: ShardStore) -> dict[bytes, Any]:
-    """Everything of a shard, byte by byte."""
+    """Return all keys and values of a shard."""
     names = [key async for key in store.redis.scan_iter(match=store.keys.meta.removesuffix("meta") + "*")]
     return {name: await store.redis.dump(name) for name in names}
 
 
 async def emptied(store: ShardStore) -> None:
-    """Leave no key of a shard."""
+    """Remove every key of a shard."""
     base = store.keys.meta.removesuffix("meta")
     await store.redis.delete(base, *[key async for key in store.redis.scan_iter(match=base + "*")])
 
 
 async def marks_of(store: ShardStore) -> dict[str, str]:
-    """What is stored of a shard as a whole."""
+    """Return the fields of the shard's meta."""
     found: Any = await store.redis.hgetall(store.keys.meta)
     return {name.decode(): value.decode("utf-8", "surrogateescape") for name, value in found.items()}
 
 
 def edited(store: ShardStore, edit: Callable[[str], str], name: str = "fold") -> ShardStore:
-    """The same shard with another text of one script."""
+    """Return the same shard with a changed text of one script."""
     scripts = FoldScripts(store.redis)
     text = edit(with_included(script_text(name)))
     scripts.by_name[name] = Script(name, store.redis.register_script(text), lambda _: nullcontext())
@@ -203,12 +203,12 @@ def edited(store: ShardStore, edit: Callable[[str], str], name: str = "fold") ->
 
 
 class BriefStore(ShardStore):
-    """A shard whose scripts take no further group once they have done so much."""
+    """A shard with another limit on the work of a script."""
 
     def __init__(self, store: ShardStore, work: int) -> None:
         super().__init__(FoldScripts(store.redis), store.keys)
         self.work = work
 
     async def fold(self, *args: Any, **kwargs: Any) -> FoldReply:
-        """As every shard does, with less work."""
+        """Fold with the lower limit on work."""
         return await super().fold(*args, **kwargs | {"most_work": self.work})

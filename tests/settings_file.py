@@ -1,4 +1,4 @@
-"""A ``streams.toml`` for tests, and what it loads as."""
+"""A ``streams.toml`` for tests, and the loaded settings."""
 
 from __future__ import annotations
 

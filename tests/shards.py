@@ -1,4 +1,4 @@
-"""Shards as their owner uses them, as tests do it: claimed, folded and emitted on a real Redis."""
+"""Shards for tests, used as by their owner: claimed, folded and emitted on a real Redis."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIMITS = Limits()
 
 
 class Answering:
-    """A producer that answers as it was told: one outcome for each record."""
+    """A producer with configured answers: one outcome for each record."""
 
     def __init__(self, *answers: list[BaseException | None]) -> None:
         self.answers = list(answers)
@@ -45,7 +45,7 @@ class Answering:
 
 
 async def claimed_shard(redis: Redis, names: Names, backlog: Literal["merge", "sessions"] = "merge") -> Shard:
-    """The shard of a fold that keeps last values, groups by one field and waits for a second."""
+    """Return the shard of a fold with last values, one group field and a quiet period of a second."""
     definition = Fold(
         name="f", source="t", group_key="a", changed="m", keep="last", quiet_period=timedelta(seconds=1), backlog=backlog
     )
@@ -55,7 +55,7 @@ async def claimed_shard(redis: Redis, names: Names, backlog: Literal["merge", "s
 
 
 async def fold_some(shard: Shard, events: list[FoldEvent]) -> FoldOutcome:
-    """Folds these events; says what the last step did."""
+    """Fold these events; return the result of the last step."""
     outcome = FoldOutcome.DONE
     for chunk in shard.chunks(events, events[-1].offset, ReaderView(None, None), 10_000):
         progress = shard.begin(chunk, lambda: events)
@@ -67,7 +67,7 @@ async def fold_some(shard: Shard, events: list[FoldEvent]) -> FoldOutcome:
 
 
 def emitter_of(shard: Shard, producer: Answering) -> Emitter:
-    """What sends the records of a shard that has read everything by the 50th second, which it is now."""
+    """Return the emitter of a shard that has read everything at second 50, the current time."""
     metrics = Metrics(Settings(app_id="a", folds=(shard.fold,)))
     clock: Any = TrustedClock(ManualClock(50_000))
     view = ReaderView(0, 50_000)
@@ -76,11 +76,11 @@ def emitter_of(shard: Shard, producer: Answering) -> Emitter:
 
 
 def posts_of(fold: Fold) -> DecodedBatchCache:
-    """How a fold reads, alone in its source."""
+    """Return the decoded batches of a fold that is alone in its source."""
     return DecodedBatchCache("a", {fold.name: reader_of(fold, LIMITS)}, LIMITS)
 
 
 def parts_of(redis_client: Redis, names: Names, fold: Fold, clock: TrustedClock) -> FoldContext:
-    """What a processor needs of a worker, without a producer."""
+    """Return the parts of a worker that a processor needs, without a producer."""
     settings = Settings(app_id=names.app_id, folds=(fold,))
     return FoldContext(settings, FoldScripts(redis_client), cast("Any", None), clock, Metrics(settings), Status())

@@ -1,4 +1,4 @@
-"""Events and subscribers of a small shop, as an application would declare them."""
+"""Events and subscribers of a small shop, declared as in an application."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A worker whose wall clock is wrong: ``STREAMS_APP_TEST_SKEW_FILE`` holds by how many ms, and may change while it runs.
 
-Run as ``python -m tests.skewed worker ...``. Only this process is shifted; it knows nothing of it.
+Run as ``python -m tests.skewed worker ...``. Only the clock of this process is shifted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _seconds, _nanoseconds = time.time, time.time_ns
 
 
 def skew_ms() -> int:
-    """How far the clock is ahead now."""
+    """Return the current error of the clock."""
     return int(SKEW.read_text() or 0)
 
 

@@ -1,4 +1,4 @@
-"""Spans of this process, as the SDK's exporter in memory has them."""
+"""Spans of this process, from the in-memory exporter of the SDK."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GARBAGE = {
     "more behind version 00": b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01-more",
     "cut": b"00-" + b"1" * 32 + b"-" + b"2" * 16,
 }
-"""Values of ``traceparent`` that say nothing."""
+"""Invalid values of ``traceparent``."""
 
 
 def trace_parent(trace_id: int, span_id: int, *, is_sampled: bool = True) -> bytes:
@@ -32,7 +32,7 @@ def trace_parent(trace_id: int, span_id: int, *, is_sampled: bool = True) -> byt
 
 @cache
 def exporter() -> InMemorySpanExporter:
-    """The exporter of this process, whose provider can be set only once."""
+    """Return the exporter of this process, whose provider can be set only once."""
     found = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(found))

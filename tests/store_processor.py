@@ -1,4 +1,4 @@
-"""The processor of a read store on a SQLite file of its own, and what it is given by the layer below."""
+"""The processor of a read store with its own SQLite file, and its partition and batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMIT_SECONDS = 60
 
 
 class Partition:
-    """What the layer keeps of a partition: it notes what the processor says."""
+    """A partition of the delivery layer that records the calls of the processor."""
 
     def __init__(self, common: int | None = None) -> None:
         self.committed: list[OffsetAndMetadata] = []
@@ -72,14 +72,14 @@ def folded(offset: int, tp: TP = P0) -> Raw:
 
 
 def batch_of(offsets: range, end: int | None = None, tp: TP = P0) -> Batch:
-    """Records at these offsets in a range that may go on behind them."""
+    """Return records at these offsets in a range that may end after them."""
     until = offsets.stop if end is None else end
     records = [folded(offset, tp) for offset in offsets]
     return Batch(tp, records, offsets.start, until, stable_offset=until, fetched_at_ms=0, seek_number=0)
 
 
 class Store:
-    """A store of its own file, its processors, and what was told of it."""
+    """A store with its own file, its processors, and its reports."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "read.db"
@@ -102,7 +102,7 @@ class Store:
         return made
 
     def lost(self) -> float | None:
-        """Records that retention is said to have removed before they were synced."""
+        """Return the records that were reported as removed by retention before they were synced."""
         name = "streams_app_read_store_known_loss_records_total"
         return self.metrics.registry.get_sample_value(name, {"store": "dashboard"})
 
@@ -123,7 +123,7 @@ class Store:
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[Store]:
-    """A store with its tables; what was made of it is let go of in the end."""
+    """Yield a store with its tables, and close it at the end."""
     opened = Store(folder)
     await opened.sync._store.initialise()
     yield opened

@@ -33,11 +33,11 @@ SOURCES = {
     "live/store/lua": view_store.script_source,
     "journal/store/lua": journal_store.script_source,
 }
-"""Folder of scripts → a script as it is run, by its name."""
+"""Folder of scripts → function that returns the text of a script by its name, with includes."""
 SCRIPTS = [path for folder in STORES for path in sorted((PACKAGE / folder).glob("*.lua"))]
 
 BY_REDIS_TIME = {"subscribers/state/lua/lease.lua"}
-"""A rate is kept by one clock for all workers, whatever theirs say, and what an event or a record says does not depend on it."""
+"""Scripts that use the time of Redis: a rate needs one clock for all workers, and no event or record depends on it."""
 
 MOST_LINES = 450
 
@@ -48,7 +48,7 @@ TOP_LEVEL = {
 }  # fmt: skip
 BANNED_IN_PURE = {"redis", "faust", "aiokafka", "time", "os", "asyncio"}
 PURE_FOLDERS = {"folding/core", "folding/reading", "read_store/core", "live/core", "journal/core"}
-"""Whatever their files import, by way of others of ours, too, touches nothing."""
+"""Folders whose files import no I/O module, directly or through other modules of this project."""
 
 
 def label(path: Path) -> str:
@@ -59,7 +59,7 @@ def label(path: Path) -> str:
 
 
 def imported(source: str, *, in_functions: bool = True, for_types: bool = True) -> set[str]:
-    """Names of all modules, and of what is taken from them, that a source imports itself."""
+    """Return the names of all modules that a source imports directly, and of the imported names."""
     found: set[str] = set()
     waiting: list[ast.AST] = [ast.parse(source)]
     while waiting:
@@ -85,20 +85,20 @@ OURS = {module_of(path): path for path in MODULES}
 
 
 def modules_in(path: Path, *, for_types: bool) -> set[str]:
-    """Modules that are imported with a file, or of which something is taken."""
+    """Return the modules that a file imports, or from which it imports a name."""
     names = imported(path.read_text("utf-8"), in_functions=False, for_types=for_types)
     return {name if name in OURS else name.rpartition(".")[0] or name for name in names}
 
 
 NEEDS = {module: modules_in(path, for_types=False) for module, path in OURS.items()}
-"""Module → modules that are imported with it."""
+"""Module → modules that it imports."""
 
 NAMES = {module: modules_in(path, for_types=True) for module, path in OURS.items()}
-"""The same with what is imported for the type checker alone."""
+"""The same, including imports for the type checker only."""
 
 
 def reached(module: str) -> set[str]:
-    """What is imported with a module, by way of others of ours, too."""
+    """Return the modules that a module imports, directly or through other modules of this project."""
     found: set[str] = set()
     waiting = [module]
     while waiting:
@@ -117,11 +117,11 @@ FLOORS = [
     "live/agents", "live/hub", "journal", "journal/core", "journal/store", "journal/reading", "journal/agents", "local", "tuning",
     "operations", "checking", "worker", "embedded", "testing", "demo", "cli",
 ]  # fmt: skip
-"""Folders from the lowest to the highest: each may import what stands before it."""
+"""Folders from the lowest to the highest: each may import the folders before it."""
 
 
 def rooms() -> dict[str, set[str]]:
-    """Room → rooms that its modules name in imports."""
+    """Return folder → folders that its modules import."""
     found: dict[str, set[str]] = {}
     for module in OURS.keys() - {"streams_app"}:
         needed = NAMES[module] & (OURS.keys() - {"streams_app"})
@@ -130,7 +130,7 @@ def rooms() -> dict[str, set[str]]:
 
 
 def room(module: str) -> str:
-    """The folder of a module; a file of the package itself is a room of its own."""
+    """Return the folder of a module; a file in the package root counts as a folder."""
     folder = OURS[module].parent
     return module if folder == PACKAGE else label(folder)
 
@@ -184,7 +184,7 @@ def test_numpy_is_imported_with_tuning_alone() -> None:
 
 
 def test_no_clock_is_read_outside_clock_py() -> None:
-    """Ruff refuses the names that ``pyproject.toml`` bans; nothing may be excepted from that but what is left of a wait."""
+    """Ruff rejects the names that ``pyproject.toml`` bans; the only permitted exception is the rest of a wait."""
     texts = {label(path): path.read_text("utf-8") for path in MODULES}
     of_loops = {name: re.findall(r"loop(?:\(\))?\.time\b", text) for name, text in texts.items()}
 
@@ -225,7 +225,7 @@ def test_every_exception_to_a_check_carries_its_reason(path: Path) -> None:
 
 
 def header(text: str) -> set[str]:
-    """Names of the arguments as the header tells them: below the keys, up to an empty line, with the text in one column."""
+    """Return the names of the arguments in the header: after the keys, up to an empty line, with the text in one column."""
     lines = text.splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith("-- KEYS "))
     column = lines[begin].index("of the shard")
@@ -234,11 +234,11 @@ def header(text: str) -> set[str]:
 
 
 SPREAD = {"bounds.arguments()": Bounds(1, 1).arguments()}
-"""Names of the arguments that a store passes as a mapping, by its expression."""
+"""Names of arguments that a store passes as a mapping, by the expression of the mapping."""
 
 
 def calls(source: str) -> dict[str, set[str]]:
-    """Script → names of the arguments with which the store calls it."""
+    """Return script → names of the arguments with which the store calls it."""
     found: dict[str, set[str]] = {}
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -269,7 +269,7 @@ def test_the_store_calls_a_script_with_what_its_header_says_and_the_script_uses_
 
     assert header(text) == CALLS[label(path.parent)][path.stem]
     assert header(text) <= used
-    # What ``delivery/lua/fenced.lua`` compares where a script is given it.
+    # ``delivery/lua/fenced.lua`` compares these if a script receives them.
     assert used - header(text) <= {"token", "fence"}
 
 

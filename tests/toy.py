@@ -1,7 +1,7 @@
 """The smallest processor: counts events by their keys in Redis. It shows what a processor owes the delivery, and no more.
 
-Its counts and its fence are one script's work, so they are always of the same moment. What is below the fence is delivered: that is
-its mark. An event without a value is refused: it is in the dead letters before the fence passes it.
+One script writes counts and fence, so they are always consistent. Every event below the fence is delivered, so the fence determines
+the committed position. An event without a value is rejected: it is in the dead letters before the fence passes it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Toy(Processor):
         return None if fence is None else OffsetAndMetadata(int(fence) + 1)
 
     def tick(self, now_ms: int) -> None:
-        """Looks whether its state is still there: in silence nothing else would notice that Redis was rolled back."""
+        """Check that its state still exists: without new events, nothing else would detect a rollback of Redis."""
         if self._ranges.empty():
             self._ranges.put_nowait(None)
 
@@ -88,7 +88,7 @@ class Toy(Processor):
                 claim.on_progress()
 
     async def _count(self, batch: Batch | None, token: str) -> None:
-        """Counts a range once: a lost reply is no reason to count it twice."""
+        """Count a range once, even if a reply is lost."""
         records, to = (batch.records, batch.end - 1) if batch else ([], self._fence)
         await self._letters.send([RejectedEvent(record, "tombstone", "it is empty") for record in records if not record.value])
         counts = Counter(record.key or b"" for record in records if record.value)
@@ -97,7 +97,7 @@ class Toy(Processor):
             try:
                 await self._counting([self._meta, self._counts], arguments)
             except REDIS_ERRORS:
-                await asyncio.sleep(0.1)  # before it tries again
+                await asyncio.sleep(0.1)  # before the next attempt
                 continue
             self._fence = to
             return

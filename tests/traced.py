@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
 SPANS = "TRACED_SPANS"
-"""In the environment: the file."""
+"""Environment variable with the name of the file."""
 
 if __name__ == "__main__":
     from streams_app.cli import main

@@ -1,6 +1,6 @@
 """An event loop whose time stands still while anything can run, and jumps to the next timer when nothing can.
 
-No schedule waits for real: hours of time-outs, retries and quiet periods pass in milliseconds, and the same seed gives the same
+Schedules do not wait in real time: hours of timeouts, retries and quiet periods take milliseconds, and the same seed gives the same
 order of events.
 """
 
@@ -17,7 +17,7 @@ EPOCH_MS = 1_700_000_000_000
 
 
 class _Jumping(selectors.DefaultSelector):
-    """Never waits: the loop's own time moves by what it was asked to wait."""
+    """A selector that never waits: it advances the time of the loop by the requested timeout."""
 
     jumped_seconds = 0.0
 
@@ -36,23 +36,23 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
 
     def time(self) -> float:
-        """Seconds since the loop was made, virtual."""
+        """Return the virtual seconds since the creation of the loop."""
         return self._jumping.jumped_seconds
 
 
 class LoopClock:
-    """Both clocks of the product, by the loop."""
+    """Both clocks of the product, with the time of the loop."""
 
     def now_ms(self) -> int:
-        """As a wall clock."""
+        """Return the wall clock."""
         return EPOCH_MS + self.monotonic_ms()
 
     def monotonic_ms(self) -> int:
-        """Since the loop was made."""
+        """Return the time since the creation of the loop."""
         return round(asyncio.get_running_loop().time() * 1000)
 
 
 def in_no_time(schedule: Coroutine[Any, Any, T]) -> T:
-    """Run a schedule on a loop of its own."""
+    """Run a schedule on a new loop."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(schedule)

@@ -1,4 +1,4 @@
-"""Workers as processes of their own, as an operator starts and ends them."""
+"""Worker processes, started and stopped as by an operator."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _LISTENS = re.compile(r"http listens url=(http://[\w.:\[\]-]+)")
 
 
 class WorkerProcess:
-    """``python -m streams_app worker`` as a process of its own; killed at the end of the ``with`` block.
+    """A process ``python -m streams_app worker``, killed at the end of the ``with`` block.
 
     Args:
         config: Its ``streams.toml``.
-        directory: Gets a directory per worker, with its log: ``tmp_path``.
-        environment: Added to the variables of this process.
-        arguments: Further ones of the command.
+        directory: Parent of a directory for each worker, with its log: ``tmp_path``.
+        environment: Variables in addition to those of this process.
+        arguments: Further arguments of the command.
     """
 
     def __init__(
@@ -38,44 +38,44 @@ class WorkerProcess:
         home = Path(tempfile.mkdtemp(prefix="worker-", dir=directory))
         command = self.command(config, arguments)
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        # A Child: it dies with the tests, even when they are killed.
+        # A Child: it ends with the tests, even if they are killed.
         self._child = Child("worker", command, home, {"PYTHONPATH": path, **(environment or {})})
         self._process = self._child._process
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
-        """What is run."""
+        """Return the command line."""
         return [sys.executable, "-m", "streams_app", "worker", "--config", str(config.resolve()), *arguments]
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id."""
         return self._child.pid
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
+        """Exit code; None while it runs, negative for the signal that ended it."""
         return self._process.poll()
 
     @property
     def url(self) -> str | None:
-        """Where its HTTP server listens, once it does."""
+        """Wait for its HTTP server and return the URL."""
         found = _LISTENS.search(self.log())
         return found[1] if found else None
 
     def log(self) -> str:
-        """All it has written to stdout and stderr."""
+        """Return its output to stdout and stderr."""
         return self._child.log_path.read_text("utf-8", errors="replace")
 
     async def get(self, path: str) -> tuple[int, str]:
-        """Status and body of its answer; status 0 when it does not answer."""
+        """Return status and body of its answer; status 0 if it does not answer."""
         url = self.url
         return await asyncio.to_thread(get_page, f"{url}{path}") if url else (0, "")
 
     async def wait_ready(self, timeout_seconds: float = 60) -> None:
-        """Return when ``/health/ready`` says so.
+        """Wait until ``/health/ready`` reports that it is ready.
 
         Raises:
-            AssertionError: It ended, or the time passed; with its log.
+            AssertionError: It ended, or the time passed; the message has its log.
         """
         status = 0
 
@@ -91,7 +91,7 @@ class WorkerProcess:
             raise AssertionError(f"{error} status {status} from {self.url}; its log:\n{self.log()}") from None
 
     async def wait_exit(self, limit_seconds: float) -> int:
-        """Its exit code, once it has ended.
+        """Wait until it has ended and return its exit code.
 
         Raises:
             AssertionError: It still runs; with its log.
@@ -104,25 +104,25 @@ class WorkerProcess:
         return self.exit_code
 
     async def terminate(self, limit_seconds: float = 20) -> int:
-        """SIGTERM, then its exit code.
+        """Send SIGTERM and return its exit code.
 
         Raises:
-            AssertionError: It still runs after the limit; with its log.
+            AssertionError: It still runs after the limit; the message has its log.
         """
         self._process.terminate()
         return await self.wait_exit(limit_seconds)
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would end it; waits for the end."""
+        """Send SIGKILL, as a crash would end it; wait for the end."""
         self._process.kill()
         self._process.wait()
 
     def stop_signal(self) -> None:
-        """SIGSTOP: the process lives and does nothing, as in a long pause of the machine."""
+        """Suspend the process by SIGSTOP, as in a long pause of the machine."""
         self._process.send_signal(signal.SIGSTOP)
 
     def continue_signal(self) -> None:
-        """SIGCONT."""
+        """Resume the process by SIGCONT."""
         self._process.send_signal(signal.SIGCONT)
 
     def __enter__(self) -> Self:

@@ -1,6 +1,6 @@
-"""What the reader hands out of fetch replies, whatever they hold, and whatever is sought or paused between: no range has a hole.
+"""Ranges from fetch replies are contiguous for any contents, with any seeks and pauses in between.
 
-Replies are made of real record batches with gaps and control batches; a schedule is decided by its seed.
+Replies consist of real record batches with gaps and control batches; a schedule is determined by its seed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PRODUCER = 7
 
 
 class Reader:
-    """The product's drain above the real state of a subscription, and a broker that answers from a log of batches."""
+    """The drain of the product with the real state of a subscription, and a broker that answers from a log of batches."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -52,11 +52,11 @@ class Reader:
 
     @property
     def state(self) -> Any:
-        """As aiokafka keeps it."""
+        """Return the state of the partition in aiokafka."""
         return self.subscriptions.subscription.assignment.state_value(PLACE)
 
     def append(self) -> None:
-        """Events with gaps, some of them of a transaction, with its marker."""
+        """Append events with gaps, some of them in a transaction with its marker."""
         rng = self.rng
         base = self.end + rng.choice([0, 0, 0, 2])
         count, is_transactional = rng.randint(1, 5), rng.random() < 0.4
@@ -76,7 +76,7 @@ class Reader:
             self.end += 1
 
     def reply(self) -> None:
-        """One fetch reply from the position on; sometimes its last batch is broken."""
+        """Return a fetch reply from the position on; sometimes its last batch is corrupt."""
         if PLACE in self.fetcher._records or not self.state.has_valid_position:
             return
         position = self.state.position
@@ -93,7 +93,7 @@ class Reader:
         self.fetcher._records[PLACE] = FetchResult(PLACE, assignment=assignment, partition_records=records, backoff=0)
 
     def drain(self) -> Batch | None:
-        """What is handed out; a broken reply is asked for again."""
+        """Return the drained records; repeat the fetch of a corrupt reply."""
         try:
             return fetching.take_fetched(self.fetcher, {TP0}, self.seek_numbers, 100, self.rng.choice([1, 3, 100])).get(TP0)
         except CorruptRecordException:
@@ -101,11 +101,11 @@ class Reader:
             return None
 
     def pause(self, *, is_wanted: bool) -> None:
-        """Or resumes."""
+        """Pause or resume."""
         (self.subscriptions.pause if is_wanted else self.subscriptions.resume)(PLACE)
 
     def seek(self) -> int:
-        """As :func:`streams_app.kafka.fetching.moved` does."""
+        """Seek as :func:`streams_app.kafka.fetching.moved` does."""
         to = self.rng.randint(0, self.end)
         self.subscriptions.seek(PLACE, to)
         self.seek_numbers[TP0] += 1
@@ -113,7 +113,7 @@ class Reader:
 
 
 def faults_in(found: Batch, reader: Reader, position: int) -> list[str]:
-    """What is wrong with one range, which has to begin at a position."""
+    """Return the violations of one range, which must begin at a position."""
     faults = []
     offsets = [record.offset for record in found.records]
     expected = [offset for offset in reader.events if found.begin <= offset < found.end]
@@ -129,7 +129,7 @@ def faults_in(found: Batch, reader: Reader, position: int) -> list[str]:
 
 
 async def faults_of(seed: int) -> list[str]:
-    """What is wrong with the ranges of one schedule; towards its end nothing is appended, sought or paused any more."""
+    """Return the violations of one schedule; its last part has no appends, seeks or pauses."""
     reader = Reader(random.Random(seed))
     rng, position, faults = reader.rng, 0, list[str]()
     for step in range(10 * STEPS):

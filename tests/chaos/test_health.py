@@ -1,4 +1,4 @@
-"""The judge of what workers say in an outage sees what it must see."""
+"""The judge of the health of workers in an outage detects violations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KAFKA, REDIS = Outage("kafka", 100.0, 115.0), Outage("redis", 100.0, 115.0)
 
 
 def said(*, ready_until: float = 0.0, lag: object = lambda at: 50.0, produced: float = 0.0, pid: int = 1) -> list[Sample]:
-    """One worker, twice a second from 90 to 120."""
+    """Return samples of one worker, twice a second from 90 to 120."""
     times = [90 + number / 2 for number in range(60)]
     assert callable(lag)
     return [Sample(at, pid, at < 100 + ready_until or at > 115, lag(at), int(produced * (at - 90))) for at in times]

@@ -1,4 +1,4 @@
-"""What the judge of ``make chaos-live`` finds wrong, and what it lets pass."""
+"""The judge of ``make chaos-live`` detects violations and accepts correct states."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T0 = 1_700_000_000_000
 
 
 def judged(*shown: tuple[int, dict[str, Any]], acked_ms: int | None = T0 + 20) -> Judge:
-    """A page to which item a came first, and item b soon after."""
+    """Judge messages of a page to which item a was added first, and item b soon after."""
     events = [Produced("a", T0 - 1_000, False, T0 - 1_000, T0 - 990, 0), Produced("b", T0, False, T0, acked_ms, 1)]
     judge = Judge({"p": events})
     for at_ms, state in shown:

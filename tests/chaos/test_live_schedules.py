@@ -1,4 +1,4 @@
-"""Live views under random schedules: each state is what the log says, and nobody is shown what never was."""
+"""Live views under random schedules: each state matches the log, and browsers receive only such states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.chaos.simulation_viewing import Viewing
 
 SCHEDULES = 4
 CATCHING = 30
-"""Schedules that are tried for each mix of a broken variant, ten times what the median takes; what needs more has a named test."""
+"""Schedules for each mix of a broken variant, ten times the median; a variant that needs more has a named test."""
 
 MIXES = [
     "",

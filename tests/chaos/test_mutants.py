@@ -1,4 +1,4 @@
-"""Every broken variant is caught: a schedule that the product passes fails for it."""
+"""Every broken variant is caught: it fails a schedule that the product passes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.chaos.simulation_folding import Folding
 from tests.toy import COUNT
 
 SCHEDULES = 80
-"""Tried for each mix of a mutant before it counts as a survivor."""
+"""Schedules for each mix of a mutant before it counts as a survivor."""
 
 PROTOCOL = (*MARKS, *COMMITS, *SCRIPTS, *CURSOR, *DELIVERY, *CLAIMS, *STARTS, *LIMITS, *DROPS)
 
@@ -87,7 +87,7 @@ def applied(store: dict[Cell, Stored], changes: Sequence[CellChange]) -> None:
 
 
 def converges() -> Callable[[], None]:
-    """Whatever the order and the batches: every cell ends with its newest value, and none goes back on its way."""
+    """Check for any order and any batches that every cell ends with its newest value, and never goes back."""
 
     @settings(max_examples=300, database=None, derandomize=True, deadline=None)
     @given(logs, st.randoms(use_true_random=False), st.integers(1, 4))

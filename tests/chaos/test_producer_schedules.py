@@ -1,6 +1,6 @@
-"""The real producer above an aiokafka producer that refuses, delays and forgets: "acknowledged" is said of nothing else.
+"""The real producer on an aiokafka producer that rejects, delays and drops: it reports only true acknowledgements.
 
-The loop is virtual, see :mod:`tests.virtual_loop`; a schedule is decided by its seed.
+The loop is virtual, see :mod:`tests.virtual_loop`; a schedule is determined by its seed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SEND_SECONDS = 25.0
 SLACK_SECONDS = 1.0
 TOPICS = ("healthy", "flaky", "missing")
 MOST_RECORDS = 4
-"""Of one batch."""
+"""Maximum number of records of one batch."""
 
 
 class Broker:
-    """What has been appended, and what becomes of everything that is sent; the topic ``healthy`` is never in trouble."""
+    """The appended records, and the fate of each request; the topic ``healthy`` never has a fault."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -42,7 +42,7 @@ class Broker:
         self.counts: Counter[str] = Counter()
 
     def fate_of(self, topic: str) -> str:
-        """Chance."""
+        """Return a random fate."""
         fates = ["append"] * 5 + ["refuse", "forget", "slow", "no-answer", "too-large", "not-appended"]
         fate = "append" if topic == "healthy" else self.rng.choice(fates)
         self.counts[fate] += 1
@@ -60,7 +60,7 @@ class Builder:
         self.values: list[bytes] = []
 
     def append(self, *, timestamp: int | None, key: bytes | None, value: bytes, headers: Any) -> object | None:
-        """None where it is full."""
+        """Append a record; return None if the batch is full."""
         if len(self.values) >= MOST_RECORDS:
             return None
         self.values.append(value)
@@ -79,7 +79,7 @@ class Producer:
         self.client = SimpleNamespace(cluster=self.cluster, add_topic=lambda _: None, force_metadata_update=self._update)
 
     async def start(self) -> None:
-        """Sometimes there is no broker."""
+        """Connect, or fail if there is no broker."""
         await asyncio.sleep(self._broker.rng.uniform(0, 0.2))  # virtual time: it connects
 
     async def _update(self) -> bool:
@@ -87,13 +87,13 @@ class Producer:
         return True
 
     def create_batch(self) -> Builder:
-        """An empty one."""
+        """Return an empty batch."""
         return Builder()
 
     async def send_batch(self, builder: Builder, topic: str, *, partition: int) -> asyncio.Future[None]:
-        """Find a place for it; the future is its acknowledgement."""
+        """Send a batch; the returned future is its acknowledgement."""
         broker, fate, loop = self._broker, self._broker.fate_of(topic), asyncio.get_running_loop()
-        await asyncio.sleep(broker.rng.uniform(0, 0.1))  # virtual time: the way to the broker
+        await asyncio.sleep(broker.rng.uniform(0, 0.1))  # virtual time: the network latency
         if fate == "refuse":
             raise KafkaTimeoutError("no place")
         if fate == "no-answer":
@@ -116,7 +116,7 @@ class Producer:
         return ack
 
     async def end(self) -> None:
-        """What waits fails."""
+        """Let every waiting request fail."""
         for ack in self._waiting:
             if not ack.done():
                 ack.set_exception(ProducerClosed())
@@ -126,13 +126,13 @@ class Producer:
 
 
 async def schedule(broker: Broker) -> list[str]:
-    """Several callers send at once; returns what is wrong."""
+    """Run several concurrent callers; return the violations."""
     faults: list[str] = []
     loop, rng = asyncio.get_running_loop(), broker.rng
     producer = AckedProducer(KafkaSettings(), client_id="test", send_seconds=SEND_SECONDS)
 
     async def caller(number: int) -> None:
-        await asyncio.sleep(rng.uniform(0, 60))  # virtual time: callers come one by one
+        await asyncio.sleep(rng.uniform(0, 60))  # virtual time: callers start one by one
         topics = rng.sample(TOPICS, rng.randint(1, len(TOPICS)))
         records = [
             Outgoing(rng.choice(topics), b"k%d" % rng.randrange(5), b"%d-%d" % (number, at)) for at in range(rng.randint(1, 12))

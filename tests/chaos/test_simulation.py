@@ -67,9 +67,9 @@ MIXES = [
 ]
 
 DYING = frozenset({"twice", "reason"})
-"""A script that dies half-way costs an event's second delivery, under another id or for another reason, no more: what it had
-sealed is in the outbox and may be folded once more. No server does that to a script that has begun to write; its loss must not
-be worse."""
+"""A script that fails half-way may cause a second delivery of an event, under another id or for another reason: its sealed records
+are in the outbox, and their events may be folded again. Servers do not end a script that has begun to write; the consequences of
+such a failure must not be worse."""
 
 
 @pytest.mark.parametrize("mix", MIXES, ids=lambda mix: mix or "no faults")
@@ -127,7 +127,7 @@ def test_schedule_leaves_no_key_behind(client: redis.Redis) -> None:
     assert [] == list(client.scan_iter("{sim-*"))
 
 
-# Faults that are known and not yet mended: whoever mends one removes its mark.
+# Known faults that are not fixed yet; remove the marker with the fix.
 
 
 def test_committed_position_never_goes_back(client: redis.Redis) -> None:

@@ -1,4 +1,4 @@
-"""Read stores and subscribers under random schedules: nothing is passed over, whatever happens to them, to servers and workers."""
+"""Read stores and subscribers under random schedules: no event is skipped under any faults of servers and workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEDULES = 5
 TRIED = 40
 """Schedules of each mix of a broken variant before it counts as a survivor."""
 FEW = 3
-"""Where the same mixes are run without order, too."""
+"""Number of schedules if the same mixes also run without order."""
 
 EVERY_SUBJECT = [
     "",
@@ -65,7 +65,7 @@ WITH_ROOM = ["", "history", "lossy crash:4 rebalance:4"]
 
 
 def prove(client: redis.Redis, mix: str, subject: type[Reading | Subscribing], schedules: int = SCHEDULES) -> None:
-    """Run the schedules of a mix: none breaks a promise, and there was something to break."""
+    """Run the schedules of a mix; check that none has a violation, and that there were events to check."""
     counts: Counter[str] = Counter()
     for seed in range(schedules):
         outcome = run_schedule(client, mix, seed, subject=subject)
