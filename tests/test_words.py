@@ -16,11 +16,12 @@ SHARED_CLASS_NAMES = frozenset({"Chunk", "ScriptSet", "Scripts", "Selection", "S
 """Public class names that more than one module defines; the set may only shrink."""
 
 BANNED = {
-    "again": 10, "carrier": 1, "culprit": 0, "culprits": 0, "drained": 1, "edges": 2, "elsewhere": 1, "held": 7, "hurry": 0,
-    "insist": 0, "insisted": 0, "insisting": 0, "known": 24, "leave": 6, "leaving": 3, "letter": 6, "letters": 7, "look": 8,
-    "looked": 4, "looks": 3, "lost": 11, "mark": 9, "marks": 5, "note": 9, "noted": 2, "notes": 2, "noting": 0, "pace": 1,
-    "patience": 5, "placed": 2, "placing": 0, "posts": 1, "refusal": 5, "refusals": 3, "refuse": 3, "riddle": 0, "starved": 0,
-    "stumbling": 0, "surroundings": 0, "tell": 3, "tells": 0, "told": 5, "unplaced": 0, "vanished": 1,
+    "again": 2, "carrier": 0, "culprit": 0, "culprits": 0, "drained": 0, "edges": 0, "elsewhere": 0, "held": 0, "hurry": 0,
+    "insist": 0, "insisted": 0, "insisting": 0, "known": 16, "leave": 4, "leaving": 0, "letter": 0, "letters": 0, "look": 1,
+    "looked": 0, "looks": 0, "lost": 11, "mark": 0, "marks": 0, "note": 1, "noted": 0, "notes": 0, "noting": 0, "pace": 0,
+    "patience": 3, "placed": 0, "placing": 0, "posts": 0, "refusal": 0, "refusals": 0, "refuse": 0, "refused": 2, "refuser": 0,
+    "refuses": 2, "riddle": 0, "starved": 0, "stumbling": 0, "surroundings": 0, "tell": 0, "tells": 0, "told": 0, "trouble": 6,
+    "unplaced": 0, "vanished": 0,
 }  # fmt: skip
 """Replaced word → how many identifiers of the package may still contain it. A number may only shrink, to zero."""
 

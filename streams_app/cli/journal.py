@@ -153,14 +153,14 @@ async def _print_folded(
                 missing[found.why] += found.last - found.first + 1
                 click.echo(json_line(found.as_json()) if as_json else line_of(found))
                 continue
-            count += not found.refused
+            count += not found.rejected
             names |= dict.fromkeys(found.changed or ())
             if as_json:
                 changed = None if found.changed is None else list(found.changed)
-                click.echo(json_line({**found.entry.as_json(), "changed": changed, "refused": found.refused or None}))
+                click.echo(json_line({**found.entry.as_json(), "changed": changed, "refused": found.rejected or None}))
                 continue
-            if found.refused:
-                why = f"not in the record: {found.refused}"
+            if found.rejected:
+                why = f"not in the record: {found.rejected}"
             elif found.changed is None:
                 why = "in the record"
             else:

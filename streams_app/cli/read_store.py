@@ -83,14 +83,14 @@ def fill(settings: Settings, file: BinaryIO, store: str | None, fold: str | None
       75  the store or its source does not answer
     """  # noqa: D301  # \b is for click: keep these lines as they are
     declared = settings.read_store(store)
-    refused: list[str] = []
-    done = asyncio.run(_run_fill(settings, declared, fold, file, lambda number, why: refused.append(f"line {number}: {why}")))
-    for line in refused[:MOST_SHOWN]:
+    rejected: list[str] = []
+    done = asyncio.run(_run_fill(settings, declared, fold, file, lambda number, why: rejected.append(f"line {number}: {why}")))
+    for line in rejected[:MOST_SHOWN]:
         click.echo(line, err=True)
-    if len(refused) > MOST_SHOWN:
-        click.echo(f"and {len(refused) - MOST_SHOWN} more", err=True)
-    click.echo(f"{counted(done.lines - done.refused, 'line')} of {done.lines} in read store {declared.name}")
-    return ConfigurationError.exit_code if done.refused else 0
+    if len(rejected) > MOST_SHOWN:
+        click.echo(f"and {len(rejected) - MOST_SHOWN} more", err=True)
+    click.echo(f"{counted(done.lines - done.rejected, 'line')} of {done.lines} in read store {declared.name}")
+    return ConfigurationError.exit_code if done.rejected else 0
 
 
 async def _run_fill(
@@ -98,7 +98,7 @@ async def _run_fill(
     declared: ReadStoreSettings,
     fold: str | None,
     lines: Iterable[bytes],
-    on_refused: Callable[[int, str], None],
+    on_rejected: Callable[[int, str], None],
 ) -> Filled:
     from streams_app.cli.progress import show_progress
     from streams_app.clock import SystemClock
@@ -106,7 +106,7 @@ async def _run_fill(
 
     clock = SystemClock()
     with show_progress(clock, "filling") as show:
-        return await Fill(settings, declared, fold, clock, on_refused=on_refused, on_progress=show).run(lines)
+        return await Fill(settings, declared, fold, clock, on_rejected=on_rejected, on_progress=show).run(lines)
 
 
 @command.command(name="verify")

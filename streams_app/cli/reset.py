@@ -152,7 +152,7 @@ def _reset_fold(settings: Settings, fold: str, *, is_emitted: bool, yes: bool) -
 
     planned = asyncio.run(plan(settings, fold))
     if planned.is_empty:
-        declared = ", ".join(known.name for known in settings.folds)
+        declared = ", ".join(other.name for other in settings.folds)
         raise ConfigurationError([f"there is nothing of a fold {fold!r}, neither in Redis nor in Kafka; declared are: {declared}"])
     running = asyncio.run(members(settings))
     click.echo("\n".join(_lines_of_fold(fold, planned, is_emitted=is_emitted)))

@@ -35,10 +35,10 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
         click.UsageError: A candidate is not a bound of the histogram.
     """
     usual = usual_url(settings.http)
-    known = list(urls) or ([usual] if usual else [])
-    if not known:
+    addresses = list(urls) or ([usual] if usual else [])
+    if not addresses:
         raise ConfigurationError(["http.port is 0: name the workers with --url; their logs say where (http listens url=...)"])
-    answers = asyncio.run(pages(settings, known))
+    answers = asyncio.run(pages(settings, addresses))
     remarks = [f"{page.url} {page.fault}; what it has folded is missing" for page in answers if page.text is None]
     if len(remarks) == len(answers):
         faults = "; ".join(f"{page.url} {page.fault}" for page in answers)
@@ -46,7 +46,7 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
     workers = [metrics for page in answers if (metrics := _figures(page, fold)) is not None]
     if not workers:
         raise ConfigurationError(
-            [f"no worker that was asked has fold {fold.name!r} ({', '.join(known)}): restart it with these settings"]
+            [f"no worker that was asked has fold {fold.name!r} ({', '.join(addresses)}): restart it with these settings"]
         )
     try:
         metrics = combined(workers, fold.default_quiet_period_ms)
@@ -62,7 +62,7 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
         _check(windows, metrics)
     curve = live_curve(fold.name, metrics, windows or live_windows(metrics, fold.default_quiet_period_ms), now_ms)
     if not urls:
-        remarks.append(f"by the worker at {known[0]} alone; --url, several times if need be, names others")
+        remarks.append(f"by the worker at {addresses[0]} alone; --url, several times if need be, names others")
     remarks += _not_considered(fold)
     doubt = widest_interval(metrics, curve)
     if doubt is not None:

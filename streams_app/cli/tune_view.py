@@ -61,10 +61,10 @@ def show(
 
 def report_unused(tally: ReadCounts, unit: str) -> None:
     """Report unusable events on stderr: their number for each reason, and the position of the first one."""
-    refused = tally.refused.total()
-    if refused:
-        click.echo(f"{refused:,} of {tally.read:,} {unit} were refused, and are not in the curve:", err=True)
-    for reason, count in tally.refused.most_common():
+    rejected = tally.rejected.total()
+    if rejected:
+        click.echo(f"{rejected:,} of {tally.read:,} {unit} were refused, and are not in the curve:", err=True)
+    for reason, count in tally.rejected.most_common():
         click.echo(f"  {count:,} {reason}, the first at {escaped(tally.examples[reason])}", err=True)
     for remark in tally.remarks:
         click.echo(f"note: {escaped(remark)}", err=True)

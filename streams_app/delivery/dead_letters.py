@@ -52,47 +52,47 @@ class DeadLetters:
     """Writes the dead letters of one processor.
 
     Attributes:
-        refuser: The component that rejects records.
+        component: The component that rejects records.
         source: Partition of the rejected records.
         producer: Produces the dead letters.
         clock: Clock for the time of rejection.
         on_kept: Called with the name of the component and the reason for each acknowledged dead letter.
     """
 
-    refuser: RejectingComponent
+    component: RejectingComponent
     source: TP
     producer: Producer
     clock: TrustedClock
     on_kept: Callable[[str, Reason], None]
 
-    async def send(self, refused: Sequence[RejectedEvent], on_failed: Callable[[str, BaseException], None] | None = None) -> None:
+    async def send(self, rejected: Sequence[RejectedEvent], on_failed: Callable[[str, BaseException], None] | None = None) -> None:
         """Send dead letters until the broker has acknowledged all of them; outages are waited for.
 
         Args:
-            refused: The rejected records.
+            rejected: The rejected records.
             on_failed: Called with the dead-letter topic and the error whenever some were not acknowledged.
         """
         backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
-        dead_letters, failed = await self._send(self._encoded(refused))
+        dead_letters, failed = await self._send(self._encoded(rejected))
         while failed is not None:
             if on_failed is not None:
-                on_failed(self.refuser.topic, failed)
+                on_failed(self.component.topic, failed)
             if not backoff.failures:
                 logger.warning(
                     "dead letters not acknowledged, trying again %s=%s source=%s count=%d error=%r",
-                    self.refuser.kind, self.refuser.name, self.source, len(dead_letters), failed,
+                    self.component.kind, self.component.name, self.source, len(dead_letters), failed,
                 )  # fmt: skip
             await asyncio.sleep(backoff.failed())
             dead_letters, failed = await self._send(dead_letters)
 
-    async def send_once(self, refused: Sequence[RejectedEvent]) -> BaseException | None:
+    async def send_once(self, rejected: Sequence[RejectedEvent]) -> BaseException | None:
         """Send dead letters once; return an error of the producer if one of them is not acknowledged."""
-        _, failed = await self._send(self._encoded(refused))
+        _, failed = await self._send(self._encoded(rejected))
         return failed
 
-    def _encoded(self, refused: Sequence[RejectedEvent]) -> list[EncodedDeadLetter]:
+    def _encoded(self, rejected: Sequence[RejectedEvent]) -> list[EncodedDeadLetter]:
         now_ms = self.clock.now_ms()
-        return [(one.reason, dead_letter_of(self.refuser, self.source, one, now_ms)) for one in refused]
+        return [(one.reason, dead_letter_of(self.component, self.source, one, now_ms)) for one in rejected]
 
     async def _send(self, dead_letters: Sequence[EncodedDeadLetter]) -> tuple[list[EncodedDeadLetter], BaseException | None]:
         """Send dead letters; one that is too large for its topic is sent without its content, and its headers locate the record.
@@ -107,7 +107,7 @@ class DeadLetters:
             smaller: list[EncodedDeadLetter] = []
             for (reason, dead_letter), outcome in zip(waiting, outcomes, strict=True):
                 if outcome is None:
-                    self.on_kept(self.refuser.name, reason)
+                    self.on_kept(self.component.name, reason)
                 elif isinstance(outcome, TOO_LARGE) and (dead_letter.key or dead_letter.value):
                     logger.error("a refused event is too large for %s and is kept without its content", dead_letter.topic)
                     smaller.append((reason, without_content(dead_letter)))
@@ -118,28 +118,28 @@ class DeadLetters:
         return unsent, failed
 
 
-def dead_letter_of(refuser: RejectingComponent, source: TP, refused: RejectedEvent, now_ms: int) -> Outgoing:
+def dead_letter_of(component: RejectingComponent, source: TP, rejected: RejectedEvent, now_ms: int) -> Outgoing:
     """Build the dead letter of a record.
 
     Args:
-        refuser: The component that rejects it.
+        component: The component that rejects it.
         source: Partition of the record.
-        refused: The record and the reason.
+        rejected: The record and the reason.
         now_ms: Wall clock.
     """
     headers = [
-        ("reason", refused.reason.encode()),
-        (refuser.kind, (refused.addressee or refuser.name).encode()),
+        ("reason", rejected.reason.encode()),
+        (component.kind, (rejected.addressee or component.name).encode()),
         ("source-topic", source.topic.encode()),
         ("source-partition", str(source.partition).encode()),
-        ("source-offset", str(refused.record.offset).encode()),
+        ("source-offset", str(rejected.record.offset).encode()),
         ("failed-at-ms", str(now_ms).encode()),
         # The error of a user's function may contain half a surrogate pair.
-        ("detail", refused.detail.encode(errors="backslashreplace")[:DETAIL_BYTES]),
-        ("app-id", refuser.app_id.encode()),
-        *refused.headers,
+        ("detail", rejected.detail.encode(errors="backslashreplace")[:DETAIL_BYTES]),
+        ("app-id", component.app_id.encode()),
+        *rejected.headers,
     ]
-    return Outgoing(refuser.topic, refused.record.key, refused.record.value, headers)
+    return Outgoing(component.topic, rejected.record.key, rejected.record.value, headers)
 
 
 def without_content(dead_letter: Outgoing) -> Outgoing:

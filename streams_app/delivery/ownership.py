@@ -315,7 +315,7 @@ class Ownership:
             if partition not in ticked:
                 self._tick(partition)
             loop.call_later(tick_seconds * place / len(partitions), self._tick, partition)
-            cause = partition.ranges.look(self._host.reader_view(partition.tp)[1], now_ms)
+            cause = partition.ranges.check(self._host.reader_view(partition.tp)[1], now_ms)
             if cause is not None:
                 self._resync_reader(partition, cause)
 

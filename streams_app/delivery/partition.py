@@ -107,10 +107,10 @@ class Partition:
         Raises:
             KafkaError, TimeoutError: The broker does not answer; try again later.
         """
-        known = self.incarnation
-        if known is not None and known.topic_id != now.topic_id:
+        former = self.incarnation
+        if former is not None and former.topic_id != now.topic_id:
             self.resync("log", "its topic was deleted and made again", "look")
-        elif known != now:
+        elif former != now:
             await self._is_same_log()
             self.incarnation = now
 

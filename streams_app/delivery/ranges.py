@@ -95,7 +95,7 @@ class Ranges:
                 served.next = batch.end
         return None
 
-    def look(self, position: int | None, monotonic_ms: int) -> str | None:
+    def check(self, position: int | None, monotonic_ms: int) -> str | None:
         """Check the position of the reader, because no range arrives that would show a gap.
 
         Returns:

@@ -52,7 +52,7 @@ async def explained(settings: Settings, record: Mapping[str, Any]) -> Explained:
     group = record[fold.group_fields[0]]
     key = group.encode() if journal.is_by_record_key else member_of((group,))
     found = [one async for one in raw_events(settings, journal, (key,), parse_fold_id(record["fold"]["id"]))]
-    taken = [one for one in found if isinstance(one, RawEvent) and not one.refused]
+    taken = [one for one in found if isinstance(one, RawEvent) and not one.rejected]
     return Explained(lines_of(record, shown_key(group), taken), differences(record, record[fold.changed_field], taken))
 
 

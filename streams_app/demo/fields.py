@@ -31,8 +31,8 @@ def fault_of(lines: Sequence[bytes], fold: Fold, time_fields: Sequence[str]) -> 
     raws = [Raw(offset, 0, None, line) for offset, line in zip(count(), lines, strict=False)]
     limits = Limits()
     decoded = decode_all(raws, limits)
-    refused = EventReader(fold, limits).read(raws, decoded).refused
-    if len(refused) < len(lines):
+    rejected = EventReader(fold, limits).read(raws, decoded).rejected
+    if len(rejected) < len(lines):
         return None
     events = [value for value in decoded if isinstance(value, dict)]
     if not events:
@@ -42,7 +42,7 @@ def fault_of(lines: Sequence[bytes], fold: Fold, time_fields: Sequence[str]) -> 
     changed_root = fold.changed_field.partition(".")[0]
     missing = [name for name in (*roots, changed_root) if name not in fields]
     if not missing:
-        return f"none of its first {len(lines)} events can be folded: {refused[0].reason}: {refused[0].detail}"
+        return f"none of its first {len(lines)} events can be folded: {rejected[0].reason}: {rejected[0].detail}"
     has_group = not set(roots) & set(missing)
     has_changed = changed_root not in missing
     group = str(fold.group_key) if has_group else _first(events, fields, (str, int), [*time_fields, fold.changed_field])

@@ -328,8 +328,8 @@ class _Demo:
         if seen.events + seen.dead_letters != self._sent:
             out = seen.events + seen.dead_letters
             faults.insert(0, f"{self._sent:,} events went in, {out:,} came out in folded records and dead letters")
-        if seen.dead_letters != self._write_side.refused:
-            faults.insert(0, f"{self._write_side.refused:,} events cannot be folded, {seen.dead_letters:,} are dead letters")
+        if seen.dead_letters != self._write_side.rejected:
+            faults.insert(0, f"{self._write_side.rejected:,} events cannot be folded, {seen.dead_letters:,} are dead letters")
         if self._gauges.journaled != self._sent:
             faults.append(f"{self._sent:,} events went in, the journal has {self._gauges.journaled:,}")
         faults += self._explained.faults if self._explained is not None else []

@@ -56,7 +56,7 @@ class WriteSide:
     """The post metrics in a file, and what the account metrics must be.
 
     Attributes:
-        refused: Number of events that cannot be folded.
+        rejected: Number of events that cannot be folded.
     """
 
     def __init__(self, path: Path, fold: Fold, limits: Limits) -> None:
@@ -67,14 +67,14 @@ class WriteSide:
         self._reader = EventReader(fold, limits)
         self._limits = limits
         self._numbers: dict[Place, Number] = {}
-        self.refused = 0
+        self.rejected = 0
 
     def write(self, updates: Sequence[Update]) -> None:
         """Write the metrics of some events in one transaction; events that will be dead letters change nothing."""
         raws = [Raw(position, 0, update.key, update.value) for position, update in enumerate(updates)]
         decoded = decode_all(raws, self._limits)
         reading = self._reader.read(raws, decoded)
-        self.refused += len(reading.refused)
+        self.rejected += len(reading.rejected)
         rows: dict[Place, Number] = {}
         for event in reading.events:
             account = canonical_bytes(event.group).decode()

@@ -130,8 +130,8 @@ def key_faults(payload: Any, keyed_by: str | None) -> list[str]:
     """Return why a field cannot be the key of an event, a sentence each; empty if the type itself has faults."""
     if keyed_by is None or payload_faults("", payload):
         return []
-    known = list(schema_of(payload)[0]["properties"])
-    if keyed_by in known:
+    fields = list(schema_of(payload)[0]["properties"])
+    if keyed_by in fields:
         return []
-    hint = suggestion(keyed_by, known) or f"; its fields on the wire: {', '.join(known)}"
+    hint = suggestion(keyed_by, fields) or f"; its fields on the wire: {', '.join(fields)}"
     return [f"keyed_by = {keyed_by!r} is no field of {payload.__name__}{hint}"]

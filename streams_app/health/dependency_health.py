@@ -63,7 +63,7 @@ class DependencyHealth:
         """Record an answered request."""
         self._asked, self._error, self._trouble = None, "no answer", None
 
-    def look(self, monotonic_ms: int, wall_ms: int) -> Change | None:
+    def check(self, monotonic_ms: int, wall_ms: int) -> Change | None:
         """Evaluate whether it is down; called several times a second.
 
         Returns:

@@ -138,7 +138,7 @@ class Metrics:
         self._emitted: dict[str, tuple[int, int]] = {}
         self._hours = {fold.name: LastHour() for fold in settings.folds}
         self._misrouted: set[str] = set()
-        self._refused: dict[str, Tally[Reason]] = {}
+        self._rejected: dict[str, Tally[Reason]] = {}
 
     def _begin_live(self, settings: Settings) -> None:
         for view in settings.live_of_topics:
@@ -181,20 +181,20 @@ class Metrics:
         self.folding_ratio.labels(fold=fold).set(1 - emitted / folded)
         self._hours.setdefault(fold, LastHour()).add(monotonic_ms, records, events)
 
-    def look(self, monotonic_ms: int) -> None:
+    def check(self, monotonic_ms: int) -> None:
         """Set the metrics that change with time alone."""
         for fold, hour in self._hours.items():
             self.folding_ratio_last_hour.labels(fold=fold).set(hour.ratio(monotonic_ms))
 
-    def refused(self, fold: str, reason: Reason) -> None:
+    def rejected(self, fold: str, reason: Reason) -> None:
         """Count an event that became a dead letter."""
         self.dead_letters.labels(fold=fold, reason=reason).inc()
-        self._refused.setdefault(fold, Tally())[reason] += 1
+        self._rejected.setdefault(fold, Tally())[reason] += 1
 
-    def refused_since(self) -> dict[str, Tally[Reason]]:
+    def rejected_since(self) -> dict[str, Tally[Reason]]:
         """Return fold → reason → events rejected since the last call."""
-        refused, self._refused = self._refused, {}
-        return refused
+        rejected, self._rejected = self._rejected, {}
+        return rejected
 
     def is_first_misrouted(self, fold: str) -> bool:
         """Return True once for each fold, so that its warning is logged once."""

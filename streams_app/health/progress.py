@@ -55,8 +55,8 @@ class StallDetector:
         """
         before, self._still = self._still, {}
         for key, one in moves.items():
-            known, since_ms = before.get(key, (one, now_ms))
-            is_still = one.position == known.position and one.position < one.end
+            previous, since_ms = before.get(key, (one, now_ms))
+            is_still = one.position == previous.position and one.position < one.end
             self._still[key] = one, since_ms if is_still else now_ms
         return self._still_for(self.stuck_ms, now_ms)
 
@@ -78,7 +78,7 @@ class ProgressWatchdog:
         self._progress = StallDetector(stuck_ms)
         self._checked_ms: int | None = None
 
-    def look(self, moves: Mapping[Hashable, Progress], monotonic_ms: int) -> None:
+    def check(self, moves: Mapping[Hashable, Progress], monotonic_ms: int) -> None:
         """Evaluate the progress of everything; called several times a second."""
         if self._checked_ms is not None and monotonic_ms - self._checked_ms > SUSPENDED_MS:
             # The process itself was suspended.

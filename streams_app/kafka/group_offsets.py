@@ -87,7 +87,9 @@ async def move(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, off
     if not offsets:
         return
     consumer.assign([TopicPartition(*tp) for tp in offsets])
-    commits = {TopicPartition(*tp): OffsetAndMetadata(held.offset, held.metadata) for tp, held in offsets.items()}
+    commits = {
+        TopicPartition(*tp): OffsetAndMetadata(of_partition.offset, of_partition.metadata) for tp, of_partition in offsets.items()
+    }
     try:
         async with asyncio.timeout(COMMITS_SECONDS):
             await consumer.commit(commits)

@@ -60,9 +60,9 @@ async def places_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> 
     high = await high_watermarks(consumer, tps)
     committed = await committed_of(consumer, unknown) if unknown else {}
     never = [TopicPartition(*tp) for tp in unknown if tp not in committed]
-    known = {**positions, **{tp: present.offset for tp, present in committed.items()}}
-    known |= {TP(*tp): begin for tp, begin in (await consumer.beginning_offsets(never) if never else {}).items()}
-    return {TP(*tp): (known[TP(*tp)], max(end, high[tp])) for tp, end in ends.items()}
+    offsets = {**positions, **{tp: present.offset for tp, present in committed.items()}}
+    offsets |= {TP(*tp): begin for tp, begin in (await consumer.beginning_offsets(never) if never else {}).items()}
+    return {TP(*tp): (offsets[TP(*tp)], max(end, high[tp])) for tp, end in ends.items()}
 
 
 async def commit_as(consumer: AIOKafkaConsumer, positions: Mapping[TP, Committed], member: Member) -> None:
@@ -115,10 +115,10 @@ def _commit_request(group: str, positions: Mapping[TP, Committed], member: Membe
 
 def _check(response: Any, coordinator: Any, member: Member) -> None:
     """Raise the first error of the response, if it has one."""
-    refused = [(code, topic) for topic, partitions in response.topics for _, code in partitions if code]
-    if not refused:
+    rejected = [(code, topic) for topic, partitions in response.topics for _, code in partitions if code]
+    if not rejected:
         return
-    code, topic = refused[0]
+    code, topic = rejected[0]
     error = for_code(code)
     if error in (GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError):
         coordinator.coordinator_dead()

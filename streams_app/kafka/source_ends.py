@@ -92,8 +92,8 @@ class SourceEnds:
     async def _ask_thoroughly(self, client: AIOKafkaClient) -> None:
         """Read the partitions, their leaders, beginnings and commits."""
         client.cluster.update_metadata(await client.send(client.get_random_node(), MetadataRequest(self._topics, False)))
-        known = client.cluster.topics(exclude_internal_topics=False) | client.cluster.unauthorized_topics
-        self.missing = set(self._topics) - known
+        in_cluster = client.cluster.topics(exclude_internal_topics=False) | client.cluster.unauthorized_topics
+        self.missing = set(self._topics) - in_cluster
         if not self._topics:
             return  # this client need not have the right to describe an unused group
         self._leaders = {

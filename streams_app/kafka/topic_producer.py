@@ -105,8 +105,8 @@ class TopicProducer:
         """Return the partition for a record, by round robin without a key; None until a send has asked the broker."""
         if record.partition is not None or self._opened is None:
             return record.partition
-        known = self._opened.producer.client.cluster.partitions_for_topic(self._topic)
-        return self._partitions([record], len(known))[0] if known else None
+        numbers = self._opened.producer.client.cluster.partitions_for_topic(self._topic)
+        return self._partitions([record], len(numbers))[0] if numbers else None
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
         """Produce records and wait for all acknowledgements, see :meth:`AckedProducer.send`."""
@@ -181,9 +181,9 @@ class TopicProducer:
         """
         client, has_answer = producer.client, True
         for _ in range(LOOKUPS):
-            known = client.cluster.partitions_for_topic(self._topic)
-            if known is not None:
-                return len(known)
+            numbers = client.cluster.partitions_for_topic(self._topic)
+            if numbers is not None:
+                return len(numbers)
             if self._topic in client.cluster.unauthorized_topics:
                 raise TopicAuthorizationFailedError(self._topic)
             client.add_topic(self._topic)

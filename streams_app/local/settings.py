@@ -18,12 +18,12 @@ def settings_of(app_id: str, catalogue: Catalogue, folds: Sequence[Fold] = ()) -
         catalogue: For each fold whose records a subscriber takes, a placeholder is declared, unless it is in ``folds``.
         folds: The declared folds.
     """
-    known = {fold.name for fold in folds}
+    declared = {fold.name for fold in folds}
     wanted = dict.fromkeys(one.source.fold for one in catalogue.subscribers if isinstance(one.source, Records))
     stand_ins = [
         Fold(name=name, source=f"{name}.source", output=name, group_key="key", changed="changed", quiet_period="1m")
         for name in wanted
-        if name not in known
+        if name not in declared
     ]
     # Validation is skipped: it requires at least one fold, and events alone need none.
     return Settings.model_construct(app_id=app_id, folds=(*folds, *stand_ins))

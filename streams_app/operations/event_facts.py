@@ -189,11 +189,11 @@ def worker_text(page: Page | None, name: str, idempotent: Idempotent = "unknown"
         return f"the worker at {page.url} does not run it"
     waiting, running, retrying, suspended = (int(values[asked]) for asked in _ASKED)
     text = f"in the worker at {page.url} {waiting:,} wait, {running:,} run, {retrying:,} wait for a retry"
-    told = [
+    parts = [
         f"{text}, {_SUSPENDED}" if suspended else text,
         *(waiting_text(what, idempotent) for what in WAITS if what in waits_for),
     ]
-    return "; ".join(told)
+    return "; ".join(parts)
 
 
 def _name(found: EventFacts) -> str:
@@ -229,14 +229,14 @@ def _is_under_way(kept: AttemptEntry) -> bool:
 
 def _ended(found: EventFacts, one: Subscription) -> str | None:
     """Describe an event that needs no work, or not yet."""
-    refused = [dead_letter for dead_letter in found.dead_letters if not dead_letter.is_late]
-    late = ", and has ended well after all" if len(refused) < len(found.dead_letters) else ""
-    reason = escaped(refused[-1].reason) if refused else ""
+    rejected = [dead_letter for dead_letter in found.dead_letters if not dead_letter.is_late]
+    late = ", and has ended well after all" if len(rejected) < len(found.dead_letters) else ""
+    reason = escaped(rejected[-1].reason) if rejected else ""
     back = ""
-    if refused and refused[-1].digest() in found.replayed:
+    if rejected and rejected[-1].digest() in found.replayed:
         back = ", was replayed since, and is finished" if found.is_none_waiting else ", and was replayed since"
     # A replayed event still has its earlier dead letter, and may be unfinished nevertheless.
-    is_dead_lettered = bool(refused) and (found.is_finished or found.kept is None)
+    is_dead_lettered = bool(rejected) and (found.is_finished or found.kept is None)
     whose = f"is of another type, {shown(found.type)}: not for this subscriber"
     if not found.type:
         whose = "was replayed for another subscriber: not for this one"
@@ -292,17 +292,17 @@ def _redis(found: EventFacts, now_ms: int) -> str:
 def _dead_letters(dead_letters: Sequence[ListedDeadLetter], one: Subscription, replayed: Collection[str] = ()) -> str:
     if not dead_letters:
         return f"none of it in {one.dead_letters}"
-    told = [
+    parts = [
         f"{escaped(dead_letter.reason)} at {time_text(dead_letter.timestamp_ms)} after {_attempts(dead_letter)}: "
         f"{escaped(dead_letter.headers.get('detail', ''))}{', replayed since' if dead_letter.digest() in replayed else ''}"
         for dead_letter in dead_letters
     ]
-    return f"in {one.dead_letters}: {'; '.join(told)}"
+    return f"in {one.dead_letters}: {'; '.join(parts)}"
 
 
 def _attempts(dead_letter: ListedDeadLetter) -> str:
-    told = dead_letter.headers.get("attempts", "")
-    return counted(int(told), "attempt") if told.isdecimal() else "? attempts"
+    attempts = dead_letter.headers.get("attempts", "")
+    return counted(int(attempts), "attempt") if attempts.isdecimal() else "? attempts"
 
 
 def _lag(found: EventFacts) -> str:

@@ -88,8 +88,8 @@ async def _group(settings: Settings, fold: Fold, partition: int, record: Any) ->
     folds = [one.name for one in settings.folds if one.source == fold.source]
     mine, _ = RoutedRange(settings.app_id, folds, [record], None).records_for(fold.name, DecodedRange())
     taken = reader_of(fold, settings.limits, registry).read(mine)
-    if taken.refused:
-        return None, f"it is a dead letter of the fold, {escaped(taken.refused[0].reason)} ({escaped(taken.refused[0].detail)})"
+    if taken.rejected:
+        return None, f"it is a dead letter of the fold, {escaped(taken.rejected[0].reason)} ({escaped(taken.rejected[0].detail)})"
     if not taken.events:
         return None, "the fold skips it, by source_filter or tombstones, or it was put back for another one"
     return taken.events[0].group, ""

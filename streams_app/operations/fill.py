@@ -32,11 +32,11 @@ class Filled:
 
     Attributes:
         lines: Number of lines, without empty ones.
-        refused: Number of lines that are invalid, or that the store cannot hold completely.
+        rejected: Number of lines that are invalid, or that the store cannot hold completely.
     """
 
     lines: int = 0
-    refused: int = 0
+    rejected: int = 0
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Fill:
         fold: str | None,
         clock: Clock,
         *,
-        on_refused: Callable[[int, str], None] = lambda *_: None,
+        on_rejected: Callable[[int, str], None] = lambda *_: None,
         on_progress: Callable[[str, int, int | None], None] = lambda *_: None,
     ) -> None:
         """Prepare a fill, without connecting.
@@ -69,7 +69,7 @@ class Fill:
             declared: The store.
             fold: Fold of the groups; None if the store has only one.
             clock: For the column ``updated_ms``.
-            on_refused: Called with the number of a rejected line and the reason.
+            on_rejected: Called with the number of a rejected line and the reason.
             on_progress: Called with a text, the progress and the total.
 
         Raises:
@@ -85,7 +85,7 @@ class Fill:
         self.done = Filled()
         self._fold: Fold = settings.fold(fold or declared.folds[0])
         self._sync = StoreSync(settings, declared, Metrics(settings), clock)
-        self._on_refused = on_refused
+        self._on_rejected = on_rejected
         self._on_progress = on_progress
 
     async def run(self, lines: Iterable[bytes]) -> Filled:
@@ -102,8 +102,8 @@ class Fill:
         try:
             for batch in _batches(self._records(lines)):
                 for step in steps(batch):
-                    refused = await with_retries(partial(self._sync.replay_records, self._fold.output, step, is_former=True))
-                    for one in sorted(refused, key=lambda one: one.record.offset):
+                    rejected = await with_retries(partial(self._sync.replay_records, self._fold.output, step, is_former=True))
+                    for one in sorted(rejected, key=lambda one: one.record.offset):
                         self._reject(one.record.offset, one.detail)
                 self._on_progress(f"{self.done.lines:,} lines taken", self.done.lines, None)
         except TryAgainError as error:
@@ -114,8 +114,8 @@ class Fill:
         return self.done
 
     def _reject(self, number: int, why: str) -> None:
-        self.done.refused += 1
-        self._on_refused(number, why)
+        self.done.rejected += 1
+        self._on_rejected(number, why)
 
     def _records(self, lines: Iterable[bytes]) -> Iterator[_Line]:
         for number, line in enumerate(lines, 1):

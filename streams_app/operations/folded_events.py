@@ -53,12 +53,12 @@ class RawEvent:
     Attributes:
         entry: The entry of the journal.
         changed: The names that the event changed; None if the record has the event itself.
-        refused: Why the fold rejects the event; empty if it does not.
+        rejected: Why the fold rejects the event; empty if it does not.
     """
 
     entry: Entry
     changed: tuple[str, ...] | None
-    refused: str = ""
+    rejected: str = ""
 
 
 @dataclass(slots=True)
@@ -155,8 +155,8 @@ def _taken(app_id: str, folds: list[str], fold: Fold, reader: EventReader, entry
     if not mine:
         return RawEvent(entry, (), "put back for another fold")
     taken = reader.read(mine)
-    if taken.refused:
-        return RawEvent(entry, (), f"a dead letter: {taken.refused[0].reason}")
+    if taken.rejected:
+        return RawEvent(entry, (), f"a dead letter: {taken.rejected[0].reason}")
     if not taken.events:
         return RawEvent(entry, (), "not folded by source_filter or tombstones")
     return RawEvent(entry, None if fold.keeps_events else tuple(taken.events[0].changed))

@@ -146,7 +146,7 @@ async def groups_of_worker(
     Raises:
         UnknownFoldError: The fold is not declared.
     """
-    declared = [known.name for known in settings.folds]
+    declared = [other.name for other in settings.folds]
     if fold is not None and fold not in declared:
         raise UnknownFoldError(fold, declared)
     stored = [

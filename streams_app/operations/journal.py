@@ -233,17 +233,17 @@ async def drop_segments(
 async def _drop_in(
     store: JournalStore, partition: int, partitions: int, segments: Sequence[Segment], on_dropped: Callable[[Segment], None]
 ) -> None:
-    left, refused = list(segments), 0
-    while refused < MOST_CLAIMS:
+    left, rejected = list(segments), 0
+    while rejected < MOST_CLAIMS:
         if await store.claim("", partitions) is None:
             raise TryAgainError(f"Redis has lost partition {partition} meanwhile: repeat the command once a worker has read it")
         try:
             while left:
                 if await store.drop(left[0].first):
                     on_dropped(left[0])
-                left, refused = left[1:], 0
+                left, rejected = left[1:], 0
         except FencedError:
-            refused += 1
+            rejected += 1
         else:
             return
-    raise TryAgainError(f"a worker has taken partition {partition} back {refused} times meanwhile: repeat the command")
+    raise TryAgainError(f"a worker has taken partition {partition} back {rejected} times meanwhile: repeat the command")

@@ -137,15 +137,15 @@ async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
         ConfigurationError: No view can have this name, or it has no keys.
         TryAgainError: Redis does not answer.
     """
-    known = ", ".join(view.name for view in settings.live) or "none"
+    declared = ", ".join(view.name for view in settings.live) or "none"
     if not FOLD_NAME.fullmatch(name):
         # The name becomes part of a Redis pattern, in which "*" would match every view.
-        raise ConfigurationError([f"{name!r} is not the name of a live view (a-z, 0-9, _ and -); declared are: {known}"])
+        raise ConfigurationError([f"{name!r} is not the name of a live view (a-z, 0-9, _ and -); declared are: {declared}"])
     async with redis_of(settings) as redis:
         patterns = (view_pattern(settings.app_id, name), presence_pattern(settings.app_id, name))
         keys = [key for pattern in patterns async for key in redis.scan_iter(match=pattern, count=MOST_SHOWN)]
     if not keys:
-        raise ConfigurationError([f"there is nothing of a live view {name!r} in Redis; declared are: {known}"])
+        raise ConfigurationError([f"there is nothing of a live view {name!r} in Redis; declared are: {declared}"])
     return sorted(keys, key=lambda key: not key.endswith(b":meta"))
 
 

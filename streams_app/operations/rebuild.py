@@ -54,14 +54,14 @@ class Rebuilt:
     Attributes:
         records: Number of folded records that were read.
         kept: Number of cells taken from the store in use, because they have no record left, or a newer version.
-        refused: Number of cells that the store can never hold.
+        unstorable: Number of cells that the store can never hold.
         rejected: Number of records that are not folded records.
         is_alone: Whether there was no readable store in use.
     """
 
     records: int = 0
     kept: int = 0
-    refused: int = 0
+    unstorable: int = 0
     rejected: int = 0
     is_alone: bool = False
 
@@ -157,14 +157,14 @@ class Rebuild:
         changes = await self._possible(part.changes)
         step = ProgressStep(part.tp, self._stands[part.tp], part.end)
         try:
-            while refused := await self._refused(changes, step):
-                self.done.refused += len(refused)
-                changes = [change for change in changes if change.cell not in refused]
+            while unstorable := await self._write(changes, step):
+                self.done.unstorable += len(unstorable)
+                changes = [change for change in changes if change.cell not in unstorable]
         except ProgressError as error:
             raise TryAgainError(f"another rebuild of {self._declared.name} is under way: {error}") from error
         self._stands[part.tp] = part.end
 
-    async def _refused(self, changes: Sequence[CellChange], step: ProgressStep) -> Collection[Cell]:
+    async def _write(self, changes: Sequence[CellChange], step: ProgressStep) -> Collection[Cell]:
         """Write changes; return those that the store turns out to be unable to hold, in which case nothing is written."""
         try:
             await with_retries(lambda: self._writer.apply(changes, step))
@@ -178,7 +178,7 @@ class Rebuild:
         """Return changes with current values, without those that the store can never hold."""
         current, _ = await with_retries(lambda: self._source.of(changes))
         possible = [change for change in current if self._new.rejection(change) is None]
-        self.done.refused += len(changes) - len(possible)
+        self.done.unstorable += len(changes) - len(possible)
         return possible
 
     async def _keep(self) -> None:
@@ -208,13 +208,13 @@ class Rebuild:
         versions = {cell: stored.version for cell, stored in found.items()}
         possible = await self._possible(wanted)  # also without a value: its version keeps older ones out
         repairs = [Repair(change, versions.get(change.cell)) for change in possible]
-        written, refused = await repaired(self._new, repairs, self._clock.now_ms)
+        written, unstorable = await repaired(self._new, repairs, self._clock.now_ms)
         # If the current value cannot be read or stored, the previous one stays, as with a worker.
-        done = {change.cell for change in possible} - refused.keys()
+        done = {change.cell for change in possible} - unstorable.keys()
         last = [Repair(change, versions.get(change.cell)) for change in wanted if change.cell not in done]
         as_before, _ = await repaired(self._new, last, self._clock.now_ms)
         self.done.kept += written + as_before
-        self.done.refused += len(refused)
+        self.done.unstorable += len(unstorable)
 
     async def _switch(self, topics: FoldedTopics) -> None:
         for number in range(MOST_TRIES):
@@ -262,8 +262,10 @@ def summary(done: Rebuilt, declared: ReadStoreSettings) -> list[str]:
     database = database_of(declared.url)
     former = f"{table}{FORMER_SUFFIX}" if database and database.keeps_former_table else "without an alias"
     lines = [f"{counted(done.records, 'folded record')} read, {counted(done.kept, 'cell')} kept from the former table"]
-    if done.refused:
-        lines.append(f"{counted(done.refused, 'value')} passed over, which the store can never hold; the last one before it stays")
+    if done.unstorable:
+        lines.append(
+            f"{counted(done.unstorable, 'value')} passed over, which the store can never hold; the last one before it stays"
+        )
     if done.rejected:
         lines.append(f"{counted(done.rejected, 'record')} of the topics passed over: not folded records")
     if done.is_alone:

@@ -51,12 +51,12 @@ async def repaired(
         if error.written is not None or len(repairs) == 1:
             return error.written or 0, error.cells
         parts = _parts(repairs)
-    written, refused = 0, dict[Cell, str]()
+    written, rejected = 0, dict[Cell, str]()
     for part in parts:
         of_part = await repaired(store, part, now_ms, is_trial=is_trial)
         written += of_part[0]
-        refused |= of_part[1]
-    return written, refused
+        rejected |= of_part[1]
+    return written, rejected
 
 
 def _parts(repairs: Sequence[Repair]) -> list[list[Repair]]:

@@ -144,9 +144,9 @@ class ReplayFilter:
         if why := self._destination.obstacle(dead_letter, self._partitions):
             done.not_replayable[why] += 1
             return False
-        refused = self._destination.rejections(dead_letter)
-        done.rejected.update(refused)
-        return not refused
+        rejected = self._destination.rejections(dead_letter)
+        done.rejected.update(rejected)
+        return not rejected
 
 
 class DeadLetterReplay:

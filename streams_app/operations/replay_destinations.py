@@ -100,7 +100,7 @@ class FoldDestination(Destination):
         """Return the reasons for which the present declaration would reject the event again."""
         record = _Event(dead_letter.offset, dead_letter.timestamp_ms, dead_letter.key, dead_letter.value)
         try:
-            return [one.reason for one in self._reader.read([record]).refused]
+            return [one.reason for one in self._reader.read([record]).rejected]
         except NotFetchedError:
             return []  # only workers ask the schema registry
 

@@ -97,7 +97,7 @@ async def plan(settings: Settings, fold: str) -> ResetPlan:
     """
     if not FOLD_NAME.fullmatch(fold):
         # The name becomes part of a Redis pattern, in which "*" would match every fold.
-        declared = ", ".join(known.name for known in settings.folds)
+        declared = ", ".join(other.name for other in settings.folds)
         raise ConfigurationError([f"{fold!r} is not the name of a fold (a-z, 0-9, _ and -); declared are: {declared}"])
     found = ResetPlan()
     # All sources are read: a fold that is no longer declared and has lost its state still has offsets in their commits.
@@ -218,8 +218,8 @@ async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: st
         return
     begins, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
     committed = await commits_in(settings.kafka, consumer, settings.app_id, [TP(*tp) for tp in tps])
-    declared = [known.name for known in settings.folds if known.source == source]
-    starts = ends if any(known.name == fold and known.start == "latest" for known in settings.folds) else begins
+    declared = [other.name for other in settings.folds if other.source == source]
+    starts = ends if any(other.name == fold and other.start == "latest" for other in settings.folds) else begins
     for tp in tps:
         current = committed.get(TP(*tp))
         if current is None:

@@ -29,14 +29,14 @@ async def keys_of_journal(settings: Settings, name: str) -> list[bytes]:
         ConfigurationError: No journal can have this name, or it has no keys.
         TryAgainError: Redis does not answer.
     """
-    known = ", ".join(journal.name for journal in settings.journals) or "none"
+    declared = ", ".join(journal.name for journal in settings.journals) or "none"
     if not FOLD_NAME.fullmatch(name):
         # The name becomes part of a Redis pattern, in which "*" would match every journal.
-        raise ConfigurationError([f"{name!r} is not the name of a journal (a-z, 0-9, _ and -); declared are: {known}"])
+        raise ConfigurationError([f"{name!r} is not the name of a journal (a-z, 0-9, _ and -); declared are: {declared}"])
     async with redis_of(settings) as redis:
         keys = await _scanned(redis, journal_pattern(settings.app_id, name))
     if not keys:
-        raise ConfigurationError([f"there is nothing of a journal {name!r} in Redis; declared are: {known}"])
+        raise ConfigurationError([f"there is nothing of a journal {name!r} in Redis; declared are: {declared}"])
     return keys
 
 

@@ -105,9 +105,9 @@ class StoreReplay:
             room = len(records) if self._limit is None else self._limit - self.done.replayed
             self.done.unselected += max(0, len(records) - room)
             for step in steps(records[:room]):
-                refused = await self._sync.replay_records(topic, step, is_former=is_former, dry_run=self._dry_run)
-                self.done.replayed += len(step) - len(refused)
-                self.done.rejected.update(one.reason for one in refused)
+                rejected = await self._sync.replay_records(topic, step, is_former=is_former, dry_run=self._dry_run)
+                self.done.replayed += len(step) - len(rejected)
+                self.done.rejected.update(one.reason for one in rejected)
 
     def _takes(self, dead_letter: ListedDeadLetter) -> bool:
         if not self._selection.concerns(dead_letter):

@@ -166,33 +166,33 @@ class Verify:
                 found.append(Difference(DifferenceKind.REFUSED, change, stored.get(change.cell), why))
             else:
                 possible.append(change)
-        storable, refused = await self._storable(possible)
+        storable, rejected = await self._storable(possible)
         found += [
-            Difference(DifferenceKind.REFUSED, one, stored.get(one.cell), refused[one.cell])
+            Difference(DifferenceKind.REFUSED, one, stored.get(one.cell), rejected[one.cell])
             for one in possible
-            if one.cell in refused
+            if one.cell in rejected
         ]
         return found + differences(storable, stored, is_carried=self._source.carries_values)
 
     async def _storable(self, changes: Sequence[CellChange]) -> tuple[list[CellChange], dict[Cell, str]]:
         """Return changes with values as the store would hold them; and those that it can never hold, with the reason."""
-        refused: dict[Cell, str] = {}
+        rejected: dict[Cell, str] = {}
         while True:
-            left = [change for change in changes if change.cell not in refused]
+            left = [change for change in changes if change.cell not in rejected]
             try:
-                return await with_retries(lambda left=left: self._store.as_stored(left)), refused  # type: ignore[misc]  # as above
+                return await with_retries(lambda left=left: self._store.as_stored(left)), rejected  # type: ignore[misc]  # as above
             except NotStorableError as error:
-                if not error.cells.keys() - refused.keys():
+                if not error.cells.keys() - rejected.keys():
                     raise
-                refused |= error.cells
+                rejected |= error.cells
 
     async def _read(self, changes: Sequence[CellChange]) -> dict[Cell, Stored]:
         return await with_retries(lambda: self._store.read([change.cell for change in changes]))
 
     async def _suspect(self, changes: Iterable[CellChange], topics: FoldedTopics) -> None:
         for change in changes:
-            known = self._suspects.get(change.cell)
-            if known is None or change.version > known.version:
+            pending = self._suspects.get(change.cell)
+            if pending is None or change.version > pending.version:
                 self._suspects[change.cell] = change
         if len(self._suspects) >= MOST_SUSPECTS:
             await self._settle(topics)
@@ -205,12 +205,12 @@ class Verify:
             first = await self._recheck(first, topics)
         new = [one for cell, one in first.items() if hash(cell) not in self._reported]
         for chunk in _chunks(new, PAGE):
-            refused: dict[Cell, str] = {}
+            rejected: dict[Cell, str] = {}
             try:
-                refused = await self._repair([one for one in chunk if one.kind is not DifferenceKind.REFUSED])
+                rejected = await self._repair([one for one in chunk if one.kind is not DifferenceKind.REFUSED])
             finally:  # differences are reported even if the repair fails
                 self._report(
-                    replace(one, kind=DifferenceKind.REFUSED, why=refused[one.cell]) if one.cell in refused else one
+                    replace(one, kind=DifferenceKind.REFUSED, why=rejected[one.cell]) if one.cell in rejected else one
                     for one in chunk
                 )
         self.done.is_cut = len(self._reported) >= MOST_REPORTED
@@ -274,7 +274,7 @@ class Verify:
         if not self._may_write:
             return {}
         try:
-            written, refused = await repaired(
+            written, rejected = await repaired(
                 self._store, [repair(one) for one in found], self._clock.now_ms, is_trial=not self._is_repair
             )
         except TryAgainError:
@@ -283,7 +283,7 @@ class Verify:
             self._may_write = False  # a comparison without repair does not need it
             return {}
         self.done.repaired += written if self._is_repair else 0
-        return refused
+        return rejected
 
 
 def left_of(log_bounds: Mapping[TP, tuple[int, int]], progress: Mapping[TP, int]) -> int:

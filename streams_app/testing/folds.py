@@ -218,8 +218,8 @@ class FoldTester:
             raws.append(_Raw(self._offset, at_ms, key, raw))
             self._offset += 1
         reading = self._reader.read(raws, decode_all(raws, self._limits))
-        for refused in reading.refused:
-            self.dead_letters.append(DeadLetter(refused.record.key, refused.record.value, refused.reason, refused.detail))
+        for rejected in reading.rejected:
+            self.dead_letters.append(DeadLetter(rejected.record.key, rejected.record.value, rejected.reason, rejected.detail))
         emitted: list[Record] = []
         time = RangeTime(self.now_ms, None if is_behind else self.now_ms)
         for event in reading.events:

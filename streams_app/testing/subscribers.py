@@ -171,7 +171,7 @@ class SubscriberTester:
 
     def runs(self, subscriber: Declared) -> list[Run]:
         """Return the attempts of a subscriber, in the order in which they began."""
-        return list(self._workers.runs[self._known(subscriber).subscriber.name])
+        return list(self._workers.runs[self._subscription_of(subscriber).subscriber.name])
 
     def published(self, event: Event[T, M]) -> list[Received[T, M]]:
         """Return the events of one kind in the log, of all publishers, in order."""
@@ -186,7 +186,7 @@ class SubscriberTester:
 
     def dead_letters(self, subscriber: Declared) -> list[SeenDeadLetter]:
         """Return the dead letters of a subscriber, in order; they count as read afterwards."""
-        name = self._known(subscriber).subscriber.name
+        name = self._subscription_of(subscriber).subscriber.name
         dead_letters = self._dead_letters_of(name)
         self._seen[name] = len(dead_letters)
         return dead_letters
@@ -204,7 +204,7 @@ class SubscriberTester:
         Raises:
             ValueError: It is none of these.
         """
-        self._workers.crash(at, None if of is None else self._known(of).subscriber.name)
+        self._workers.crash(at, None if of is None else self._subscription_of(of).subscriber.name)
 
     def wipe_redis(self) -> None:
         """Delete everything in Redis."""
@@ -247,7 +247,7 @@ class SubscriberTester:
         Raises:
             AssertionError: The effects differ; the message has a diff. Or, with ``reset``, a call has no effect at all.
         """
-        self._known(subscriber)
+        self._subscription_of(subscriber)
         if not self._is_open:
             with SubscriberTester(*self._declared, clock=self.now, settings=self._settings) as kit:
                 return kit.assert_idempotent(subscriber, data, observe=observe, reset=reset)
@@ -299,7 +299,7 @@ class SubscriberTester:
             raise ValueError(f"no subscriber takes the records of {fold!r}; taken are those of: {', '.join(topics) or 'none'}")
         return topics[fold]
 
-    def _known(self, subscriber: Declared) -> Subscription:
+    def _subscription_of(self, subscriber: Declared) -> Subscription:
         name = getattr(subscriber, "name", None)
         if name not in self._subscriptions:
             raise ValueError(f"{name or subscriber!r} is no subscriber of this kit, which has: {', '.join(self._subscriptions)}")

@@ -369,7 +369,7 @@ _REST: Final = np.uint64((1 << POSITION_BITS) - 1)
 _SORT_BLOCK: Final = 1 << 19
 
 
-def order_of(hashes: NDArray[np.uint64], known_bits: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
+def order_of(hashes: NDArray[np.uint64], leading_zero_bits: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
     """Return the unsorted position of each sorted event, and whether a group begins with it; a group's events keep their order.
 
     The first 40 bits of a hash and the position form one number, and these numbers are sorted in place: this takes no extra memory,
@@ -377,7 +377,7 @@ def order_of(hashes: NDArray[np.uint64], known_bits: int) -> tuple[NDArray[np.ui
 
     Args:
         hashes: Hash of the group of each event; overwritten.
-        known_bits: Number of leading bits that are 0 in all of them.
+        leading_zero_bits: Number of leading bits that are 0 in all of them.
     """
     events = len(hashes)
     if events > 1 << POSITION_BITS:
@@ -385,7 +385,7 @@ def order_of(hashes: NDArray[np.uint64], known_bits: int) -> tuple[NDArray[np.ui
     rest = np.empty(events, np.uint32)
     for begin in range(0, events, _SORT_BLOCK):
         block = hashes[begin : begin + _SORT_BLOCK]
-        block <<= np.uint64(known_bits)
+        block <<= np.uint64(leading_zero_bits)
         rest[begin : begin + _SORT_BLOCK] = block & _REST
         block &= ~_REST
         block |= np.arange(begin, begin + len(block), dtype=np.uint64)

@@ -114,12 +114,12 @@ class LineReader:
                 f"no line that can be folded lies in the range of --from and --to; the times of the {self._outside:,} outside it "
                 f"go from {first} to {last}"
             )
-        if set(self._tally.refused) == {BROKEN_OFF} and self._tally.read == 1:
+        if set(self._tally.rejected) == {BROKEN_OFF} and self._tally.read == 1:
             return "it cannot be read, see the reason above"
         if not self.fields:
             return f"none of its {self._tally.read:,} lines is a JSON object, and each should be one event"
         listed = ", ".join(list(self.fields)[:MOST_FIELDS])
-        if set(self._tally.refused) <= {"no-time", "bad-time"}:
+        if set(self._tally.rejected) <= {"no-time", "bad-time"}:
             times = [name for name, value in self.fields.items() if (moment_ms(value) or 0) >= LIKELY_FROM_MS]
             try_it = f": try --time {times[0]}" if times else ""
             return f"no line has a time in {self._time!r}; the fields are {listed}{try_it}"
@@ -171,7 +171,7 @@ class LineReader:
             decoded.append(value)
         reading = DecodedRange()
         self._columns.add(0, self._reader.events(taken, decoded, reading))
-        self._tally.reject_all(reading.refused, lambda number: f"line {number:,}")
+        self._tally.reject_all(reading.rejected, lambda number: f"line {number:,}")
 
     def _time_of(self, line: Line, event: dict[str, Any]) -> int | None:
         value = at_path(event, self._time_path)

@@ -182,8 +182,8 @@ class _JournalColumns:
         self._columns.add(partition, events)
         self._tally.read += len(wanted)
         place = f"{self._journal.source}:{partition}:"
-        if reading.refused:
-            self._tally.reject_all(reading.refused, lambda offset: f"{place}{offset}")
+        if reading.rejected:
+            self._tally.reject_all(reading.rejected, lambda offset: f"{place}{offset}")
         for _ in range(len(wanted) - len(kept)):
             self._tally.reject("too-large", place, "too large for the journal")
 

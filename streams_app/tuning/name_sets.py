@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from streams_app.folding.core.closing import FEW_NAMES
 from streams_app.folding.core.names import names_of_mask
 
-MOST_KNOWN_BYTES: Final = 16_000_000
+MAX_CACHED_BYTES: Final = 16_000_000
 """Approximate limit of the lookup table. A set that was removed from it is stored twice when it occurs again, until
 duplicates are removed."""
 
-KNOWN_SET_BYTES: Final = 200
-KNOWN_NAME_BYTES: Final = 70
+SET_BYTES: Final = 200
+NAME_BYTES: Final = 70
 """Size of a set in the lookup table, and of each of its names without the characters."""
 
 MOST_BYTES: Final = 24_000_000
@@ -39,8 +39,8 @@ class NameSets:
     def __init__(self, max_changed: int) -> None:
         self.max_changed = max_changed
         self.are_counted = False
-        self._known: dict[Any, int] = {}
-        self._known_bytes = 0
+        self._numbers: dict[Any, int] = {}
+        self._cached_bytes = 0
         self._ends = array("I")
         self._hashes = array("q")
         self._contents = array("q")
@@ -54,13 +54,13 @@ class NameSets:
     def numbers(self, names: Iterable[Mapping[str, Any] | int]) -> list[int]:
         """Return the set number of the names of each event; a mask and a mapping may represent the same set."""
         keys: list[Any] = [one if type(one) is int else tuple(one) for one in names]  # type: ignore[arg-type]  # the rest is mappings
-        found: list[Any] = list(map(self._known.get, keys))
+        found: list[Any] = list(map(self._numbers.get, keys))
         if None in found:
             found = [self._new(key) if number is None else number for key, number in zip(keys, found, strict=True)]
         return found
 
     def _new(self, key: Any) -> int:
-        number = self._known.get(key)
+        number = self._numbers.get(key)
         if number is not None:  # the batch contains it twice
             return number
         names = names_of_mask(key) if type(key) is int else key
@@ -76,15 +76,15 @@ class NameSets:
             self._ends.append(len(self._hashes))
             self._contents.append(hash(frozenset(hashes)))
             number = len(self._ends) - 1
-        self._known_bytes += KNOWN_SET_BYTES + KNOWN_NAME_BYTES * len(names) + characters
-        if self._known_bytes > MOST_KNOWN_BYTES:
-            self._forget_known()
-        self._known[key] = number
+        self._cached_bytes += SET_BYTES + NAME_BYTES * len(names) + characters
+        if self._cached_bytes > MAX_CACHED_BYTES:
+            self._clear_cache()
+        self._numbers[key] = number
         return number
 
-    def _forget_known(self) -> None:
-        self._known.clear()
-        self._known_bytes = 0
+    def _clear_cache(self) -> None:
+        self._numbers.clear()
+        self._cached_bytes = 0
 
     @property
     def may_close(self) -> bool:
@@ -157,17 +157,17 @@ class NameSets:
         self._hashes.frombytes(hashes.tobytes())
         self._ends.frombytes(np.cumsum(sizes[kept]).astype(np.uint32).tobytes())
         self._contents.frombytes(contents.tobytes())
-        self._forget_known()
+        self._clear_cache()
 
     def count_only(self) -> None:
         """Replace the stored sets by their sizes."""
         self.are_counted = True
         self._hashes, self._ends, self._contents = array("q"), array("I"), array("q")
-        self._forget_known()
+        self._clear_cache()
 
 
 _BLOCK: Final = 1 << 16
-_KNOWN: Final = 2_000
+NAMES_CACHED: Final = 2_000
 """Maximum number of sets that :func:`_names` caches."""
 
 
@@ -241,12 +241,12 @@ def _by_window(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[n
 
 def _names(numbers: NDArray[np.uint32], sets: NameSets) -> Iterator[Sequence[int]]:
     """Yield the names of each event."""
-    known: dict[int, Sequence[int]] = {}
+    cached: dict[int, Sequence[int]] = {}
     for begin in range(0, len(numbers), _BLOCK):
         for number in numbers[begin : begin + _BLOCK].tolist():
-            names = known.get(number)
+            names = cached.get(number)
             if names is None:
-                if len(known) >= _KNOWN:
-                    known.clear()
-                names = known[number] = sets.names_of(number)
+                if len(cached) >= NAMES_CACHED:
+                    cached.clear()
+                names = cached[number] = sets.names_of(number)
             yield names

@@ -106,12 +106,12 @@ def _ratios(points: Sequence[Point]) -> _Panel:
 
 def _latencies(points: Sequence[Point]) -> _Panel | None:
     spans = [point.latency_p95_ms for point in points]
-    known = [math.log(max(1, span)) for span in spans if span is not None]
-    if len(known) < len(spans):
+    measured = [math.log(max(1, span)) for span in spans if span is not None]
+    if len(measured) < len(spans):
         return None
     low_ms, high_ms = (max(1, at(span for span in spans if span is not None)) for at in (min, max))
     ticks = [(math.log(tick), brief(tick)) for tick in ticks_between(low_ms, high_ms)]
-    return _Panel("latency, P95", known, min(known), max(known), ticks, "magenta")
+    return _Panel("latency, P95", measured, min(measured), max(measured), ticks, "magenta")
 
 
 def _drawn(panel: _Panel, points: Sequence[Point], signs_at: dict[int, str], width: int, signs: Signs) -> list[Text]:

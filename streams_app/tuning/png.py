@@ -81,10 +81,10 @@ def _latencies(axes: Any, curve: Curve) -> None:
     axes.set_ylabel("from event to record")
     spans: list[int] = []
     for name, colour in SHADES.items():
-        known = [(point.quiet_ms, max(1, getattr(point, name))) for point in curve.points if getattr(point, name) is not None]
-        if known:
-            axes.plot(*zip(*known, strict=True), color=colour, label=f"{name[9:11]} of 100 events within")
-            spans += [span for _, span in known]
+        measured = [(point.quiet_ms, max(1, getattr(point, name))) for point in curve.points if getattr(point, name) is not None]
+        if measured:
+            axes.plot(*zip(*measured, strict=True), color=colour, label=f"{name[9:11]} of 100 events within")
+            spans += [span for _, span in measured]
     if spans:
         ticks = ticks_between(min(spans), max(spans))
         some = ticks[:: max(1, len(ticks) // 6)]

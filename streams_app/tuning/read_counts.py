@@ -17,7 +17,7 @@ class ReadCounts:
         read: Number of records or lines so far.
         done: Progress: offsets of a topic, or bytes of a file.
         total: Progress at the end; None if unknown.
-        refused: Reason → number of rejected records or lines.
+        rejected: Reason → number of rejected records or lines.
         examples: Reason → place and detail of the first one.
         remarks: Other remarks that affect the reliability of the curve.
     """
@@ -25,24 +25,24 @@ class ReadCounts:
     read: int = 0
     done: int = 0
     total: int | None = None
-    refused: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
     def reject(self, reason: str, where: str, detail: str) -> None:
         """Count a record or line that is unusable."""
-        self.refused[reason] += 1
+        self.rejected[reason] += 1
         if reason not in self.examples:
             self.examples[reason] = f"{where}: {detail}"
 
-    def reject_all(self, refused: list[RejectedEvent], where: Callable[[int], str]) -> None:
+    def reject_all(self, rejected: list[RejectedEvent], where: Callable[[int], str]) -> None:
         """Count the events that a fold's reader rejected.
 
         Args:
-            refused: Rejected events in offset order.
+            rejected: Rejected events in offset order.
             where: Offset → its place, for messages.
         """
-        for one in refused:
+        for one in rejected:
             self.reject(one.reason, where(one.record.offset), one.detail)
 
 

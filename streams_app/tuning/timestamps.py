@@ -42,13 +42,13 @@ def timestamp_faults(columns: Columns, tally: ReadCounts, unit: str, quiet_ms: i
     """
     if not columns.events:
         return None
-    refused = tally.refused.total()
+    rejected = tally.rejected.total()
     counts = {
-        "were refused: see the reasons on stderr": refused,
+        "were refused: see the reasons on stderr": rejected,
         _late_text(unit): _late(columns, quiet_ms),
         "have a time in the future: correct the clock, or the unit, of their producer": columns.future,
     }
-    read = columns.events + refused
+    read = columns.events + rejected
     faults = []
     if sum(counts.values()) >= MOST_SHARE * read:
         faults = [f"{count:,} of {read:,} {unit} ({count / read:.1%}) {text}" for text, count in counts.items() if count]

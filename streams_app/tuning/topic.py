@@ -136,5 +136,5 @@ class _PartitionRead:
         mine, values = RoutedRange(self._app_id, self._folds, records, decoded).records_for(self._fold.name, reading)
         self._columns.add(tp.partition, self.reader.events(mine, values, reading))
         self._tally.read += len(records)
-        if reading.refused:
-            self._tally.reject_all(reading.refused, lambda offset: f"{tp.topic}:{tp.partition}:{offset}")
+        if reading.rejected:
+            self._tally.reject_all(reading.rejected, lambda offset: f"{tp.topic}:{tp.partition}:{offset}")

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 MAX_POLL_RECORDS = 20_000
 BUFFERED_BATCHES = 4
 REQUEST_SECONDS = 40.0
-REFUSED_EVERY_SECONDS = 60.0
+REJECTED_EVERY_SECONDS = 60.0
 REVOKED_SECONDS = 6.0
 """Minimum time for members to commit and rejoin in a rebalance."""
 
@@ -239,6 +239,6 @@ def _add_timers(app: FoldingApp, context: FoldContext) -> None:
     async def commit() -> None:
         await ownership.commit_once()
 
-    @app.timer(interval=REFUSED_EVERY_SECONDS, name="refused")
-    async def refused() -> None:
+    @app.timer(interval=REJECTED_EVERY_SECONDS, name="refused")
+    async def rejected() -> None:
         report_rejected_events(settings.folds, app.metrics)

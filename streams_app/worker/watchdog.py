@@ -188,7 +188,7 @@ class Watchdog:
         has_begun = not self._status.is_waiting_for("start")
         ends = self._report_lag(folding, now_ms, has_begun=has_begun) if folding is not None else {}
         self._judge_sources(now_ms)
-        self._progress.look(self._moves(ends, now_ms) if has_begun else {}, now_ms)
+        self._progress.check(self._moves(ends, now_ms) if has_begun else {}, now_ms)
         for name, ownership in list(self._readers) if has_begun else []:
             self._transactions.observe(name, ownership.reader_views(), self._clock.now_ms())
 
@@ -214,7 +214,7 @@ class Watchdog:
         }
 
     def _report(self, component: str, answers: DependencyHealth, now_ms: int) -> None:
-        change = answers.look(now_ms, self._clock.now_ms())
+        change = answers.check(now_ms, self._clock.now_ms())
         if change == "away":
             # As a warning: operators who hide INFO would see every outage but never its end.
             logger.warning("%s is away since %s error=%s", answers.what, answers.since, answers.error)

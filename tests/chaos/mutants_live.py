@@ -57,11 +57,11 @@ VIEWS: Final = (
         "A crash in between loses them.",
         ("lossy crash:4 rebalance:4", "crash:6 history"),
         (
-            Change(f"{PROCESSOR}._apply", "if part.refused:", "if False:"),
+            Change(f"{PROCESSOR}._apply", "if part.rejected:", "if False:"),
             Change(
                 f"{PROCESSOR}._apply",
                 "claim.on_progress()",
-                "await self._letters.send(part.refused)\nclaim.on_progress()",
+                "await self._letters.send(part.rejected)\nclaim.on_progress()",
             ),
         ),
     ),

@@ -17,7 +17,7 @@ RAISED = "delivery.offset_metadata:raised"
 
 TAKES_WHAT_WAS_FETCHED_BEFORE = Change(DELIVER, "if batch.seek_number != self.seek_number:", "if False:")
 NEVER_LOOKS_AT_AN_IDLE_READER = Change(
-    "delivery.ranges:Ranges.look", "if is_ahead and not self.in_flight and monotonic_ms - self.progress_ms > IDLE_MS:", "if False:"
+    "delivery.ranges:Ranges.check", "if is_ahead and not self.in_flight and monotonic_ms - self.progress_ms > IDLE_MS:", "if False:"
 )
 TAKES_ONE_TOO_MANY = Change("delivery.batch:Batch.since", "self.records, offset, key=", "self.records, offset - 1, key=")
 COMMITS_THE_HIGHEST = Change(

@@ -17,8 +17,8 @@ READ_STORE: Final = (
         (
             Change(
                 MERGE,
-                "known = stored.get(change.cell)",
-                "known = stored.get(change.cell)\n"
+                "present = stored.get(change.cell)",
+                "present = stored.get(change.cell)\n"
                 "highest = max((held.version for cell, held in stored.items() if cell[:2] == change.cell[:2]), default=-1)\n"
                 "if highest > change.version:\n"
                 "    merged.stale += 1\n"
@@ -42,7 +42,7 @@ READ_STORE: Final = (
         "the first record wins",
         "Of several records in one batch the oldest one is taken.",
         (),
-        (Change("read_store.core.merge:newest", "change.version > known.version", "change.version < known.version"),),
+        (Change("read_store.core.merge:newest", "change.version > former.version", "change.version < former.version"),),
     ),
 )
 

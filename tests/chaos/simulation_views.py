@@ -63,7 +63,7 @@ class ViewModel:
     def __init__(self, world: World, view: LiveView, keys: ViewKeys) -> None:
         self.view = view
         self.stored: list[Stored] = []
-        self.refused: set[int] = set()
+        self.rejected: set[int] = set()
         self._world = world
         self._keys = keys
         self._decider = ViewRule(view, 1_000_000)
@@ -166,7 +166,7 @@ class ViewModel:
     def _check_refused(self, first: int, last: int, lost: frozenset[int]) -> None:
         entries = self._world.log.entries
         due = {at for at in range(first, last + 1) if (entry := entries[at]) and self._is_refused(entry)}
-        if missing := due - self.refused - lost:
+        if missing := due - self.rejected - lost:
             self._world.report_fault("fence", f"{self.view.name} has passed {sorted(missing)}, which are no dead letters")
 
     def on_commit(self, at: int) -> None:
@@ -218,7 +218,7 @@ class ViewModel:
         """Check that every rejected event is a dead letter, unless retention removed it."""
         for offset in range(self._world.log.start, self._world.log.end):
             entry = self._world.log.entries[offset]
-            if entry and self._is_refused(entry) and offset not in self.refused and self._is_recent(entry):
+            if entry and self._is_refused(entry) and offset not in self.rejected and self._is_recent(entry):
                 self._world.report_fault("lost", f"{self.view.name} never refused {offset}")
 
     def _is_recent(self, entry: Record) -> bool:
@@ -242,7 +242,7 @@ class ViewLedger:
     def on_record(self, record: Outgoing) -> None:
         """Handle a dead letter that the broker has appended, acknowledged or not."""
         headers = dict(record.headers)
-        self.models[headers["view"].decode()].refused.add(int(headers["source-offset"]))
+        self.models[headers["view"].decode()].rejected.add(int(headers["source-offset"]))
 
     def on_known_loss(self, name: str, first: int, last: int, highest: Mapping[str, int]) -> None:
         """Handle a report that retention removed offsets."""

@@ -178,7 +178,7 @@ def test_rejected_events_are_reported_once_by_reason(caplog: pytest.LogCaptureFi
     fold = Fold(name="f", source="s", dead_letters="dead", group_key="a", changed="m", quiet_period="1s")
     metrics = Metrics(Settings(app_id="a", folds=(fold,)))
     for reason in ("not-json", "tombstone", "not-json"):
-        metrics.refused("f", reason)
+        metrics.rejected("f", reason)
     report_rejected_events([fold], metrics)
     report_rejected_events([fold], metrics)
 

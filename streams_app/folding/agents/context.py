@@ -56,8 +56,8 @@ class FoldContext:
 
     def dead_letters_of(self, fold: Fold, source: TP) -> DeadLetters:
         """Return the dead letters of a fold in a partition."""
-        refuser = RejectingComponent("fold", fold.name, self.settings.app_id, fold.dead_letters)
-        return DeadLetters(refuser, source, self.producer, self.clock, self.metrics.refused)
+        component = RejectingComponent("fold", fold.name, self.settings.app_id, fold.dead_letters)
+        return DeadLetters(component, source, self.producer, self.clock, self.metrics.rejected)
 
     def statistics_of(self, fold: Fold) -> WindowStatistics:
         """Return the window statistics of a fold, which all its partitions share."""
@@ -87,7 +87,7 @@ def report_misrouted_events(name: str, reading: DecodedRange, tp: TP, metrics: M
 def report_rejected_events(folds: Iterable[Fold], metrics: Metrics) -> None:
     """Log how many events were rejected since the last call, and why; log nothing if there were none."""
     topics = {fold.name: fold.dead_letters for fold in folds}
-    for name, reasons in metrics.refused_since().items():
+    for name, reasons in metrics.rejected_since().items():
         summary = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         logger.warning(
             "%s refused in the last minute (%s) fold=%s dead_letters=%s",

@@ -234,9 +234,9 @@ class FoldProcessor:
 
     async def _send_dead_letters(self, reading: DecodedRange) -> None:
         """Produce rejected events and wait for the broker, before the fence may pass them."""
-        if reading.refused:
-            await self.emitter.dead_letters.send(reading.refused)
-            reading.refused.clear()
+        if reading.rejected:
+            await self.emitter.dead_letters.send(reading.rejected)
+            reading.rejected.clear()
 
     # ---- emission
 

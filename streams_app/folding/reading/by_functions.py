@@ -69,10 +69,10 @@ class PythonReader(EventReader):
             try:
                 event = self._event(record, value)
             except BadEventError as error:
-                reading.refused.append(RejectedEvent(record, error.reason, _printable(error.detail)))
+                reading.rejected.append(RejectedEvent(record, error.reason, _printable(error.detail)))
                 continue
             except Exception as error:  # noqa: BLE001  # what such values do to our own code: their __repr__ may raise, too
-                reading.refused.append(RejectedEvent(record, "user-error", _text_of(error)))
+                reading.rejected.append(RejectedEvent(record, "user-error", _text_of(error)))
                 continue
             if event is None:
                 continue

@@ -57,7 +57,7 @@ class FormatReader(EventReader):
                 kept.append(record)
                 views.append(view)
                 found[record.offset] = record.key, key, view
-        for event in self._reader.events(kept, views, DecodedRange(refused=reading.refused)):
+        for event in self._reader.events(kept, views, DecodedRange(rejected=reading.rejected)):
             if not self._is_keyed(*found[event[0]], event[2]):
                 reading.misrouted += 1
                 reading.misrouted_example = event[0]

@@ -50,13 +50,13 @@ class DecodedRange:
 
     Attributes:
         events: In offset order; empty if they are iterated over instead.
-        refused: Rejected events, in offset order.
+        rejected: Rejected events, in offset order.
         misrouted: Number of events whose record key is not their group key.
         misrouted_example: Offset of one of them.
     """
 
     events: list[ScoredEvent] = field(default_factory=list)
-    refused: list[RejectedEvent] = field(default_factory=list)
+    rejected: list[RejectedEvent] = field(default_factory=list)
     misrouted: int = 0
     misrouted_example: int | None = None
 
@@ -141,7 +141,7 @@ class EventReader:
                 read = self._read_event(record, event, self._member(record, event))
             except BadEventError as error:
                 fault = value if isinstance(value, BeyondDoubleError) else error
-                reading.refused.append(RejectedEvent(record, fault.reason, fault.detail))
+                reading.rejected.append(RejectedEvent(record, fault.reason, fault.detail))
                 continue
             if record.key != read[2][1:]:
                 reading.misrouted += 1

@@ -57,7 +57,7 @@ class RoutedRange:
         if not self._has_headers:
             return records, decoded
         if fold == self._folds[0]:
-            reading.refused += self._for_unknown_folds()
+            reading.rejected += self._for_unknown_folds()
         # Earlier versions wrote the name of the fold only; such events may still be read.
         meant = None, replay_target(self._app_id, fold), fold.encode()
         mine = [i for i in range(len(records)) if target_of(records[i].headers) in meant]

@@ -172,12 +172,14 @@ class JournalReader:
             TryAgainError: Redis does not answer.
             ConfigurationError: The partition does not exist.
         """
-        position, known = ShardPosition(first - 1, is_followed=True), 0
+        position, partitions = ShardPosition(first - 1, is_followed=True), 0
         while position.offset < last:
             try:
-                known = known or await self.shards.partitions()
-                if 0 < known <= partition:
-                    raise ConfigurationError([f"partition {partition} is not there: the source has partitions 0 to {known - 1}"])
+                partitions = partitions or await self.shards.partitions()
+                if 0 < partitions <= partition:
+                    raise ConfigurationError(
+                        [f"partition {partition} is not there: the source has partitions 0 to {partitions - 1}"]
+                    )
                 async with aclosing(self.shards.scan(partition, keys, position)) as items:
                     async for item in items:
                         if isinstance(item, Row) and item.offset <= last:

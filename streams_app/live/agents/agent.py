@@ -67,10 +67,10 @@ class ViewAgent:
         """
         self._view = view
         self._metrics = metrics
-        refuser = RejectingComponent("view", view.name, settings.app_id, view.dead_letters)
+        component = RejectingComponent("view", view.name, settings.app_id, view.dead_letters)
 
         def dead_letters_of(tp: TP) -> DeadLetters:
-            return DeadLetters(refuser, tp, producer, clock, lambda name, reason: None)
+            return DeadLetters(component, tp, producer, clock, lambda name, reason: None)
 
         outages = OutageReporter(f"live view {view.name}")
         self._processors = ViewProcessors(

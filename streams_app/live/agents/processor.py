@@ -264,8 +264,8 @@ class ViewProcessor(Processor):
 
     async def _apply(self, claim: Claim, part: ViewBatch) -> None:
         """Apply a batch, retrying until it succeeds; its dead letters are sent first."""
-        if part.refused:
-            await self._dead_letters.send(part.refused, self._on_unsent)
+        if part.rejected:
+            await self._dead_letters.send(part.rejected, self._on_unsent)
             self._context.outages.succeeded(self)
         metadata = self._metadata_at(part.to)
         if part.last is not None:

@@ -66,7 +66,7 @@ class ViewBatch:
     Attributes:
         to: Last offset of the batch.
         pages: Page → its change.
-        refused: Records that become dead letters.
+        rejected: Records that become dead letters.
         counts: Number of records by effect: ``put``, ``removed``, ``other`` and ``refused``.
         events: Number of records.
         last: The last record.
@@ -74,7 +74,7 @@ class ViewBatch:
 
     to: int
     pages: dict[str, PageChange] = field(default_factory=dict)
-    refused: list[RejectedEvent] = field(default_factory=list)
+    rejected: list[RejectedEvent] = field(default_factory=list)
     counts: Tally[str] = field(default_factory=Tally)
     events: int = 0
     last: ViewRecord | None = None
@@ -91,7 +91,7 @@ class ViewBatch:
         try:
             meaning = decider.decide(partition, record, now_ms)
         except BadEventError as error:
-            self.refused.append(RejectedEvent(record, error.reason, error.detail))
+            self.rejected.append(RejectedEvent(record, error.reason, error.detail))
             self.counts["refused"] += 1
             return
         if isinstance(meaning, Put):

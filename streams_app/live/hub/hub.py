@@ -161,11 +161,11 @@ class Hub:
             self._outages.failed(error)
             self._status.set_not_ready("redis", f"{trouble_text(error)}: open pages keep their values and are marked as behind")
             await self._reconnect()
-            self._publish(waiting, is_regular=is_regular, is_known=False)
+            self._publish(waiting, is_regular=is_regular, is_current=False)
             return
         except Exception as error:  # noqa: BLE001  # an error of one page or token must not end the polls of all others
             self._trace(error)
-            self._publish(waiting, is_regular=is_regular, is_known=False)
+            self._publish(waiting, is_regular=is_regular, is_current=False)
             return
         self._outages.succeeded()
         self._publish(waiting, is_regular=is_regular)
@@ -215,18 +215,18 @@ class Hub:
             self._traced_ms = monotonic_ms
             logger.error("a poll failed, open pages keep their values and are marked as behind: please report this", exc_info=error)
 
-    def _publish(self, waiting: Collection[Connection], *, is_regular: bool, is_known: bool = True) -> None:
+    def _publish(self, waiting: Collection[Connection], *, is_regular: bool, is_current: bool = True) -> None:
         try:
-            self._push(waiting, is_regular=is_regular, is_known=is_known)
+            self._push(waiting, is_regular=is_regular, is_current=is_current)
         except Exception as error:  # noqa: BLE001  # as in a poll; the next one sends what may be unsent
             self._trace(error)
             self._waiting |= {connection for connection in waiting if connection in self.connections}
             self._dirty |= set(self._open)
         else:
-            if is_known:
+            if is_current:
                 self._status.clear("poll")
 
-    def _push(self, waiting: Iterable[Connection], *, is_regular: bool, is_known: bool) -> None:
+    def _push(self, waiting: Iterable[Connection], *, is_regular: bool, is_current: bool) -> None:
         now_ms = self._redis_ms + self._clock.monotonic_ms() - self._asked_ms
         self._update_statuses(now_ms)
         for connection in waiting:
@@ -234,7 +234,7 @@ class Hub:
                 continue
             for view in connection.views:
                 place = (view.name, connection.page)
-                if is_known:
+                if is_current:
                     connection.push(self._message(place, now_ms))
                 else:
                     self._dirty.add(place)

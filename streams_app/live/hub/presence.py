@@ -63,12 +63,12 @@ class Presence:
     def leave(self, page: str, tab: str) -> None:
         """Let a tab expire from the next call of :meth:`present_once`, unless it returns."""
         tabs = self._open[page]
-        known = tabs[tab]
-        known.connections -= 1
-        if known.connections == 0:
+        shown = tabs[tab]
+        shown.connections -= 1
+        if shown.connections == 0:
             del tabs[tab]
-            if known.until_ms:
-                self._closed.setdefault(page, {})[tab] = known.until_ms
+            if shown.until_ms:
+                self._closed.setdefault(page, {})[tab] = shown.until_ms
             if not tabs:
                 del self._open[page]
 

@@ -82,16 +82,16 @@ BITS: Final = {"integer": 32}
 MOST_BITS: Final = 64
 
 
-def type_of(declared: str, known: Mapping[str, ColumnKind]) -> ColumnType | None:
+def type_of(declared: str, kinds: Mapping[str, ColumnKind]) -> ColumnType | None:
     """Return the type of a column, or None if columns of this type are not supported.
 
     Args:
         declared: As the database writes it, ``numeric(12,2)``.
-        known: :data:`POSTGRESQL` or :data:`SQLITE`.
+        kinds: :data:`POSTGRESQL` or :data:`SQLITE`.
     """
     parts = TYPE.fullmatch(declared)
-    kind = known.get(parts[1]) if parts else None
-    if parts is None or kind is None or (known is SQLITE and parts[2]):
+    kind = kinds.get(parts[1]) if parts else None
+    if parts is None or kind is None or (kinds is SQLITE and parts[2]):
         return None
     if kind is ColumnKind.INTEGER:
         return ColumnType(declared, kind, BITS.get(parts[1], MOST_BITS))

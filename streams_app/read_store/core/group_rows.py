@@ -87,8 +87,8 @@ def rejection_of(change: CellChange, columns: Mapping[str, str], types: Mapping[
     """
     if change.cell.name not in columns:
         return f"the name {change.cell.name!r} has no column"
-    known = types.get(columns[change.cell.name])
-    value = fitted(change.value, known) if known else None
+    column_type = types.get(columns[change.cell.name])
+    value = fitted(change.value, column_type) if column_type else None
     return f"the value {value.why}" if isinstance(value, Misfit) else None
 
 
@@ -112,20 +112,20 @@ class RequiredColumns(NamedTuple):
     Attributes:
         own: Columns other than those of names → their declaration, which begins with the type.
         names: Columns of names.
-        known: Types that columns of names may have.
+        kinds: Types that columns of names may have.
         default_type: Type that is suggested for a missing column.
     """
 
     own: Mapping[str, str]
     names: Collection[str]
-    known: Mapping[str, ColumnKind]
+    kinds: Mapping[str, ColumnKind]
     default_type: str
 
 
 def types_of(found: Mapping[str, ExistingColumn], wanted: RequiredColumns) -> dict[str, ColumnType]:
     """Return the type of each column of a name; the table must have no faults."""
-    types = {column: type_of(found[column].declared_type, wanted.known) for column in wanted.names if column in found}
-    return {column: known for column, known in types.items() if known is not None}
+    types = {column: type_of(found[column].declared_type, wanted.kinds) for column in wanted.names if column in found}
+    return {column: column_type for column, column_type in types.items() if column_type is not None}
 
 
 def table_faults(found: Mapping[str, ExistingColumn], keys: Collection[frozenset[str]], wanted: RequiredColumns) -> list[str]:
@@ -162,8 +162,8 @@ def _own_faults(found: Mapping[str, ExistingColumn], own: Mapping[str, str]) -> 
 def _name_faults(found: Mapping[str, ExistingColumn], wanted: RequiredColumns) -> Iterator[str]:
     for column, there in found.items():
         if column in wanted.names:
-            if type_of(there.declared_type, wanted.known) is None:
-                yield f"its column {column} is {there.declared_type}; possible are {', '.join(filter(None, wanted.known))}"
+            if type_of(there.declared_type, wanted.kinds) is None:
+                yield f"its column {column} is {there.declared_type}; possible are {', '.join(filter(None, wanted.kinds))}"
             if there.is_computed:
                 yield f"its column {column} is computed"
             elif there.is_required:

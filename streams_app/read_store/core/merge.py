@@ -109,18 +109,18 @@ def newest(changes: Iterable[CellChange]) -> list[CellChange]:
     """
     best: dict[Cell, CellChange] = {}
     for change in changes:
-        known = best.get(change.cell)
-        if known is None or change.version > known.version:
+        former = best.get(change.cell)
+        if former is None or change.version > former.version:
             best[change.cell] = change
     return list(best.values())
 
 
-def with_the_rest(changes: Sequence[CellChange], known: Iterable[Cell]) -> list[CellChange]:
+def with_the_rest(changes: Sequence[CellChange], stored_cells: Iterable[Cell]) -> list[CellChange]:
     """Add a change for each other name of the deleted groups.
 
     Args:
         changes: At most one a cell.
-        known: Cells that the store has of the deleted groups.
+        stored_cells: Cells that the store has of the deleted groups.
 
     Returns:
         The changes; each added one has the highest version that names its group, so that no older record restores its value.
@@ -131,7 +131,7 @@ def with_the_rest(changes: Sequence[CellChange], known: Iterable[Cell]) -> list[
             group = change.cell[:2]
             versions[group] = max(change.version, versions.get(group, change.version))
     named = {change.cell for change in changes}
-    return [*changes, *(CellChange(cell, versions[cell[:2]]) for cell in known if cell not in named)]
+    return [*changes, *(CellChange(cell, versions[cell[:2]]) for cell in stored_cells if cell not in named)]
 
 
 def is_same(left: Value, right: Value) -> bool:
@@ -164,14 +164,14 @@ def merge(stored: Mapping[Cell, Stored], changes: Iterable[CellChange]) -> Merge
     """
     merged = Merged()
     for change in changes:
-        known = stored.get(change.cell)
-        match decide(change, known):
+        present = stored.get(change.cell)
+        match decide(change, present):
             case Verdict.WRITTEN:
                 merged.written.append(change)
             case Verdict.STALE:
                 merged.stale += 1
             case Verdict.UNCHANGED:
                 merged.unchanged += 1
-                if known is not None and change.version > known.version:
+                if present is not None and change.version > present.version:
                     merged.confirmed.append(change)
     return merged

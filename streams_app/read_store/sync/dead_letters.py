@@ -81,7 +81,7 @@ class StoreDeadLetterWriter:
     def __init__(self, settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> None:
         """Connect nothing yet."""
         self.topic = store.dead_letters
-        self._refuser = RejectingComponent("store", store.name, settings.app_id, store.dead_letters)
+        self._component = RejectingComponent("store", store.name, settings.app_id, store.dead_letters)
         self._producer = AckedProducer(
             settings.kafka, client_id=f"{settings.app_id}-{store.group}-letters", send_seconds=SEND_SECONDS
         )
@@ -103,7 +103,7 @@ class StoreDeadLetterWriter:
         failures = await asyncio.gather(*(writer.send_once([one]) for one in unsent))
         kept.update(one.record.offset for one, failed in zip(unsent, failures, strict=True) if failed is None)
         if failed := next(filter(None, failures), None):
-            raise TryAgainError(f"{self._refuser.topic} does not acknowledge dead letters: {failed!r}")
+            raise TryAgainError(f"{self._component.topic} does not acknowledge dead letters: {failed!r}")
 
     def forget_below(self, source: TP, progress: int | None = None) -> None:
         """Forget acknowledged dead letters below the progress of the store; None: all, because the progress was set anew."""
@@ -119,7 +119,7 @@ class StoreDeadLetterWriter:
         def count(name: str, reason: str) -> None:
             self._metrics.read_store_dead_letters.labels(name, reason).inc()
 
-        return DeadLetters(self._refuser, source, self._producer, self._clock, count)
+        return DeadLetters(self._component, source, self._producer, self._clock, count)
 
 
 def _error(why: str) -> tuple[tuple[str, bytes], ...]:

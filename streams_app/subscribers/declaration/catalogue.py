@@ -58,15 +58,15 @@ class Catalogue:
     def _subscriber_faults(self) -> list[str]:
         names = Counter(one.name for one in self.subscribers)
         faults = [f"{number} subscribers have the name {name!r}" for name, number in names.items() if number > 1]
-        known = {event.key: event for event in self.events}
+        by_key = {event.key: event for event in self.events}
         for one in self.subscribers:
             if isinstance(one.source, Records) or one.source in self.events:
                 continue
             key = one.source.key
-            if key in known:
+            if key in by_key:
                 faults.append(f"subscriber {one.name!r} takes another event {key!r} than the one in events")
             else:
-                faults.append(f"subscriber {one.name!r} takes {key!r}, which is not in events{suggestion(key, list(known))}")
+                faults.append(f"subscriber {one.name!r} takes {key!r}, which is not in events{suggestion(key, list(by_key))}")
         return faults
 
 

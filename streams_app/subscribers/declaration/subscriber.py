@@ -259,14 +259,14 @@ def faults_of(declared: Any) -> list[str]:
     faults = [*_function_faults(declared), *description_faults(declared.description)]
     if not isinstance(declared.source, (Event, Records)):
         faults.append(f"{declared.source!r} is neither an Event nor records_of(…)")
-    for label, value, known in (
+    for label, value, allowed in (
         ("idempotent", declared.idempotent, get_args(Idempotent)),
         ("ordered", declared.ordered, (None, "key")),
         ("start", declared.start, get_args(Start)),
         ("tombstones", declared.tombstones, get_args(Tombstones)),
     ):
-        if value not in known:
-            faults.append(f"{label} = {value!r} must be {' or '.join(repr(one) for one in known)}")
+        if value not in allowed:
+            faults.append(f"{label} = {value!r} must be {' or '.join(repr(one) for one in allowed)}")
     if type(declared.concurrency) is not int or not 1 <= declared.concurrency <= MOST_CONCURRENCY:
         faults.append(f"concurrency = {declared.concurrency!r} must be a whole number between 1 and {MOST_CONCURRENCY}")
     if not isinstance(declared.retry, Retries):

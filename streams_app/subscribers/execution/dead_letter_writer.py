@@ -108,7 +108,7 @@ class DeadLetterWriter:
             async with self._sending_now:
                 self._sending = sending = self._unsent
                 self._unsent = []
-                await self._sender.send([self._refused(work, dead_letter) for work, dead_letter in sending], self._failed)
+                await self._sender.send([self._rejected(work, dead_letter) for work, dead_letter in sending], self._failed)
                 self.fault = ""
                 # Only now: a dead letter that is not acknowledged may be lost, but its event must not be.
                 self._sending = []
@@ -132,17 +132,17 @@ class DeadLetterWriter:
     async def _send_late(self, work: InFlightEvent, second: DeadLettering) -> None:
         # After the first one, which may still be being sent.
         async with self._sending_now:
-            await self._sender.send([self._refused(work, second)])
+            await self._sender.send([self._rejected(work, second)])
             self._count([(work, second.reason)])
 
     async def send_last(self, dead_letters: Sequence[tuple[InFlightEvent, DeadLettering]], seconds: float) -> None:
         """Send dead letters of events that this claim can no longer finish, if that is possible within ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._sender.send([self._refused(work, dead_letter) for work, dead_letter in dead_letters])
+                await self._sender.send([self._rejected(work, dead_letter) for work, dead_letter in dead_letters])
                 self._count([(work, dead_letter.reason) for work, dead_letter in dead_letters])
 
-    def _refused(self, work: InFlightEvent, dead_letter: DeadLettering) -> RejectedEvent:
+    def _rejected(self, work: InFlightEvent, dead_letter: DeadLettering) -> RejectedEvent:
         # The same for each sending of one attempt, so that readers recognise a repetition.
         dead_letter_id = f"{self._subscriber}:{self._tp.topic}:{self._tp.partition}:{work.offset}:{work.attempts}"
         if dead_letter.reason == FINISHED_LATE:

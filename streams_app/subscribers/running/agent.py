@@ -159,13 +159,13 @@ def serving(
     # Event ids are stored by the hour, and delays by the wall clock, so the clock has to be trustworthy.
     trusted = clock if isinstance(clock, TrustedClock) else TrustedClock(clock)
     remember_ms = 0 if subscriber.idempotent == "yes" else subscriber.remember_ms
-    refuser = RejectingComponent("subscriber", subscriber.name, settings.app_id, dead_letters)
+    component = RejectingComponent("subscriber", subscriber.name, settings.app_id, dead_letters)
 
     def store(tp: TP, token: str) -> SubscriberStore:
         return SubscriberStore(scripts, SubscriberKeys(settings.app_id, subscriber.name, *tp), token, remember_ms=remember_ms)
 
     def dead_letter_writer(tp: TP) -> DeadLetters:
-        return DeadLetters(refuser, tp, producer, trusted, on_kept=lambda name, reason: None)
+        return DeadLetters(component, tp, producer, trusted, on_kept=lambda name, reason: None)
 
     rate_limiter = None
     if (rate := subscriber.rate) is not None:

@@ -75,7 +75,7 @@ class SubscriberGauges:
         self._figures = subscriber_metrics
         self._places = places
         self._clock = clock
-        self._known: Mapping[TP, tuple[int, int]] = {}
+        self._begins_and_ends: Mapping[TP, tuple[int, int]] = {}
         self._ends: dict[TP, ObservedEnds] = defaultdict(ObservedEnds)
         self._gauges = {
             "waiting": metrics.subscriber_waiting_events.labels(name),
@@ -123,24 +123,24 @@ class SubscriberGauges:
         """
         is_away = False
         try:
-            self._known = await self._places()
+            self._begins_and_ends = await self._places()
         except Exception as error:  # noqa: BLE001  # any error: the next update asks again, and the gauges go on
             logger.debug("lag of a subscriber is not known now error=%s", text_of(error))
-            is_away = bool(self._known)
+            is_away = bool(self._begins_and_ends)
         self._update(is_away=is_away)
         self._figures.export()
 
     def _update(self, *, is_away: bool) -> None:
         now_ms = self._clock.now_ms()
         statuses = self._dispatcher.statuses()
-        begins = first_unread(statuses, self._known)
-        for gone in self._ends.keys() - self._known.keys():
+        begins = first_unread(statuses, self._begins_and_ends)
+        for gone in self._ends.keys() - self._begins_and_ends.keys():
             del self._ends[gone]
-        for tp, (_, end) in self._known.items():
+        for tp, (_, end) in self._begins_and_ends.items():
             self._ends[tp].observe(end, now_ms)
-        since = [self._ends[tp].since(begins[tp]) for tp in self._known]
+        since = [self._ends[tp].since(begins[tp]) for tp in self._begins_and_ends]
         now = combined_status(
-            statuses, self._known, [*since, self._dispatcher.oldest_queued_ms()],
+            statuses, self._begins_and_ends, [*since, self._dispatcher.oldest_queued_ms()],
             running=self._dispatcher.running, hanging=self._dispatcher.executor.hanging,
             is_suspended=self._dispatcher.circuit_breaker.is_suspended, now_ms=now_ms,
         )  # fmt: skip

@@ -56,7 +56,7 @@ def change(path: Path, statement: str) -> None:
 
 def test_expectation_is_the_sum_of_the_latest_values_of_the_posts(write_side: WriteSide) -> None:
     assert {("a", "likes"): 9, ("a", "shares"): 1, ("b", "likes"): 0.75} == write_side.expected()
-    assert write_side.refused == 1
+    assert write_side.rejected == 1
 
 
 def test_write_database_contains_the_expected_values(write_side: WriteSide, tmp_path: Path) -> None:

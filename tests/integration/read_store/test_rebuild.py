@@ -90,7 +90,7 @@ def test_skipped_values_are_reported() -> None:
         "1 folded record read, 2 cells kept from the former table",
         "1 value passed over, which the store can never hold; the last one before it stays",
         "2 records of the topics passed over: not folded records",
-    ] == summary(Rebuilt(records=1, kept=2, refused=1, rejected=2), declared)[:-1]
+    ] == summary(Rebuilt(records=1, kept=2, unstorable=1, rejected=2), declared)[:-1]
 
 
 @pytest.mark.parametrize(("table", "why"), [("t" * 46, "45 letters"), ("t;--", "is not a valid name of a table")])

@@ -64,5 +64,5 @@ def test_event_replayed_for_a_removed_fold_is_a_dead_letter_of_that_fold(target:
     RoutedRange("social", ["a", "b"], records, None).records_for("a", first)
     RoutedRange("social", ["a", "b"], records, None).records_for("b", second)
 
-    assert (addressees, []) == ([refused.addressee for refused in first.refused], second.refused)
-    assert {"unknown-fold"} >= {refused.reason for refused in first.refused}
+    assert (addressees, []) == ([refused.addressee for refused in first.rejected], second.rejected)
+    assert {"unknown-fold"} >= {refused.reason for refused in first.rejected}

@@ -107,7 +107,7 @@ def test_reference_lists_every_header_of_a_dead_letter() -> None:
     error = ValueError("no such article")
     work = InFlightEvent(record, 0, first_failed_ms=1)
     writer = DeadLetterWriter(TP("s", 0), "ship", None, None)  # type: ignore[arg-type]  # nothing is sent
-    of_subscriber = writer._refused(work, dead_lettering(work, "failed", "", error)).headers
+    of_subscriber = writer._rejected(work, dead_lettering(work, "failed", "", error)).headers
     names = {name for name, _ in [*smallest.headers, *of_subscriber]}
 
     assert sorted({*names, "store", "subscriber", "header-bytes-not-kept", "error", "fold-id", RECEIPT_HEADER}) == sorted(told)

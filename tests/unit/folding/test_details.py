@@ -31,7 +31,7 @@ def fold(**options: Any) -> Fold:
 def read(declared: Fold, *values: Any) -> tuple[list[Any], list[str]]:
     raws = [Raw(at, 1_000 + at, b"a", orjson.dumps(value)) for at, value in enumerate(values)]
     reading = reader_of(declared, Limits()).read(raws)
-    return reading.events, [one.reason for one in reading.refused]
+    return reading.events, [one.reason for one in reading.rejected]
 
 
 @pytest.mark.parametrize(

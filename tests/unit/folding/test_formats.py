@@ -52,7 +52,7 @@ def names_of(value: Any, **options: Any) -> Any:
 
 
 def fault_of(value: Any, **options: Any) -> tuple[str, str]:
-    (refused,) = read(value, fold(**options)).refused
+    (refused,) = read(value, fold(**options)).rejected
     return refused.reason, refused.detail
 
 
@@ -81,7 +81,7 @@ ALL = {"id": 1, "customer_id": "c1", "status": "new", "cents": 500}
 def test_changed_names_of_a_change_event_are_the_columns_that_differ(given: Any, changed: Any, wrap: Any) -> None:
     reading = read(wrap(given), fold(keep="last"), key=wrap({"id": 1}))
 
-    assert [] == reading.refused
+    assert [] == reading.rejected
     assert [FoldEvent(7, 1_000, b"sc1", changed)] == reading.events
 
 
@@ -100,7 +100,7 @@ def test_changed_names_of_a_change_event_are_the_columns_that_differ(given: Any,
 def test_tombstone_heartbeat_and_transaction_metadata_are_skipped_without_a_dead_letter(value: Any) -> None:
     reading = read(value)
 
-    assert ([], []) == (reading.events, reading.refused)
+    assert ([], []) == (reading.events, reading.rejected)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_record_key_as_group_has_no_schema(key: Any) -> None:
 
 @pytest.mark.parametrize(("key", "detail"), [(b"", "the record has no key"), (b"\xff", "the record key is not UTF-8")])
 def test_event_without_a_usable_record_key_is_a_dead_letter_if_the_key_is_the_group(key: bytes, detail: str) -> None:
-    (refused,) = read(change("u", row(), row(cents=1)), fold(group_key="@key"), key=key).refused
+    (refused,) = read(change("u", row(), row(cents=1)), fold(group_key="@key"), key=key).rejected
 
     assert ("no-group", detail) == (refused.reason, refused.detail)
 
@@ -190,7 +190,7 @@ def test_functions_receive_the_row() -> None:
     create = read(change("c", None, row()), declared)
 
     assert [(b"sC1", ["status"])] == [(event.group, list(event.changed)) for event in update.events]
-    assert ([], []) == (create.events, create.refused)
+    assert ([], []) == (create.events, create.rejected)
 
 
 def cloud_event(data: Any, **attributes: Any) -> dict[str, Any]:

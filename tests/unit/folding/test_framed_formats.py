@@ -62,11 +62,11 @@ def test_functions_receive_the_decoded_event() -> None:
 def test_bad_value_is_a_dead_letter(value: bytes | None, reason: str) -> None:
     reading = read(value)
 
-    assert ([], [reason]) == (reading.events, [one.reason for one in reading.refused])
+    assert ([], [reason]) == (reading.events, [one.reason for one in reading.rejected])
 
 
 def test_oversized_value_is_a_dead_letter_before_it_is_decoded() -> None:
-    assert ["too-large"] == [one.reason for one in read(VALUE, limits=Limits(value_bytes=len(VALUE) - 1)).refused]
+    assert ["too-large"] == [one.reason for one in read(VALUE, limits=Limits(value_bytes=len(VALUE) - 1)).rejected]
 
 
 def test_schema_that_was_not_fetched_is_no_dead_letter() -> None:
@@ -103,7 +103,7 @@ def test_json_schema_needs_no_schema_to_be_read() -> None:
     reading = read(framed(77, b'{"id":"a","m":["x"]}'), format="json-schema")
     broken = read(framed(77, b"{"), format="json-schema")
 
-    assert ([b"sa"], ["not-json"]) == ([event.group for event in reading.events], [one.reason for one in broken.refused])
+    assert ([b"sa"], ["not-json"]) == ([event.group for event in reading.events], [one.reason for one in broken.rejected])
 
 
 def test_schemas_are_fetched_for_keys_and_for_values_that_are_not_json() -> None:

@@ -23,7 +23,7 @@ def fold(**options: Any) -> Fold:
 
 def read(declared: Fold, *values: bytes) -> tuple[list[bytes], list[tuple[str, str]]]:
     reading = reader_of(declared, Limits()).read([Raw(at, 1_000 + at, b"a", value) for at, value in enumerate(values)])
-    return [event.json for event in reading.events], [(one.reason, one.detail) for one in reading.refused]
+    return [event.json for event in reading.events], [(one.reason, one.detail) for one in reading.rejected]
 
 
 def test_whole_event_is_kept_byte_by_byte_without_spaces_around_it() -> None:

@@ -35,8 +35,8 @@ def test_value_too_deep_to_be_stored_is_rejected_and_not_raised() -> None:
 
     reading = EventReader(fold, Limits()).read(records, decode_all(records, Limits()))
 
-    assert ["no-changed"] == [refused.reason for refused in reading.refused]
-    assert reading.refused[0].record is records[0]
+    assert ["no-changed"] == [refused.reason for refused in reading.rejected]
+    assert reading.rejected[0].record is records[0]
 
 
 def test_carried_value_too_deep_to_be_stored_is_rejected_and_not_raised() -> None:

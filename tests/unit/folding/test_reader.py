@@ -34,7 +34,7 @@ def read_value(value: bytes | None, key: bytes | None = b"a", **declared: Any) -
 
 
 def reasons(reading: DecodedRange) -> list[str]:
-    return [refused.reason for refused in reading.refused]
+    return [refused.reason for refused in reading.rejected]
 
 
 def padded(size: int) -> bytes:
@@ -80,9 +80,9 @@ def test_bad_event_is_rejected_with_its_reason_and_keeps_its_record(value: bytes
     reading = read([record])
 
     assert [] == reading.events
-    assert [(record, reason)] == [(refused.record, refused.reason) for refused in reading.refused]
-    assert reading.refused[0].record is record
-    assert "" != reading.refused[0].detail
+    assert [(record, reason)] == [(refused.record, refused.reason) for refused in reading.rejected]
+    assert reading.rejected[0].record is record
+    assert "" != reading.rejected[0].detail
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_bad_event_is_rejected_with_its_reason_and_keeps_its_record(value: bytes
 def test_event_at_a_limit_is_folded(value: bytes, group: bytes, names: list[str]) -> None:
     reading = read_value(value)
 
-    assert [] == reading.refused
+    assert [] == reading.rejected
     assert [(group, names)] == [(canonical_bytes(event.group), list(event.changed)) for event in reading.events]
 
 
@@ -209,7 +209,7 @@ def test_unresolvable_path_yields_no_group(group_key: Any, event: dict[str, Any]
 def test_event_without_its_group_is_reported_with_the_field(group_key: Any, event: dict[str, Any], expected: str) -> None:
     reading = read_value(json.dumps({**event, "m": "x"}).encode(), group_key=group_key)
 
-    assert [("no-group", expected)] == [(refused.reason, refused.detail) for refused in reading.refused]
+    assert [("no-group", expected)] == [(refused.reason, refused.detail) for refused in reading.rejected]
 
 
 def test_record_key_can_be_the_group() -> None:
@@ -285,7 +285,7 @@ def test_one_decoding_serves_several_folds() -> None:
 def test_every_record_is_folded_or_rejected_independently(values: list[bytes | None], group_key: Any) -> None:
     records = [Raw(offset, offset, b"a", value) for offset, value in enumerate(values)]
     reading = read(records, fold(group_key=group_key))
-    seen = [event.offset for event in reading.events], [refused.record.offset for refused in reading.refused]
+    seen = [event.offset for event in reading.events], [refused.record.offset for refused in reading.rejected]
 
     assert list(range(len(values))) == sorted(seen[0] + seen[1])
     assert (sorted(seen[0]), sorted(seen[1])) == seen

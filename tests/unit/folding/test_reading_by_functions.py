@@ -56,7 +56,7 @@ def passed_on(declared: Fold, reading: DecodedRange) -> list[Any]:
     for chunk in chunks_of(reading.events, 100, cap_ms=10**13, keeps_values=keeps_values):
         pack(packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {}).values)
     refuser = RejectingComponent("fold", declared.name, "app", declared.dead_letters)
-    return [dead_letter_of(refuser, TP("s", 0), refused, 0) for refused in reading.refused]
+    return [dead_letter_of(refuser, TP("s", 0), refused, 0) for refused in reading.rejected]
 
 
 def read(declared: Fold, *values: bytes, limits: Limits | None = None) -> DecodedRange:
@@ -120,9 +120,9 @@ def test_unfoldable_result_is_a_dead_letter_and_the_partition_continues(options:
     reading = read(fold(**options), value)
 
     assert [] == reading.events
-    assert ["user-error"] == [refused.reason for refused in reading.refused]
-    assert expected in reading.refused[0].detail
-    assert reading.refused[0].detail.encode()
+    assert ["user-error"] == [refused.reason for refused in reading.rejected]
+    assert expected in reading.rejected[0].detail
+    assert reading.rejected[0].detail.encode()
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_unfoldable_result_is_a_dead_letter_and_the_partition_continues(options:
 def test_any_json_value_is_folded(options: dict[str, Any], group: bytes, names: dict[str, Any]) -> None:
     reading = read(fold(keep="last", **options), EVENT)
 
-    assert [] == reading.refused
+    assert [] == reading.rejected
     assert [(group, names)] == [(event.group, event.changed) for event in reading.events]
 
 
@@ -169,7 +169,7 @@ def test_value_mutated_later_by_a_function_is_unaffected() -> None:
 def test_function_value_may_not_exceed_the_event_size() -> None:
     reading = read(fold(changed=always({"x": "y" * 100}), keep="last"), EVENT, limits=Limits(value_bytes=90))
 
-    assert ["too-large"] == [refused.reason for refused in reading.refused]
+    assert ["too-large"] == [refused.reason for refused in reading.rejected]
 
 
 def test_repeated_name_does_not_excuse_a_key_that_resembles_it() -> None:
@@ -177,13 +177,13 @@ def test_repeated_name_does_not_excuse_a_key_that_resembles_it() -> None:
     reading = read(fold(changed=lambda _: next(answers)), *[EVENT] * 4)
 
     assert [0, 3] == [event.offset for event in reading.events]
-    assert [1, 2] == [refused.record.offset for refused in reading.refused]
+    assert [1, 2] == [refused.record.offset for refused in reading.rejected]
 
 
 def test_long_error_text_is_truncated() -> None:
     reading = read(fold(changed=raising(ValueError("x" * 1_000_000))), EVENT)
 
-    assert len(reading.refused[0].detail) < 2_000
+    assert len(reading.rejected[0].detail) < 2_000
 
 
 anything = st.recursive(
@@ -209,5 +209,5 @@ def test_any_function_result_is_folded_rejected_or_filtered(
     declared = fold(keep=keep, **{name: functions[name] for name in own})
     reading = read(declared, EVENT)
 
-    assert len(reading.events) + len(reading.refused) <= 1
-    assert "source_filter" in own or 1 == len(reading.events) + len(reading.refused)
+    assert len(reading.events) + len(reading.rejected) <= 1
+    assert "source_filter" in own or 1 == len(reading.events) + len(reading.rejected)

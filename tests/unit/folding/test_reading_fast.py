@@ -26,7 +26,7 @@ def fold(**options: Any) -> Fold:
 
 def told(reading: DecodedRange) -> tuple[Any, ...]:
     events = [(event.offset, event.timestamp_ms, event.group, sorted(event.changed)) for event in reading.events]
-    refused = [(refused.record.offset, refused.reason, refused.detail) for refused in reading.refused]
+    refused = [(refused.record.offset, refused.reason, refused.detail) for refused in reading.rejected]
     return events, refused, reading.misrouted, reading.misrouted_example
 
 
@@ -148,15 +148,15 @@ def test_number_beyond_a_double_is_rejected_in_a_required_field(text: str, optio
     reading = reader_of(fold(**options), Limits()).read([Raw(0, 1, b"a", text.encode())])
 
     assert [] == reading.events
-    assert ["not-json"] == [refused.reason for refused in reading.refused]
-    assert "infinity" in reading.refused[0].detail
+    assert ["not-json"] == [refused.reason for refused in reading.rejected]
+    assert "infinity" in reading.rejected[0].detail
 
 
 @pytest.mark.parametrize("value", [b'{"g":"a","m":"x","z":' + b'"\\"' * 400_000, b'{"z":' + b"1" * 900_000 + b"}", b"-" * 900_000])
 def test_long_invalid_json_is_rejected_quickly(value: bytes) -> None:
     reading = EventReader(fold(), Limits()).read([Raw(0, 1, b"a", value)])
 
-    assert 1 == len(reading.refused)
+    assert 1 == len(reading.rejected)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_too_many_names_are_rejected_even_if_all_are_cached() -> None:
     records = [*known, Raw(3, 1, b"a", b'{"g":"a","m":{"x":1,"y":1,"z":1}}'), Raw(4, 1, b"a", b'{"g":"a","m":{"x":1,"y":1}}')]
     reading = FastReader(fold(), limits).read(records)
 
-    assert ["too-many-names"] == [refused.reason for refused in reading.refused]
+    assert ["too-many-names"] == [refused.reason for refused in reading.rejected]
     assert [0, 1, 2, 4] == [event.offset for event in reading.events]
 
 

@@ -14,7 +14,7 @@ STEP_MS = 500
 def looked(answers: DependencyHealth, begin_ms: int, end_ms: int) -> list[tuple[int, str]]:
     """Looks twice a second; what changed, and when."""
     times = range(begin_ms, end_ms + 1, STEP_MS)
-    return [(at_ms, change) for at_ms in times if (change := answers.look(at_ms, WALL_MS + at_ms))]
+    return [(at_ms, change) for at_ms in times if (change := answers.check(at_ms, WALL_MS + at_ms))]
 
 
 def asked_at(at_ms: int, limit_ms: int = 3_000) -> DependencyHealth:

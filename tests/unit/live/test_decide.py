@@ -198,7 +198,7 @@ def test_rejected_records_are_kept_and_counted() -> None:
     records = [sent(b"{", offset=0), sent({"p": {"id": 1}, "i": 1}, offset=1)]
     (part,) = view_batches(ViewRule(view(), 1_000), 0, records, 2, NOW_MS)
 
-    assert ["not-json"] == [one.reason for one in part.refused]
+    assert ["not-json"] == [one.reason for one in part.rejected]
     assert {"refused": 1, "put": 1} == dict(part.counts)
 
 

@@ -146,7 +146,7 @@ def test_names_beyond_the_memory_bound_make_a_sample_if_max_changed_is_near(monk
 
 def test_repeated_names_are_stored_once_and_drop_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams_app.tuning.name_sets.MOST_BYTES", 14_000)
-    monkeypatch.setattr("streams_app.tuning.name_sets.MOST_KNOWN_BYTES", 4_000)
+    monkeypatch.setattr("streams_app.tuning.name_sets.MAX_CACHED_BYTES", 4_000)
     # 200 sets of two names take 5 600 bytes.
     events: list[Event] = [(at, at, b"s%d" % (at % 500), {f"n{at % 200}": 0, "m": 0}) for at in range(20_000)]
     columns = filled(events, 25_000, max_changed=3)
@@ -169,7 +169,7 @@ def test_name_sets_are_deduplicated_within_a_bounded_table() -> None:
     for number in range(4_000):
         sets.numbers([{f"{number}_{name}": None for name in range(100)}])
 
-    assert sum(map(len, sets._known)) < 16_000_000 / 70
+    assert sum(map(len, sets._numbers)) < 16_000_000 / 70
 
 
 def test_names_of_a_very_large_group_are_loaded_for_one_window_at_a_time() -> None:

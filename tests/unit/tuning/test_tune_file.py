@@ -34,7 +34,7 @@ def test_time_is_parsed_in_any_supported_notation(tmp_path: Path, ts: Any) -> No
     read = Read(written(tmp_path, [line(ts)]))
 
     assert [BEGIN_MS] == read.scores
-    assert {} == read.tally.refused
+    assert {} == read.tally.rejected
 
 
 @pytest.mark.parametrize("ts", [True, [], "yesterday", -5, 1_700_000_000_000_000, "99999-01-01", 1e300])
@@ -42,7 +42,7 @@ def test_invalid_time_is_counted_with_its_line(tmp_path: Path, ts: Any) -> None:
     read = Read(written(tmp_path, [line(), line(ts)]))
 
     assert 1 == read.columns.events
-    assert {"bad-time": 1} == read.tally.refused
+    assert {"bad-time": 1} == read.tally.rejected
     assert read.tally.examples["bad-time"].startswith("line 2: ")
 
 
@@ -78,7 +78,7 @@ def test_unfoldable_lines_are_counted_by_reason_and_the_others_are_read(tmp_path
     read = Read(written(tmp_path, [line(), *bad, line()]))
 
     assert 2 == read.columns.events
-    assert {"not-json": 2, "not-an-object": 1, "no-group": 1, "no-changed": 1, "no-time": 1} == read.tally.refused
+    assert {"not-json": 2, "not-an-object": 1, "no-group": 1, "no-changed": 1, "no-time": 1} == read.tally.rejected
     assert read.tally.examples["not-json"].startswith("line 2: ")
     assert read.tally.examples["no-changed"].startswith("line 5: ")
 
@@ -86,7 +86,7 @@ def test_unfoldable_lines_are_counted_by_reason_and_the_others_are_read(tmp_path
 def test_empty_lines_and_a_byte_order_mark_are_no_events(tmp_path: Path) -> None:
     read = Read(written(tmp_path, [b"\xef\xbb\xbf" + line(), b"", b"  ", line() + b"\r"]))
 
-    assert (2, {}) == (read.columns.events, read.tally.refused)
+    assert (2, {}) == (read.columns.events, read.tally.rejected)
 
 
 def test_last_line_without_a_line_break_is_read(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_overlong_line_is_rejected_without_being_read_into_memory(monkeypatch: p
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stream))
     read = Read(Path("-"), limits=most)
 
-    assert (2, {"too-large": 2}) == (read.columns.events, read.tally.refused)
+    assert (2, {"too-large": 2}) == (read.columns.events, read.tally.rejected)
     assert read.tally.examples["too-large"].startswith("line 2: ")
     assert stream.longest <= 1_002
 
@@ -153,13 +153,13 @@ def test_fold_of_change_events_reads_a_file(tmp_path: Path) -> None:
         written(tmp_path, [orjson.dumps(one) for one in lines]), time="ts_ms", group_key="id", changed="@columns", format="debezium"
     )
 
-    assert (1, {"wrong-format": 1, "no-time": 1}) == (read.columns.events, read.tally.refused)
+    assert (1, {"wrong-format": 1, "no-time": 1}) == (read.columns.events, read.tally.rejected)
 
 
 def test_field_may_replace_the_record_key(tmp_path: Path) -> None:
     read = Read(written(tmp_path, [line(), line(id=None), line(id=7)]), group_key="@key", key="id")
 
-    assert (2, {"no-group": 1}) == (read.columns.events, read.tally.refused)
+    assert (2, {"no-group": 1}) == (read.columns.events, read.tally.rejected)
 
 
 # A range

@@ -30,7 +30,7 @@ def test_file_is_read_with_any_compression(tmp_path: Path, suffix: str) -> None:
     path.write_bytes(compressed(b"\n".join(line(BEGIN_MS + n) for n in range(5_000)), suffix))
     read = Read(path)
 
-    assert (5_000, BEGIN_MS + 4_999, {}, []) == (read.columns.events, read.columns.to_ms, read.tally.refused, read.tally.remarks)
+    assert (5_000, BEGIN_MS + 4_999, {}, []) == (read.columns.events, read.columns.to_ms, read.tally.rejected, read.tally.remarks)
 
 
 def lines_there(path: Path, suffix: str) -> int:
@@ -51,7 +51,7 @@ def test_truncated_compressed_file_is_read_up_to_its_last_whole_line(tmp_path: P
     read = Read(path)
 
     assert lines_there(path, suffix) == read.columns.events
-    assert 1 == read.tally.refused["broken-off"]
+    assert 1 == read.tally.rejected["broken-off"]
     assert "the file cannot be read any further: " in read.tally.examples["broken-off"]
 
 
@@ -77,7 +77,7 @@ def test_mapped_file_is_released_while_it_is_read(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("streams_app.tuning.input_file.mmap.mmap", Mapped)
     read = Read(path)
 
-    assert (5_000, {}) == (read.columns.events, read.tally.refused)
+    assert (5_000, {}) == (read.columns.events, read.tally.rejected)
     assert {mmap.MADV_DONTNEED} == set(given_back)
 
 
