@@ -43,30 +43,45 @@ def _loads(_: click.Context, __: click.Parameter, text: str | None) -> list[str]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 110})
-@click.option("--loads", callback=_loads, help="With commas. Without: all, or none with --tune, --stores, --subscribers, --peers.")
-@click.option("--runs", type=click.IntRange(1), default=3, help="Of each load, and of each of --subscribers.")
-@click.option("--scale", type=click.FloatRange(0, min_open=True), default=0.4 if IS_QUICK else 1.0, help="Of events and groups.")
-@click.option("--kafka", default="embedded", help="embedded, apache (as the tests have it) or HOST:PORT.")
+@click.option(
+    "--loads", callback=_loads, help="Separated by commas; default: all, or none with --tune, --stores, --subscribers, --peers."
+)
+@click.option("--runs", type=click.IntRange(1), default=3, help="Runs of each load, and of each of --subscribers.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(0, min_open=True),
+    default=0.4 if IS_QUICK else 1.0,
+    help="Factor for the numbers of events and groups.",
+)
+@click.option("--kafka", default="embedded", help="embedded, apache (the version of the tests) or HOST:PORT.")
 @click.option("--bootstrap", default=None, metavar="HOST:PORT", help="The same as --kafka HOST:PORT.")
 @click.option("--redis", "redis_choice", default="valkey", help="valkey (embedded), redis (version 7) or a URL.")
-@click.option("--open/--no-open", "open_groups", default=None, help="Redis bytes of each open group; as a load without a name.")
-@click.option("--idle", is_flag=True, help="Also 100 000 open groups and no input for 60 s.")
-@click.option("--live", is_flag=True, help="Also a steady stream for 60 s: emit delay.")
-@click.option("--rate", type=click.IntRange(1), default=20_000, help="Events/s of --live; half of saturation tells most.")
-@click.option("--due", "due_at_once", is_flag=True, help="Also 200 000 groups due in the same instant.")
-@click.option("--workers", is_flag=True, help="Also hot and wide over 8 partitions with one worker and with two.")
-@click.option("--growth", is_flag=True, help="Also the cost of an event with 10 000 … 2 000 000 open groups.")
-@click.option("--memory", is_flag=True, help="Also memory after 1, 5 and 10 million events, and with 1 and 8 partitions.")
-@click.option("--keep", "keeping", is_flag=True, help="Also the hot load with each kind of keep: names, last, aggregates, events.")
-@click.option("--tune", is_flag=True, help="Also `streams-app tune` on a topic of ten million events, and its memory by load.")
-@click.option("--stores", "read_stores", is_flag=True, help="Also what folding and batches save each read store.")
-@click.option("--subscribers", is_flag=True, help="Also how fast subscribers are called, and what an idle one costs.")
-@click.option("--only", default="again,ordered,napping,idle", help="Which of --subscribers; also once, never_twice.")
-@click.option("--peers", is_flag=True, help="Also the same functions called by FastStream, Taskiq, Dramatiq and Celery.")
-@click.option("--rivals", default="", help="Which of --peers: beginnings of their names, with commas.")
-@click.option("--kill/--no-kill", default=True, help="Whether --peers also looks what a SIGKILL loses and repeats.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None, help="All runs, for machines.")
-@click.option("--check-ratio", type=float, metavar="FACTOR", help="Exit 1 if a best ratio to bare is below FACTOR x the README's.")
+@click.option("--open/--no-open", "open_groups", default=None, help="Also measure the Redis bytes of each open group.")
+@click.option("--idle", is_flag=True, help="Also measure 100 000 open groups without input for 60 s.")
+@click.option("--live", is_flag=True, help="Also measure the emission delay of a steady stream for 60 s.")
+@click.option("--rate", type=click.IntRange(1), default=20_000, help="Events/s of --live; half of the maximum is most informative.")
+@click.option("--due", "due_at_once", is_flag=True, help="Also measure 200 000 groups that are due at the same instant.")
+@click.option("--workers", is_flag=True, help="Also measure hot and wide in 8 partitions with one worker and with two.")
+@click.option("--growth", is_flag=True, help="Also measure the cost of an event with 10 000 … 2 000 000 open groups.")
+@click.option("--memory", is_flag=True, help="Also measure memory after 1, 5 and 10 million events, and with 1 and 8 partitions.")
+@click.option(
+    "--keep", "keeping", is_flag=True, help="Also measure the hot load with each kind of keep: names, last, aggregates, events."
+)
+@click.option(
+    "--tune", is_flag=True, help="Also measure `streams-app tune` on a topic of ten million events, and its memory by load."
+)
+@click.option("--stores", "read_stores", is_flag=True, help="Also measure how much folding and batches save each read store.")
+@click.option("--subscribers", is_flag=True, help="Also measure the call rate of subscribers, and the cost of an idle one.")
+@click.option("--only", default="again,ordered,napping,idle", help="Names for --subscribers; also once, never_twice.")
+@click.option("--peers", is_flag=True, help="Also measure the same functions with FastStream, Taskiq, Dramatiq and Celery.")
+@click.option("--rivals", default="", help="Prefixes of names for --peers, separated by commas.")
+@click.option("--kill/--no-kill", default=True, help="Whether --peers also counts the events that a SIGKILL loses and repeats.")
+@click.option(
+    "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None, help="File for all runs as JSON."
+)
+@click.option(
+    "--check-ratio", type=float, metavar="FACTOR", help="Exit with 1 if a best ratio is below FACTOR times that in the README."
+)
 def main(
     loads: list[str] | None,
     runs: int,
@@ -78,7 +93,7 @@ def main(
     check_ratio: float | None,
     **extra: Any,
 ) -> None:
-    """Measure this project side by side with bare reading and with the article's design on stock Faust.
+    """Measure this project side by side with bare reading and with a simple design on stock Faust.
 
     With QUICK=1 in the environment, measure only bare reading and this project, at a small scale. The exit code is 1 if records are
     wrong, or if a ratio is below the required one.

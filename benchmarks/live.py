@@ -38,9 +38,9 @@ async def run(servers: Servers, folder: Path, sizes: Sizes) -> list[Row]:
 
 
 @click.command()
-@click.option("--kafka", default="embedded", show_default=True, help="embedded, apache (as the tests have it) or HOST:PORT.")
+@click.option("--kafka", default="embedded", show_default=True, help="embedded, apache (the version of the tests) or HOST:PORT.")
 @click.option("--redis", "redis_choice", default="valkey", show_default=True, help="valkey (embedded), redis (version 7) or a URL.")
-@click.option("--scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Of all sizes; goals are those of 1.")
+@click.option("--scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Factor for all sizes; the goals apply to 1.")
 def main(kafka: str, redis_choice: str, scale: float) -> None:
     """Measure the cost of live views, each figure with its goal. The exit code is 1 if a measurement fails. Empties its Redis."""
     try:

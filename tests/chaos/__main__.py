@@ -169,23 +169,26 @@ def bad_input(kafka: str, redis: str, cases: int) -> int:
 
 @click.command()
 @click.option("--runs", default=10, show_default=True)
-@click.option("--seed", default=1, show_default=True, help="Of the first run; the others follow.")
-@click.option("--seconds", default=40.0, show_default=True, help="Load of one run.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the first run; the next runs use the following numbers.")
+@click.option("--seconds", default=40.0, show_default=True, help="Duration of the load of one run.")
 @click.option("--rate", default=1_700.0, show_default=True, help="Events a second.")
-@click.option("--events", default=0, show_default=True, help="At least so many events a run.")
+@click.option("--events", default=0, show_default=True, help="Minimum number of events of a run.")
 @click.option("--kafka", type=click.Choice(["apache", "embedded"]), default="apache", show_default=True)
 @click.option(
-    "--redis", type=click.Choice(["both", *REDIS]), default="both", show_default=True, help="Both: two runs each, in turn."
+    "--redis", type=click.Choice(["both", *REDIS]), default="both", show_default=True, help="both: two runs each, in turn."
 )
-@click.option("--topology", type=click.Choice(list(STAGES)), default="single", show_default=True, help="How Redis is deployed.")
+@click.option("--topology", type=click.Choice(list(STAGES)), default="single", show_default=True, help="Deployment of Redis.")
 @click.option(
     "--faults",
     default=None,
-    help="Only these, with commas. " + " ".join(f"With {name}: {', '.join(faults)}." for name, faults in OF_TOPOLOGY.items()),
+    help="Only these, separated by commas. "
+    + " ".join(f"With {name}: {', '.join(faults)}." for name, faults in OF_TOPOLOGY.items()),
 )
-@click.option("--cases", default=10_000, show_default=True, help="Of each class of bad input, after the runs; 0: none.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the reports there.")
-@click.option("--share", is_flag=True, help="The share of it that CI runs: two runs, no bad input.")
+@click.option(
+    "--cases", default=10_000, show_default=True, help="Number of cases of each class of bad input, after the runs; 0: none."
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="File for the reports as JSON.")
+@click.option("--share", is_flag=True, help="Run the share of CI: two runs, no bad input.")
 def main(
     runs: int,
     seed: int,

@@ -233,8 +233,8 @@ async def drill(folder: Path, names: list[str], factor: float, *, is_apache: boo
 
 @click.command()
 @click.option("--faults", default=None, help="Only these, separated by commas.")
-@click.option("--factor", default=6.0, show_default=True, help="Durations of the rules are divided by it; 1: as shipped.")
-@click.option("--kafka", type=click.Choice(["embedded", "apache"]), default="embedded", show_default=True, help="Which broker.")
+@click.option("--factor", default=6.0, show_default=True, help="Divisor of the durations in the rules; 1: as shipped.")
+@click.option("--kafka", type=click.Choice(["embedded", "apache"]), default="embedded", show_default=True, help="The broker.")
 def main(faults: str | None, factor: float, kafka: str) -> None:
     """Cause each fault that has an alert, and report which alerts fire, and after how long."""
     names = faults.split(",") if faults else list(FAULTS)

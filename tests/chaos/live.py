@@ -277,14 +277,14 @@ class Run:
 
 
 @click.command()
-@click.option("--runs", default=3, show_default=True, help="Each with a seed of its own.")
-@click.option("--seed", default=1, show_default=True, help="Of the first run.")
-@click.option("--seconds", default=60.0, show_default=True, help="How long events arrive and things break.")
+@click.option("--runs", default=3, show_default=True, help="Number of runs, each with its own seed.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the first run.")
+@click.option("--seconds", default=60.0, show_default=True, help="Duration of the load and the faults of a run.")
 @click.option("--rate", default=50.0, show_default=True, help="Events a second.")
-@click.option("--clients", default=200, show_default=True, help="Browsers.")
+@click.option("--clients", default=200, show_default=True, help="Number of browsers.")
 @topology_option
 @click.option("--faults", default=None, help="Only these, separated by commas.")
-@click.option("--share", is_flag=True, help="The share of it that CI runs: one run of 20 s with 40 browsers.")
+@click.option("--share", is_flag=True, help="Run the share of CI: one run of 20 s with 40 browsers.")
 def main(runs: int, seed: int, seconds: float, rate: float, clients: int, topology: str, faults: str | None, share: bool) -> None:
     """Break workers, hubs, Redis and broker while browsers are connected, and compare the received states with the events."""
     for name in ("aiokafka", "asyncio"):

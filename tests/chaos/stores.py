@@ -28,10 +28,12 @@ STORES: Final[dict[str, type[Run]]] = {
 
 
 @click.command()
-@click.option("--runs", default=5, show_default=True, help="Each with a seed of its own.")
-@click.option("--seed", default=1, show_default=True, help="Of the first run.")
-@click.option("--seconds", default=40.0, show_default=True, help="How long records arrive and things break.")
-@click.option("--store", type=click.Choice(list(STORES)), default="postgresql", show_default=True, help="Kept in what.")
+@click.option("--runs", default=5, show_default=True, help="Number of runs, each with its own seed.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the first run.")
+@click.option("--seconds", default=40.0, show_default=True, help="Duration of the load and the faults of a run.")
+@click.option(
+    "--store", type=click.Choice(list(STORES)), default="postgresql", show_default=True, help="Database, and layout of its tables."
+)
 @click.option("--faults", default=None, help="Only these, separated by commas.")
 def main(runs: int, seed: int, seconds: float, store: str, faults: str | None) -> None:
     """Break a store and its server under load, and check that the store ends in the right state."""

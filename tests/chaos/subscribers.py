@@ -272,9 +272,14 @@ class Run:
 
 
 @click.command()
-@click.option("--runs", default=3, show_default=True, help="Each with a seed of its own; the odd ones keep Redis's data.")
-@click.option("--seed", default=1, show_default=True, help="Of the first run.")
-@click.option("--seconds", default=40.0, show_default=True, help="How long events arrive and things break.")
+@click.option(
+    "--runs",
+    default=3,
+    show_default=True,
+    help="Number of runs, each with its own seed; Redis keeps its data in those with an odd seed.",
+)
+@click.option("--seed", default=1, show_default=True, help="Seed of the first run.")
+@click.option("--seconds", default=40.0, show_default=True, help="Duration of the load and the faults of a run.")
 @click.option("--rate", default=150.0, show_default=True, help="Events a second.")
 @topology_option
 @click.option("--faults", default=None, help="Only these, separated by commas.")
