@@ -34,12 +34,12 @@ RECORD_KEY: Final = "@key"
 EVENTS: Final = "events"
 """With ``keep = "events"``: the field of a record that has the events."""
 
-MOST_AGGREGATED: Final = 1_500
+MAX_AGGREGATED: Final = 1_500
 """Maximum of ``max_changed`` with aggregates: all of a group's values are written by one command."""
 
 Aggregate = Literal["sum", "last", "max", "min", "count"]
 
-MOST_CLOSING_VALUES: Final = 1_000
+MAX_CLOSING_VALUES: Final = 1_000
 """Maximum number of values of one field of ``close_when``."""
 
 
@@ -195,7 +195,7 @@ class Fold(BaseModel):
             values["output"] = values.get("output") or f"{values['source']}.{values.get('name', '')}"
             values["dead_letters"] = values.get("dead_letters") or f"{values['source']}.dead"
             if isinstance(values.get("keep"), Mapping):
-                values.setdefault("max_changed", MOST_AGGREGATED)
+                values.setdefault("max_changed", MAX_AGGREGATED)
             if values.get("keep") == EVENTS:
                 values.setdefault("changed", "")
             elif values.get("format") == "debezium":
@@ -272,8 +272,8 @@ class Fold(BaseModel):
         if self.aggregates is not None:
             if not self.aggregates:
                 faults.append("keep must name at least one aggregate")
-            if self.max_changed > MOST_AGGREGATED:
-                faults.append(f"max_changed must be at most {MOST_AGGREGATED} if keep is a table")
+            if self.max_changed > MAX_AGGREGATED:
+                faults.append(f"max_changed must be at most {MAX_AGGREGATED} if keep is a table")
         return faults
 
     def _time_faults(self) -> list[str]:
@@ -299,8 +299,8 @@ class Fold(BaseModel):
         for path, values in self.close_when.items():
             if not all(path.split(".")):
                 faults.append(f"close_when holds an empty path: {path!r}")
-            if not 0 < len(values) <= MOST_CLOSING_VALUES:
-                faults.append(f"close_when.{path} must list 1 to {MOST_CLOSING_VALUES} values")
+            if not 0 < len(values) <= MAX_CLOSING_VALUES:
+                faults.append(f"close_when.{path} must list 1 to {MAX_CLOSING_VALUES} values")
         return faults
 
     @property

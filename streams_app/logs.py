@@ -20,7 +20,7 @@ from streams_app.clock import Clock, SystemClock
 TEXT_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 LIBRARIES: Final = frozenset({"aiokafka", "aiohttp", "asyncio", "faust", "kafka", "mode", "opentelemetry"})
 EVERY_MS: Final = 60_000
-MOST_KINDS: Final = 1_000
+MAX_KINDS: Final = 1_000
 OURS: Final = "streams_app"
 TRACE_IDS: Final = ("trace_id", "span_id")
 """Attributes of records that are written within a span, see :mod:`streams_app.tracing.log_ids`."""
@@ -60,7 +60,7 @@ class RepeatFilter(logging.Filter):
         if now_ms - since_ms < EVERY_MS:
             self._kinds[kind] = since_ms, suppressed + 1
             return False
-        if len(self._kinds) >= MOST_KINDS:
+        if len(self._kinds) >= MAX_KINDS:
             self._kinds.clear()
         self._kinds[kind] = now_ms, 0
         if suppressed:

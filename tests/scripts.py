@@ -87,13 +87,13 @@ def packed(chunk: Chunk, bounds: Bounds = BOUNDS, *, epoch: bytes = EPOCH, silen
 
 async def send(
     store: ShardStore, fence: int, chunk: Chunk, groups: PackedGroups, bounds: Bounds = BOUNDS, *, cursor: bytes = b"",
-    is_last: bool = True, token: str = "me", outbox_limit: int = OUTBOX_LIMIT, late_ms: int = 0, most_work: int = SCRIPT_WORK,
+    is_last: bool = True, token: str = "me", outbox_limit: int = OUTBOX_LIMIT, late_ms: int = 0, max_work: int = SCRIPT_WORK,
 ) -> FoldReply:  # fmt: skip
     """Run one *fold* script."""
     clocks = Clocks(chunk.clock_ms, chunk.clock_ms, late_ms)
     return await store.fold(
         token, fence, RangeInProgress(chunk.to, b"", chunk.time), cursor, groups, clocks, bounds,
-        is_last=is_last, outbox_limit=outbox_limit, most_work=most_work, partitions=PARTITIONS,
+        is_last=is_last, outbox_limit=outbox_limit, max_work=max_work, partitions=PARTITIONS,
     )  # fmt: skip
 
 
@@ -211,4 +211,4 @@ class BriefStore(ShardStore):
 
     async def fold(self, *args: Any, **kwargs: Any) -> FoldReply:
         """Fold with the lower limit on work."""
-        return await super().fold(*args, **kwargs | {"most_work": self.work})
+        return await super().fold(*args, **kwargs | {"max_work": self.work})

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, topic_configs
-from streams_app.live.hub.sockets import descriptors_for, most_descriptors
+from streams_app.live.hub.sockets import descriptors_for, max_descriptors
 from streams_app.operations.live import stored_sources
 from streams_app.settings import LiveView, Settings
 
@@ -27,7 +27,7 @@ async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Fin
         _ = settings.live_server.secrets
     except ConfigurationError as error:
         yield Finding(Level.ERROR, str(error), "private live views cannot be served without it")
-    for finding in [*origin_findings(settings), *descriptor_findings(settings, most_descriptors())]:
+    for finding in [*origin_findings(settings), *descriptor_findings(settings, max_descriptors())]:
         yield finding
     if not (asks and settings.live):
         return

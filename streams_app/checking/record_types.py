@@ -23,7 +23,7 @@ SCALARS: Final = ("string", "integer", "number", "boolean")
 TEXT: Final[Schema] = {"type": "string"}
 ANYTHING: Final[Schema] = {}
 
-MOST_DEPTH: Final = 20
+MAX_DEPTH: Final = 20
 """A type may contain itself."""
 
 _TYPES: Final = {
@@ -136,7 +136,7 @@ class _Comparison:
         """Return why no value of ``made`` can be one of ``wanted``; None if one may be."""
         if wanted is False:
             return Clash(path, _description(made), "no such field")
-        if depth > MOST_DEPTH or wanted is True:
+        if depth > MAX_DEPTH or wanted is True:
             return None
         variants = list(_variants(wanted, self._definitions))
         found = [self._inner(path, made, variant, depth) for variant in variants]
@@ -176,7 +176,7 @@ class _Comparison:
 
 def _variants(schema: Any, definitions: Schema, depth: int = 0) -> Iterator[Schema]:
     """Return the alternatives of a schema, without references."""
-    if not isinstance(schema, dict) or depth > MOST_DEPTH:
+    if not isinstance(schema, dict) or depth > MAX_DEPTH:
         yield ANYTHING
         return
     reference = str(schema.get("$ref", "")).removeprefix("#/$defs/")

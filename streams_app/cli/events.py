@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streams_app.subscribers.declaration.catalogue import Catalogue
     from streams_app.subscribers.declaration.subscription import Subscription
 
-MOST_OFFSETS: Final = 1_000_000
+MAX_OFFSETS: Final = 1_000_000
 """A search by id looks at so many offsets, unless it is told otherwise: some seconds."""
 
 
@@ -93,7 +93,7 @@ def asyncapi(settings: Settings, against: Path | None) -> int:
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
-    default=MOST_OFFSETS,
+    default=MAX_OFFSETS,
     show_default=True,
     help="By id: offsets of the log that are searched at most, unfinished ones first.",
 )

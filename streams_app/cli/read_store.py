@@ -61,7 +61,7 @@ def init(settings: Settings, store: str | None) -> None:
         click.echo(line)
 
 
-MOST_SHOWN: Final = 20
+MAX_SHOWN: Final = 20
 
 
 @command.command(name="fill", short_help="Write groups that no record names, with their current values.")
@@ -85,10 +85,10 @@ def fill(settings: Settings, file: BinaryIO, store: str | None, fold: str | None
     declared = settings.read_store(store)
     rejected: list[str] = []
     done = asyncio.run(_run_fill(settings, declared, fold, file, lambda number, why: rejected.append(f"line {number}: {why}")))
-    for line in rejected[:MOST_SHOWN]:
+    for line in rejected[:MAX_SHOWN]:
         click.echo(line, err=True)
-    if len(rejected) > MOST_SHOWN:
-        click.echo(f"and {len(rejected) - MOST_SHOWN} more", err=True)
+    if len(rejected) > MAX_SHOWN:
+        click.echo(f"and {len(rejected) - MAX_SHOWN} more", err=True)
     click.echo(f"{counted(done.lines - done.rejected, 'line')} of {done.lines} in read store {declared.name}")
     return ConfigurationError.exit_code if done.rejected else 0
 

@@ -17,7 +17,7 @@ GAP: Final = 2
 ENDLESS: Final = 100_000
 """Where the output is no terminal, no column is left out: somebody looks for a key in it."""
 
-MOST_CELL: Final = 120
+MAX_CELL: Final = 120
 """Width of a cell there: ``--json`` has all of a longer key."""
 
 
@@ -55,7 +55,7 @@ def print_fitted(columns: Sequence[Column]) -> None:
     terminal = Console()
     console = terminal if terminal.is_terminal else Console(width=ENDLESS)
     if not terminal.is_terminal:
-        columns = [replace(column, cells=[cut(cell, MOST_CELL) for cell in column.cells]) for column in columns]
+        columns = [replace(column, cells=[cut(cell, MAX_CELL) for cell in column.cells]) for column in columns]
     console.print(fitted(columns, console.width))
 
 

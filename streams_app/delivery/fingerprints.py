@@ -20,7 +20,7 @@ GONE: Final = -1
 OTHER: Final = -2
 """Instead of a checksum: the log ends below, or has no record at the offset."""
 
-MOST_NEAR: Final = 8
+MAX_NEAR: Final = 8
 """Number of the newest fingerprints that are kept whatever their distance."""
 
 SPREAD: Final = 3
@@ -61,7 +61,7 @@ def followed_by(kept: Sequence[Fingerprint], record: Any) -> tuple[Fingerprint, 
     return thinned([*(one for one in kept if one.offset < newest.offset), newest])
 
 
-def thinned(kept: Sequence[Fingerprint], near: int = MOST_NEAR, spread: int = SPREAD) -> tuple[Fingerprint, ...]:
+def thinned(kept: Sequence[Fingerprint], near: int = MAX_NEAR, spread: int = SPREAD) -> tuple[Fingerprint, ...]:
     """Drop fingerprints between close neighbours: the farther from the newest, the fewer remain. The oldest is never dropped."""
     newest = kept[-1].offset
     left = list(kept)

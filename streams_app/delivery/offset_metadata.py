@@ -57,7 +57,7 @@ def commit_of(positions: Mapping[str, OffsetAndMetadata]) -> Committed:
     offsets = {name: position.offset for name, position in sorted(positions.items())}
     metadata_by_name = {name: position.metadata for name, position in sorted(positions.items()) if position.metadata}
     text = orjson.dumps(offsets | ({METADATA_KEY: metadata_by_name} if metadata_by_name else {})).decode()
-    if len(text.encode()) > MOST_METADATA_BYTES:
+    if len(text.encode()) > MAX_METADATA_BYTES:
         text = packed(offsets, metadata_by_name)
     return Committed(min(offsets.values()), text)
 
@@ -84,7 +84,7 @@ def _decoded(metadata: str) -> tuple[dict[str, int], dict[str, str]] | None:
     return (decoded, metadata_by_name) if are_offsets and are_texts else None
 
 
-MOST_METADATA_BYTES: Final = 4_096
+MAX_METADATA_BYTES: Final = 4_096
 """``offset.metadata.max.bytes`` of a broker, by default."""
 
 PREFIX: Final = "~"

@@ -14,7 +14,7 @@ from streams_app.formatting import counted, shown, shown_key
 from streams_app.operations.folded_events import RawEvent, parse_fold_id, raw_events
 from streams_app.settings import Settings
 
-MOST_SHOWN: Final = 3
+MAX_SHOWN: Final = 3
 """Number of raw events that are shown."""
 
 HOT_KEY: Final = "account_1"
@@ -61,9 +61,9 @@ def lines_of(record: Mapping[str, Any], key: str, taken: list[RawEvent]) -> list
     lines = [f"one record         {record['fold']['id']} of {key}: the journal has {counted(len(taken), 'raw event')} of it"]
     lines += [
         f"                   {one.entry.partition}-{one.entry.offset}  changed {', '.join(map(shown, one.changed or ()))}"
-        for one in taken[:MOST_SHOWN]
+        for one in taken[:MAX_SHOWN]
     ]
-    return lines + (["                   ..."] if len(taken) > MOST_SHOWN else [])
+    return lines + (["                   ..."] if len(taken) > MAX_SHOWN else [])
 
 
 def differences(record: Mapping[str, Any], names: list[str], taken: list[RawEvent]) -> list[str]:

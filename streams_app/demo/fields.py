@@ -12,7 +12,7 @@ from streams_app.folding.reading.reader import EventReader, decode_all
 from streams_app.formatting import shown
 from streams_app.settings import Limits
 
-MOST_SHOWN: Final = 12
+MAX_SHOWN: Final = 12
 
 
 def fault_of(lines: Sequence[bytes], fold: Fold, time_fields: Sequence[str]) -> str | None:
@@ -47,7 +47,7 @@ def fault_of(lines: Sequence[bytes], fold: Fold, time_fields: Sequence[str]) -> 
     has_changed = changed_root not in missing
     group = str(fold.group_key) if has_group else _first(events, fields, (str, int), [*time_fields, fold.changed_field])
     changed = fold.changed_field if has_changed else _first(events, fields, (dict, list), roots)
-    listed = ", ".join(map(shown, fields[:MOST_SHOWN])) + (", ..." if len(fields) > MOST_SHOWN else "")
+    listed = ", ".join(map(shown, fields[:MAX_SHOWN])) + (", ..." if len(fields) > MAX_SHOWN else "")
     return (
         f"no field {' and no field '.join(map(shown, missing))}; your fields are {listed}: "
         f"try --group-key {group or 'FIELD'} --changed {changed or 'FIELD'}"

@@ -22,7 +22,7 @@ from streams_app.settings import Settings
 FOLDER: Final = Path(".cache") / "streams-app-demo"
 """Folder in the current directory, which is the checkout after ``make demo``. ``make clean`` removes it."""
 
-MOST_EVENTS: Final = 200_000
+MAX_EVENTS: Final = 200_000
 """Maximum number of events: some 25 MB, read within two seconds at the end."""
 
 TIME: Final = "happened_ms"
@@ -70,7 +70,7 @@ class FirstEvents:
             updates: Updates that follow those added before.
             began_ms: Wall clock when the load began.
         """
-        taken = updates[: MOST_EVENTS - self._count]
+        taken = updates[: MAX_EVENTS - self._count]
         self._count += len(taken)
         self._file.write(b"".join(with_time(update.value, began_ms + int(update.at_ms)) for update in taken))
 
@@ -85,7 +85,7 @@ class FirstEvents:
         if not shares:
             return []
         figures = ", ".join(f"{quiet_ms // 1000} s {share}" for quiet_ms, share in zip(WINDOWS_MS, shares, strict=True))
-        of = f"the first {MOST_EVENTS:,}" if self._count == MOST_EVENTS else "these"
+        of = f"the first {MAX_EVENTS:,}" if self._count == MAX_EVENTS else "these"
         found = [
             f"quiet period?      {figures.replace(' s ', ' s would have folded ', 1)} of {of} events",
             f"                   (without max_hold; in this demo it was {QUIET_PERIOD}, and max_hold {MAX_HOLD})",

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from streams_app.events.headers import TRACE_PARENT
 
-MOST_LINKS: Final = 32
+MAX_LINKS: Final = 32
 """Maximum number of links of a span: to the newest contexts."""
 
 CONTEXT_BYTES: Final = 55
@@ -27,10 +27,10 @@ def sampled_context(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None
 
 
 def newest_contexts(records: Iterable[Any]) -> list[bytes]:
-    """Return the distinct contexts of the newest records, at most :data:`MOST_LINKS`, in the order of the records."""
+    """Return the distinct contexts of the newest records, at most :data:`MAX_LINKS`, in the order of the records."""
     found: dict[bytes, None] = {}
     for record in records:
         if record.headers and (context := sampled_context(record.headers)) is not None:
             found.pop(context, None)
             found[context] = None
-    return list(found)[-MOST_LINKS:]
+    return list(found)[-MAX_LINKS:]

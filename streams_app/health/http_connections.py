@@ -18,7 +18,7 @@ REQUEST_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 75.0
 """Maximum time between two requests of a connection, longer than a usual scrape interval; also for a response to be read."""
 
-MOST_CONNECTIONS: Final = 64
+MAX_CONNECTIONS: Final = 64
 DESCRIPTORS_A_CONNECTION: Final = 8
 """The server may use at most one in this many of the file descriptors that the process may have."""
 
@@ -30,8 +30,8 @@ def connection_limit() -> int:
     """Return the maximum number of connections, by the file descriptors that this process may have."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
-        return MOST_CONNECTIONS
-    return max(1, min(MOST_CONNECTIONS, descriptors // DESCRIPTORS_A_CONNECTION))
+        return MAX_CONNECTIONS
+    return max(1, min(MAX_CONNECTIONS, descriptors // DESCRIPTORS_A_CONNECTION))
 
 
 class Connections:

@@ -17,7 +17,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.producer import Outcomes, Outgoing
 from streams_app.kafka.producer import AckedProducer
 
-MOST_TOGETHER: Final = 1_000
+MAX_TOGETHER: Final = 1_000
 """Maximum number of records in one request."""
 
 _Line: TypeAlias = list[tuple[Outgoing, asyncio.Future[BaseException | None]]]
@@ -71,8 +71,8 @@ class CoalescingProducer:
         try:
             while line:
                 # A caller that waits no more has received a timeout, or was cancelled.
-                going = [one for one in line[:MOST_TOGETHER] if not one[1].done()]
-                del line[:MOST_TOGETHER]
+                going = [one for one in line[:MAX_TOGETHER] if not one[1].done()]
+                del line[:MAX_TOGETHER]
                 if going:
                     await self._send_together(going)
         finally:

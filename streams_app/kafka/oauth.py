@@ -30,8 +30,8 @@ COMMAND_SECONDS: Final = 30.0
 """A token command that takes longer is stopped."""
 REUSED_SHARE: Final = 0.8
 """Share of its lifetime for which a token is used for new connections; ``sasl.login.refresh.window.factor`` of the Java client."""
-MOST_TOKEN_CHARACTERS: Final = 65_536
-MOST_ERROR_CHARACTERS: Final = 300
+MAX_TOKEN_CHARACTERS: Final = 65_536
+MAX_ERROR_CHARACTERS: Final = 300
 FILE_SETTING: Final = "kafka.sasl_oauth_token_file"
 COMMAND_SETTING: Final = "kafka.sasl_oauth_token_command"
 PROVIDER_SETTING: Final = "kafka.sasl_oauth_token_provider"
@@ -190,7 +190,7 @@ def _run(words: list[str]) -> Token:
     except OSError as error:
         raise TokenUnavailableError(f"{COMMAND_SETTING}: cannot run {words[0]}: {error.strerror}", is_certain=True) from error
     if ran.returncode:
-        said = ran.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:MOST_ERROR_CHARACTERS]
+        said = ran.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:MAX_ERROR_CHARACTERS]
         raise TokenUnavailableError(f"{COMMAND_SETTING}: {words[0]} ended with {ran.returncode}{said and f': {said}'}")
     return _parsed(ran.stdout.decode("utf-8", "replace"))
 
@@ -234,8 +234,8 @@ def _checked(text: object, label: str) -> str:
     token = text.strip()
     if not token:
         raise TokenUnavailableError(f"{label} is empty")
-    if len(token) > MOST_TOKEN_CHARACTERS or not token.isascii() or not token.isprintable() or " " in token:
-        raise TokenUnavailableError(f"{label} is no token, which is one word of at most {MOST_TOKEN_CHARACTERS:,} ASCII characters")
+    if len(token) > MAX_TOKEN_CHARACTERS or not token.isascii() or not token.isprintable() or " " in token:
+        raise TokenUnavailableError(f"{label} is no token, which is one word of at most {MAX_TOKEN_CHARACTERS:,} ASCII characters")
     return token
 
 

@@ -17,7 +17,7 @@ from streams_app.delivery.ownership import Ownership
 from streams_app.local.broker import LocalBroker
 from streams_app.local.group import NO_GENERATION, PartitionReader
 
-MOST_RECORDS: Final = 500
+MAX_RECORDS: Final = 500
 """Maximum number of records delivered at once, before other tasks run."""
 
 IN_TIMER: Final = ContextVar("in_timer", default=False)
@@ -112,7 +112,7 @@ class LocalMember:
         begin = reader.position
         if self._ownership is None or begin is None or not self._is_assigned or reader.is_paused:
             return
-        records, end = self._broker.records(tp.topic, begin, MOST_RECORDS), self._broker.end(tp.topic)
+        records, end = self._broker.records(tp.topic, begin, MAX_RECORDS), self._broker.end(tp.topic)
         batch = reader.fetch(records, begin + len(records), end, self._clock.now_ms())
         if batch is None:
             return

@@ -27,7 +27,7 @@ from streams_app.live.store.view_store import LiveRedisScripts, ViewReader, View
 from streams_app.operations.groups import redis_of
 from streams_app.settings import LiveView, Settings
 
-MOST_SHOWN: Final = 1_000
+MAX_SHOWN: Final = 1_000
 """Number of items of a page that are read from each partition."""
 
 
@@ -52,7 +52,7 @@ class PageOfView:
     now_ms: int
 
 
-async def page_of_views(settings: Settings, page: str, names: Sequence[str] = (), most: int = MOST_SHOWN) -> list[PageOfView]:
+async def page_of_views(settings: Settings, page: str, names: Sequence[str] = (), most: int = MAX_SHOWN) -> list[PageOfView]:
     """Read the state of a page in views.
 
     Args:
@@ -143,7 +143,7 @@ async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
         raise ConfigurationError([f"{name!r} is not the name of a live view (a-z, 0-9, _ and -); declared are: {declared}"])
     async with redis_of(settings) as redis:
         patterns = (view_pattern(settings.app_id, name), presence_pattern(settings.app_id, name))
-        keys = [key for pattern in patterns async for key in redis.scan_iter(match=pattern, count=MOST_SHOWN)]
+        keys = [key for pattern in patterns async for key in redis.scan_iter(match=pattern, count=MAX_SHOWN)]
     if not keys:
         raise ConfigurationError([f"there is nothing of a live view {name!r} in Redis; declared are: {declared}"])
     return sorted(keys, key=lambda key: not key.endswith(b":meta"))
@@ -157,7 +157,7 @@ async def stored_sources(settings: Settings) -> dict[str, set[str]]:
     """
     found: dict[str, set[str]] = {}
     async with redis_of(settings) as redis:
-        async for key in redis.scan_iter(match=meta_pattern(settings.app_id), count=MOST_SHOWN):
+        async for key in redis.scan_iter(match=meta_pattern(settings.app_id), count=MAX_SHOWN):
             _, view, topic, _ = key.partition(b"}:")[0].decode().split("/")
             found.setdefault(view.removeprefix("live."), set()).add(topic)
     return found

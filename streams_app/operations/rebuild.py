@@ -38,7 +38,7 @@ from streams_app.read_store.sync.batch_writer import BatchWriter
 from streams_app.read_store.sync.current_values import CurrentValues
 from streams_app.settings import ReadStoreSettings, Settings
 
-MOST_TRIES: Final = 100
+MAX_TRIES: Final = 100
 """Number of attempts to switch: each fails only if a worker was ahead for a moment."""
 
 FREE_TRIES: Final = 3
@@ -217,7 +217,7 @@ class Rebuild:
         self.done.unstorable += len(unstorable)
 
     async def _switch(self, topics: FoldedTopics) -> None:
-        for number in range(MOST_TRIES):
+        for number in range(MAX_TRIES):
             if number < FREE_TRIES:
                 left = await self._try_to_switch(topics)
             else:

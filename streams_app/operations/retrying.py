@@ -12,10 +12,10 @@ from streams_app.read_store.core.errors import AccessDeniedError, TooSlowError
 
 T = TypeVar("T")
 
-MOST_FAILURES: Final = 5
+MAX_FAILURES: Final = 5
 """Number of attempts, within about six seconds; a longer outage needs an operator."""
 
-MOST_TOO_SLOW: Final = 12
+MAX_TOO_SLOW: Final = 12
 """Number of attempts of a batch that times out; it is halved each time, until a page of cells becomes one cell."""
 
 
@@ -33,6 +33,6 @@ async def with_retries(call: Callable[[], Awaitable[T]]) -> T:
         except AccessDeniedError:
             raise
         except TryAgainError as error:
-            if backoff.failures >= (MOST_TOO_SLOW if isinstance(error, TooSlowError) else MOST_FAILURES):
+            if backoff.failures >= (MAX_TOO_SLOW if isinstance(error, TooSlowError) else MAX_FAILURES):
                 raise
         await asyncio.sleep(backoff.failed())

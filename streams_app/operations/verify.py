@@ -40,10 +40,10 @@ T = TypeVar("T")
 PAGE: Final = 500
 """Number of cells of one request."""
 
-MOST_SUSPECTS: Final = 10_000
+MAX_SUSPECTS: Final = 10_000
 """Number of differences that are checked again together."""
 
-MOST_REPORTED: Final = 1_000_000
+MAX_REPORTED: Final = 1_000_000
 """Maximum number of differences, after which the comparison ends."""
 
 IDLE_SECONDS: Final = 10.0
@@ -194,7 +194,7 @@ class Verify:
             pending = self._suspects.get(change.cell)
             if pending is None or change.version > pending.version:
                 self._suspects[change.cell] = change
-        if len(self._suspects) >= MOST_SUSPECTS:
+        if len(self._suspects) >= MAX_SUSPECTS:
             await self._settle(topics)
 
     async def _settle(self, topics: FoldedTopics) -> None:
@@ -213,7 +213,7 @@ class Verify:
                     replace(one, kind=DifferenceKind.REFUSED, why=rejected[one.cell]) if one.cell in rejected else one
                     for one in chunk
                 )
-        self.done.is_cut = len(self._reported) >= MOST_REPORTED
+        self.done.is_cut = len(self._reported) >= MAX_REPORTED
 
     def _report(self, found: Iterable[Difference]) -> None:
         for one in found:

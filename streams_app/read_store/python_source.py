@@ -28,7 +28,7 @@ DATA_ERRORS: Final = (ValueError, TypeError, LookupError, ArithmeticError)
 OUTAGES: Final = (OSError, json.JSONDecodeError, UnicodeError)
 """Exceptions among them that clients raise if a service does not answer, or answers with something unexpected."""
 
-MOST_STUCK: Final = 4
+MAX_STUCK: Final = 4
 """Maximum number of threads that are abandoned with a call that does not return; with this many, nothing more is called."""
 
 GRACE_SECONDS: Final = 1.0
@@ -126,7 +126,7 @@ class FunctionLoop:
             TryAgainError: Too many calls have never returned.
         """
         self._stuck = [thread for thread in self._stuck if thread.is_alive()]
-        if len(self._stuck) >= MOST_STUCK:
+        if len(self._stuck) >= MAX_STUCK:
             raise TryAgainError(f"{self._what}: {len(self._stuck)} calls have never returned, waiting for one of them")
         _, loop = self._started()
         call = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_outcome(function, arguments), loop))

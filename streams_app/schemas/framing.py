@@ -14,10 +14,10 @@ MAGIC: Final = b"\0"
 HEAD_BYTES: Final = 5
 """The magic byte and the id."""
 
-MOST_ID: Final = 2**31 - 1
+MAX_ID: Final = 2**31 - 1
 """Largest id: registries number schemas by a signed integer."""
 
-MOST_INDEXES: Final = 32
+MAX_INDEXES: Final = 32
 """Maximum depth of a Protobuf message within others."""
 
 
@@ -39,7 +39,7 @@ def unframed(value: bytes) -> tuple[int, bytes]:
     """
     if not is_framed(value):
         raise BadEventError("wrong-format", "the value does not begin with a zero byte and the four bytes of a schema id")
-    if (number := schema_id(value)) > MOST_ID:
+    if (number := schema_id(value)) > MAX_ID:
         raise BadEventError("unknown-schema", f"no schema can have the id {number}")
     return number, value[HEAD_BYTES:]
 
@@ -51,7 +51,7 @@ def framed(number: int, body: bytes) -> bytes:
 
 def schema_ids(values: Iterable[bytes | None]) -> set[int]:
     """Return the ids of the schemas of all framed values, without those that no schema can have."""
-    return {number for value in values if value is not None and is_framed(value) and (number := schema_id(value)) <= MOST_ID}
+    return {number for value in values if value is not None and is_framed(value) and (number := schema_id(value)) <= MAX_ID}
 
 
 def message_indexes(body: bytes) -> tuple[Sequence[int], bytes]:
@@ -63,7 +63,7 @@ def message_indexes(body: bytes) -> tuple[Sequence[int], bytes]:
     count, at = _zigzag(body, 0)
     if count == 0:
         return (0,), body[at:]
-    if not 0 < count <= MOST_INDEXES:
+    if not 0 < count <= MAX_INDEXES:
         raise ValueError(f"{count} message indexes")
     indexes = []
     for _ in range(count):

@@ -30,7 +30,7 @@ ASKED_ANEW_MS: Final = 30_000
 """Time after which the registry is asked again for a schema that it did not have, or that could not be used."""
 LATEST_MS: Final = 60_000
 """Time for which the latest schema of a subject is used for publishing without asking again."""
-MOST_REFERENCES: Final = 200
+MAX_REFERENCES: Final = 200
 MOST_BYTES: Final = 5_000_000
 NOT_FOUND: Final = (40401, 40402, 40403)
 """Error codes for a subject, a version or a schema that does not exist."""
@@ -170,8 +170,8 @@ class SchemaRegistry(SchemaCache):
             if name in seen:
                 continue
             seen.add(name)
-            if len(seen) > MOST_REFERENCES:
-                raise UnknownSchemaError(f"it refers to more than {MOST_REFERENCES} schemas")
+            if len(seen) > MAX_REFERENCES:
+                raise UnknownSchemaError(f"it refers to more than {MAX_REFERENCES} schemas")
             path = f"subjects/{quote(str(reference['subject']), safe='')}/versions/{int(reference['version'])}"
             inner = await self._get(session, path)
             await self._add_references(session, inner, found, seen)

@@ -15,7 +15,7 @@ OWN_COLUMNS: Final = ("fold", "group_key", "versions", "updated_ms")
 
 EXAMPLE: Final = 'columns = { "click-rate" = "click_rate" }'
 
-MOST_COLUMNS: Final = 1_000
+MAX_COLUMNS: Final = 1_000
 """Maximum number of columns: PostgreSQL allows 1 600 in a table, SQLite 2 000."""
 
 
@@ -49,5 +49,5 @@ def _checked(columns: dict[str, str]) -> dict[str, str]:
     return columns
 
 
-Columns = Annotated[dict[str, str], BeforeValidator(_by_name), AfterValidator(_checked), Field(max_length=MOST_COLUMNS)]
+Columns = Annotated[dict[str, str], BeforeValidator(_by_name), AfterValidator(_checked), Field(max_length=MAX_COLUMNS)]
 """Name → column; a list if both are the same."""

@@ -28,7 +28,7 @@ TRACE_PARENT: Final = "traceparent"
 TRACE_STATE: Final = "tracestate"
 FIELDS: Final = frozenset({TRACE_PARENT, TRACE_STATE})
 
-MOST_HEADER_BYTES: Final = 512
+MAX_HEADER_BYTES: Final = 512
 """A longer header is ignored. W3C Trace Context asks for at least this much of ``tracestate``, and ``traceparent`` has 55 bytes."""
 
 FLUSH_SECONDS: Final = 2.0
@@ -173,7 +173,7 @@ def trace_context_of(headers: Headers) -> Context:
     found = {
         name: value.decode("ascii")
         for name, value in headers
-        if name in FIELDS and value and len(value) <= MOST_HEADER_BYTES and value.isascii()
+        if name in FIELDS and value and len(value) <= MAX_HEADER_BYTES and value.isascii()
     }
     return _PROPAGATOR.extract(found, Context()) if TRACE_PARENT in found else Context()
 

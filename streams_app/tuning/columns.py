@@ -29,7 +29,7 @@ Times = NDArray[np.signedinteger[Any] | np.unsignedinteger[Any]]
 CAPACITY: Final = 10_500_000
 """Maximum number of events; with all computed arrays, the process takes 300 to 450 MB, see ``docs/measurements.md``."""
 
-MOST_SHORT_MS: Final = 2**32 - 1
+MAX_SHORT_MS: Final = 2**32 - 1
 """Longest range whose times fit into four bytes each: 49 days."""
 
 NUMBERED: Final = 20_000
@@ -98,7 +98,7 @@ class Columns:
         if reads_details:
             self._extras["details"] = np.empty(capacity, np.uint32)
         if longest_own_ms is not None:
-            self._extras["own_quiet"] = np.empty(capacity, np.uint32 if longest_own_ms <= MOST_SHORT_MS else np.int64)
+            self._extras["own_quiet"] = np.empty(capacity, np.uint32 if longest_own_ms <= MAX_SHORT_MS else np.int64)
         self._longest_own_ms = longest_own_ms
         self.own_periods = None if longest_own_ms is None else 0
         self._keeps_events = keeps_events
@@ -148,7 +148,7 @@ class Columns:
     def _count(self, partition: int, first_ms: int, last_ms: int, events: int) -> None:
         from_ms = min(self.from_ms, first_ms) if self.events else first_ms
         to_ms = max(self.to_ms, last_ms)
-        if to_ms - from_ms > MOST_SHORT_MS and self._scores.itemsize < _LONG_BYTES:
+        if to_ms - from_ms > MAX_SHORT_MS and self._scores.itemsize < _LONG_BYTES:
             self._widen()
         self.from_ms, self.to_ms = from_ms, to_ms
         self.events += events
@@ -174,7 +174,7 @@ class Columns:
         """Return scores in ms after the first one."""
         if self._scores.itemsize == _LONG_BYTES:
             return self._scores[block] - self.from_ms
-        return self._scores[block] - np.uint32(self.from_ms & MOST_SHORT_MS)
+        return self._scores[block] - np.uint32(self.from_ms & MAX_SHORT_MS)
 
     def _blocks(self) -> Iterable[slice]:
         return (slice(begin, min(self._used, begin + _BLOCK)) for begin in range(0, self._used, _BLOCK))

@@ -25,7 +25,7 @@ from streams_app.tuning.timestamps import timestamp_remarks
 
 BATCH_LINES: Final = 2_000
 BATCH_BYTES: Final = 4_000_000
-MOST_FIELDS: Final = 12
+MAX_FIELDS: Final = 12
 LIKELY_FROM_MS: Final = 946_684_800_000
 """The year 2000: a field with a later time is suggested as the time field."""
 
@@ -118,7 +118,7 @@ class LineReader:
             return "it cannot be read, see the reason above"
         if not self.fields:
             return f"none of its {self._tally.read:,} lines is a JSON object, and each should be one event"
-        listed = ", ".join(list(self.fields)[:MOST_FIELDS])
+        listed = ", ".join(list(self.fields)[:MAX_FIELDS])
         if set(self._tally.rejected) <= {"no-time", "bad-time"}:
             times = [name for name, value in self.fields.items() if (moment_ms(value) or 0) >= LIKELY_FROM_MS]
             try_it = f": try --time {times[0]}" if times else ""
@@ -159,7 +159,7 @@ class LineReader:
                 fault = event if isinstance(event, BadEventError) else BadEventError("not-json", "there is nothing in it")
                 self._tally.reject(fault.reason, f"line {line.offset:,}", fault.detail)
                 continue
-            if len(self.fields) < MOST_FIELDS:
+            if len(self.fields) < MAX_FIELDS:
                 self.fields |= {name: event[name] for name in event if name not in self.fields}
             at_ms = self._time_of(line, event)
             if at_ms is None:

@@ -104,7 +104,7 @@ _SAMPLE_TIMES: Final = 1 << 20
 """Maximum number of beginnings and ends that are sorted at once."""
 
 
-def most_open(opens: Times, closes: Times) -> tuple[int, int]:
+def max_open(opens: Times, closes: Times) -> tuple[int, int]:
     """Return the largest number of intervals that overlap in one instant; intervals include both ends.
 
     The time is divided into a million spans of equal length. The number of intervals open at the beginning of a span is exact;
@@ -120,11 +120,11 @@ def most_open(opens: Times, closes: Times) -> tuple[int, int]:
         The number of intervals, and an instant at which they overlap.
     """
     shift = max(0, int(opens.max()).bit_length() - _SPANS.bit_length() + 1)
-    return _most_from(opens, closes, 0, shift, 0)
+    return _max_from(opens, closes, 0, shift, 0)
 
 
-def _most_from(opens: Times, closes: Times, low: int, shift: int, before: int) -> tuple[int, int]:
-    """Compute :func:`most_open` from an instant on, with a million spans of ``2 ** shift`` each.
+def _max_from(opens: Times, closes: Times, low: int, shift: int, before: int) -> tuple[int, int]:
+    """Compute :func:`max_open` from an instant on, with a million spans of ``2 ** shift`` each.
 
     Args:
         opens: All beginnings.
@@ -146,14 +146,14 @@ def _most_from(opens: Times, closes: Times, low: int, shift: int, before: int) -
         limits[some] = 0
         if times[0] > _SAMPLE_TIMES:
             inner = max(0, shift - _SPANS.bit_length() + 1)
-            found = _most_from(opens, closes, low + (int(some[0]) << shift), inner, int(begun[some[0]]))
+            found = _max_from(opens, closes, low + (int(some[0]) << shift), inner, int(begun[some[0]]))
         else:
-            found = _most_in(_within(opens, some, low, shift), _within(closes, some, low, shift), some, low, shift, begun[some])
+            found = _max_in(_within(opens, some, low, shift), _within(closes, some, low, shift), some, low, shift, begun[some])
         most, instant = max((most, instant), found, key=lambda each: each[0])
     return most, instant
 
 
-def _most_in(
+def _max_in(
     opens: NDArray[np.int64],
     closes: NDArray[np.int64],
     spans: NDArray[np.int64],
@@ -161,7 +161,7 @@ def _most_in(
     shift: int,
     begun: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Compute :func:`most_open` within some spans, by sorting the beginnings and ends in them.
+    """Compute :func:`max_open` within some spans, by sorting the beginnings and ends in them.
 
     Args:
         opens: Beginnings in these spans.

@@ -22,7 +22,7 @@ GAP: Final = 3
 LEAST_WIDTH: Final = 64
 """Minimum columns of a terminal for two panels side by side."""
 
-MOST_WIDTH: Final = 130
+MAX_WIDTH: Final = 130
 _NEARLY: Final = 1e-9
 
 TICKS_MS: Final = (
@@ -84,8 +84,8 @@ def plot(curve: Curve, recommended_ms: int | None, configured_ms: int, width: in
     if latency := _latencies(points):
         panels.append(latency)
     is_beside = len(panels) > 1 and width >= LEAST_WIDTH
-    each = min(width, MOST_WIDTH)
-    each = (each - GAP) // 2 if is_beside else min(each, MOST_WIDTH // 2 + AXIS)
+    each = min(width, MAX_WIDTH)
+    each = (each - GAP) // 2 if is_beside else min(each, MAX_WIDTH // 2 + AXIS)
     signs_at = {configured_ms: signs.configured}
     if recommended_ms is not None:
         signs_at[recommended_ms] = signs.recommended

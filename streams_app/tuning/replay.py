@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from streams_app.folding.core.closing import Bounds
 from streams_app.tuning.columns import Columns, Times
-from streams_app.tuning.memory import SomeRecords, most_open
+from streams_app.tuning.memory import SomeRecords, max_open
 from streams_app.tuning.points import Curve, CurveSample, Point
 from streams_app.tuning.splitting import Positions, chained, next_starts
 
@@ -28,7 +28,7 @@ FOR_EVER_MS: Final = 1 << 60
 """Longer durations are treated as this one."""
 
 _BLOCK: Final = 1 << 19
-_MOST_SHORT: Final = 2**32 - 1
+_MAX_SHORT: Final = 2**32 - 1
 
 
 def _silent(_done: int, _total: int) -> None:
@@ -274,7 +274,7 @@ class _Replay:
             opened, closed = opened[: end - begin][~is_reopened[:-1]], closes[begin:end][~is_reopened[1:]]
             opens[used : used + len(opened)], closes[shut : shut + len(closed)] = opened, closed
             used, shut = used + len(opened), shut + len(closed)
-        return most_open(opens[:used], closes[:shut])
+        return max_open(opens[:used], closes[:shut])
 
 
 def _first_sessions(firsts: NDArray[np.bool_], after_ms: Times) -> Positions:
@@ -291,6 +291,6 @@ def _first_sessions(firsts: NDArray[np.bool_], after_ms: Times) -> Positions:
     return found[:used]
 
 
-def _room(length: int, most_ms: int) -> Times:
+def _room(length: int, max_ms: int) -> Times:
     """Create an array for times up to a maximum in milliseconds."""
-    return np.empty(length, np.uint32) if most_ms <= _MOST_SHORT else np.empty(length, np.int64)
+    return np.empty(length, np.uint32) if max_ms <= _MAX_SHORT else np.empty(length, np.int64)

@@ -11,7 +11,7 @@ from typing import Final
 from streams_app.tuning.columns import LATE_STEPS_MS, Columns
 from streams_app.tuning.read_counts import ReadCounts
 
-MOST_SHARE: Final = 0.1
+MAX_SHARE: Final = 0.1
 """Fraction of the read events: if as many are late, rejected or in the future, nothing is recommended."""
 
 MANY_LATE: Final = 0.01
@@ -50,7 +50,7 @@ def timestamp_faults(columns: Columns, tally: ReadCounts, unit: str, quiet_ms: i
     }
     read = columns.events + rejected
     faults = []
-    if sum(counts.values()) >= MOST_SHARE * read:
+    if sum(counts.values()) >= MAX_SHARE * read:
         faults = [f"{count:,} of {read:,} {unit} ({count / read:.1%}) {text}" for text, count in counts.items() if count]
     if columns.at_midnight >= DATES_SHARE * columns.events:
         faults.append(f"{columns.at_midnight:,} of {columns.events:,} times are midnight: they look like dates without a time")

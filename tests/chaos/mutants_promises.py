@@ -85,8 +85,8 @@ IN_PARTS: Final = {
             (
                 Change(
                     "subscribers.running.processor:SubscriberProcessor.in_flight",
-                    "unfinished >= MOST_UNFINISHED or",
-                    "unfinished >= MOST_UNFINISHED or len(self._queue.retries) or",
+                    "unfinished >= MAX_UNFINISHED or",
+                    "unfinished >= MAX_UNFINISHED or len(self._queue.retries) or",
                 ),
             ),
         ),

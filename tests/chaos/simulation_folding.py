@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 from streams_app.delivery.processor import Processors
-from streams_app.fold import MOST_AGGREGATED, Fold, QuietPeriod
+from streams_app.fold import MAX_AGGREGATED, Fold, QuietPeriod
 from streams_app.folding.agents.context import FoldContext
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.core import chunks
@@ -96,7 +96,7 @@ class Folding:
                 name=name, source=self._world.log.tp.topic, group_key=name, changed="" if keeps_events else "m", keep=keep,
                 max_bytes=details.choice([500_000, FEW_BYTES]) if keeps_events else 500_000,
                 quiet_period=quiet_period, max_hold=timedelta(seconds=rng.choice([3.0, 3.0, 1.5])),
-                max_events=rng.choice([0, 0, 3]), max_changed=min(rng.choice([10_000, 10_000, 2]), MOST_AGGREGATED),
+                max_events=rng.choice([0, 0, 3]), max_changed=min(rng.choice([10_000, 10_000, 2]), MAX_AGGREGATED),
                 backlog=rng.choice(["merge", "sessions"]), start=start,
                 tombstones=rng.choice(["dead-letter", "ignore"]),
                 close_when=details.choice([None, None, None, {"m.u": (2,)}]),
@@ -108,8 +108,8 @@ class Folding:
         """Limit scripts to a minimum of work, in two of three schedules."""
         work, sent, runs = WORK[seed % 3], SENT[seed // 3 % 3], RUNS[seed // 9 % 2]
         with (
-            patch.multiple(range_progress, FIRST_GROUPS=sent, MOST_GROUPS=sent, SCRIPT_WORK=work),
-            patch.object(chunks, "MOST_RUNS", runs),
+            patch.multiple(range_progress, FIRST_GROUPS=sent, MAX_GROUPS=sent, SCRIPT_WORK=work),
+            patch.object(chunks, "MAX_RUNS", runs),
         ):
             yield
 

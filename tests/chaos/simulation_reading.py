@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 NAME = "sqlite"
 
-MOST_LOST = 12
+MAX_LOST = 12
 """Maximum number of its latest transactions that a server may lose."""
 
 
@@ -76,7 +76,7 @@ class StoreLedger:
         self.records = 0
         self.highest: dict[str, int] = {}
         self.ever: set[int] = set()
-        self.copies: deque[sqlite3.Connection] = deque([_copy(connection)], maxlen=MOST_LOST)
+        self.copies: deque[sqlite3.Connection] = deque([_copy(connection)], maxlen=MAX_LOST)
 
     def stored(self) -> set[int]:
         """Return the offsets whose values are in the store."""

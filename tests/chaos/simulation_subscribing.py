@@ -80,7 +80,7 @@ class Subscribing:
         """Lower the limits of in-flight events, batches and commit metadata."""
         with (
             patch("streams_app.subscribers.execution.dispatcher.FEWEST_AHEAD", 1 + seed % 4),
-            patch("streams_app.subscribers.running.processor.MOST_UNFINISHED", 5 + seed % 30),
+            patch("streams_app.subscribers.running.processor.MAX_UNFINISHED", 5 + seed % 30),
         ):
             yield
 

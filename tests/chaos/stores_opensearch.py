@@ -22,7 +22,7 @@ LIMIT_SECONDS: Final = 60
 class OpenSearchRun(Run):
     """A run with OpenSearch; its disk limits are changed instead of the free space."""
 
-    most_records = 200
+    max_records = 200
 
     async def start(self) -> str:
         levels = [f"{WATERMARK}.{level}=1b" for level in LEVELS]

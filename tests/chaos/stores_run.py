@@ -60,7 +60,7 @@ class Run(ABC):
 
     Attributes:
         faults_of: Possible faults by name.
-        most_records: Maximum number of new records in a burst; the load also depends on the duration of a burst.
+        max_records: Maximum number of new records in a burst; the load also depends on the duration of a burst.
         expected: Values of the highest versions.
         faults: Faults that happened, in order.
         wrong: Violations at the end.
@@ -72,7 +72,7 @@ class Run(ABC):
     """
 
     faults_of: ClassVar[Mapping[str, Fault]]
-    most_records: ClassVar[int] = 400
+    max_records: ClassVar[int] = 400
     shape: ClassVar[str] = "cells"
 
     seed: int
@@ -149,7 +149,7 @@ class Run(ABC):
         until = loop.time() + seconds
         while loop.time() < until:
             burst = []
-            for _ in range(self.chance.randrange(50, self.most_records)):
+            for _ in range(self.chance.randrange(50, self.max_records)):
                 version += 1
                 group = self.chance.randrange(GROUPS)
                 changed = self.chance.sample(range(NAMES), self.chance.randrange(1, 4))

@@ -28,7 +28,7 @@ SENDS = 12
 SEND_SECONDS = 25.0
 SLACK_SECONDS = 1.0
 TOPICS = ("healthy", "flaky", "missing")
-MOST_RECORDS = 4
+MAX_RECORDS = 4
 """Maximum number of records of one batch."""
 
 
@@ -61,7 +61,7 @@ class Builder:
 
     def append(self, *, timestamp: int | None, key: bytes | None, value: bytes, headers: Any) -> object | None:
         """Append a record; return None if the batch is full."""
-        if len(self.values) >= MOST_RECORDS:
+        if len(self.values) >= MAX_RECORDS:
             return None
         self.values.append(value)
         return self

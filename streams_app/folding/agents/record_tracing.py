@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streams_app.codec import canonical_bytes
 from streams_app.delivery.batch import TP
 from streams_app.delivery.producer import Outcomes, Outgoing
-from streams_app.events.trace_contexts import MOST_LINKS, sampled_context
+from streams_app.events.trace_contexts import MAX_LINKS, sampled_context
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.record import Sealed
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from streams_app.tracing.spans import Tracing
 
-MOST_CONTEXTS: Final = 100_000
+MAX_CONTEXTS: Final = 100_000
 """Maximum number of contexts in a worker, some 25 MB; beyond it, the groups without events for the longest time have no links."""
 
 RECORDS_AT_ONCE: Final = 50
@@ -35,7 +35,7 @@ ShardKey = tuple[str, TP]
 class EventContexts:
     """The trace contexts of the newest events of each group, in all shards of a worker."""
 
-    def __init__(self, most: int = MOST_CONTEXTS) -> None:
+    def __init__(self, most: int = MAX_CONTEXTS) -> None:
         """Start without contexts; ``most``: their maximum number."""
         self._most = most
         self._count = 0
@@ -53,7 +53,7 @@ class EventContexts:
         self._count -= len(group)
         group.pop(context, None)  # the newest ones stand last
         group[context] = offset
-        if len(group) > MOST_LINKS:
+        if len(group) > MAX_LINKS:
             del group[next(iter(group))]
         self._count += len(group)
         while self._count > self._most:

@@ -19,25 +19,25 @@ from streams_app.folding.core.event import Event, PlainEvent, ScoredEvent
 from streams_app.folding.core.names import mask_of, names_of_mask, size_of, unmasked
 from streams_app.folding.core.shard_clock import RangeTime
 
-MOST_EVENTS: Final = 20_000
+MAX_EVENTS: Final = 20_000
 """Maximum number of events in one run, because one script applies everything that a chunk does to a group."""
 
-MOST_NEAR_EVENTS: Final = 1_000
+MAX_NEAR_EVENTS: Final = 1_000
 """Maximum number of events in one run if bounds may close the group very often: one script closes it that often in some 10 ms."""
 
-MOST_HOLDS: Final = 300
+MAX_HOLDS: Final = 300
 """A group closes very often if its run lasts this many times the maximum hold."""
 
-MOST_RUNS: Final = 1_000
+MAX_RUNS: Final = 1_000
 """Maximum number of runs of one group in a chunk, because one script folds all of them."""
 
-MOST_WIDE_RUNS: Final = 100
+MAX_WIDE_RUNS: Final = 100
 """The names of all runs of a group are counted each time this many runs have been added."""
 
-MOST_NAMES_OF_RUNS: Final = 50_000
+MAX_NAMES_OF_RUNS: Final = 50_000
 """Maximum number of names in all runs of one group together, checked when they are counted."""
 
-MOST_NAMES: Final = 5_000
+MAX_NAMES: Final = 5_000
 """Maximum number of names in one run before its last event. Names that all have a bit are few, and are not counted."""
 
 PAUSE_MS: Final = 1_000
@@ -133,8 +133,8 @@ class ChunkCutter:
         """
         clock, now, gap = start_ms, time.cap_ms, self._bounds.quiet_ms if self._bounds.sessions else math.inf
         own, pause = self._own, min(PAUSE_MS, gap)
-        limits = min(MOST_EVENTS, MOST_NEAR_EVENTS), min(MOST_RUNS, MOST_WIDE_RUNS), MOST_NAMES
-        most_events, most_runs, most_names = (math.inf,) * 3 if is_whole else limits
+        limits = min(MAX_EVENTS, MAX_NEAR_EVENTS), min(MAX_RUNS, MAX_WIDE_RUNS), MAX_NAMES
+        max_events, max_runs, max_names = (math.inf,) * 3 if is_whole else limits
         groups: dict[bytes, list[GroupRun]] = {}
         pauses: list[int] = []
         paused: list[bytes] = []
@@ -152,7 +152,7 @@ class ChunkCutter:
                         groups[member] = [run]
                         continue
                     runs.append(run)
-                    if len(runs) < most_runs or (most_runs := _more_runs(runs)):
+                    if len(runs) < max_runs or (max_runs := _more_runs(runs)):
                         continue
                     to = offset
                     break
@@ -169,8 +169,8 @@ class ChunkCutter:
             if isinstance(present, int) and isinstance(names, int):
                 run.names = present | names
             else:
-                is_wide = _join(run, names) >= most_names
-            if is_wide or (run.events >= most_events and not (most_events := self._more_events(run))):
+                is_wide = _join(run, names) >= max_names
+            if is_wide or (run.events >= max_events and not (max_events := self._more_events(run))):
                 to = offset
                 break
         chunk = Chunk(self.above, to, time, start_ms, clock, count, groups, pauses, paused)
@@ -180,15 +180,15 @@ class ChunkCutter:
     def _more_events(self, run: GroupRun) -> int:
         """Return how many events a run may have from now on, 0 to end the chunk. Not called per event, which would be expensive."""
         bounds, lasted_ms = self._bounds, run.last_score - run.first_score
-        is_long = bounds.may_close_often or run.events >= MOST_EVENTS or lasted_ms >= MOST_HOLDS * bounds.hold_ms
+        is_long = bounds.may_close_often or run.events >= MAX_EVENTS or lasted_ms >= MAX_HOLDS * bounds.hold_ms
         is_long |= bounds.exceeded_by(size_of(run.names)) is not None
-        return 0 if is_long else run.events + MOST_NEAR_EVENTS
+        return 0 if is_long else run.events + MAX_NEAR_EVENTS
 
 
 def _more_runs(runs: list[GroupRun]) -> int:
     """Return how many runs a group may have from now on, 0 to end the chunk."""
-    is_long = len(runs) >= MOST_RUNS or sum(size_of(run.names) for run in runs) >= MOST_NAMES_OF_RUNS
-    return 0 if is_long else len(runs) + MOST_WIDE_RUNS
+    is_long = len(runs) >= MAX_RUNS or sum(size_of(run.names) for run in runs) >= MAX_NAMES_OF_RUNS
+    return 0 if is_long else len(runs) + MAX_WIDE_RUNS
 
 
 def digest_of(chunk: Chunk) -> bytes:

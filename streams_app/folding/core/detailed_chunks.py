@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final, cast
 
 from streams_app.folding.core.aggregates import Aggregates
-from streams_app.folding.core.chunks import MOST_EVENTS, MOST_NEAR_EVENTS, PAUSE_MS, Chunk, ChunkCutter, GroupRun
+from streams_app.folding.core.chunks import MAX_EVENTS, MAX_NEAR_EVENTS, PAUSE_MS, Chunk, ChunkCutter, GroupRun
 from streams_app.folding.core.event import DetailedEvent, ScoredEvent
 from streams_app.folding.core.shard_clock import RangeTime
 
@@ -47,7 +47,7 @@ class DetailedChunkCutter(ChunkCutter):
         stamp = event.timestamp_ms if event.timestamp_ms >= 0 else clock
         runs = chunk.groups.setdefault(event.group, [])
         run = runs[-1] if runs else None
-        work = len(event.names) + GROUP_WORK / (MOST_NEAR_EVENTS if bounds.may_close_often else MOST_EVENTS)
+        work = len(event.names) + GROUP_WORK / (MAX_NEAR_EVENTS if bounds.may_close_often else MAX_EVENTS)
         if run is None or run.closes or (bounds.sessions and clock - run.last_score > bounds.quiet_ms - run.shorter_ms):
             runs.append(run_of(event, stamp, clock, bounds.aggregates))
             runs[-1].is_early = bounds.leading

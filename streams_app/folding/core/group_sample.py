@@ -23,7 +23,7 @@ from streams_app.folding.core.chunks import PAUSE_MS, Chunk, GroupRun
 from streams_app.folding.core.closing import LEADING, Bounds
 from streams_app.folding.core.record import Sealed
 
-MOST_GROUPS: Final = 1_024
+MAX_GROUPS: Final = 1_024
 """Maximum number of groups remembered for one fold: 0.7 MB with keys of 20 bytes, 1.2 MB with the longest keys.
 
 Of a chunk, the runs of at most this many groups are evaluated. A record that is emitted costs 2 to 8 us if its group is in the
@@ -68,13 +68,13 @@ class GroupSample:
         bounds: Bounds of the fold.
         bounds_ms: Upper bounds of the buckets, inclusive; the first is :data:`.PAUSE_MS`, because shorter gaps are not
             distinguished.
-        most_groups: Maximum number of groups in the sample.
+        max_groups: Maximum number of groups in the sample.
         weight: Number of groups that each group of the sample stands for.
     """
 
     bounds: Bounds
     bounds_ms: Sequence[int]
-    most_groups: int = MOST_GROUPS
+    max_groups: int = MAX_GROUPS
     weight: int = 1
     _groups: dict[int, dict[bytes, SampledGroup]] = field(default_factory=dict)
     _fences: dict[int, int] = field(default_factory=dict)
@@ -234,12 +234,12 @@ class GroupSample:
 
     def _admit(self, groups: dict[bytes, SampledGroup], members: Collection[bytes]) -> None:
         """Add groups to the sample; if there are too many, halve the limit and keep only the groups below it."""
-        if not members or len(self) + len(members) <= self.most_groups:
+        if not members or len(self) + len(members) <= self.max_groups:
             groups.update((member, SampledGroup()) for member in members)
             return
         self._forget_silent()
         # Make room for more groups than these, so that it is rarely necessary.
-        most = LEFT_OF_FULL * self.most_groups
+        most = LEFT_OF_FULL * self.max_groups
         while len(self) + len(members) > most:
             self.weight *= 2
             self._records, self._squares = self._records / 2, self._squares / 2

@@ -11,17 +11,17 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple, cast
 
-from streams_app.folding.core.chunks import MOST_EVENTS, MOST_NEAR_EVENTS, PAUSE_MS, Chunk, ChunkCutter, GroupRun
+from streams_app.folding.core.chunks import MAX_EVENTS, MAX_NEAR_EVENTS, PAUSE_MS, Chunk, ChunkCutter, GroupRun
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import DetailedEvent, ScoredEvent
 from streams_app.folding.core.kept_events import SEPARATOR_BYTES
 from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.core.shard_clock import RangeTime
 
-MOST_KEPT: Final = 400_000
+MAX_KEPT: Final = 400_000
 """Maximum size of the events of one group in a chunk, in bytes, because one script writes all of them."""
 
-MOST_RUNS: Final = 300
+MAX_RUNS: Final = 300
 """Maximum number of runs of one group in a chunk, each of which may close it."""
 
 
@@ -34,11 +34,11 @@ class KeptChunkCutter(ChunkCutter):
         clock, now, bounds, groups = start_ms, time.cap_ms, self._bounds, chunk.groups
         gap = bounds.quiet_ms if bounds.sessions else 2**62
         pause = min(PAUSE_MS, gap)
-        most_events, most_kept, most_runs = MOST_EVENTS, MOST_KEPT, MOST_RUNS
+        max_events, max_kept, max_runs = MAX_EVENTS, MAX_KEPT, MAX_RUNS
         if bounds.may_close_often:
-            most_events = MOST_NEAR_EVENTS
+            max_events = MAX_NEAR_EVENTS
         if is_whole:
-            most_events = most_kept = most_runs = 2**62
+            max_events = max_kept = max_runs = 2**62
         totals: dict[bytes, list[int]] = {}
         count = 0
         for event in cast("Iterator[DetailedEvent]", self._events):
@@ -71,7 +71,7 @@ class KeptChunkCutter(ChunkCutter):
                 elif stamp > run.high_ms:
                     run.high_ms = stamp
                 cast("list[tuple[DetailedEvent, int]]", run.events_kept).append((event, clock))
-            if total[0] >= most_events or total[1] >= most_kept or len(runs) >= most_runs:
+            if total[0] >= max_events or total[1] >= max_kept or len(runs) >= max_runs:
                 chunk.to = offset
                 break
         self.above, chunk.clock_ms, chunk.events = chunk.to, clock, count

@@ -63,22 +63,22 @@ def quiet_rule(fold: Fold) -> Callable[[Any], int] | None:
     rule = fold.quiet_period
     if not isinstance(rule, QuietPeriod):
         return None
-    most_ms, default_ms = fold.quiet_period_ms, fold.default_quiet_period_ms
+    max_ms, default_ms = fold.quiet_period_ms, fold.default_quiet_period_ms
     own = rule.field if callable(rule.field) else None
     path, label = ([], "quiet_period") if callable(rule.field) else (rule.field.split("."), repr(rule.field))
 
     def shorter_ms(event: Any) -> int:
         wanted = at_path(event, path) if own is None else own(event)
         if wanted is None:
-            return most_ms - default_ms
+            return max_ms - default_ms
         try:
             is_number = type(wanted) is int or type(wanted) is float
             quiet_ms = round(wanted * 1000) if is_number else milliseconds(parse_duration(wanted))
         except (TypeError, ValueError, OverflowError) as error:
             raise BadEventError("no-value", f"{label} is no duration: {error}") from error
-        if not 1 <= quiet_ms <= most_ms:
-            raise BadEventError("no-value", f"{label} is {wanted!r}, and must be from 1ms to {duration_text(most_ms)}")
-        return most_ms - quiet_ms
+        if not 1 <= quiet_ms <= max_ms:
+            raise BadEventError("no-value", f"{label} is {wanted!r}, and must be from 1ms to {duration_text(max_ms)}")
+        return max_ms - quiet_ms
 
     return shorter_ms
 

@@ -160,7 +160,7 @@ class FastReader(_FastReader):
         """Iterate over the events of a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
         decode, members = self._decode, self._members
         member_of_known, mask_of_known = members.get, self._masks.get
-        most_bytes, most_key_bytes = self._limits.value_bytes, self._limits.key_bytes
+        most_bytes, max_key_bytes = self._limits.value_bytes, self._limits.key_bytes
         shallow_bytes = most_bytes if is_depth_guarded() else min(SHALLOW_BYTES, most_bytes)
         for record in records:
             value = record.value
@@ -178,7 +178,7 @@ class FastReader(_FastReader):
                 elif type(group) is str and len(members) == KNOWN_GROUPS_MAX:
                     key = group.encode()
                     member = TEXT_TAG + key
-                    if len(key) > most_key_bytes:
+                    if len(key) > max_key_bytes:
                         yield from self._read_slowly(record, reading)
                         continue
                 else:

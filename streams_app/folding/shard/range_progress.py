@@ -144,7 +144,7 @@ SCRIPT_WORK: Final = 4_000
 """Work after which a script ends by itself, in microseconds of Redis as estimated by ``fold.lua``."""
 
 FIRST_GROUPS: Final = 300
-MOST_GROUPS: Final = 2_500
+MAX_GROUPS: Final = 2_500
 """Number of groups that are sent to a script at first, and at most: groups that a script does not take are sent again."""
 
 
@@ -161,4 +161,4 @@ class ScriptSizing:
     def learn(self, taken: int, work: int) -> None:
         """Adapt to a script that took this many groups with this much work, in microseconds of Redis."""
         if taken:
-            self.groups = max(1, min(MOST_GROUPS, 2 * self.groups, taken * SCRIPT_WORK // max(work, 1) + 1))
+            self.groups = max(1, min(MAX_GROUPS, 2 * self.groups, taken * SCRIPT_WORK // max(work, 1) + 1))

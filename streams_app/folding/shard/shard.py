@@ -192,7 +192,7 @@ class Shard:
                 was_exact, self.outbox.is_exact = self.outbox.is_exact, False
                 reply = await self.store.fold(
                     self.token, self.fence, in_progress, progress.cursor, groups, after, self.bounds,
-                    is_last=is_last, outbox_limit=OUTBOX_LIMIT, most_work=range_progress.SCRIPT_WORK,
+                    is_last=is_last, outbox_limit=OUTBOX_LIMIT, max_work=range_progress.SCRIPT_WORK,
                     partitions=self._packing.partitions, log=self.log,
                 )  # fmt: skip
                 self.outbox.is_exact = was_exact

@@ -14,7 +14,7 @@ from streams_app.folding.core.closing import CLOSED, Bounds
 from streams_app.folding.core.names import size_of
 from streams_app.folding.store.codec import Session, flatten_sessions, pack_run, pack_session
 
-MOST_PARTS: Final = 16_000
+MAX_PARTS: Final = 16_000
 """Maximum number of names and other parts of runs in one script, which unpacks all of them before it can stop early."""
 
 BYTES_OF_A_PART: Final = 25
@@ -71,7 +71,7 @@ class GroupPacker:
         epoch, keeps_values = self.epoch, self.keeps_values
         parts = 0
         for member in members:
-            if parts >= MOST_PARTS:
+            if parts >= MAX_PARTS:
                 break
             runs, count = apart.get(member), 0
             if runs is None:

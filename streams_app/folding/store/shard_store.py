@@ -79,7 +79,7 @@ class ShardStore:
 
     async def fold(
         self, token: str, fence: int, after: RangeInProgress, cursor: bytes, groups: PackedGroups, clocks: Clocks,
-        bounds: Bounds, *, is_last: bool, outbox_limit: int, most_work: int, partitions: int, log: Sequence[Fingerprint] = (),
+        bounds: Bounds, *, is_last: bool, outbox_limit: int, max_work: int, partitions: int, log: Sequence[Fingerprint] = (),
     ) -> FoldReply:  # fmt: skip
         """Fold groups of the range after the fence; further details are in ``fold.lua``.
 
@@ -93,7 +93,7 @@ class ShardStore:
             bounds: Bounds of the fold.
             is_last: Whether the groups reach the end of the range.
             outbox_limit: If this many sealed records are not acknowledged, nothing is folded.
-            most_work: See :data:`streams_app.folding.shard.range_progress.SCRIPT_WORK`.
+            max_work: See :data:`streams_app.folding.shard.range_progress.SCRIPT_WORK`.
             partitions: Partition count of the source.
             log: Fingerprints of the folded records, up to the end of the range.
 
@@ -105,7 +105,7 @@ class ShardStore:
             "fold", token=token, fence=str(fence), to=str(after.to), cursor=cursor, is_last=is_last, clock=clocks.clock_ms,
             record_clock=str(clocks.record_clock_ms), late=str(clocks.late_ms), cap=str(cap_ms),
             arrived="" if arrived_ms is None else str(arrived_ms), digest=after.digest, outbox_limit=outbox_limit,
-            most_work=most_work, partitions=partitions, log=to_text(log), groups=groups.values, **bounds.arguments(),
+            max_work=max_work, partitions=partitions, log=to_text(log), groups=groups.values, **bounds.arguments(),
         )  # fmt: skip
         outcome = FoldOutcome(reply[0].decode())
         if outcome is FoldOutcome.FULL:

@@ -34,8 +34,8 @@ from streams_app.settings.live import LiveView
 
 logger = logging.getLogger(__name__)
 
-MOST_VIEWS: Final = 8
-MOST_PAGE_BYTES: Final = 512
+MAX_VIEWS: Final = 8
+MAX_PAGE_BYTES: Final = 512
 TAB: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
 JSON_SECONDS: Final = 8.0
 """Timeout of a request for JSON, which the next poll answers; longer than the timeout of Redis."""
@@ -225,8 +225,8 @@ class ViewServer:
     def _asked(self, request: web.Request) -> tuple[str, list[LiveView], tuple[TokenVerifier, str, PageToken] | None]:
         """Validate and authorize a request; return its page, views and token."""
         page = request.match_info["page"]
-        if not page or len(page.encode("utf-8", "surrogatepass")) > MOST_PAGE_BYTES:
-            raise RequestError(400, "page", f"the name of a page has at most {MOST_PAGE_BYTES} bytes")
+        if not page or len(page.encode("utf-8", "surrogatepass")) > MAX_PAGE_BYTES:
+            raise RequestError(400, "page", f"the name of a page has at most {MAX_PAGE_BYTES} bytes")
         views = self._asked_views(request)
         allowed = self._allowed(request, page) if any(not view.public for view in views) else None
         if self._is_ending or len(self._hub.connections) >= self.pages_at_most:
@@ -236,8 +236,8 @@ class ViewServer:
 
     def _asked_views(self, request: web.Request) -> list[LiveView]:
         names = list(dict.fromkeys(request.query.getall("view", [])))
-        if not 1 <= len(names) <= MOST_VIEWS:
-            raise RequestError(400, "views", f"name 1 to {MOST_VIEWS} views: ?view=NAME&view=NAME")
+        if not 1 <= len(names) <= MAX_VIEWS:
+            raise RequestError(400, "views", f"name 1 to {MAX_VIEWS} views: ?view=NAME&view=NAME")
         for name in names:
             if name not in self._views:
                 raise RequestError(404, "view", f"there is no live view {name!r}{suggestion(name, list(self._views))}")

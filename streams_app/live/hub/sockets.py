@@ -7,12 +7,12 @@ import sys
 from contextlib import suppress
 from typing import Final
 
-from streams_app.health.http_connections import MOST_CONNECTIONS
+from streams_app.health.http_connections import MAX_CONNECTIONS
 
 RESERVE: Final = 64
 """Connections besides open pages: those that request something else, are about to be rejected, or have not sent a request yet."""
 
-OTHER_DESCRIPTORS: Final = MOST_CONNECTIONS + 64
+OTHER_DESCRIPTORS: Final = MAX_CONNECTIONS + 64
 """Descriptors of a hub besides those connections: its health pages, Redis, files."""
 
 
@@ -26,7 +26,7 @@ def pages_within(pages: int) -> int:
     return max(1, min(pages, pages - descriptors_for(pages) + _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[0])))
 
 
-def most_descriptors() -> int:
+def max_descriptors() -> int:
     """Return the maximum number of descriptors that a process started here may request."""
     return _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 

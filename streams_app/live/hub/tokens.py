@@ -21,7 +21,7 @@ LONGEST_MS: Final = 24 * 3_600_000
 SKEW_MS: Final = 60_000
 """Maximum difference between the clocks of the application and the hub."""
 
-MOST_SUB_BYTES: Final = 256
+MAX_SUB_BYTES: Final = 256
 
 
 class TokenError(Exception):
@@ -101,8 +101,8 @@ def _token_of(claims: dict[str, Any]) -> PageToken:
     pages, sub, expires = claims["pages"], claims.get("sub", ""), claims["exp"]
     if not isinstance(pages, list) or not all(_bytes_of(page) is not None for page in pages):
         raise TokenError("pages of the token must be a list of names, in Unicode")
-    if (written := _bytes_of(sub)) is None or len(written) > MOST_SUB_BYTES:
-        raise TokenError(f"sub of the token must be a string of at most {MOST_SUB_BYTES} bytes, in Unicode")
+    if (written := _bytes_of(sub)) is None or len(written) > MAX_SUB_BYTES:
+        raise TokenError(f"sub of the token must be a string of at most {MAX_SUB_BYTES} bytes, in Unicode")
     if isinstance(expires, bool) or not isinstance(expires, int | float) or not 0 < expires < 2**40:
         raise TokenError("exp of the token must be a time in seconds")
     return PageToken(tuple(pages), sub, int(expires * 1000))

@@ -74,12 +74,12 @@ SQLITE: Final = {
 
 TYPE: Final = re.compile(r"([^()]*?)(?:\((\d+)(?:,(-?\d+))?\))?")
 NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
-MOST_DIGITS: Final = 5_000
+MAX_DIGITS: Final = 5_000
 """Maximum length of a text that is read as a number: the time grows with the square of the length."""
 
-EXACT: Final = Context(prec=2 * MOST_DIGITS)
+EXACT: Final = Context(prec=2 * MAX_DIGITS)
 BITS: Final = {"integer": 32}
-MOST_BITS: Final = 64
+MAX_BITS: Final = 64
 
 
 def type_of(declared: str, kinds: Mapping[str, ColumnKind]) -> ColumnType | None:
@@ -94,7 +94,7 @@ def type_of(declared: str, kinds: Mapping[str, ColumnKind]) -> ColumnType | None
     if parts is None or kind is None or (kinds is SQLITE and parts[2]):
         return None
     if kind is ColumnKind.INTEGER:
-        return ColumnType(declared, kind, BITS.get(parts[1], MOST_BITS))
+        return ColumnType(declared, kind, BITS.get(parts[1], MAX_BITS))
     return ColumnType(declared, kind, int(parts[2] or 0), int(parts[3] or 0))
 
 
@@ -117,7 +117,7 @@ def _integer(value: Value, column: ColumnType) -> Value | Misfit:
     if isinstance(number, Misfit):
         return number
     # The exponent is checked first: a text of ten characters can be a number that fills the memory.
-    if number.adjusted() > MOST_BITS or not -(2 ** (column.size - 1)) <= number < 2 ** (column.size - 1):
+    if number.adjusted() > MAX_BITS or not -(2 ** (column.size - 1)) <= number < 2 ** (column.size - 1):
         return Misfit(f"is beyond {column.declared}")
     whole = int(number)
     return whole if whole == number else Misfit(f"is no whole number, as {column.declared} holds")
@@ -173,7 +173,7 @@ def _number(value: Value) -> Decimal | Misfit:
     """Convert exactly; a float becomes the decimal number that represents it."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)) or isinstance(value, JsonText):
         return Misfit("is no number")
-    if isinstance(value, str) and (len(value) > MOST_DIGITS or not NUMBER.fullmatch(value)):
+    if isinstance(value, str) and (len(value) > MAX_DIGITS or not NUMBER.fullmatch(value)):
         return Misfit("is no number")
     number = Decimal(repr(value) if isinstance(value, float) else value)
     return number if number.is_finite() else Misfit("is not a finite number")

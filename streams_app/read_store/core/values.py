@@ -21,10 +21,10 @@ Key = TypeVar("Key", bound=tuple[str, ...])
 
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1
-MOST_DIGITS: Final = 4_000
+MAX_DIGITS: Final = 4_000
 """Maximum length of an integer; Python neither reads nor writes integers of more than 4,300 digits."""
 
-LONG_INTEGER: Final = 10**MOST_DIGITS
+LONG_INTEGER: Final = 10**MAX_DIGITS
 NUL_IN_JSON: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -92,7 +92,7 @@ def json_fault(value: Value) -> str | None:
 def integer_fault(value: Value) -> str | None:
     """Return the reason why a value cannot be written as JSON, or None: an integer may be too long."""
     is_long = isinstance(value, int) and not -LONG_INTEGER < value < LONG_INTEGER
-    return f"is an integer of more than {MOST_DIGITS} digits" if is_long else None
+    return f"is an integer of more than {MAX_DIGITS} digits" if is_long else None
 
 
 def text_fault(text: str) -> str | None:
@@ -176,7 +176,7 @@ def _compact(text: str) -> str:
 
 
 def _json_integer(text: str) -> int | Decimal:
-    return int(text) if len(text) < MOST_DIGITS else Decimal(text)
+    return int(text) if len(text) < MAX_DIGITS else Decimal(text)
 
 
 def _json_number(text: str) -> float | Decimal:

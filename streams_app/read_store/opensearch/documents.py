@@ -23,14 +23,14 @@ from streams_app.read_store.core.merge import Cell, CellChange, JsonText, Value
 from streams_app.read_store.core.store import Repair
 from streams_app.read_store.core.values import integer_fault, json_text, surrogate_fault
 
-MOST_ID_BYTES: Final = 512
-MOST_KEY_BYTES: Final = 32_766
+MAX_ID_BYTES: Final = 512
+MAX_KEY_BYTES: Final = 32_766
 """Maximum length of a keyword."""
 
-MOST_DEPTH: Final = 300
+MAX_DEPTH: Final = 300
 """Maximum depth of nested lists; a value has less than 255."""
 
-_MOST_DIGITS: Final = 300
+_MAX_DIGITS: Final = 300
 
 # A disabled object is stored without being parsed, so documents cannot conflict about its type.
 _KEPT: Final = {"type": "object", "enabled": False}
@@ -141,8 +141,8 @@ class Shape:
         for text in change.cell:
             if fault := surrogate_fault(text):
                 return f"group or name {fault}"
-            if (size := len(text.encode())) > MOST_KEY_BYTES:
-                return f"group or name has {size} bytes, {MOST_KEY_BYTES} are possible"
+            if (size := len(text.encode())) > MAX_KEY_BYTES:
+                return f"group or name has {size} bytes, {MAX_KEY_BYTES} are possible"
         if self.columns and change.cell.name not in self.columns:
             return "the name has no column"
         value = change.value
@@ -219,7 +219,7 @@ class Shape:
 def document_id(parts: Sequence[str | int]) -> str:
     """Return a unique id for the parts: their JSON, or its hash if that is too long for an id."""
     text = orjson.dumps(list(parts))
-    return text.decode() if len(text) <= MOST_ID_BYTES else f"sha256:{hashlib.sha256(text).hexdigest()}"
+    return text.decode() if len(text) <= MAX_ID_BYTES else f"sha256:{hashlib.sha256(text).hexdigest()}"
 
 
 def is_field(name: str) -> bool:
@@ -241,7 +241,7 @@ def _script_name(shape: str) -> str:
 def value_json(value: Value) -> bytes:
     """Convert a value to JSON; a decimal fraction becomes the nearest double, as it would on the server."""
     if isinstance(value, Decimal):
-        is_whole = value == value.to_integral_value() and value.adjusted() < _MOST_DIGITS
+        is_whole = value == value.to_integral_value() and value.adjusted() < _MAX_DIGITS
         value = int(value) if is_whole else float(value)
     return (json_text(value) or "null").encode()
 

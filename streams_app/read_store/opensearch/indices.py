@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from streams_app.errors import ConfigurationError
 from streams_app.read_store.opensearch.connection import FaultError, OpenSearchClient
-from streams_app.read_store.opensearch.documents import MOST_DEPTH, PROGRESS, Shape
+from streams_app.read_store.opensearch.documents import MAX_DEPTH, PROGRESS, Shape
 
 FIRST: Final = "000001"
 ALREADY_EXISTS: Final = "resource_already_exists_exception"
@@ -30,7 +30,7 @@ _SECONDS: Final = 60.0
 _OWN: Final = "streams_app"
 """Key in the metadata of the mapping of an index that a read store created."""
 
-_SETTINGS: Final = {"index.mapping.depth.limit": MOST_DEPTH}
+_SETTINGS: Final = {"index.mapping.depth.limit": MAX_DEPTH}
 
 PARTS: Final = ("", "-progress")
 """Suffixes of the aliases through which a store is read."""

@@ -32,7 +32,7 @@ from streams_app.settings import ReadStoreSettings
 logger = logging.getLogger(__name__)
 
 INDEX_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
-MOST_PARTITIONS: Final = 10_000
+MAX_PARTITIONS: Final = 10_000
 
 SWITCH_MS: Final = 30_000
 """Longest time for which a rebuild blocks the indices during its switch; a rebuild that is suspended longer must switch again."""
@@ -111,7 +111,7 @@ class OpenSearchStore:
     async def progress(self) -> dict[TP, int]:
         """Return the next offset to be read, for each partition that was ever synced."""
         await self._ask("POST", f"/{self._progress}/_refresh")
-        found = await self._ask("POST", f"/{self._progress}/_search", {"size": MOST_PARTITIONS}, _WHOLE)
+        found = await self._ask("POST", f"/{self._progress}/_search", {"size": MAX_PARTITIONS}, _WHOLE)
         rows = [hit["_source"] for hit in found["hits"]["hits"]]
         return {TP(row["topic"], row["partition"]): row["next_offset"] for row in rows}
 

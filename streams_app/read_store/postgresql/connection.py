@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 
-MOST_CONNECTIONS: Final = 2
+MAX_CONNECTIONS: Final = 2
 """A store writes one batch at a time; the second connection is for reads meanwhile."""
 
 GRACE_SECONDS: Final = 2.0
@@ -155,7 +155,7 @@ class PostgresPool:
         if self._settings.ssl_cafile is not None:
             given["ssl"] = trusting(self._settings.ssl_cafile, f"{self._settings.section}.ssl_cafile")
         return await asyncpg.create_pool(
-            self._url, min_size=0, max_size=MOST_CONNECTIONS, timeout=self._seconds, command_timeout=self._seconds + GRACE_SECONDS,
+            self._url, min_size=0, max_size=MAX_CONNECTIONS, timeout=self._seconds, command_timeout=self._seconds + GRACE_SECONDS,
             server_settings=options, init=_prepare, reset=_keep_session, **given,
         )  # fmt: skip
 

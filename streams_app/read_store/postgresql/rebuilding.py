@@ -104,7 +104,7 @@ SELECT relname::text FROM pg_class WHERE relnamespace = (SELECT relnamespace FRO
 """
 PROGRESS: Final = "SELECT topic, partition, next_offset FROM {progress}"
 DISOWN: Final = "DELETE FROM {progress} WHERE topic = $1 AND partition = $2"
-MOST_NAME_BYTES: Final = 63
+MAX_NAME_BYTES: Final = 63
 HOLD_SECONDS: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 
 
@@ -330,7 +330,7 @@ def renames(
 def _free(name: str, names: Collection[str]) -> str:
     """Return an unused name that is not too long for the server."""
     for end in (FORMER_SUFFIX, *(f"{FORMER_SUFFIX}{number}" for number in range(2, len(names) + 3))):
-        found = name.encode()[: MOST_NAME_BYTES - len(end)].decode(errors="ignore") + end
+        found = name.encode()[: MAX_NAME_BYTES - len(end)].decode(errors="ignore") + end
         if found not in names:
             return found
     raise InternalError(f"no name is left for {name}")  # there are more ends than names

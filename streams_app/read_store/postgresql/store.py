@@ -30,7 +30,7 @@ COLUMNS: Final = {
 }  # fmt: skip
 PROGRESS_COLUMNS: Final = {"topic": "text", "partition": "integer", "next_offset": "bigint", "updated_ms": "bigint"}
 
-MOST_KEY_BYTES: Final = 2_600
+MAX_KEY_BYTES: Final = 2_600
 """Maximum size of fold, group and name together; an entry of an index has at most 2 704 bytes, a fixed limit."""
 
 # Free space in each page lets an update stay in the page of its row, so that no index is written.
@@ -315,7 +315,7 @@ def key_fault(key: Sequence[str]) -> str | None:
         if fault := text_fault(text):
             return f"group or name {fault}"
     size = sum(len(text.encode()) for text in key)
-    return f"group and name have {size} bytes, {MOST_KEY_BYTES} are possible" if size > MOST_KEY_BYTES else None
+    return f"group and name have {size} bytes, {MAX_KEY_BYTES} are possible" if size > MAX_KEY_BYTES else None
 
 
 async def _columns(connection: Connection, table: str) -> dict[str, str]:

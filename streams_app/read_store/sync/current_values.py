@@ -23,10 +23,10 @@ from streams_app.settings import ReadStoreSettings
 
 logger = logging.getLogger(__name__)
 
-MOST_REMEMBERED: Final = 4
+MAX_REMEMBERED: Final = 4
 """Number of groups of each fold, for which the source has answered, that are remembered."""
 
-MOST_SAMPLES: Final = 8
+MAX_SAMPLES: Final = 8
 """Number of groups of a batch that are requested one by one to find out whether the source answers at all."""
 
 
@@ -97,7 +97,7 @@ class CurrentValues:
             raise
         if self.size.finished(len(changes), self._clock.monotonic_ms() - began_ms):
             logger.info("the source is fast enough for whole batches source=%s", self._section)
-        answered = self._answered.setdefault(changes[0].cell.fold, deque(maxlen=MOST_REMEMBERED))
+        answered = self._answered.setdefault(changes[0].cell.fold, deque(maxlen=MAX_REMEMBERED))
         if row_key(changes[0]) not in map(row_key, answered):
             answered.append(changes[0])
         return found
@@ -130,7 +130,7 @@ class CurrentValues:
         for change in changes:
             groups.setdefault(row_key(change), change)
         known = [one for one in self._answered.get(changes[0].cell.fold, ()) if row_key(one) not in groups]
-        for one in [*known, *list(groups.values())[:MOST_SAMPLES]]:
+        for one in [*known, *list(groups.values())[:MAX_SAMPLES]]:
             if await self._fault([one]) is None:
                 return [one]
         # If the source has never answered for a group, an error about a value is blamed on the value; otherwise syncing would stop.

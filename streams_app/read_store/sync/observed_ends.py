@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-MOST_SEEN: Final = 128
+MAX_SEEN: Final = 128
 """Maximum number of observed ends of a partition; then every second one is dropped, and the age is slightly low, never high."""
 
 
@@ -25,7 +25,7 @@ class ObservedEnds:
             self._observed.clear()
         if not self._observed or end > self._observed[-1][0]:
             self._observed.append((end, now_ms))
-        if len(self._observed) > MOST_SEEN:
+        if len(self._observed) > MAX_SEEN:
             del self._observed[1::2]
 
     def since(self, position: int) -> int | None:

@@ -12,7 +12,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.formatting import milliseconds, parse_duration, span
 from streams_app.subscribers.declaration.received import Retry
 
-MOST_ATTEMPTS: Final = 1_000
+MAX_ATTEMPTS: Final = 1_000
 LARGEST_FACTOR: Final = 100.0
 LONGEST_IN_ALL: Final = timedelta(hours=1)
 """Maximum of all delays of one event together. The low watermark stays at the oldest waiting event, and the topic has to retain all
@@ -83,9 +83,9 @@ class Retries:
     @property
     def total_ms(self) -> int:
         """Maximum sum of all delays between the attempts of one event."""
-        return round(sum(self.most_ms(attempt) for attempt in range(1, self.attempts)))
+        return round(sum(self.max_ms(attempt) for attempt in range(1, self.attempts)))
 
-    def most_ms(self, attempt: int) -> float:
+    def max_ms(self, attempt: int) -> float:
         """Maximum delay after an attempt; the first attempt has number 1."""
         # The exponent is limited, because the power for a thousand attempts would overflow a double.
         return min(self.longest_ms, self.first_ms * self.factor ** min(attempt - 1, 64))
@@ -118,8 +118,8 @@ def duration(label: str, value: Any, faults: list[str]) -> timedelta:
 def _faults(rule: Any, *, are_spans: bool) -> list[str]:
     """Return the faults of a rule; durations are only compared if they are valid."""
     faults = []
-    if type(rule.attempts) is not int or not 1 <= rule.attempts <= MOST_ATTEMPTS:
-        faults.append(f"attempts = {rule.attempts!r} must be a whole number between 1 and {MOST_ATTEMPTS}")
+    if type(rule.attempts) is not int or not 1 <= rule.attempts <= MAX_ATTEMPTS:
+        faults.append(f"attempts = {rule.attempts!r} must be a whole number between 1 and {MAX_ATTEMPTS}")
     if not isinstance(rule.factor, (int, float)) or not 1 <= rule.factor <= LARGEST_FACTOR:
         faults.append(f"factor = {rule.factor!r} must be between 1 and {LARGEST_FACTOR:g}")
     if are_spans and not timedelta(milliseconds=1) <= rule.first <= rule.longest:
@@ -137,7 +137,7 @@ def _longest_ms(rule: Retries) -> int:
     left_ms: float = milliseconds(LONGEST_IN_ALL)
     for attempt in range(1, rule.attempts):
         share_ms = left_ms / (rule.attempts - attempt)
-        delay_ms = rule.most_ms(attempt)
+        delay_ms = rule.max_ms(attempt)
         if delay_ms > share_ms:
             return max(rule.first_ms, int(share_ms) // 1000 * 1000)
         left_ms -= delay_ms

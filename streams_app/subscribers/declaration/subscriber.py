@@ -29,8 +29,8 @@ Tombstones = Literal["dead-letter", "ignore"]
 R_co = TypeVar("R_co", bound=Awaitable[None] | None, default=Awaitable[None] | None, covariant=True)
 """The return type of a function: None, or an awaitable for ``async`` functions."""
 
-MOST_CONCURRENCY: Final = 1_000
-MOST_EACH_PERIOD: Final = 1_000_000
+MAX_CONCURRENCY: Final = 1_000
+MAX_EACH_PERIOD: Final = 1_000_000
 RATE: Final = re.compile(r"^(\d{1,7})\s*/\s*(s|m|h)$")
 PERIODS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 BOUNDS: Final = {
@@ -248,8 +248,8 @@ def subscriber(
 def rate_of(text: Any, faults: list[str]) -> Rate | None:
     """Parse a rate such as ``50/s``; if it is not valid, add a fault and return None."""
     match = RATE.match(text.strip()) if isinstance(text, str) else None
-    if match is None or not 1 <= int(match[1]) <= MOST_EACH_PERIOD:
-        faults.append(f"rate = {text!r} is not a number of 1 to {MOST_EACH_PERIOD} and a unit, as in 50/s, 100/m, 1000/h")
+    if match is None or not 1 <= int(match[1]) <= MAX_EACH_PERIOD:
+        faults.append(f"rate = {text!r} is not a number of 1 to {MAX_EACH_PERIOD} and a unit, as in 50/s, 100/m, 1000/h")
         return None
     return Rate(int(match[1]), PERIODS_MS[match[2]])
 
@@ -267,8 +267,8 @@ def faults_of(declared: Any) -> list[str]:
     ):
         if value not in allowed:
             faults.append(f"{label} = {value!r} must be {' or '.join(repr(one) for one in allowed)}")
-    if type(declared.concurrency) is not int or not 1 <= declared.concurrency <= MOST_CONCURRENCY:
-        faults.append(f"concurrency = {declared.concurrency!r} must be a whole number between 1 and {MOST_CONCURRENCY}")
+    if type(declared.concurrency) is not int or not 1 <= declared.concurrency <= MAX_CONCURRENCY:
+        faults.append(f"concurrency = {declared.concurrency!r} must be a whole number between 1 and {MAX_CONCURRENCY}")
     if not isinstance(declared.retry, Retries):
         faults.append(f"retry = {declared.retry!r} is not a Retries")
     return faults + _span_faults(declared) + _promise_faults(declared)

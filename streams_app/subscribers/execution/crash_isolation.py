@@ -19,12 +19,12 @@ LONGER: Final = 5
 """Each further attempt of a suspect is watched this many times longer, so that an event that kills its process late is found in the
 end."""
 
-MOST_TIMES: Final = 7
+MAX_TIMES: Final = 7
 """Maximum number of such extensions: the last one is longer than an hour, which no attempt may exceed."""
 
 
 FEWEST_TOGETHER: Final = 4
-MOST_TOGETHER: Final = 32
+MAX_TOGETHER: Final = 32
 """Maximum number of suspects that start together. If their process dies, each of them has to run alone."""
 
 
@@ -36,7 +36,7 @@ def next_together(before: int) -> int:
     Args:
         before: Maximum size of the last batch.
     """
-    return min(2 * before, MOST_TOGETHER)
+    return min(2 * before, MAX_TOGETHER)
 
 
 def watched_ms(attempts: int) -> int:
@@ -45,7 +45,7 @@ def watched_ms(attempts: int) -> int:
     Args:
         attempts: Number of attempts of the suspect, including the one that is watched.
     """
-    return FIRST_WATCH_MS * LONGER ** min(max(0, attempts - 1), MOST_TIMES)
+    return FIRST_WATCH_MS * LONGER ** min(max(0, attempts - 1), MAX_TIMES)
 
 
 class CrashIsolation:

@@ -16,7 +16,7 @@ from streams_app.reasons import Reason
 from streams_app.subscribers.declaration.received import Reject, Retry
 from streams_app.subscribers.declaration.retries import LONGEST_IN_ALL, Retries
 
-MOST_DEATHS: Final = 3
+MAX_DEATHS: Final = 3
 """An event that was running this many times when its process died becomes a dead letter."""
 
 TRACE_BYTES: Final = 2_000
@@ -146,11 +146,11 @@ def delay_ms(rule: Retries, event_id: str, attempt: int) -> int:
         attempt: Number of the attempt that failed, from 1 on.
     """
     drawn = int.from_bytes(blake2b(f"{event_id}\0{attempt}".encode(), digest_size=4).digest()) / 2**32
-    return round(rule.most_ms(attempt) * (0.5 + drawn / 2))
+    return round(rule.max_ms(attempt) * (0.5 + drawn / 2))
 
 
-MOST_UNFINISHED: Final = 10_000
-MOST_UNFINISHED_BYTES: Final = 64 * 1024 * 1024
+MAX_UNFINISHED: Final = 10_000
+MAX_UNFINISHED_BYTES: Final = 64 * 1024 * 1024
 """With this many unfinished events, or bytes of them, the reader of a partition pauses. Until then an event that fails does not
 delay others."""
 

@@ -29,7 +29,7 @@ BLOCKED_MS: Final = 1_000
 KEPT_MS: Final = 60_000
 """The metric shows the longest lag of this period, because a scrape would miss short ones."""
 
-MOST_FRAMES: Final = 20
+MAX_FRAMES: Final = 20
 
 
 class LoopMonitor:
@@ -105,4 +105,4 @@ class LoopMonitor:
 
     def _stack(self) -> str:
         frame = sys._current_frames().get(self._users.thread_id)
-        return "".join(traceback.format_stack(frame)[-MOST_FRAMES:]) if frame is not None else "it has ended"
+        return "".join(traceback.format_stack(frame)[-MAX_FRAMES:]) if frame is not None else "it has ended"

@@ -20,7 +20,7 @@ from streams_app.delivery.tasks import ended
 from streams_app.subscribers.execution.crash_isolation import FEWEST_TOGETHER, WATCHED_MS, next_together, watched_ms
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.in_flight_event import MOST_DEATHS, DeadLettering, InFlightEvent, dead_lettering
+from streams_app.subscribers.execution.in_flight_event import MAX_DEATHS, DeadLettering, InFlightEvent, dead_lettering
 from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.execution.queues import StartQueue, StartRequest
 from streams_app.subscribers.guarantees.attempt_log import AttemptLog
@@ -47,7 +47,7 @@ class AtLeastOnceGuarantee(Guarantee):
     def __init__(self, partition: SubscriberPartition) -> None:
         self._partition = partition
         self._isolated_below = 0
-        self._most_together = FEWEST_TOGETHER
+        self._max_together = FEWEST_TOGETHER
         self._are_long = False
         self._isolated: asyncio.Queue[list[Attempt]] = asyncio.Queue()
         self._has_ended = asyncio.Event()
@@ -97,7 +97,7 @@ class AtLeastOnceGuarantee(Guarantee):
 
     def dead_letter_of(self, event: InFlightEvent) -> DeadLettering | None:
         """Return the dead letter of an event that has killed its process too often."""
-        if event.deaths < MOST_DEATHS:
+        if event.deaths < MAX_DEATHS:
             return None
         return dead_lettering(event, "crashed", f"the process died {event.deaths} times in a row, the last time while it ran alone")
 
@@ -132,7 +132,7 @@ class AtLeastOnceGuarantee(Guarantee):
         if _is_last(events[0]):
             return 1
         context = self._partition.context
-        most = min(self._most_together, context.subscriber.concurrency)
+        most = min(self._max_together, context.subscriber.concurrency)
         if self._are_long:
             # If the process died, those that wait for an executor slot would also have to run alone.
             most = min(most, max(FEWEST_TOGETHER, context.subscriber.concurrency - context.dispatcher.running))
@@ -171,7 +171,7 @@ class AtLeastOnceGuarantee(Guarantee):
                 self._are_long = bool(late)
                 for event in late:
                     self._log.keep(event.offset, AttemptEntry(event.attempts, event.deaths, due_ms=WATCHED_MS))
-                self._most_together = next_together(self._most_together)
+                self._max_together = next_together(self._max_together)
                 await self._log.written(offsets, REDIS_SECONDS)
             partition.start_limit = None
             partition.context.crash_isolation.end(self)
@@ -237,4 +237,4 @@ class AtLeastOnceGuarantee(Guarantee):
 
 def _is_last(event: InFlightEvent) -> bool:
     """Whether an event is dead-lettered if its process dies once more while it is watched."""
-    return event.deaths >= MOST_DEATHS - 1
+    return event.deaths >= MAX_DEATHS - 1

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 COMMIT_SECONDS: Final = 0.05
 """An outcome that no commit includes after this time causes a commit of its own."""
 
-MOST_AT_ONCE: Final = 1_000
+MAX_AT_ONCE: Final = 1_000
 """Maximum number of event ids in one script."""
 
 
@@ -258,7 +258,7 @@ class BeginLog:
 
     async def _write_ids(self) -> None:
         while self._ids:
-            some = self._ids[:MOST_AT_ONCE]
+            some = self._ids[:MAX_AT_ONCE]
             await self._store.learn(some, self._now_ms())
             del self._ids[: len(some)]
             self._on_learned()

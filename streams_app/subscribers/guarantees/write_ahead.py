@@ -19,7 +19,7 @@ from streams_app.errors import BadEventError
 from streams_app.events.codec import header_faults
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome
-from streams_app.subscribers.execution.in_flight_event import MOST_UNFINISHED, DeadLettering, InFlightEvent, dead_lettering
+from streams_app.subscribers.execution.in_flight_event import MAX_UNFINISHED, DeadLettering, InFlightEvent, dead_lettering
 from streams_app.subscribers.execution.partition import SubscriberPartition
 from streams_app.subscribers.guarantees.begin_log import BeginLog, EndLog
 from streams_app.subscribers.guarantees.guarantee import CLOSE_SECONDS
@@ -189,7 +189,7 @@ class WriteAhead:
     @property
     def backlog(self) -> int:
         """Number of event ids that Redis has not received, once there are too many."""
-        return backlog if (backlog := self.log.backlog) >= MOST_UNFINISHED else 0
+        return backlog if (backlog := self.log.backlog) >= MAX_UNFINISHED else 0
 
     def on_read(self, batch: Batch) -> None:
         """Have the event ids of a batch written that were finished earlier, in log order."""

@@ -25,8 +25,8 @@ from streams_app.subscribers.execution.context import SubscriberContext
 from streams_app.subscribers.execution.decoding import DecodedRecord
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome, AttemptsWaiter
 from streams_app.subscribers.execution.in_flight_event import (
-    MOST_UNFINISHED,
-    MOST_UNFINISHED_BYTES,
+    MAX_UNFINISHED,
+    MAX_UNFINISHED_BYTES,
     DeadLettering,
     InFlightEvent,
     ScheduledRetry,
@@ -86,7 +86,7 @@ class SubscriberProcessor(Processor):
             return 0
         unfinished = self._partition.tracker.unfinished
         backlog = self._guarantee.backlog if self._tasks else 0
-        return backlog + (unfinished if unfinished >= MOST_UNFINISHED or self._bytes >= MOST_UNFINISHED_BYTES else 0)
+        return backlog + (unfinished if unfinished >= MAX_UNFINISHED or self._bytes >= MAX_UNFINISHED_BYTES else 0)
 
     async def claim(self, claim: Claim) -> int:
         """Continue at the commit; without one at the position in Redis, and at the first start where ``start`` says.

@@ -26,7 +26,7 @@ _VERSION: Final = "1"
 _SHAPE: Final = re.compile(r"1\.([^.]*)\.([A-Za-z0-9_-]*)\.([0-9a-f]{8})", re.ASCII)
 _SEVEN_BITS: Final = 0x7F
 _MORE: Final = 0x80
-_MOST_NUMBER_BYTES: Final = 9
+_MAX_NUMBER_BYTES: Final = 9
 
 
 class OffsetMetadata(NamedTuple):
@@ -154,7 +154,7 @@ def _numbers(data: bytes) -> Iterator[int]:
         if not byte & _MORE:
             yield value
             value = shift = 0
-        elif shift >= 7 * _MOST_NUMBER_BYTES:
+        elif shift >= 7 * _MAX_NUMBER_BYTES:
             raise ValueError("a number beyond all offsets")
     if shift:
         raise ValueError("a number is cut off")

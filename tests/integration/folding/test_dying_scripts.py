@@ -33,7 +33,7 @@ from tests.scripts import (
     seal,
 )
 
-MOST_WRITES = 25
+MAX_WRITES = 25
 """At most so many calls write in the script of :data:`LATE`."""
 
 BEFORE = [FoldEvent(at, 1_000, group, {}) for at, group in enumerate([b"sa", b"sb", b"sc"])]
@@ -102,7 +102,7 @@ async def test_repeated_script_completes_its_work_after_dying_at_any_write(redis
     await fold(whole, 2, chunk, bounds, late)
     expected, expected_records = await left_by(whole)
     deaths = 0
-    for writes in range(MOST_WRITES):
+    for writes in range(MAX_WRITES):
         store = await begun(redis_client, before, bounds)
         if not await die(store, 2, chunk, bounds, late, writes):
             break
@@ -115,7 +115,7 @@ async def test_repeated_script_completes_its_work_after_dying_at_any_write(redis
         assert [] == [entry for entry in expected_records if entry not in records]
         await emptied(store)
     await emptied(whole)
-    assert 5 < deaths < MOST_WRITES - 1
+    assert 5 < deaths < MAX_WRITES - 1
 
 
 @RUNS

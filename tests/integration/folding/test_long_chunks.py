@@ -17,7 +17,7 @@ from streams_app.delivery.clocks import ReaderView, TrustedClock
 from streams_app.fold import Fold
 from streams_app.folding.agents.processor import FoldProcessor
 from streams_app.folding.core import chunks as chunks_module
-from streams_app.folding.core.chunks import MOST_EVENTS, MOST_NEAR_EVENTS, MOST_RUNS
+from streams_app.folding.core.chunks import MAX_EVENTS, MAX_NEAR_EVENTS, MAX_RUNS
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.shard.range_progress import SCRIPT_WORK
 from streams_app.folding.shard.shard import Shard
@@ -89,7 +89,7 @@ async def test_group_of_any_number_of_events_and_sessions_is_split_among_scripts
 ) -> None:
     shard = await claimed_shard(redis_client, names, "sessions")
     shard.bounds = shard._packing.bounds = replace(shard.bounds, max_events=max_events, hold_ms=10**9)
-    most = MOST_RUNS if gap_ms > 1 else MOST_NEAR_EVENTS if max_events else MOST_EVENTS
+    most = MAX_RUNS if gap_ms > 1 else MAX_NEAR_EVENTS if max_events else MAX_EVENTS
     events = [FoldEvent(at, 1_000 + at * gap_ms, b"sa", {"u": 1}) for at in range(most + 100)]
     chunks = await fold_range(shard, events)
     left = [entry.events for entry in shard.outbox]
@@ -175,7 +175,7 @@ async def test_long_run_with_a_bound_inside_is_sent_as_the_runs_between_its_clos
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1, "v": 1})])
     events = [FoldEvent(at, 1_000 + at, b"sa", {f"n{at // 1_001}": 1}) for at in range(1, 5_001)]
     with (
-        patch.object(chunks_module, "MOST_NEAR_EVENTS", MOST_EVENTS),
+        patch.object(chunks_module, "MAX_NEAR_EVENTS", MAX_EVENTS),
         patch.object(shard.store, "fold", wraps=shard.store.fold) as fold,
     ):
         assert [5_000] == await fold_range(shard, events)
@@ -194,7 +194,7 @@ async def test_chunk_split_in_detail_rereads_only_its_own_records(redis_client: 
     records = [SimpleNamespace(offset=at, timestamp=1, key=b"x", value=b'{"a":"x","m":"y"}', headers=()) for at in range(20)]
     batch = Batch(TP("t", 0), records, 0, 20, stable_offset=20, fetched_at_ms=10**9, seek_number=0)
     reader = processor._decoded_batches._readers["f"]
-    with patch.object(chunks_module, "MOST_NEAR_EVENTS", 5), patch.object(reader, "events", wraps=reader.events) as events:
+    with patch.object(chunks_module, "MAX_NEAR_EVENTS", 5), patch.object(reader, "events", wraps=reader.events) as events:
         await processor.fold_once(batch)
     read = [[record.offset for record in call.args[0]] for call in events.call_args_list]
 

@@ -152,7 +152,7 @@ async def owner(store: ShardStore, fold: Fold) -> Shard:
     return shard
 
 
-async def fold_range(shard: Shard, given: Range, *, most_steps: int = 10**6) -> None:
+async def fold_range(shard: Shard, given: Range, *, max_steps: int = 10**6) -> None:
     """Folds a range, or begins to."""
     if given.is_live:
         shard.clock.caught_up_at_ms = given.now_ms
@@ -161,9 +161,9 @@ async def fold_range(shard: Shard, given: Range, *, most_steps: int = 10**6) -> 
         progress = shard.begin(chunk, lambda: events)
         outcome = FoldOutcome.MORE
         while outcome is not FoldOutcome.DONE:
-            if most_steps == 0:
+            if max_steps == 0:
                 return
-            most_steps -= 1
+            max_steps -= 1
             outcome = (await shard.fold_once(progress)).outcome
 
 
@@ -191,12 +191,12 @@ async def test_two_alternating_owners_have_the_same_result_as_one_at_any_takeove
     # The next owner is further behind, or nearer, and its fetch brings more.
     third = Range([*events, *more], max(ends), now_ms + later_ms, is_live=False)
     found = []
-    with patch.multiple(range_progress, FIRST_GROUPS=2, MOST_GROUPS=3):
-        for most_steps in (10**6, steps):
+    with patch.multiple(range_progress, FIRST_GROUPS=2, MAX_GROUPS=3):
+        for max_steps in (10**6, steps):
             store = new_store(redis)
             shard = await owner(BriefStore(store, work), declared)
             await fold_range(shard, first)
-            await fold_range(shard, second, most_steps=most_steps)
+            await fold_range(shard, second, max_steps=max_steps)
             heir = await owner(BriefStore(store, work), declared)
             await fold_range(heir, third)
             assert sorted(entry.first_offset for entry in heir.outbox) == [offset for offset, _ in await sealed_in(store)]

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from streams_app.health.http import HttpServer
-from streams_app.health.http_connections import MOST_CONNECTIONS, Connections, connection_limit
+from streams_app.health.http_connections import MAX_CONNECTIONS, Connections, connection_limit
 from streams_app.health.status import Status
 from tests.helpers import wait_until
 from tests.integration.http.asking import Start, get
@@ -140,7 +140,7 @@ async def test_request_being_answered_outlives_waiting_ones(start: Start, status
         assert (200, {"groups": []}) == await asking
 
 
-@pytest.mark.parametrize(("descriptors", "limit"), [(256, 32), (64, 8), (4, 1), (1024, 64), (10**6, MOST_CONNECTIONS)])
+@pytest.mark.parametrize(("descriptors", "limit"), [(256, 32), (64, 8), (4, 1), (1024, 64), (10**6, MAX_CONNECTIONS)])
 def test_connection_limit_reserves_descriptors_for_the_worker(
     descriptors: int, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +152,7 @@ def test_connection_limit_reserves_descriptors_for_the_worker(
 def test_connection_limit_exists_without_a_descriptor_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
-    assert MOST_CONNECTIONS == connection_limit() == Connections(connection_limit()).limit
+    assert MAX_CONNECTIONS == connection_limit() == Connections(connection_limit()).limit
 
 
 class FewDescriptors(WorkerProcess):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.delivery.group_consumer import Committed
-from streams_app.delivery.offset_metadata import MOST_METADATA_BYTES, commit_of, offsets_of, packed, unpacked
+from streams_app.delivery.offset_metadata import MAX_METADATA_BYTES, commit_of, offsets_of, packed, unpacked
 from streams_app.delivery.processor import OffsetAndMetadata
 from streams_app.fold import Fold
 from streams_app.folding.metadata_size import faults_of, metadata_bytes
@@ -75,7 +75,7 @@ def test_sixty_five_folds_with_long_names_fit_into_one_commit_at_any_offsets() -
     most = {name: OffsetAndMetadata(MOST * (number % 2)) for number, name in enumerate(long_names(65))}
 
     assert [] == faults_of([fold(name) for name in most])
-    assert len(commit_of(most).metadata) <= MOST_METADATA_BYTES
+    assert len(commit_of(most).metadata) <= MAX_METADATA_BYTES
 
 
 def test_foreign_metadata_with_the_packed_prefix_is_ignored() -> None:
@@ -90,7 +90,7 @@ def test_folds_whose_offsets_would_exceed_commit_metadata_are_rejected_with_the_
 
     assert fault.startswith("65 folds of events are too many for one application")
     assert f"{most - 65 * 15} bytes for the names and {65 * 15} for offsets of up to 13 digits make {most}" in fault
-    assert f"a broker takes {MOST_METADATA_BYTES} (offset.metadata.max.bytes)" in fault
+    assert f"a broker takes {MAX_METADATA_BYTES} (offset.metadata.max.bytes)" in fault
 
 
 def test_fold_that_starts_at_the_end_needs_room_for_its_partition_count() -> None:

@@ -63,7 +63,7 @@ def test_no_command_is_shown_if_nothing_can_be_written(folder: Path) -> None:
 
 
 def test_sample_size_is_bounded_by_what_can_be_read_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "MOST_EVENTS", 10)
+    monkeypatch.setattr(kept, "MAX_EVENTS", 10)
     lines = lines_of(folder, Load(groups=50, rate=300).until(1_000))
 
     assert lines[0].endswith(" of the first 10 events")

@@ -55,8 +55,8 @@ def cut(events: Sequence[FoldEvent], end: int, how: How, most: int | None = None
     """As chunks in which no group has more events or runs than that."""
     with pytest.MonkeyPatch.context() as patch:
         if most is not None:
-            patch.setattr(chunks_module, "MOST_EVENTS", most)
-            patch.setattr(chunks_module, "MOST_RUNS", most)
+            patch.setattr(chunks_module, "MAX_EVENTS", most)
+            patch.setattr(chunks_module, "MAX_RUNS", most)
         return list(chunks_of(events, end, start_ms=how.start_ms, session_gap_ms=how.session_gap_ms, cap_ms=how.cap_ms))
 
 
@@ -134,7 +134,7 @@ def test_chunks_end_in_ascending_order_at_their_last_event_and_the_last_at_the_e
 @given(events_of_a_range, ways)
 def test_range_begun_by_a_previous_owner_is_one_chunk(events: list[FoldEvent], how: How) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for limit in ("MOST_EVENTS", "MOST_RUNS", "MOST_NAMES"):
+        for limit in ("MAX_EVENTS", "MAX_RUNS", "MAX_NAMES"):
             patch.setattr(chunks_module, limit, 1)
         chunks = list(
             chunks_of(events, 1_000, start_ms=how.start_ms, session_gap_ms=how.session_gap_ms, cap_ms=how.cap_ms, is_whole=True)

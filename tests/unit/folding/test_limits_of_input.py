@@ -10,13 +10,13 @@ import pytest
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.folding.core.chunks import (
-    MOST_EVENTS,
-    MOST_HOLDS,
-    MOST_NAMES,
-    MOST_NAMES_OF_RUNS,
-    MOST_NEAR_EVENTS,
-    MOST_RUNS,
-    MOST_WIDE_RUNS,
+    MAX_EVENTS,
+    MAX_HOLDS,
+    MAX_NAMES,
+    MAX_NAMES_OF_RUNS,
+    MAX_NEAR_EVENTS,
+    MAX_RUNS,
+    MAX_WIDE_RUNS,
 )
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.reading.reader import EventReader, decode_all
@@ -53,55 +53,55 @@ def test_group_with_ever_new_names_is_split_into_chunks(keeps_values: bool) -> N
 
     held = [sum(len(run.changed) for runs in chunk.groups.values() for run in runs) for chunk in chunks]
     assert 400 * 256 == sum(held)
-    assert max(held) <= MOST_NAMES + 256
+    assert max(held) <= MAX_NAMES + 256
     assert 500 == chunks[-1].to
 
 
 def test_group_with_a_gap_before_every_event_is_split_into_chunks() -> None:
-    events = [FoldEvent(i, i * 10, b"sg", {}) for i in range(2 * MOST_RUNS + 1)]
+    events = [FoldEvent(i, i * 10, b"sg", {}) for i in range(2 * MAX_RUNS + 1)]
 
     chunks = list(chunks_of(events, len(events) - 1, session_gap_ms=1))
 
-    assert [MOST_RUNS, MOST_RUNS, 1] == [len(chunk.groups[b"sg"]) for chunk in chunks]
+    assert [MAX_RUNS, MAX_RUNS, 1] == [len(chunk.groups[b"sg"]) for chunk in chunks]
 
 
 def test_group_with_gaps_and_many_names_is_split_into_more_chunks() -> None:
-    names = {f"n{number}": 1 for number in range(MOST_NAMES_OF_RUNS // MOST_WIDE_RUNS)}
-    events = [FoldEvent(i, i * 10, b"sg", names) for i in range(2 * MOST_WIDE_RUNS)]
+    names = {f"n{number}": 1 for number in range(MAX_NAMES_OF_RUNS // MAX_WIDE_RUNS)}
+    events = [FoldEvent(i, i * 10, b"sg", names) for i in range(2 * MAX_WIDE_RUNS)]
 
     chunks = list(chunks_of(events, len(events) - 1, session_gap_ms=1))
 
-    assert [MOST_WIDE_RUNS] * 2 == [len(chunk.groups[b"sg"]) for chunk in chunks]
+    assert [MAX_WIDE_RUNS] * 2 == [len(chunk.groups[b"sg"]) for chunk in chunks]
 
 
 @pytest.mark.parametrize(
     ("hold_ms", "expected"),
-    [(10 * MOST_NEAR_EVENTS // MOST_HOLDS - 1, [MOST_NEAR_EVENTS] * 2), (10 * MOST_NEAR_EVENTS, [2 * MOST_NEAR_EVENTS])],
+    [(10 * MAX_NEAR_EVENTS // MAX_HOLDS - 1, [MAX_NEAR_EVENTS] * 2), (10 * MAX_NEAR_EVENTS, [2 * MAX_NEAR_EVENTS])],
     ids=["very many", "few"],
 )
 def test_run_with_too_many_ended_holds_is_split(hold_ms: int, expected: list[int]) -> None:
-    events = [FoldEvent(i, i * 10, b"sg", {}) for i in range(2 * MOST_NEAR_EVENTS)]
+    events = [FoldEvent(i, i * 10, b"sg", {}) for i in range(2 * MAX_NEAR_EVENTS)]
 
     assert expected == [chunk.events for chunk in chunks_of(events, len(events) - 1, hold_ms=hold_ms)]
 
 
 def test_run_with_more_names_than_a_group_allows_is_split() -> None:
-    events = [FoldEvent(i, i, b"sg", {f"a{i}": 1, f"b{i}": 1}) for i in range(2 * MOST_NEAR_EVENTS)]
+    events = [FoldEvent(i, i, b"sg", {f"a{i}": 1, f"b{i}": 1}) for i in range(2 * MAX_NEAR_EVENTS)]
 
     found = [
         [chunk.events for chunk in chunks_of(events, len(events) - 1, max_changed=most)]
-        for most in (2 * MOST_NEAR_EVENTS - 1, 4 * MOST_NEAR_EVENTS)
+        for most in (2 * MAX_NEAR_EVENTS - 1, 4 * MAX_NEAR_EVENTS)
     ]
 
-    assert [[MOST_NEAR_EVENTS] * 2, [2 * MOST_NEAR_EVENTS]] == found
+    assert [[MAX_NEAR_EVENTS] * 2, [2 * MAX_NEAR_EVENTS]] == found
 
 
 def test_group_with_very_many_events_is_split_into_chunks() -> None:
-    events = [FoldEvent(i, i, b"sg", {}) for i in range(2 * MOST_EVENTS + 1)]
+    events = [FoldEvent(i, i, b"sg", {}) for i in range(2 * MAX_EVENTS + 1)]
 
     chunks = list(chunks_of(events, len(events) - 1))
 
-    assert [MOST_EVENTS, MOST_EVENTS, 1] == [chunk.events for chunk in chunks]
+    assert [MAX_EVENTS, MAX_EVENTS, 1] == [chunk.events for chunk in chunks]
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_names_beyond_the_vocabulary_have_no_mask(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("with_bits", [0, 50, 100])
 def test_names_without_a_bit_count_towards_the_chunk_bound(monkeypatch: pytest.MonkeyPatch, with_bits: int) -> None:
     monkeypatch.setattr(names_module, "MASKED_NAMES", with_bits)
-    monkeypatch.setattr(batch, "MOST_NAMES", 70)
+    monkeypatch.setattr(batch, "MAX_NAMES", 70)
     names: list[dict[str, int]] = [{f"n{number}": 1} for number in range(100)]
     events = [FoldEvent(at, 0, b"sa", mask_of(name) or name) for at, name in enumerate(names)]
 

@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from streams_app.codec import TEXT_TAG
 from streams_app.delivery.batch import TP
 from streams_app.delivery.producer import Outgoing
-from streams_app.events.trace_contexts import MOST_LINKS, sampled_context
+from streams_app.events.trace_contexts import MAX_LINKS, sampled_context
 from streams_app.folding.agents.record_tracing import EventContexts, RecordTracing
 from streams_app.folding.core.record import Sealed
 from streams_app.tracing.spans import Tracing
@@ -65,8 +65,8 @@ def test_group_has_the_contexts_of_its_own_offsets() -> None:
 def test_group_keeps_its_newest_contexts() -> None:
     contexts = added(*range(100))
 
-    assert [trace_parent(1, offset + 1) for offset in range(100 - MOST_LINKS, 100)] == contexts.of(SHARD, sealed(0, 99))
-    assert MOST_LINKS == len(contexts)
+    assert [trace_parent(1, offset + 1) for offset in range(100 - MAX_LINKS, 100)] == contexts.of(SHARD, sealed(0, 99))
+    assert MAX_LINKS == len(contexts)
 
 
 def test_events_of_one_context_count_once() -> None:
@@ -100,7 +100,7 @@ def test_number_of_contexts_is_bounded_and_consistent_in_any_order(steps: list[t
             contexts.add(SHARD, member, trace_parent(1, context + 1), offset)
         found = [contexts.of(SHARD, sealed(0, offset, TEXT_TAG + b"%d" % number)) for number in range(10)]
         assert len(contexts) == sum(map(len, found)) <= most
-        assert all(len(group) <= MOST_LINKS for group in found)
+        assert all(len(group) <= MAX_LINKS for group in found)
 
 
 # Records

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.folding.shard.range_progress import FIRST_GROUPS, MOST_GROUPS, SCRIPT_WORK, ScriptSizing
+from streams_app.folding.shard.range_progress import FIRST_GROUPS, MAX_GROUPS, SCRIPT_WORK, ScriptSizing
 
 
 def paced(groups: int) -> ScriptSizing:
@@ -22,7 +22,7 @@ def paced(groups: int) -> ScriptSizing:
         pytest.param(FIRST_GROUPS, 100, SCRIPT_WORK // 2, 201, id="what costs half as much is sent twice as often"),
         pytest.param(FIRST_GROUPS, 100, 4 * SCRIPT_WORK, 26, id="what costs more, less often"),
         pytest.param(10, 10, 1, 20, id="at most twice as many as before"),
-        pytest.param(MOST_GROUPS, MOST_GROUPS, 1, MOST_GROUPS, id="no more than the most"),
+        pytest.param(MAX_GROUPS, MAX_GROUPS, 1, MAX_GROUPS, id="no more than the most"),
         pytest.param(FIRST_GROUPS, 1, 10**9, 1, id="no less than one"),
         pytest.param(FIRST_GROUPS, 0, SCRIPT_WORK, FIRST_GROUPS, id="a script that took nothing says nothing"),
         pytest.param(FIRST_GROUPS, 5, 0, 2 * FIRST_GROUPS, id="work of nothing is not divided by"),
@@ -35,11 +35,11 @@ def test_script_size_is_learned_from_script_durations(before: int, taken: int, w
     assert after == pace.groups
 
 
-@given(st.integers(1, 10_000), st.integers(1, MOST_GROUPS))
+@given(st.integers(1, 10_000), st.integers(1, MAX_GROUPS))
 def test_script_size_converges_to_the_target_duration(cost: int, before: int) -> None:
     pace = paced(before)
     for _ in range(15):
         taken = min(pace.groups, -(-SCRIPT_WORK // cost))  # a script ends by itself
         pace.learn(taken, taken * cost)
 
-    assert min(MOST_GROUPS, SCRIPT_WORK // cost) <= pace.groups <= min(MOST_GROUPS, SCRIPT_WORK // cost + 2)
+    assert min(MAX_GROUPS, SCRIPT_WORK // cost) <= pace.groups <= min(MAX_GROUPS, SCRIPT_WORK // cost + 2)

@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 
 from streams_app.folding.core.event import PlainEvent as Event
-from streams_app.folding.core.group_sample import MOST_GROUPS, GroupSample, ObservedGroups
+from streams_app.folding.core.group_sample import MAX_GROUPS, GroupSample, ObservedGroups
 from streams_app.folding.core.record import Sealed
 from tests.sampled import BOUNDS_MS, DAY, GROUPS, LATE, MINUTE, SECOND, added, bounds, cut, log_of, recomputed
 
@@ -29,7 +29,7 @@ def many(seed: int, groups: int, sample: GroupSample) -> tuple[list[Event], list
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("window", [10, 60, 900])
 def test_sampled_estimates_are_within_three_standard_errors(seed: int, window: int) -> None:
-    sample = GroupSample(bounds(window * SECOND), BOUNDS_MS, most_groups=256)
+    sample = GroupSample(bounds(window * SECOND), BOUNDS_MS, max_groups=256)
     events, seen = many(seed, 3_000, sample)
     above = BOUNDS_MS.index(window * SECOND) + 1
     (true, _, groups), (found, _, begun, _) = recomputed(events), added(seen)
@@ -44,7 +44,7 @@ def test_actual_error_matches_the_reported_error() -> None:
     """Compares the root mean square over many loads."""
     made = []
     for seed in range(20):
-        sample = GroupSample(bounds(60 * SECOND), BOUNDS_MS, most_groups=128)
+        sample = GroupSample(bounds(60 * SECOND), BOUNDS_MS, max_groups=128)
         events, seen = many(seed, 1_500, sample)
         above = BOUNDS_MS.index(60 * SECOND) + 1
         (true, _, groups), (found, _, begun, _) = recomputed(events), added(seen)
@@ -56,7 +56,7 @@ def test_actual_error_matches_the_reported_error() -> None:
 
 
 def test_watched_groups_never_exceed_their_limit() -> None:
-    sample = GroupSample(bounds(), BOUNDS_MS, most_groups=100)
+    sample = GroupSample(bounds(), BOUNDS_MS, max_groups=100)
     sizes = []
     for number in range(50):
         chunk = cut(log_of([(1, b"s%d-%d" % (number, at)) for at in range(100)]), [99], None)[0]
@@ -68,7 +68,7 @@ def test_watched_groups_never_exceed_their_limit() -> None:
 
 
 def test_many_records_of_few_groups_are_all_watched() -> None:
-    sample = GroupSample(bounds(), BOUNDS_MS, most_groups=4)
+    sample = GroupSample(bounds(), BOUNDS_MS, max_groups=4)
     records = [Sealed(GROUPS[at % 3], at, at, 1, DAY, DAY, "max_events", DAY, 1, {}) for at in range(30)]
     sample.emitted(0, records, LATE)
 
@@ -76,7 +76,7 @@ def test_many_records_of_few_groups_are_all_watched() -> None:
 
 
 def test_groups_silent_for_longer_than_any_window_are_evicted_first() -> None:
-    sample = GroupSample(bounds(), BOUNDS_MS, most_groups=100)
+    sample = GroupSample(bounds(), BOUNDS_MS, max_groups=100)
     steps = [(1, b"sold%d" % at) for at in range(90)] + [(2 * DAY, b"snew0")] + [(1, b"snew%d" % at) for at in range(1, 60)]
     for chunk in cut(log_of(steps), [89, 90, 149], None):
         sample.folded(0, chunk)
@@ -85,7 +85,7 @@ def test_groups_silent_for_longer_than_any_window_are_evicted_first() -> None:
 
 
 def test_group_that_returns_after_a_day_restarts_if_there_is_no_room() -> None:
-    sample = GroupSample(bounds(), BOUNDS_MS, most_groups=100)
+    sample = GroupSample(bounds(), BOUNDS_MS, max_groups=100)
     steps = [(1, b"sold%d" % at) for at in range(90)] + [(2 * DAY, b"sold0")] + [(1, b"snew%d" % at) for at in range(60)]
     *_, last = [sample.folded(0, chunk) for chunk in cut(log_of(steps), [89, 150], None)]
 
@@ -93,7 +93,7 @@ def test_group_that_returns_after_a_day_restarts_if_there_is_no_room() -> None:
 
 
 def test_groups_of_released_partitions_make_room() -> None:
-    sample = GroupSample(bounds(), BOUNDS_MS, most_groups=10)
+    sample = GroupSample(bounds(), BOUNDS_MS, max_groups=10)
     for partition in range(9):
         sample.folded(partition, cut(log_of([(1, b"s%d" % at) for at in range(4)]), [3], None)[0])
         sample.keep([partition])
@@ -104,7 +104,7 @@ def test_groups_of_released_partitions_make_room() -> None:
 def test_full_sample_stays_within_the_documented_memory() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS)
     tracemalloc.start()
-    for first in range(0, 10 * MOST_GROUPS, 4_000):
+    for first in range(0, 10 * MAX_GROUPS, 4_000):
         # The chunk's own copies of the keys are freed again; those of the sample stay.
         steps = [(1, b"saccount_%09d" % (first + at)) for at in range(4_000)]
         sample.folded(first, cut(log_of(steps), [3_999], None)[0])
@@ -113,5 +113,5 @@ def test_full_sample_stays_within_the_documented_memory() -> None:
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert len(sample) > MOST_GROUPS // 3
-    assert taken / len(sample) * MOST_GROUPS < 700_000
+    assert len(sample) > MAX_GROUPS // 3
+    assert taken / len(sample) * MAX_GROUPS < 700_000

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streams_app.tuning.memory import most_open
+from streams_app.tuning.memory import max_open
 
 INTERVALS = st.tuples(st.sampled_from([0, 1, 2, 3, 1_000, 1_048_575, 1_048_576, 5_000_000, 5_000_003, 2**31]), st.integers(0, 9))
 
@@ -21,7 +21,7 @@ def test_peak_is_the_maximum_number_of_overlapping_spans(intervals: list[tuple[i
         # Few spans, of which few are looked into at once: what is left of them is parted again.
         patch.setattr("streams_app.tuning.memory._SPANS", spans)
         patch.setattr("streams_app.tuning.memory._SAMPLE_TIMES", spans)
-        most, instant = most_open(np.array(opens, dtype), np.array(closes, dtype))
+        most, instant = max_open(np.array(opens, dtype), np.array(closes, dtype))
 
     def count(at: int) -> int:
         return sum(begin <= at <= end for begin, end in zip(opens, closes, strict=True))
@@ -38,4 +38,4 @@ def test_peak_of_millions_of_spans_matches_sorting(span_ms: int) -> None:
     rising, ends = np.sort(opens), np.sort(closes)
     expected = np.searchsorted(rising, rising, "right") - np.searchsorted(ends, rising, "left")
 
-    assert int(expected.max()) == most_open(opens, closes)[0]
+    assert int(expected.max()) == max_open(opens, closes)[0]

@@ -27,7 +27,7 @@
 -- aggregates    whether values of one name are combined, see shared/aggregates.lua; otherwise a later one replaces an earlier one
 -- leading       whether the first event of a group that is not open makes a record at once: the group stays open, and has no events
 -- outbox_limit  number of records in the outbox from which nothing is folded
--- most_work     us: a script that has done this much work folds no further group
+-- max_work      us: a script that has done this much work folds no further group
 -- partitions    partition count of the source, for the version of the record
 -- groups        three values for each group above the cursor. First, its member. Second, its sessions that begin and end within the
 --               range, as {first offset, first score, last score, packed record, ...}, or false. Third, the events after them: false, a
@@ -42,7 +42,7 @@
 --         groups inside a run, so the caller must send runs that end there
 --         {"full"} nothing written: the outbox must be sent first
 --         {"refused", "no-state" | "token" | "fence" | "range"}
--- Cost    "most_work" and one more group: about 10 us a group that opens, 11 us a group that is updated, 5 us a session, 25 us a group
+-- Cost    "max_work" and one more group: about 10 us a group that opens, 11 us a group that is updated, 5 us a session, 25 us a group
 --         that closes, 0.5 us each name. "work" is that sum.
 -- include shard.lua
 -- include group.lua
@@ -227,7 +227,7 @@ local function take(group, sessions, rest, opened_at)
 end
 
 local taken, count, opened_at, page_from = 0, #groups / 3, {}, 0
-while taken < count and work < arg.most_work do
+while taken < count and work < arg.max_work do
   if taken == page_from + #opened_at then
     local members = {}
     for g = taken, math.min(taken + 99, count - 1) do members[#members + 1] = groups[3 * g + 1] end

@@ -13,7 +13,7 @@ import pytest
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, CellChange
 from streams_app.read_store.core.store import Counts
-from streams_app.read_store.postgresql.store import MOST_KEY_BYTES, PostgresStore
+from streams_app.read_store.postgresql.store import MAX_KEY_BYTES, PostgresStore
 from streams_app.settings import ReadStoreSettings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, wait_until
@@ -170,7 +170,7 @@ async def test_column_of_another_type_is_rejected(postgresql_url: str, kind: str
         (CellChange(Cell("f", "a", "n\0"), 1, 1), "group or name holds U+0000"),
         (CellChange(LIKES, 1, "\0"), "the value holds U+0000"),
         (CellChange(LIKES, 1, float("inf")), "the value is not a finite number"),
-        (CellChange(Cell("f", "g" * MOST_KEY_BYTES, "n"), 1, 1), f"group and name have {MOST_KEY_BYTES + 2} bytes"),
+        (CellChange(Cell("f", "g" * MAX_KEY_BYTES, "n"), 1, 1), f"group and name have {MAX_KEY_BYTES + 2} bytes"),
         (CellChange(LIKES, 1, "fine"), None),
     ],
 )
@@ -185,7 +185,7 @@ async def test_value_postgresql_cannot_store_is_rejected_before_it_is_sent(
 
 async def test_longest_group_and_name_fit_into_the_index(target: Postgres) -> None:
     # Random text: what repeats itself is compressed.
-    cell = Cell("f", os.urandom(MOST_KEY_BYTES // 2 - 2).hex(), "na")
+    cell = Cell("f", os.urandom(MAX_KEY_BYTES // 2 - 2).hex(), "na")
     change = CellChange(cell, 1, 1)
 
     assert None is target.store.rejection(change)

@@ -132,7 +132,7 @@ async def test_failed_event_waits_for_its_next_attempt_and_an_outage_is_reported
         await seen.until("subscriber_retrying_events", 0)
 
 
-@pytest.mark.parametrize(("bound", "most"), [("MOST_UNFINISHED", 3), ("MOST_UNFINISHED_BYTES", 1)])
+@pytest.mark.parametrize(("bound", "most"), [("MAX_UNFINISHED", 3), ("MAX_UNFINISHED_BYTES", 1)])
 async def test_paused_reader_is_reported_until_it_resumes(
     shop: Shop, seen: Seen, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.read_store.sync.observed_ends import MOST_SEEN, ObservedEnds, age_ms
+from streams_app.read_store.sync.observed_ends import MAX_SEEN, ObservedEnds, age_ms
 
 
 def seen(*ends: tuple[int, int]) -> ObservedEnds:
@@ -33,10 +33,10 @@ def test_record_waits_since_the_end_was_first_observed_beyond_it(
 
 
 def test_observed_ends_are_bounded_and_include_the_oldest() -> None:
-    ends = seen(*((number, number) for number in range(1, 100 * MOST_SEEN)))
+    ends = seen(*((number, number) for number in range(1, 100 * MAX_SEEN)))
 
     assert 1 == ends.since(0)
-    assert len(ends._observed) <= MOST_SEEN
+    assert len(ends._observed) <= MAX_SEEN
 
 
 @pytest.mark.parametrize(("since", "expected"), [([], 0), ([None], 0), ([None, 70, 40], 60), ([130], 0)])

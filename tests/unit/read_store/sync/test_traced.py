@@ -10,7 +10,7 @@ from opentelemetry.trace import StatusCode
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import TryAgainError
-from streams_app.events.trace_contexts import MOST_LINKS, newest_contexts
+from streams_app.events.trace_contexts import MAX_LINKS, newest_contexts
 from streams_app.read_store.core.store import ProgressStep
 from streams_app.read_store.sync.store_sync import SyncResult
 from streams_app.read_store.sync.traced import SyncOnce, traced
@@ -86,4 +86,4 @@ async def test_step_without_records_has_no_span(spans: Spans) -> None:
 def test_links_are_the_distinct_contexts_of_the_newest_records() -> None:
     contexts = [trace_parent(number, 1) for number in range(1, 41)]
 
-    assert [*contexts[-MOST_LINKS + 1 :], contexts[0]] == newest_contexts([*records_of(*contexts, contexts[0]), Raw(99)])
+    assert [*contexts[-MAX_LINKS + 1 :], contexts[0]] == newest_contexts([*records_of(*contexts, contexts[0]), Raw(99)])

@@ -25,7 +25,7 @@ def test_record_size_counts_key_value_and_headers_including_empty_ones() -> None
 
 
 def test_reader_with_many_in_flight_bytes_of_headers_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams_app.subscribers.running.processor.MOST_UNFINISHED_BYTES", 3_000)
+    monkeypatch.setattr("streams_app.subscribers.running.processor.MAX_UNFINISHED_BYTES", 3_000)
 
     async def ship(event: Received[object]) -> None:
         raise ConnectionError

@@ -35,7 +35,7 @@ class Partition:
         self.waiting: deque[InFlightEvent] = deque()
         self.counted: list[bool] = []
         self.outcomes: list[AttemptOutcome | None] = []
-        self.taken = self.most_taken = 0
+        self.taken = self.max_taken = 0
         self.begun = {True: 0, False: 0}
 
     def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Attempt]:
@@ -62,7 +62,7 @@ class Partition:
         self.begun[not work.attempts] += 1
         work.attempts += 1
         self.taken += 1
-        self.most_taken = max(self.most_taken, self.taken)
+        self.max_taken = max(self.max_taken, self.taken)
         return Attempt(work, work)
 
 
@@ -240,7 +240,7 @@ def test_number_of_events_queued_for_slots_follows_the_ahead_policy(seconds: flo
         partition = Partition(5_000)
         await tick(dispatcher_of(ship, [partition], ahead=ahead), 1)
 
-        assert most == pytest.approx(partition.most_taken, rel=0.1)
+        assert most == pytest.approx(partition.max_taken, rel=0.1)
 
     in_no_time(schedule())
 
@@ -274,10 +274,10 @@ def test_call_rate_is_forgotten_after_a_pause() -> None:
         partition = Partition(1_000)
         dispatcher = dispatcher_of(ship, [partition], ahead=Ahead.SOON)
         await tick(dispatcher, 2)
-        partition.most_taken = 0
+        partition.max_taken = 0
         partition.fresh.extend(InFlightEvent(None, 0) for _ in range(100))
         dispatcher.kick()
 
-        assert (4, 1_000) == (partition.most_taken, len(partition.outcomes))
+        assert (4, 1_000) == (partition.max_taken, len(partition.outcomes))
 
     in_no_time(schedule())
