@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""The delay before the next retry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clocks: the system's in integer milliseconds, and one that moves only when told to."""
+"""Clocks: the system's in integer milliseconds, and a manual one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes to JSON and back, and the bytes by which a group is known."""
+"""Bytes to JSON and back, and the bytes that identify a group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ groups = st.lists(scalars, min_size=1, max_size=4).map(tuple)
 
 
 def typed(group: tuple[Any, ...]) -> list[tuple[str, Any]]:
-    """With the JSON type beside each value: Python says that 1 == True."""
+    """Add the JSON type to each value, because in Python 1 == True."""
     names = {str: "string", bool: "boolean", int: "number", float: "number"}
     return [(names[type(value)], value) for value in group]
 

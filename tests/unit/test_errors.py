@@ -1,4 +1,4 @@
-"""What errors say where they are told."""
+"""The messages of errors as users see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The declaration of a fold: its defaults, its durations, and what is refused."""
+"""The declaration of a fold: its defaults, its durations, and what is rejected."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_explicit_topics_are_kept() -> None:
 
 def test_fold_is_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        fold().changed = "other"  # type: ignore[misc]  # what is tested
+        fold().changed = "other"  # type: ignore[misc]  # the assignment is the fault under test
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Moments as people and programs write them."""
+"""Times as people and programs write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text from outside on one line: what is escaped, what is quoted, what is cut."""
+"""External text on one line: what is escaped, what is quoted, what is truncated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker's log looks like, and what is held back."""
+"""The format of a worker's log, and which lines are suppressed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def raised(error: Exception) -> Any:
         return sys.exc_info()
 
 
-# Held back
+# Suppressed lines
 
 
 def test_repeated_library_message_is_logged_once_a_minute_with_the_suppressed_count() -> None:
@@ -171,7 +171,7 @@ def test_anything_can_be_logged_as_json(value: object) -> None:
     assert 1 == len(JsonLines().format(record("m value=%s", value, other=value)).splitlines())
 
 
-# What is refused
+# Rejected settings
 
 
 def test_rejected_events_are_reported_once_by_reason(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""What the benchmark reads of the kernel's books."""
+"""Process statistics that benchmarks read from /proc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The regression guard: what the README promises, and that a ratio below it is noticed."""
+"""The regression guard of the benchmarks: it takes the ratios promised in the README and reports any that is lower."""
 
 from __future__ import annotations
 

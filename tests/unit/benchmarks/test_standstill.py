@@ -1,4 +1,4 @@
-"""Whether a machine that stood still is told from a script that took long."""
+"""Standstills of the machine are distinguished from slow scripts."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_stalled_core_is_reported_with_its_time() -> None:
         begin = time.time()
         stopped = _children(standstills)[0]
         os.kill(stopped, signal.SIGSTOP)
-        time.sleep(0.1)  # the standstill that is to be noted
+        time.sleep(0.1)  # the standstill to be recorded
         os.kill(stopped, signal.SIGCONT)
-        # A shorter one of the machine itself may be noted before.
+        # A shorter standstill of the machine itself may be recorded first.
         wait_until_sync(lambda: (standstills.longest_ms(begin, time.time()) or 0) >= 90, 60, "it is noted")
 
         assert 0 == standstills.longest_ms(begin - 20, begin - 10)

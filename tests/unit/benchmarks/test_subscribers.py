@@ -1,4 +1,4 @@
-"""Which run of several a benchmark of subscribers shows."""
+"""The benchmark of subscribers: which of several runs it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every deliberately broken variant quotes lines that the product still has, and puts code in their place that can run."""
+"""Every deliberately broken variant quotes lines that the product contains, and its replacement can run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODULES = sorted(path.stem for path in (Path(__file__).parents[2] / "chaos").glo
 
 
 def variants() -> list[Mutant]:
-    """All of them, wherever they are declared; a list that another module imports is counted once."""
+    """Return all variants, wherever they are declared; a list that another module imports is counted once."""
     found: dict[str, Mutant] = {}
     for name in MODULES:
         for value in vars(importlib.import_module(f"tests.chaos.{name}")).values():
@@ -27,7 +27,7 @@ def variants() -> list[Mutant]:
 
 
 def global_names(code: CodeType) -> Iterator[str]:
-    """The global names that a function reads."""
+    """Return the global names that a function reads."""
     yield from (one.argval for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
     for inner in code.co_consts:
         if isinstance(inner, CodeType):

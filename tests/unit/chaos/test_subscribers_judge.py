@@ -1,4 +1,4 @@
-"""The judge of subscribers under chaos finds whatever breaks a promise."""
+"""The judge of the subscriber chaos test detects every violation of a delivery guarantee."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `check` says of the pages of a worker."""
+"""Findings of `check` about the HTTP pages of a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What check says of journals without asking a server."""
+"""Findings of `check` about journals that need no server."""
 
 from __future__ import annotations
 

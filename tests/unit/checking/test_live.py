@@ -1,4 +1,4 @@
-"""What check says of live views without asking a server."""
+"""Findings of `check` about live views that need no server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What check says of logs that are not those that were read."""
+"""Findings of `check` about logs that are not the logs that were read."""
 
 from __future__ import annotations
 

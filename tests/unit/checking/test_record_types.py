@@ -1,4 +1,4 @@
-"""Whether `streams-app check` says of a payload what decoding the records of a fold says, whatever the type of a field."""
+"""`streams-app check` judges a payload as decoding the records of a fold does, for fields of every type."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def fold(**values: Any) -> Fold:
 
 
 def records(declared: Fold, values: tuple[bytes, ...] = VALUES) -> list[bytes]:
-    """One for each group, name and last value."""
+    """Return a record for each group, name and last value."""
     found = []
     for group in GROUPS["@key" if declared.group_key == "@key" else "account_id"]:
         for name in NAMES:
@@ -105,7 +105,7 @@ def records(declared: Fold, values: tuple[bytes, ...] = VALUES) -> list[bytes]:
 
 
 def payload_of(kind: str, field: str, of_type: Any) -> Any:
-    """A payload with one field."""
+    """Return a payload class with one field."""
     makers: dict[str, Any] = {
         "struct": lambda: msgspec.defstruct("Payload", [(field, of_type)]),
         "dataclass": lambda: make_dataclass("Payload", [(field, of_type)]),
@@ -138,7 +138,7 @@ def test_type_is_rejected_if_no_record_can_be_decoded_as_it(kind: str, keep: Any
                 payload = payload_of(kind, field, of_type)
                 told = [clash.field for clash in clashes(declared, payload)]
             except (TypeError, PydanticUserError):
-                continue  # it is no payload
+                continue  # not a payload
             if is_any_taken(payload, found) == bool(told):
                 wrong.append((field, of_type, told))
 

@@ -1,4 +1,4 @@
-"""What `streams-app check` finds about subscribers, by what it was told."""
+"""Findings of `streams-app check` about subscribers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `check` says of tracing."""
+"""Findings of `check` about tracing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lists of commands, as ``--help`` shows them in a terminal of 80 columns."""
+"""The lists of commands in ``--help``, in a terminal of 80 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables at the widths of terminals, rendered as they are printed."""
+"""Tables as printed in terminals of several widths."""
 
 from __future__ import annotations
 

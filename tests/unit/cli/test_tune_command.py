@@ -1,4 +1,4 @@
-"""``streams-app tune`` on files: what it prints, and that bad input ends it with the right words and exit code."""
+"""``streams-app tune`` on files: its output, and the message and exit code for bad input."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ def test_candidate_replaces_the_quiet_period_only_of_events_without_their_own(
     code = tuned(lines, "--windows", "500ms,1s,4s,11m", "--json")
     found = curve_of(capsys)
 
-    # Sessions of 1, 1, 2 and 1 events; with 1s of 1, 1 and 3; with 4s of 1 and 4. Those of several events make two records.
+    # Sessions of 1, 1, 2 and 1 events; with 1s of 1, 1 and 3; with 4s of 1 and 4. Sessions of several events make two records.
     assert (0, 5, 2) == (code, found["events"], found["own_periods"])
     assert [5, 4, 3, 3] == [point["records"] for point in found["curve"]]
     assert "Candidates longer than quiet_period.at_most, 10m, are not considered." in found["recommended"]["why"]

@@ -1,4 +1,4 @@
-"""The table and the plot of a curve: right at every width, with and without colours and fine characters."""
+"""The table and the plot of a curve, at every width, with and without colors and Unicode characters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WINDOWS_MS = [1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 150_000, 300_000, 900
 
 
 def curve(windows: list[int] | None = None, *, is_live: bool = False) -> Curve:
-    """Ten million events; the ratio rises with each candidate."""
+    """Return a curve of ten million events, whose ratio rises with each candidate."""
     points = []
     for number, quiet_ms in enumerate(windows or WINDOWS_MS):
         ratio = 1 - 0.5 / (1 + number)
@@ -149,7 +149,7 @@ def test_single_event_is_shown() -> None:
     assert "f: 1 event of 1 group\n" in shown(one, 80)
 
 
-# Words
+# Text
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_size_is_formatted_with_three_digits(count: int | None, text: str) -> No
     assert text == size(count)
 
 
-# The picture
+# Plot
 
 
 def test_picture_is_written(tmp_path: Path) -> None:

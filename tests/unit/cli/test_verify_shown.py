@@ -1,4 +1,4 @@
-"""How differences of a read store are printed, whatever their values are."""
+"""The differences that `read-store verify` prints, for values of every type."""
 
 from __future__ import annotations
 

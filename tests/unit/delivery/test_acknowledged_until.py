@@ -1,4 +1,4 @@
-"""Until when everything acknowledged is applied, while transactions come, stay and go."""
+"""The time up to which all acknowledged events are applied, with short and long open transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dead letter says of the event it holds."""
+"""The headers and value of a dead letter."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_dead_letter_headers_say_what_was_not_stored() -> None:
 
 
 class Broker:
-    """A producer that answers as it is told, one answer a call, and keeps the letters."""
+    """A producer that gives scripted outcomes, one a call, and keeps the dead letters."""
 
     def __init__(self, *answers: list[BaseException | None]) -> None:
         self.answers = list(answers)

@@ -1,4 +1,4 @@
-"""Fingerprints of what was read: up to where a log is still the one that was read."""
+"""Fingerprints of the records that were read, and the offset up to which a log still contains them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read(end: int, tag: str = "old", step: int = 1) -> tuple[Fingerprint, ...]:
 
 
 async def common(kept: tuple[Fingerprint, ...], same_below: int, end: int, begin: int = 0) -> int | None:
-    """Of a log with the records that were read below an offset, and others up to its end."""
+    """Find the common end for a log with the original records below `same_below` and other records up to its end."""
 
     async def checksum_at(offset: int) -> int:
         if offset < begin:
@@ -54,7 +54,7 @@ async def test_common_end_is_never_beyond_the_first_differing_record(same_below:
     found = await common(read(100), same_below, same_below + grown_to)
 
     assert found is not None
-    # So far below it as the newest was above it, at most: farther back fewer are kept.
+    # Fingerprints become sparser with their age: the result is at most as far below `same_below` as the newest one is above it.
     assert same_below - (100 - same_below) <= found <= same_below
 
 

@@ -1,4 +1,4 @@
-"""Marks of many folds in the few bytes that a broker keeps with a commit."""
+"""Positions of many folds in the few bytes of metadata that a broker stores with a commit."""
 
 from __future__ import annotations
 

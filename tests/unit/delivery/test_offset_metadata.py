@@ -1,4 +1,4 @@
-"""Low marks in a commit: one for each fold, carried on for folds unknown here, never back."""
+"""Low watermarks in a commit: one a fold, carried over for folds that this worker does not know, never lowered."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_raised_never_lowers_or_drops_an_offset(before: dict[str, OffsetAndMetad
     }
 
 
-# Where a fold that starts at the end begins in a partition
+# Where a fold with `start = "latest"` begins in a partition
 
 
 @pytest.mark.parametrize(

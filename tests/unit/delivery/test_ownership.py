@@ -1,4 +1,4 @@
-"""What a partition takes from its reader and when it is claimed again."""
+"""What a partition accepts from its reader, and when it is claimed again."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.helpers import wait_until
 from tests.ownership import TICK_SECONDS, TP0, Host, Taker, Worker, batch, never
 from tests.virtual_loop import in_no_time
 
-# How far everything is
+# Progress
 
 
 class Mover(Taker):
-    """A processor that does something by itself."""
+    """A processor with progress of its own."""
 
     def progress(self, monotonic_ms: int) -> Progress | None:
         return Progress(3, 4, "mover", "it has one thing left to do")
@@ -52,7 +52,7 @@ def test_paused_partition_is_not_watched() -> None:
     assert {} == worker.ownership.progress({TP0: 15}, 0)
 
 
-# What is delivered
+# Delivered batches
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_partition_progress_is_that_of_the_slowest_processor() -> None:
     assert (16, 4) == (ranges.done, ranges.in_flight)
 
 
-# Where the reader stands in silence
+# Position of the idle reader
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ async def test_misplaced_reader_position_is_detected_while_idle(
     worker = Worker(Host(position), idle_ms)
     worker.hold(Taker(in_flight=held), Taker())
     worker.ownership.tick_once()
-    await asyncio.sleep(0)  # what the tick has begun takes a turn
+    await asyncio.sleep(0)  # let the tasks that the tick has started run
 
     assert ([cause, cause] if cause else []) == worker.causes
     assert ({TP0} if cause else set()) == worker.host.paused
@@ -128,7 +128,7 @@ def test_partition_timers_are_spread_over_a_tick_and_new_partitions_run_at_once(
         for count in (2, 4, 4):
             worker.ownership.partitions = dict(islice(held.items(), count))
             worker.ownership.tick_once()
-            await asyncio.sleep(TICK_SECONDS)  # of a virtual clock
+            await asyncio.sleep(TICK_SECONDS)  # in virtual time
         await worker.end()
 
     in_no_time(three_ticks())
@@ -137,7 +137,7 @@ def test_partition_timers_are_spread_over_a_tick_and_new_partitions_run_at_once(
     assert [[tick * TICK_SECONDS for tick in ticks] for ticks in expected] == [taker.ticks for taker in takers]
 
 
-# Flow
+# Back-pressure
 
 
 async def test_reader_of_a_partition_pauses_until_delivered_events_are_applied() -> None:
@@ -163,7 +163,7 @@ async def test_in_flight_events_of_a_stalled_partition_do_not_count(still_ms: in
     await worker.end()
 
 
-# What comes too late
+# Late batches
 
 
 async def test_progress_reported_after_a_release_is_ignored() -> None:
@@ -178,7 +178,7 @@ async def test_progress_reported_after_a_release_is_ignored() -> None:
     await worker.end()
 
 
-# How often it is claimed again
+# Repeated claims
 
 
 def test_claim_that_times_out_logs_its_time_limit(caplog: pytest.LogCaptureFixture) -> None:
@@ -220,9 +220,9 @@ async def test_repeated_claims_of_a_partition_are_reported() -> None:
 
 
 class Slow(Taker):
-    """A processor that takes all the time it is given to end."""
+    """A processor that records the time it is given for its release."""
 
-    given: list[float] = []  # noqa: RUF012  # of all of them
+    given: list[float] = []  # noqa: RUF012  # shared by all instances
 
     async def revoke(self, seconds: float) -> None:
         self.given.append(seconds)

@@ -1,4 +1,4 @@
-"""What is committed for a partition, and under whose membership."""
+"""What is committed for a partition, and with which group membership."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_new_processors_are_committed_together() -> None:
     partition = worker.hold(Taker(), Taker())
     partition.offsets.beginning.expect({"a", "b"})
     first = asyncio.create_task(worker.ownership.commit_now(partition, "a", OffsetAndMetadata(100)))
-    await asyncio.sleep(0)  # one that does not wait for the other commits in this turn
+    await asyncio.sleep(0)  # a commit that did not wait for the others would be sent in this turn
     alone = dict(worker.host.committed)
     await worker.ownership.commit_now(partition, "b", OffsetAndMetadata(5))
     await first
@@ -52,7 +52,7 @@ async def test_new_processors_are_committed_together() -> None:
 
 async def test_group_with_an_unresponsive_broker_does_not_block_others() -> None:
     silent, other = Worker(), Worker()
-    silent.host.commit = never  # type: ignore[method-assign,assignment]  # a broker that is away
+    silent.host.commit = never  # type: ignore[method-assign,assignment]  # an unavailable broker
     for worker in (silent, other):
         worker.hold(Taker(OffsetAndMetadata(12)))
     waiting = asyncio.create_task(silent.ownership.commit_once())
@@ -84,23 +84,23 @@ async def test_partition_released_while_its_offsets_are_read_is_not_committed() 
         partition.is_over = True
         return OffsetAndMetadata(12)
 
-    taker.position_to_commit = mark  # type: ignore[method-assign]  # it is let go meanwhile
+    taker.position_to_commit = mark  # type: ignore[method-assign]  # released in the meantime
     await worker.ownership.commit_once()
 
     assert {} == worker.host.committed
     await worker.end()
 
 
-# Commits that a processor waits for
+# Commits that a processor awaits
 
 
 class Requests(list[dict[TP, Committed]]):
-    """The requests that the broker gets; it answers none before it is told to."""
+    """The requests that the broker receives; it answers none before `may_answer` is set."""
 
     def __init__(self, worker: Worker) -> None:
         super().__init__()
         self.may_answer = asyncio.Event()
-        worker.host.commit = self._commit  # type: ignore[method-assign]  # each request is written down
+        worker.host.commit = self._commit  # type: ignore[method-assign]  # records each request
 
     async def _commit(self, marks: dict[TP, Committed], claim: Member) -> None:
         self.append(marks)
@@ -149,7 +149,7 @@ async def test_commit_failure_is_raised_to_every_waiting_caller() -> None:
     async def refuse(marks: dict[TP, Committed], claim: Member) -> None:
         raise NotOwnerError("another generation")
 
-    worker.host.commit = refuse  # type: ignore[method-assign]  # it takes nothing
+    worker.host.commit = refuse  # type: ignore[method-assign]  # accepts nothing
     waiting = [worker.ownership.commit_now(one, "a", OffsetAndMetadata(7)) for one in held]
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
@@ -169,11 +169,11 @@ async def test_partitions_claimed_before_and_after_a_rejoin_are_committed_separa
 
 
 class LostReplies(list[Committed]):
-    """What the broker holds, one commit after another; the second one gets no answer."""
+    """The commits that the broker has stored, in order; the second one gets no answer."""
 
     def __init__(self, worker: Worker) -> None:
         super().__init__()
-        worker.host.commit = self._commit  # type: ignore[method-assign]  # each commit is written down
+        worker.host.commit = self._commit  # type: ignore[method-assign]  # records each commit
 
     async def _commit(self, marks: dict[TP, Committed], claim: Member) -> None:
         self.extend(marks.values())

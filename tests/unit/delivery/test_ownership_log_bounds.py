@@ -1,4 +1,4 @@
-"""While a partition is claimed its log may become another one: the topic is made again, or the log goes back."""
+"""The log of a partition changes while it is claimed: the topic is recreated, or an older copy is restored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ READ = batch(10, 12)
 
 
 class Broker(Host):
-    """Says which log is there, and which of the records that were read are still in it."""
+    """Answers with scripted log bounds, and with the records that are still in the log."""
 
     now = CLAIMED
     lost_from = 1_000

@@ -1,4 +1,4 @@
-"""How partitions are let go where a worker is told to stop amidst a rebalance."""
+"""Release of partitions if shutdown is requested during a rebalance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.virtual_loop import in_no_time
 
 
 class Slow(Taker):
-    """A processor that takes all the time it is given to end."""
+    """A processor that uses all the time it is given for its release."""
 
     def __init__(self, low: OffsetAndMetadata) -> None:
         super().__init__(low)

@@ -1,4 +1,4 @@
-"""The time a partition lives by: the wall clock once caught up, never backwards."""
+"""The partition clock: the wall clock once the backlog is read, and it never goes back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch that was fetched over a new connection is delivered once the log behind it has been compared with what was read."""
+"""A batch fetched over a new connection is delivered after the log has been compared with the records that were read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READ = batch(10, 12)
 
 
 class Broker(Host):
-    """Says which of the records that were read are still in the log, once it may answer."""
+    """Answers whether the records that were read are still in the log, once `may_answer` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ def over(connection: object, begin: int, end: int) -> Batch:
 
 
 async def reading(broker: Broker) -> tuple[Worker, Taker]:
-    """A worker that has read a batch over the connection "first"."""
+    """Return a worker that has read a batch over the connection "first"."""
     worker, taker = Worker(broker), Taker()
     worker.hold(taker)
     worker.ownership.deliver(over("first", READ.begin, READ.end))
@@ -67,7 +67,7 @@ async def test_batches_over_a_new_connection_wait_in_order_with_their_reader_pau
     worker.ownership.deliver(over("second", 14, 15))
     await wait_until(lambda: broker.asked, 10, "the comparison")
     assert ([(10, 12)], {tp}) == ([taken[:2] for taken in taker.taken], broker.paused)
-    # Fetched after the comparison began, which says nothing of it.
+    # Fetched after the comparison began, so the comparison does not cover it.
     worker.ownership.deliver(over("third", 15, 16))
     broker.may_answer.set()
     await wait_until(lambda: len(taker.taken) == 4, 10, "all batches")

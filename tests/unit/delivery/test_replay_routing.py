@@ -1,4 +1,4 @@
-"""Whom an event is for that was put back from the dead letters."""
+"""Which processors receive an event that was replayed from the dead letters."""
 
 from __future__ import annotations
 

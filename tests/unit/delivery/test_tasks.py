@@ -14,7 +14,7 @@ async def test_task_that_swallows_a_cancellation_is_cancelled_repeatedly() -> No
         nonlocal dropped
         while True:
             try:
-                await asyncio.sleep(60)  # for ever: it is to be cancelled
+                await asyncio.sleep(60)  # runs until it is cancelled
             except asyncio.CancelledError:
                 dropped += 1
                 if dropped > 1:

@@ -1,4 +1,4 @@
-"""A clock that is wrong reaches no partition clock: Redis is asked, and jumps are noticed at once."""
+"""A wrong wall clock does not affect partition clocks: it is compared with Redis, and jumps are detected at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Host:
 
 
 def compared(host: Host, clock: TrustedClock, latency_ms: int = 0) -> TrustedClock:
-    """Redis, whose clock is right, answers in the middle of the latency."""
+    """Compare with Redis, whose clock is right and which answers in the middle of the latency."""
     asked = clock.read()
     host.at_ms += latency_ms // 2
     redis_ms = NOW + host.at_ms

@@ -1,4 +1,4 @@
-"""What a replay says of a file whose events cannot be folded by the fields that were named."""
+"""The messages of a replay for a file whose events lack the named fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stays of a demo: its events, for the command that draws their curve."""
+"""The events that a demo leaves for the command that draws their curve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's events: the same for the same seed, as fast as asked, as a network would report them."""
+"""The events of the demo: reproducible by seed, at the requested rate, shaped like those of a network."""
 
 from __future__ import annotations
 

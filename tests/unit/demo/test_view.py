@@ -1,4 +1,4 @@
-"""The demo's view, rendered as a terminal shows it."""
+"""The view of the demo, rendered as in a terminal."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_rate_of_a_line_covers_the_time_since_the_previous_line() -> None:
 
 
 class ClosedTerminal(StringIO):
-    """Takes what is written until it is closed, as the kernel's side of a terminal does."""
+    """Accepts output until it is closed, as the kernel's side of a terminal does."""
 
     is_gone = False
 

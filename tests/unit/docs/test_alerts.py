@@ -1,4 +1,4 @@
-"""The rules for Prometheus speak of metrics and labels that there are, and the documentation of the rules."""
+"""The rules for Prometheus use existing metrics and labels, and agree with their documentation."""
 
 from __future__ import annotations
 

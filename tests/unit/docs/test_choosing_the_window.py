@@ -13,7 +13,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "choosing-the-window.md").read_text
 
 
 def rows(name: str) -> list[list[str]]:
-    """The rows of a table that stands between two comments."""
+    """Return the rows of the table between two comments."""
     table = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", PAGE, re.DOTALL)
     assert table is not None
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[1].splitlines()[2:]]
@@ -24,7 +24,7 @@ EVENTS = [(int(second), group) for what, second, group, *_ in STEPS if what.star
 
 
 def zadd_returns() -> list[int]:
-    """What a sorted set returns when the steps of the example are done in order."""
+    """Return what a sorted set returns for the steps of the example, in order."""
     open_groups: set[str] = set()
     returned = []
     for what, _, group, *_ in STEPS:

@@ -1,4 +1,4 @@
-"""Commands, links and files that README and docs/ name are there."""
+"""Commands, links and files that README and docs/ name exist."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TARGETS = {
 
 
 def calls(page: Path) -> Iterator[str]:
-    """What a page tells people to type: lines of blocks without a language, and code within lines."""
+    """Return what a page tells people to type: lines of blocks without a language, and inline code."""
     text = page.read_text("utf-8")
     for block in fenced(page, ""):
         yield from (line.split(" #")[0].strip() for line in block.splitlines() if line.startswith(("streams-app ", "make ")))
@@ -46,20 +46,20 @@ def calls(page: Path) -> Iterator[str]:
 
 
 def waiting_for_label(words: list[str], command: click.Command) -> str | None:
-    """What is wrong with a call; None: it is one that the command understands."""
+    """Return what is wrong with a call, or None if the command accepts it."""
     while isinstance(command, click.Group) and words:
         inner = command.get_command(click.Context(command), words[0])
         if inner is None:
             return f"no command {words[0]!r}"
         command, words = inner, words[1:]
     known = {option for one in command.params for option in one.opts} | {"--help", "--version"}
-    # -7d is a value: so long ago.
+    # -7d is a value, a relative time.
     unknown = [word for word in words if re.match(r"-\D", word) and word not in known]
     return f"no option {unknown[0]}" if unknown else None
 
 
 def fault_in(call: str) -> str | None:
-    """The same for a call as it is typed: of ``streams-app`` or of ``make``."""
+    """Return what is wrong with a call of ``streams-app`` or ``make``, as it is typed."""
     program, *words = shlex.split(call)
     if program == "streams-app":
         return waiting_for_label(words, group)
@@ -71,7 +71,7 @@ def fault_in(call: str) -> str | None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Where links into a page may point: its headings, as GitHub names them."""
+    """Return the anchors of a page: its headings, as GitHub names them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

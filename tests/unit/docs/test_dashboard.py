@@ -1,4 +1,4 @@
-"""The dashboard asks for metrics and labels that there are, and says of each panel what is normal."""
+"""The dashboard queries existing metrics and labels, and describes the normal state of each panel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dead letter that docs/subscribers.md shows as a program gets it is one."""
+"""The dead letter shown in docs/subscribers.md has the format of a real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into a container, and what runs it; the syntax of the compose file is checked by CI."""
+"""The content of the container image and how it is run; CI checks the syntax of the compose file."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ COMPOSE = (ROOT / "docker-compose.yml").read_text("utf-8")
 
 
 def service(name: str) -> str:
-    """The lines of one service."""
+    """Return the lines of one service."""
     match = re.search(rf"^  {name}:\n((?:    .*\n|\n)*)", COMPOSE, re.MULTILINE)
     assert match, f"no service {name}"
     return match[1]
 
 
 def is_sent(path: str) -> bool:
-    """Whether a file reaches the build of the image: the last line of .dockerignore that fits it decides."""
+    """Return whether a file is sent to the image build: the last matching line of .dockerignore decides."""
     sent = True
     for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines():
         pattern = line.removeprefix("!")

@@ -1,4 +1,4 @@
-"""The programs of examples/ do what they say."""
+"""The programs of examples/ do what they are documented to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifests of deploy/kubernetes: the schemas of Kubernetes, the settings, the documented exit codes and metrics."""
+"""The manifests of deploy/kubernetes agree with the schemas of Kubernetes, the settings, exit codes and metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMED = {"type": "object", "required": ["name"], "properties": {"name": {"type":
 
 
 def closed(required: list[str], **properties: Any) -> dict[str, Any]:
-    """The schema of an object that has no other properties, as the API server prunes or rejects what it does not know."""
+    """Forbid other properties in an object's schema, because the API server prunes or rejects unknown ones."""
     return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
 
 

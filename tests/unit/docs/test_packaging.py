@@ -1,4 +1,4 @@
-"""What is not Python belongs to the package, too."""
+"""The package includes its files that are not Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings, records, programs and queries that README and docs/ show do what they say."""
+"""Settings, records, programs and queries shown in README and docs/ work as described."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README and docs/ list is what the code has: tables, settings, metrics, folders, lines of the log."""
+"""The lists in README and docs/ agree with the code: tables, settings, metrics, folders, log lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.test_house import FLOORS
 
 
 def columns(page: Path, heading: str, column: int = 0) -> list[str]:
-    """The cells of one column of the table that follows a line."""
+    """Return the cells of one column of the table that follows a line."""
     _, _, rest = page.read_text("utf-8").partition(f"\n{heading}\n")
     table = re.search(r"(?:^\|.*\n)+", rest, re.MULTILINE)
     assert table, f"no table below {heading!r}"
@@ -152,7 +152,7 @@ def test_every_code_location_of_the_glossary_exists() -> None:
 
 
 def logged() -> set[str]:
-    """What a worker logs, but for debugging: without its ``key=value``, and with … for what is put in."""
+    """Return the log messages of a worker above DEBUG, without ``key=value`` and with … for each argument."""
     found = set()
     for path in (ROOT / "streams_app").rglob("*.py"):
         if path.parent.name in ("demo", "embedded", "local"):

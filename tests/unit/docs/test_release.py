@@ -1,4 +1,4 @@
-"""The release workflow: what it publishes was built once and tried out, and no job has a secret."""
+"""The release workflow publishes what was built once and tested, and no job has a secret."""
 
 from __future__ import annotations
 

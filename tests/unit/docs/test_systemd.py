@@ -1,4 +1,4 @@
-"""The unit of deploy/systemd: systemd's own check, the documented exit codes, and the time that a worker takes to end."""
+"""The unit of deploy/systemd passes systemd's own check, and fits the exit codes and the shutdown time of a worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def service() -> dict[str, str]:
 
 
 def verified(text: str, folder: Path) -> str:
-    """What systemd reports about a unit, with a command that exists on every machine."""
+    """Return what systemd reports about a unit, with a command that exists on every machine."""
     if not shutil.which("systemd-analyze"):
         pytest.skip("systemd-analyze is not installed")
     path = folder / UNIT.name

@@ -1,4 +1,4 @@
-"""The AsyncAPI document says what is declared, is valid, and tells what breaks when it changes."""
+"""The AsyncAPI document is valid, contains what is declared, and shows breaking changes."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_externally_published_event_has_no_send_operation(config: Path) -> None:
 
 
 def plain(config: Path) -> Path:
-    """The settings without a word about subscribers."""
+    """Return the settings without any of subscribers."""
     config.write_text(SETTINGS, "utf-8")
     return config
 

@@ -1,4 +1,4 @@
-"""A catalogue holds all events and subscribers of an application, and nothing that contradicts itself."""
+"""A catalogue contains all events and subscribers of an application, and rejects contradictions among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads become bytes and bytes payloads; what does not fit is refused with its path, and never converted."""
+"""Payloads are encoded and decoded; a value of a wrong type is rejected with its path, and never converted."""
 
 from __future__ import annotations
 

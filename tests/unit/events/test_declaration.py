@@ -1,4 +1,4 @@
-"""An event is declared once, checked at once, and never changed."""
+"""An event is declared once, validated at its declaration, and immutable."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Camel(msgspec.Struct, rename="camel"):
 
 @dataclass
 class Nowhere:
-    field: Missing  # type: ignore[name-defined]  # noqa: F821  # the type that is missing is what is tested
+    field: Missing  # type: ignore[name-defined]  # noqa: F821  # the missing type is the fault under test
 
 
 def test_topic_defaults_to_the_event_key() -> None:
@@ -56,7 +56,7 @@ def test_topic_defaults_to_the_event_key() -> None:
 
 def test_declaration_is_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
-        order_paid.topic = "other"  # type: ignore[misc]  # what is tested
+        order_paid.topic = "other"  # type: ignore[misc]  # the assignment is the fault under test
 
 
 @pytest.mark.parametrize("event", [order_paid, parcel_sent, stock_counted, address_changed], ids=lambda event: event.key)

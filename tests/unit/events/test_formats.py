@@ -1,4 +1,4 @@
-"""Events of subscribers in the formats of Debezium and of CloudEvents."""
+"""Subscribers of events in the formats of Debezium and of CloudEvents."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ paid = Event("order.paid", Paid, description="Paid.", keyed_by=None, topic="orde
 
 @subscriber(changed, idempotent="yes", description="Indexes.")
 def index(event: Received[Order, Change]) -> None:
-    """Does nothing."""
+    """Do nothing."""
 
 
 @subscriber(paid, idempotent="unknown", description="Ships.")
 def ship(event: Received[Paid]) -> None:
-    """Does nothing."""
+    """Do nothing."""
 
 
 def received(of: Any, value: Any, headers: Any = (), tp: TP = P) -> Received[Any, Any] | None:
@@ -152,7 +152,7 @@ def test_field_before_of_plain_json_without_a_type_header_is_not_the_payload_bef
 
     @subscriber(plain, idempotent="yes", description="Ships.")
     def read(event: Received[Paid]) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     value = {"id": "o2", "before": {"id": "o1"}}
     foreign, own = received(read, value), received(read, value, headers=[("ce_type", b"order.paid")])

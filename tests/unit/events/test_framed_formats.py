@@ -1,4 +1,4 @@
-"""Events of subscribers that are framed by a schema registry, and what is published by a schema."""
+"""Subscribers of events that are framed by a schema registry, and events published with a schema."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ row = Event("order.changed", Order, description="A row changed.", keyed_by=None,
 
 @subscriber(changed, idempotent="yes", description="Writes.")
 def write(event: Received[Changed]) -> None:
-    """Does nothing."""
+    """Do nothing."""
 
 
 @subscriber(row, idempotent="yes", description="Indexes.")
 def index(event: Received[Order]) -> None:
-    """Does nothing."""
+    """Do nothing."""
 
 
 def received(of: Any, value: bytes, schemas: SchemaCache | None) -> Any:

@@ -1,4 +1,4 @@
-"""Headers of events are CloudEvents 1.0 in binary mode; context, correlation and ids follow from an event to its children."""
+"""Event headers are CloudEvents 1.0 in binary mode; context, correlation and ids are passed on to child events."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_children_of_events_with_one_id_and_different_sources_have_different_ids
     ids = [parent.child_id("parcel.sent", "shop") for parent in parents]
 
     assert 3 == len(set(ids))
-    # What this application has published itself keeps the ids that earlier versions derived.
+    # Events that this application published keep the ids that earlier versions derived.
     assert Parent("1", "ship", ENVELOPE).child_id("parcel.sent") == ids[2] == ids[3]
 
 

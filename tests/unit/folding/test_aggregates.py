@@ -1,4 +1,4 @@
-"""Values that are aggregated by name are exact, however they are cut into runs."""
+"""Values aggregated by name are exact, however they are split into runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ floats = st.floats(allow_nan=False, allow_infinity=False)
 
 
 def stored(kind: Any, values: list[Any]) -> bytes:
-    """What a run of these values stores."""
+    """Return what a run of these values stores."""
     aggregates, names = Aggregates.of({"x": kind}), dict[str, Any]()
     for value in values:
         aggregates.check({"x": value})
@@ -28,7 +28,7 @@ def stored(kind: Any, values: list[Any]) -> bytes:
 
 
 def in_two_parts(kind: Any, values: list[Any], cut: int) -> Any:
-    """What a record has whose group was written by two runs."""
+    """Return the value in a record whose group was written by two runs."""
     parts = [stored(kind, part) for part in (values[:cut], values[cut:]) if part]
     return json_of(reduce(combined, parts))
 

@@ -11,7 +11,7 @@ from tests.ownership import batch
 
 
 class Watched(list[Any]):
-    """Records whose count, when somebody asks for it, lets something else happen first."""
+    """Records that run a function before their count is returned."""
 
     def __init__(self, records: list[Any], meanwhile: Callable[[], None]) -> None:
         super().__init__(records)

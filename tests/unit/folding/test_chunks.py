@@ -1,4 +1,4 @@
-"""Events of a range grouped into runs and chunks, against folding them one at a time."""
+"""Events of a range grouped into runs and chunks, compared with folding them one at a time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ shapes = st.tuples(st.integers(1, 3), st.integers(-1, 200), st.sampled_from(GROU
 
 
 def placed(drawn: Sequence[tuple[int, int, bytes, dict[str, Any]]]) -> list[FoldEvent]:
-    """Offsets ascend, with holes where the log skips some."""
+    """Offsets ascend, with gaps where the log skips some."""
     events, offset = [], -1
     for step, stamp, group, names in drawn:
         offset += step
@@ -44,7 +44,7 @@ events_of_a_range = st.lists(shapes, max_size=60).map(placed)
 
 
 class How(NamedTuple):
-    """How the events of a range get their scores, and what cuts them."""
+    """How the events of a range get their scores, and what splits them into sessions."""
 
     start_ms: int = 0
     cap_ms: int = NOW
@@ -52,7 +52,7 @@ class How(NamedTuple):
 
 
 def cut(events: Sequence[FoldEvent], end: int, how: How, most: int | None = None) -> list[Chunk]:
-    """As chunks in which no group has more events or runs than that."""
+    """Cut events into chunks in which no group has more than `most` events or runs."""
     with pytest.MonkeyPatch.context() as patch:
         if most is not None:
             patch.setattr(chunks_module, "MAX_EVENTS", most)
@@ -61,7 +61,7 @@ def cut(events: Sequence[FoldEvent], end: int, how: How, most: int | None = None
 
 
 def scored(events: Sequence[FoldEvent], how: How) -> list[int]:
-    """One event at a time: the newest record time, never beyond the wall clock, never back."""
+    """Score one event at a time by the newest record time, never beyond the wall clock, never decreasing."""
     clock, scores = how.start_ms, []
     for event in events:
         clock = max(clock, min(event.timestamp_ms, how.cap_ms))
@@ -70,7 +70,7 @@ def scored(events: Sequence[FoldEvent], how: How) -> list[int]:
 
 
 def naive(events: Sequence[FoldEvent], scores: Sequence[int], session_gap_ms: int | None) -> dict[bytes, list[GroupRun]]:
-    """The dict model: one event at a time."""
+    """Fold one event at a time into a dict."""
     folded: dict[bytes, list[GroupRun]] = defaultdict(list)
     for event, score in zip(events, scores, strict=True):
         stamp = event.timestamp_ms if event.timestamp_ms >= 0 else score
@@ -84,7 +84,7 @@ def naive(events: Sequence[FoldEvent], scores: Sequence[int], session_gap_ms: in
 
 
 def joined(chunks: Sequence[Chunk], session_gap_ms: int | None) -> dict[bytes, list[GroupRun]]:
-    """What Redis holds after the chunks: a run joins the one before it unless there is a gap between them."""
+    """Return what Redis contains after the chunks: a run joins the one before it unless there is a gap between them."""
     folded: dict[bytes, list[GroupRun]] = defaultdict(list)
     for chunk in chunks:
         for group, runs in chunk.groups.items():
@@ -190,7 +190,7 @@ def test_record_times_are_kept_unchanged_beside_the_scores() -> None:
 
 
 def sessions_of(events: Sequence[FoldEvent], session_gap_ms: int) -> set[tuple[Any, ...]]:
-    """Sessions of the whole log, group by group: record time as a running maximum, cut where the gap is longer."""
+    """Return the sessions of the whole log by group: record time is a running maximum, and a longer gap starts a new session."""
     clock, sessions = 0, defaultdict[bytes, list[list[tuple[int, int]]]](list)
     for event in events:
         clock = max(clock, event.timestamp_ms)
@@ -266,14 +266,14 @@ def test_arguments_contain_each_event_once_as_open_runs_split_runs_or_ended_sess
 
 
 def check_plain(run: list[Any], bounds: Bounds) -> None:
-    """No bound ends a group that opens with this run."""
+    """Check that no bound closes a group that this run opens."""
     assert run[6] - run[5] < bounds.hold_ms
     assert run[8] <= bounds.max_changed
     assert not bounds.max_events or run[2] < bounds.max_events
 
 
 def opened(run: list[Any]) -> list[Any]:
-    """The run that a group opened with, out of its sidecar."""
+    """Return the run that opened a group, from its sidecar."""
     first_offset, silent, field, numbers, *fields = run
     epoch, first, length, opened_ms, lasted, events, low, span, count, *silence = msgpack.unpackb(numbers, raw=True)
     assert (INFO_FIELD, EPOCH, first_offset) == (field, epoch, first)

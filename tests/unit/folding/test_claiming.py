@@ -1,4 +1,4 @@
-"""Which log a claim goes on with."""
+"""Which logs a claim accepts."""
 
 from __future__ import annotations
 

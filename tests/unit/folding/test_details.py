@@ -1,4 +1,4 @@
-"""What a fold reads of an event besides its group and its names, and how chunks are cut by it."""
+"""What detailed folds read from an event besides its group and names, and how their chunks are cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the emission takes its next turn, and what it counts."""
+"""When emission runs next, and what it counts."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def emitter_that_has(last_seal: SealedGroups | None) -> Emitter:
 
 
 async def waits_for_the_tick(emitter: Emitter, last: EmissionPass) -> bool:
-    """Whether the turn comes with the tick only; there is one sooner or later."""
+    """Return whether the next turn waits for the tick; a turn follows sooner or later."""
     turn = asyncio.create_task(emitter.wait_for_next_pass(last))
     for _ in range(5):
-        await asyncio.sleep(0)  # a turn of the loop, in which one that need not wait ends
+        await asyncio.sleep(0)  # a turn of the loop, in which an emission that need not wait ends
     is_waiting = not turn.done()
     emitter.ticked.set()
     await turn

@@ -1,4 +1,4 @@
-"""What the parts of a worker know together."""
+"""State that the agents of a worker share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = Settings(app_id="a", folds=(FOLD,))
 
 
 def chunk_at(offset: int) -> Chunk:
-    """One event of one group."""
+    """Return a chunk with one event of one group."""
     bounds = Bounds(0, hold_ms=60_000, sessions=False)
     cutter = ChunkCutter([(offset, 1_000 + offset, b"sa", {"n": 1})], offset - 1, offset, bounds, keeps_values=False)
     return cutter.next(RangeTime(10_000, None), 0)

@@ -1,4 +1,4 @@
-"""What a fold takes from change events of Debezium and from CloudEvents, and which of them become dead letters."""
+"""What a fold reads from change events of Debezium and from CloudEvents, and which of them become dead letters."""
 
 from __future__ import annotations
 

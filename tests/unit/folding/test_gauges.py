@@ -1,4 +1,4 @@
-"""Gauges show the last known state of each shard, and continue to grow while nothing new is known."""
+"""Gauges show the last known state of each shard, and continue to grow without new information."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ START_MS = 1_000_000
 
 
 def last_seal(open_groups: int, score_ms: int | None = None, opened_ms: int | None = None) -> SealedGroups:
-    """What a seal said."""
+    """Return the result of a seal."""
     return SealedGroups(0, False, open_groups, 0, oldest_score_ms=score_ms, oldest_opened_ms=opened_ms, sealed=[])
 
 
 class Worker:
-    """One shard that comes and goes; its wall clock is its monotonic clock."""
+    """A worker with one shard that it claims and releases; its wall clock is its monotonic clock."""
 
     def __init__(self, fold: Fold = FOLD) -> None:
         self.settings = Settings(app_id="a", folds=(fold,))
@@ -51,7 +51,7 @@ class Worker:
         return value
 
     def sealed(self, now_ms: int, groups: SealedGroups, clock_ms: int | None = None) -> None:
-        """A seal is answered."""
+        """Record the result of a seal."""
         shard = self.shard or self.claim()
         shard.last_seal = groups
         shard.clock.take_over(Clocks(now_ms if clock_ms is None else clock_ms))

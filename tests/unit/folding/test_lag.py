@@ -1,4 +1,4 @@
-"""The lag of each fold, over all partitions, by whatever is known of them."""
+"""The lag of each fold, over all partitions, from all that is known of them."""
 
 from __future__ import annotations
 

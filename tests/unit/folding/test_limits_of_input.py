@@ -1,4 +1,4 @@
-"""Input at the edges that once stopped something."""
+"""Extreme input that stopped a worker once."""
 
 from __future__ import annotations
 

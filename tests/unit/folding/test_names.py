@@ -1,4 +1,4 @@
-"""Names without values: as masks and as mappings they mean the same, also where some of them have no bit."""
+"""Names without values mean the same as masks and as mappings, also if some of them have no bit."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_names_without_a_bit_count_towards_the_chunk_bound(monkeypatch: pytest.M
     names: list[dict[str, int]] = [{f"n{number}": 1} for number in range(100)]
     events = [FoldEvent(at, 0, b"sa", mask_of(name) or name) for at, name in enumerate(names)]
 
-    # All that have a bit are few.
+    # If every name has a bit, there are few of them.
     assert ([100] if with_bits == 100 else [70, 30]) == [chunk.events for chunk in chunks_of(events, 100, keeps_values=False)]
 
 
@@ -122,7 +122,7 @@ def test_events_fold_to_the_same_groups_with_masks_and_with_mappings(
 
 
 def _told(chunks: list[Chunk]) -> list[object]:
-    """What scripts would be told, whatever the order of names."""
+    """Return the arguments of the scripts, regardless of the order of names."""
     found: list[object] = []
     for chunk in chunks:
         told = GroupPacker(BOUNDS, b"e", 4, keeps_values=False).groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {})

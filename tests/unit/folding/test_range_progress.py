@@ -1,4 +1,4 @@
-"""A chunk is sent group by group, in the order of bytes, those up to the cursor left out."""
+"""A chunk is sent group by group in byte order, without the groups up to the cursor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IN_ORDER = [b"j1", b"s", b"sa", b"sab", b"sb", b"s\xff"]
 
 
 def progress_of(groups: Sequence[bytes], cursor: bytes = b"", asked: list[int] | None = None) -> ChunkProgress:
-    """Two events of each group; ``asked`` counts how often they are read again."""
+    """Return the progress of a range with two events for each group; ``asked`` counts how often they are read again."""
     events = [FoldEvent(at, 1_000, group, {"u": at}) for at, group in enumerate([*groups, *groups])]
 
     def again() -> list[FoldEvent]:
@@ -146,6 +146,6 @@ def test_group_sealed_meanwhile_is_split_anew() -> None:
 
 
 def rest_of(progress: ChunkProgress, group: bytes, bounds: Bounds) -> list[int]:
-    """First offsets of the runs that are sent of a group."""
+    """Return the first offsets of the runs of a group that are sent."""
     groups, _ = progress.next_groups(100, GroupPacker(bounds, EPOCH, PARTITIONS, keeps_values=True), 0)
     return [run[0] for run in dict(zip(groups.values[0::3], groups.values[2::3], strict=True))[group]]

@@ -1,4 +1,4 @@
-"""What a fold takes from raw records, and why it refuses one."""
+"""What a fold takes from raw records, and why it rejects one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a user's functions return or raise: it is folded, or it is a dead letter; nothing of it stops a partition."""
+"""Any value that user functions return or raise is folded or dead-lettered, and never stops a partition."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def fold(**options: Any) -> Fold:
 
 
 def passed_on(declared: Fold, reading: DecodedRange) -> list[Any]:
-    """As a worker does it: events are packed for Redis, refused ones become letters."""
+    """Pack accepted events for Redis and make dead letters of rejected ones, as a worker does."""
     keeps_values = declared.keep == "last"
     packing = GroupPacker(BOUNDS, b"e", 1, keeps_values=keeps_values)
     for chunk in chunks_of(reading.events, 100, cap_ms=10**13, keeps_values=keeps_values):

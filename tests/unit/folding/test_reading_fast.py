@@ -1,4 +1,4 @@
-"""The fast reader takes and refuses the same events as the exact one, for the same reasons."""
+"""The fast reader accepts and rejects the same events as the exact one, for the same reasons."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_both_readers_agree_about_any_bytes(items: list[tuple[bytes | None, byte
     exact = EventReader(declared, LIMITS).read(records, decode_all(records, LIMITS))
     fast = FastReader(declared, LIMITS)
 
-    # The order of offsets is part of it; a second time the groups and names are known.
+    # The order of offsets is compared, too; the second pass finds groups and names in the caches.
     assert told(exact) == told(fast.read(records)) == told(fast.read(records))
 
 

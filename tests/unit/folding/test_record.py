@@ -1,4 +1,4 @@
-"""The folded record: its value as documented, its id and version, and how one that is too large is split."""
+"""The folded record: its documented value, its id and version, and how one that is too large is split."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ID = "account-metrics:post-metric-updated:3:1041-1077"
 
 
 def of_renderer(renderer: Renderer, entries: list[Sealed]) -> list[list[FoldedRecord]]:
-    """The records of each entry."""
+    """Return the records of each entry."""
     found: list[list[FoldedRecord]] = [[] for _ in entries]
     for position, *fields in renderer.records(entries):
         found[position].append(FoldedRecord(*fields))

@@ -1,4 +1,4 @@
-"""What of a fold stands in its records, as a text: state of another definition is told by it."""
+"""The text form of a fold's record shape, by which state of another definition is recognized."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ declarations = st.tuples(
 
 
 def _names_of(declared: Any, of_functions: str) -> tuple[str, ...]:
-    """As they stand in records."""
+    """Return the names as in records."""
     if callable(declared) or declared == "@key":
         return (of_functions,)
     return (declared,) if isinstance(declared, str) else declared
 
 
 def meaning(declared: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Of state that was folded so: one field is the same as a list of it."""
+    """Return what identifies the meaning of folded state: one field means the same as a list of it."""
     name, group_key, changed, keep = declared
     return name, (group_key,) if isinstance(group_key, str) else group_key, changed, keep
 

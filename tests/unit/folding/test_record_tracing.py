@@ -144,7 +144,7 @@ async def test_each_record_is_a_root_span_with_links_to_its_events(spans: Spans)
     assert [(1, 2), (1, 3)] == [(link.context.trace_id, link.context.span_id) for link in first.links]
     (fold_id, (name, value)) = records[0].headers
     assert (("fold-id", b"f:t:0:1-2"), "traceparent") == (fold_id, name)
-    assert trace_parent(*ids_of(first))[:-2] == value[:-2]  # what follows are flags, of which the SDK sets more than one
+    assert trace_parent(*ids_of(first))[:-2] == value[:-2]  # the flags follow, of which the SDK may set more than one
     assert {
         "messaging.system": "kafka",
         "messaging.operation.name": "publish",

@@ -1,4 +1,4 @@
-"""Runs with a bound inside are taken apart where it closes their group."""
+"""Runs that contain a bound are split where it closes their group."""
 
 from __future__ import annotations
 

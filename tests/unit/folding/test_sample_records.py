@@ -1,4 +1,4 @@
-"""What a sample says of records, against the records themselves: split folds, and how long events waited."""
+"""The statistics of a sample agree with the records themselves: split folds, and how long events waited."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def closed_ms(record: Sealed, of: Bounds) -> int:
 
 
 def split_of(records: Sequence[Sealed], of: Bounds) -> int:
-    """Folds that were opened within the quiet period after the one before them was closed, by the records alone."""
+    """Count folds that were opened within the quiet period after the previous one was closed, from the records alone."""
     folds: dict[bytes, list[Sealed]] = {}
     for record in sorted(records, key=lambda one: one.first_offset):
         folds.setdefault(record.member, []).append(record)

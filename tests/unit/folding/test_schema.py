@@ -1,4 +1,4 @@
-"""The JSON Schema of folded records that other programs validate with."""
+"""The JSON Schema of folded records, by which other programs validate them."""
 
 from __future__ import annotations
 

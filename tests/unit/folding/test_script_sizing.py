@@ -1,4 +1,4 @@
-"""How many groups are sent to one script follows what scripts have done."""
+"""The number of groups sent to one script adapts to the duration of earlier scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time one shard lives by: how its events get their scores, how late its producers are, and what silence means."""
+"""The clock of a shard: how its events get their scores, how late its producers are, and what silence means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which groups a sample watches: estimates against a recomputation of all groups, how many there are, and who makes room."""
+"""Which groups a sample watches: estimates compared with a recomputation of all groups, their number, and evictions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.sampled import BOUNDS_MS, DAY, GROUPS, LATE, MINUTE, SECOND, added, b
 
 
 def many(seed: int, groups: int, sample: GroupSample) -> tuple[list[Event], list[ObservedGroups]]:
-    """Six hours of groups some of which have one event and some two hundred, and what a sample saw of them."""
+    """Return six hours of groups, some with one event and some with two hundred, and what a sample observed of them."""
     chance = random.Random(seed)
     drawn: list[tuple[int, bytes]] = []
     for number in range(groups):

@@ -1,4 +1,4 @@
-"""The gaps that a sample counts, against a recomputation of all groups."""
+"""The gaps that a sample counts, compared with a recomputation of all groups."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_partly_counted_chunk_is_not_counted() -> None:
     chunks = cut(log_of([(1_500, b"sa")] * 40), [9], None) + cut(log_of([(1_500, b"sa")] * 40), [19, 39], None)
     seen = [sample.folded(0, chunk) for chunk in chunks]
 
-    # 9 gaps, and 19 of the last chunk, which the group begins anew: what lies between is unknown.
+    # 9 gaps, and 19 of the last chunk, which the group begins anew: the gap between them is unknown.
     assert (9 + 19, 28 * 1_500, 2) == (sum(added(seen)[0]), *added(seen)[1:3])
 
 

@@ -1,4 +1,4 @@
-"""A loop for each test, without garbage of others."""
+"""A loop for each test, without garbage of other tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streams_app.kafka.patches.frames import ReceivingLoop
 
 @pytest.fixture(scope="module", autouse=True)
 def _small_heap() -> Iterator[None]:
-    """What was there before is not looked at by each of the collections of these tests."""
+    """Freeze existing objects, so that garbage collections in these tests do not visit them."""
     gc.collect()
     gc.freeze()
     yield
@@ -22,7 +22,7 @@ def _small_heap() -> Iterator[None]:
 
 @pytest.fixture
 def loop() -> Iterator[ReceivingLoop]:
-    """Without garbage collection, as it next to never happens in a worker; whatever a callback raises is a failure."""
+    """Yield a loop without garbage collection, which is rare in a worker; an error in a callback fails the test."""
     loop = ReceivingLoop()
     faults: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: faults.append(context))

@@ -1,4 +1,4 @@
-"""What aiokafka makes of a connection, the other side of it, and work with both on a loop that receives frames."""
+"""Both sides of an aiokafka connection, and helpers that run work with them on a loop that receives frames."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def framed(*replies: bytes) -> bytes:
 
 
 class Connection:
-    """What aiokafka makes of a connection, and the other side of it."""
+    """An aiokafka connection, and its other side."""
 
     transport: asyncio.Transport
     writer: asyncio.StreamWriter
@@ -50,7 +50,7 @@ class Connection:
         return self.transport.get_protocol()._buffer  # type: ignore[attr-defined]
 
     async def waits_with(self, received: int) -> None:
-        """Returns once somebody waits for a reply of which so many bytes have come."""
+        """Return once a reply is awaited and this many bytes of it have arrived."""
         frames: Frames = self.transport.get_protocol()  # type: ignore[assignment]  # that of a ReceivingLoop
 
         def waits() -> bool:
@@ -64,12 +64,12 @@ class Connection:
             await asyncio.sleep(0)  # this side reads each piece by itself
 
     async def reply(self) -> bytes:
-        """As aiokafka reads it."""
+        """Read a reply as aiokafka does."""
         (length,) = struct.unpack(">i", await self.reader.readexactly(4))
         return await self.reader.readexactly(length)
 
     def reset(self) -> None:
-        """By the other side: closed with a linger of 0 s."""
+        """Reset the connection from the other side: close with a linger of 0 s."""
         self.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.peer.close()
 
@@ -92,7 +92,7 @@ def run(loop: ReceivingLoop, work: Callable[[Connection], Coroutine[Any, Any, No
 
 
 def works_with_large_replies(loop: ReceivingLoop) -> None:
-    """Whatever became of a connection before, the next one gets what does not fit its buffer."""
+    """Check that a new connection receives replies larger than its buffer, whatever happened to earlier ones."""
     large = random.Random(2).randbytes(2 * MEGABYTE)
 
     async def work(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""How a connection that receives frames ends: what is still read, what is an error, and that nothing is left of it."""
+"""How a connection that receives frames ends: what is still read, which errors are raised, and that nothing leaks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_end_of_a_connection_ends_the_wait_and_frees_the_buffer(loop: ReceivingL
             await waiting
         with pytest.raises(asyncio.IncompleteReadError):
             await connection.reply()
-        assert not connection.transport.is_closing()  # that is for aiokafka to do
+        assert not connection.transport.is_closing()  # aiokafka does this
 
     run(loop, work)
 

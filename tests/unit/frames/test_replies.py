@@ -1,4 +1,4 @@
-"""Replies received as frames, from a real socket, in pieces as they come."""
+"""Replies received as frames from a real socket, in pieces of any size."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_reply_may_be_larger_than_any_pooled_buffer(loop: ReceivingLoop) -> None
 def test_buffer_is_not_allocated_from_a_claimed_length_alone(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         waiting = asyncio.create_task(connection.reply())
-        other = b"HTTP/1.1 400 Bad Request\r\n\r\n"  # a gigabyte, as a length
+        other = b"HTTP/1.1 400 Bad Request\r\n\r\n"  # a length of a gigabyte
         for count in range(1, 4):
             await connection.send(other)
             await connection.waits_with(count * len(other))
@@ -70,7 +70,7 @@ def test_fast_sender_is_throttled(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         connection.writer.write(bytes(8 * MEGABYTE))
         draining = asyncio.create_task(connection.writer.drain())
-        await asyncio.sleep(0.05)  # a drain that does not wait is over by then
+        await asyncio.sleep(0.05)  # a drain that does not wait has returned by then
         assert not draining.done()
         while not draining.done():
             await asyncio.get_running_loop().sock_recv(connection.peer, MEGABYTE)

@@ -1,4 +1,4 @@
-"""When something outside counts as away, and when as back."""
+"""When a dependency counts as unavailable, and when as available again."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ STEP_MS = 500
 
 
 def looked(answers: DependencyHealth, begin_ms: int, end_ms: int) -> list[tuple[int, str]]:
-    """Looks twice a second; what changed, and when."""
+    """Observe the health twice a second; return each change and its time."""
     times = range(begin_ms, end_ms + 1, STEP_MS)
     return [(at_ms, change) for at_ms in times if (change := answers.check(at_ms, WALL_MS + at_ms))]
 
 
 def asked_at(at_ms: int, limit_ms: int = 3_000) -> DependencyHealth:
-    """Asked then, and not answered."""
+    """Return a health that was asked at that time and has not answered."""
     answers = DependencyHealth("Redis at r", limit_ms)
     looked(answers, max(0, at_ms - STEP_MS), at_ms)
     answers.asked(at_ms, WALL_MS + at_ms)

@@ -1,4 +1,4 @@
-"""Every metric, once; series that are there from the beginning."""
+"""Every metric is registered once; some series exist from the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a source that was deleted is waited for."""
+"""How long a worker waits for a deleted source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for something that fails: how long, and what is said."""
+"""Waiting during an outage: for how long, and what is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a worker is alive and ready, and why not."""
+"""Whether a worker is alive and ready, and the reasons if it is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent one by one goes together with what waits for the same partition, and each record has an outcome of its own."""
+"""Records sent one by one are batched with others for the same partition, and each has an outcome of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGE = MessageSizeTooLargeError()
 
 
 class Sends:
-    """Takes requests of known partitions, and answers once it is told to."""
+    """Accepts requests for known partitions, and answers when the test says so."""
 
     def __init__(self) -> None:
         self.requests: list[list[bytes | None]] = []
@@ -40,7 +40,7 @@ class Sends:
         return [LARGE if record.value == b"large" else None for record in records]
 
     async def stop(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def joining(sends: Sends, seconds: float = LIMIT_SECONDS) -> CoalescingProducer:
@@ -52,7 +52,7 @@ def sent(producer: CoalescingProducer, value: bytes, partition: int = 0) -> asyn
 
 
 async def turns() -> None:
-    """Lets everything happen that needs no time."""
+    """Run everything that is ready without a delay."""
     for _ in range(10):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Connections that are lost, on the loop the worker runs on."""
+"""Lost connections, on the loop that the worker uses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TURNS = 20
 
 
 class Connection(AIOKafkaConnection):
-    """Asks nobody for versions: the other side says nothing."""
+    """Skips the version lookup, because the other side never answers."""
 
     async def _do_version_lookup(self) -> None:
         self._versions = {ApiVersionRequest.API_KEY: (0, 0)}
@@ -43,7 +43,7 @@ async def _outcomes_of_sending_over_a_reset() -> list[BaseException]:
     for _ in range(TURNS):
         try:
             waiting.append(asyncio.ensure_future(connection.send(ApiVersionRequest())))
-        except Exception as error:  # whatever a task of aiokafka would get
+        except Exception as error:  # any error that a task of aiokafka would get
             found.append(error)
         await asyncio.sleep(0)  # one turn of the loop: the reset comes between any two of them
     found += [outcome for outcome in await asyncio.gather(*waiting, return_exceptions=True) if isinstance(outcome, BaseException)]

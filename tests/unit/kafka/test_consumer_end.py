@@ -1,4 +1,4 @@
-"""Nothing of a consumer that is given up stays behind, whoever cancels its end."""
+"""A closed consumer leaves no task behind, whoever cancels its close."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LIMIT_SECONDS = 60
 
 
 async def done() -> None:
-    """Closes what there is."""
+    """Close everything that exists."""
 
 
 def consumer(stop: Callable[[], Awaitable[None]], heartbeat: asyncio.Task[None]) -> Any:
-    """One whose heartbeats go on until somebody ends them."""
+    """A consumer whose heartbeats continue until they are ended."""
     coordinator = SimpleNamespace(_coordination_task=None, _heartbeat_task=heartbeat, _commit_refresh_task=None)
     return SimpleNamespace(
         stop=stop, _coordinator=coordinator, _fetcher=SimpleNamespace(close=done), _client=SimpleNamespace(close=done)

@@ -1,4 +1,4 @@
-"""A fetch reply is as old as its request, however long it waited to be looked at."""
+"""A fetch reply has the time of its request, however late it is processed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TP = TopicPartition("t", 0)
 
 
 class Fetcher:
-    """As much of aiokafka's as is used: it notes the time at which it looks at a reply."""
+    """The part of aiokafka's fetcher that is used: it records when it processes a reply."""
 
     def __init__(self, clock: ManualClock, *, is_answered: bool) -> None:
         self.clock = clock

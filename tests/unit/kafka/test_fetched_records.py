@@ -1,4 +1,4 @@
-"""Records taken from aiokafka's parser, against what aiokafka itself makes of the same bytes."""
+"""Records taken from aiokafka's parser, compared with aiokafka's own records of the same bytes."""
 
 from __future__ import annotations
 

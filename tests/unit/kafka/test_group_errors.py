@@ -1,4 +1,4 @@
-"""A coordinator that cannot tell what a group has committed says so beside an empty list: nobody takes that for no commit."""
+"""A coordinator that cannot read commits reports an error beside an empty list: this is not taken for no commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HELD = [("orders", [(0, 7, "note", 0)])]
 
 
 class Asking(GroupCoordinator):
-    """What asks a coordinator for the commits of a group; the answers are given."""
+    """Requests the commits of a group from a coordinator with scripted answers."""
 
     def __init__(self, *answers: Any) -> None:
         self._client = self
@@ -30,7 +30,7 @@ class Asking(GroupCoordinator):
         return self.answers.pop(0)
 
     async def ensure_coordinator_known(self) -> None:
-        """It is known."""
+        """Do nothing: it is known."""
 
     def coordinator_dead(self) -> None:
         self.moved += 1

@@ -49,7 +49,7 @@ async def test_record_that_arrives_during_an_offset_lookup_by_time_is_not_skippe
     log = [1_000, 2_000]
 
     class Broker:
-        """Answers as a log does that grows after each answer."""
+        """Answers as for a log that grows after each answer."""
 
         async def offsets_for_times(self, times: dict[Any, int]) -> dict[Any, Any]:
             ((key, time_ms),) = times.items()
@@ -73,7 +73,7 @@ async def test_record_that_arrives_during_an_offset_lookup_by_time_is_not_skippe
 
 
 class Cancelled(GroupMember):
-    """A member whose client cancels what is waited for."""
+    """A member whose client cancels the request that it awaits."""
 
     joined = 0
 
@@ -86,7 +86,7 @@ class Cancelled(GroupMember):
         stop.set()
 
     async def _leave(self, ownership: Any, seconds: float) -> None:
-        """There is nothing to leave."""
+        """Do nothing: no group was joined."""
 
 
 async def test_client_that_cancels_a_waiting_member_is_replaced() -> None:
@@ -122,7 +122,7 @@ async def test_failure_of_an_abandoned_commit_is_silent() -> None:
     told: list[str] = []
 
     async def known() -> None:
-        """The coordinator is known."""
+        """Do nothing: the coordinator is known."""
 
     async def send(request: Any) -> Any:
         asked.set()

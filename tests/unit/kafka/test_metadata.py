@@ -1,4 +1,4 @@
-"""What our clients ask brokers about topics."""
+"""The requests for topic metadata that clients send to brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker has no tables, and waits for none."""
+"""A worker has no Faust tables, and does not wait for any."""
 
 from __future__ import annotations
 

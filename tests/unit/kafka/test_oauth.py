@@ -1,4 +1,4 @@
-"""Tokens of SASL/OAUTHBEARER: how long one is used, and what is no token."""
+"""Tokens of SASL/OAUTHBEARER: how long one is reused, and which answers are not a token."""
 
 from __future__ import annotations
 

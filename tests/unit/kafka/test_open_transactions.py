@@ -1,4 +1,4 @@
-"""What is reported of transactions that stay open, and of those that come and go."""
+"""What is reported of transactions that stay open, and of short ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = Settings.model_validate({
 
 
 class Observed:
-    """A worker that reads a topic, and what it says."""
+    """A worker that reads a topic, and its reports."""
 
     def __init__(self) -> None:
         self.metrics, self.status = Metrics(SETTINGS), Status()
@@ -27,7 +27,7 @@ class Observed:
         self._transactions = OpenTransactions(self.metrics, self.status)
 
     def see(self, after_ms: int = 0, *, silent_ms: int = 0, **partitions: tuple[int, int] | None) -> None:
-        """``t0`` and ``t1``: last stable offset and high watermark of the partitions it has."""
+        """Observe ``t0`` and ``t1``: last stable offset and high watermark of the assigned partitions."""
         self.now_ms += after_ms
         found = {"t0": T0, "t1": T1}
         views = {
@@ -37,7 +37,7 @@ class Observed:
         self._transactions.observe("folds", views, self.now_ms)
 
     def gauges(self) -> tuple[float | None, ...]:
-        """Records and seconds."""
+        """Return the gauges of records and of seconds."""
         name, labels = "streams_app_open_transaction", {"reader": "folds", "topic": "t"}
         given = self.metrics.registry.get_sample_value
         return given(f"{name}_records", labels), given(f"{name}_seconds", labels)

@@ -1,4 +1,4 @@
-"""The partition of a key must be that of every other Kafka client."""
+"""The partition of a key agrees with that of every other Kafka client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is changed in aiokafka and Faust: the installed versions, the one call, the page."""
+"""The patches of aiokafka and Faust: the installed versions, the single call, their documentation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_installed_versions_have_every_patched_name(owner: str) -> None:
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Nothing is remembered about the installed versions, before and after."""
+    """Forget the result of the version check, before and after the test."""
     faults_of.cache_clear()
     yield
     faults_of.cache_clear()
@@ -68,7 +68,7 @@ def test_missing_class_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("unchecked")
 def test_method_with_another_signature_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async def proc_fetch_request(self: Fetcher, assignment: object, node: int, request: object) -> None:
-        """Its third parameter has another name."""
+        """Stand for a method whose third parameter has another name."""
 
     monkeypatch.setattr(Fetcher, "_proc_fetch_request", proc_fetch_request)
 
@@ -78,7 +78,7 @@ def test_method_with_another_signature_is_reported(monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("unchecked")
 def test_method_may_have_additional_defaulted_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     async def proc_fetch_request(self: Fetcher, assignment: object, node_id: int, request: object, *, more: int = 1) -> None:
-        """It can be called as before."""
+        """Stand for a method that can be called as before."""
 
     monkeypatch.setattr(Fetcher, "_proc_fetch_request", proc_fetch_request)
 

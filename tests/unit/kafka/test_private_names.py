@@ -1,4 +1,4 @@
-"""Every private name of aiokafka and Faust that the package touches is declared."""
+"""Every private name of aiokafka and Faust that the package uses is declared."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_private(name: str) -> bool:
 
 
 class Classes(ast.NodeVisitor):
-    """Every class of the package: its bases as they are written, and the private names it makes its own."""
+    """Every class of the package: its bases as written, and the private names that it defines."""
 
     def __init__(self) -> None:
         self.bases: dict[str, list[str]] = {}
@@ -57,7 +57,7 @@ class Classes(ast.NodeVisitor):
             elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
                 own.add(inner.id)
             elif isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-                own.add(inner.value)  # of __slots__
+                own.add(inner.value)  # in __slots__
         self.generic_visit(node)
 
     def owns(self, class_name: str, name: str) -> bool:
@@ -72,7 +72,7 @@ def classes_of_the_package() -> Classes:
 
 
 def touched(source: str, classes: Classes) -> set[str]:
-    """Private names of objects that are not the package's own, as one source reads, sets, calls or imports them."""
+    """Return private names of foreign objects that one source reads, sets, calls or imports."""
     found: set[str] = set()
 
     def walk(node: ast.AST, class_name: str | None) -> None:
@@ -93,7 +93,7 @@ def touched(source: str, classes: Classes) -> set[str]:
 
 
 def words_of_patches() -> Iterator[str]:
-    """Private names as text, as in ``getattr(connection, "_send")``."""
+    """Return private names in strings, as in ``getattr(connection, "_send")``."""
     for path in PATCHES.glob("*.py"):
         if path.name != "private_names.py":
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -102,7 +102,7 @@ def words_of_patches() -> Iterator[str]:
 
 
 def overridden() -> Iterator[str]:
-    """What subclasses of the libraries' classes put in the place of a private name."""
+    """Return private names of the libraries' classes that subclasses override."""
     for path in PACKAGE.rglob("*.py"):
         source = path.read_text("utf-8")
         imports, subclasses = rf"^(from|import) ({'|'.join(LIBRARIES)})\b", r"^class .*\("

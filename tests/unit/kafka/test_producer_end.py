@@ -1,4 +1,4 @@
-"""A producer that is given up says nothing of what it had not sent."""
+"""A closed producer logs nothing about records that it had not sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_batch_that_waits_for_a_retry_fails_silently() -> None:
     await end(producer)
     with pytest.raises(ProducerClosed):
         await acknowledged
-    await asyncio.sleep(0)  # what follows from its failure is called
+    await asyncio.sleep(0)  # the callbacks of its failure are called
 
     assert [] == told
 
@@ -38,7 +38,7 @@ async def test_sender_that_needs_a_second_cancellation_cancels_nothing_else(monk
         try:
             await never.wait()
         except asyncio.CancelledError:
-            await never.wait()  # the answer to a request that is under way
+            await never.wait()  # the answer to a request in flight
 
     sender = asyncio.create_task(send())
     producer._sender._sender_task = sender

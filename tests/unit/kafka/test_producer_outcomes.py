@@ -1,4 +1,4 @@
-"""Every record has the outcome that the broker gave to its own batch, within the deadline of its send."""
+"""Every record gets the outcome of its own batch from the broker, within the deadline of its send."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEVER = object()
 
 
 class Broker:
-    """Takes a batch and answers later, or never, or does not take it."""
+    """Accepts a batch and answers later, never answers, or rejects the batch."""
 
     def __init__(self, takes: list[BaseException | None], answers: list[Any]) -> None:
         self._takes = takes
@@ -44,14 +44,14 @@ class Broker:
 
 
 class Said(dict[str, str | None]):
-    """What is said about each topic."""
+    """The reports about each topic."""
 
     def tell(self, topic: str, why: str | None) -> None:
         self[topic] = why
 
 
 def batches_of(places: list[tuple[int, list[int]]]) -> list[ProducerBatch]:
-    """Batches, each with its partition and the positions of its records."""
+    """Return batches, each with its partition and the positions of its records."""
     made = []
     for partition, positions in places:
         batch = ProducerBatch(partition, f"batch {positions}")

@@ -1,4 +1,4 @@
-"""What a part of a log does to a page."""
+"""How a part of a log changes a page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_removed_item_that_returns_is_still_removed_first(came_back_ms: int) -> 
     change.remove("x")
     change.put(Item("x", came_back_ms))
 
-    assert list(change.removed) == ["x"]  # else it keeps the time that an earlier part gave it
+    assert list(change.removed) == ["x"]  # otherwise it keeps the time from an earlier part
     assert change.puts == {"x": Item("x", came_back_ms)}
 
 

@@ -1,4 +1,4 @@
-"""What browsers are given: small enough, and without what a policy would refuse."""
+"""Files served to browsers are small, and comply with a content security policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page shows of a view: when it is true, what several shards hold together, and the message."""
+"""The state of a view on a page: when it is current, how several shards are combined, and the message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events for development: published and consumed in one process, without servers."""
+"""Local mode: events are published and consumed in one process, without servers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ sent = Event("parcel.sent", Sent, description="Sent.", keyed_by="order_id")
 
 
 class Shop:
-    """Subscribers of both kinds of functions, and what they have seen."""
+    """Subscribers of both kinds of functions, and the events that they received."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[object, ...]] = []
@@ -121,7 +121,7 @@ async def test_dead_letter_is_logged_in_local_mode(caplog: pytest.LogCaptureFixt
 async def test_invalid_event_is_rejected_as_in_production() -> None:
     async with LocalEvents(Shop().catalogue) as events:
         with pytest.raises(BadEventError, match=r"\$\.order_id"):
-            await events.publish(paid, Paid(3))  # type: ignore[arg-type]  # that is the point
+            await events.publish(paid, Paid(3))  # type: ignore[arg-type]  # the fault under test
 
 
 @pytest.mark.parametrize(

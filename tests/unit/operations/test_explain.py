@@ -1,4 +1,4 @@
-"""What is told about a group that has not been emitted, and how times are written."""
+"""Explanations of a group that is not emitted, and the format of times."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ AGAIN = "not known: nobody asked"
 
 
 def said(end: int | None = 42, clock_ms: int = NOW, waiting: int = 0, now_ms: int = NOW, **options: Any) -> str:
-    """In one line each, as on a terminal of any width."""
+    """Return each explanation in one line, independent of the terminal's width."""
     return " ".join(lay_out(end, clock_ms, waiting, now_ms, **options).split())
 
 

@@ -1,4 +1,4 @@
-"""What is said about an event of a subscriber, by what is known of it."""
+"""Explanations of an event of a subscriber, from what is known of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which journals have the events of a fold."""
+"""Which journals contain the events of a fold."""
 
 from __future__ import annotations
 

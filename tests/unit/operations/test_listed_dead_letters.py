@@ -1,4 +1,4 @@
-"""Which dead letters are shown where there are more than were asked for."""
+"""Which dead letters are listed if there are more than requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an import says of a file, however long."""
+"""The messages of an import about a file of any length."""
 
 from __future__ import annotations
 

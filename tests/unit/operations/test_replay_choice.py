@@ -1,4 +1,4 @@
-"""Which dead letters go back into the source, and what is said of the others."""
+"""Which dead letters are replayed into the source, and what is reported of the others."""
 
 from __future__ import annotations
 

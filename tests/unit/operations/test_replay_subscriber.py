@@ -1,4 +1,4 @@
-"""Which dead letters of a subscriber go back, and as what."""
+"""Which dead letters of a subscriber are replayed, and with which headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reset leaves of the commits."""
+"""The commits that remain after a reset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a worker is asked."""
+"""The address at which a worker's pages are requested."""
 
 from __future__ import annotations
 

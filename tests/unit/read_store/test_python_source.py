@@ -1,4 +1,4 @@
-"""Current values from a function of the user's: what it is asked, what it may answer, and what it does wrong."""
+"""Current values from a user's function: its arguments, its allowed results, and its errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def values(function: Callable[..., Any], *changes: CellChange) -> list[Any
         return [change.value for change in await source.current(changes)]
 
 
-# Asking
+# Arguments
 
 
 async def test_function_is_called_once_for_all_groups_and_names_of_a_fold() -> None:
@@ -123,7 +123,7 @@ async def test_check_calls_the_function_without_pairs_for_each_fold() -> None:
     assert [("f", []), ("g", [])] == calls
 
 
-# Answers
+# Results
 
 
 @pytest.mark.parametrize(

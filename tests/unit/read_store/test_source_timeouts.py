@@ -24,7 +24,7 @@ LIMIT_SECONDS = 60
 
 
 async def value_of(source: ValueSource) -> object:
-    """What a source says of the likes, once it answers in its time."""
+    """Return the value of the likes, once the source answers within its timeout."""
 
     async def asked() -> list[object]:
         try:
@@ -41,7 +41,7 @@ async def test_hanging_call_times_out_and_is_cancelled() -> None:
 
     async def current(fold: str, pairs: Any) -> dict[Any, Any]:
         try:
-            await asyncio.sleep(3600)  # for ever: it is to be cut off
+            await asyncio.sleep(3600)  # runs until it is interrupted
         finally:
             ended.set()
         return {}
@@ -94,7 +94,7 @@ async def test_number_of_abandoned_calls_is_bounded() -> None:
 
 async def test_cancelled_caller_returns_at_once() -> None:
     async def current(fold: str, pairs: Any) -> dict[Any, Any]:
-        await asyncio.sleep(3600)  # for ever: it is to be cut off
+        await asyncio.sleep(3600)  # runs until it is interrupted
         return {}
 
     async with opened(current, "60s") as source:
@@ -112,6 +112,6 @@ async def test_slow_sqlite_query_times_out_and_the_next_one_runs(tmp_path: Path)
     with pytest.raises(TryAgainError, match=r"read_stores\.dashboard\.sql did not return within 0\.2 s"):
         await source.current([CellChange(Cell("f", "a", "slow"), 1)])
 
-    assert time.monotonic() - began < 30  # it would take for ever
+    assert time.monotonic() - began < 30  # it would never end
     assert 1 == await value_of(source)
     await source.close()

@@ -1,4 +1,4 @@
-"""The frame of a value says by which schema it was written."""
+"""The frame of a value names the schema by which it was written."""
 
 from __future__ import annotations
 

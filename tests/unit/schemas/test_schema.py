@@ -62,7 +62,7 @@ def definition(schema_type: str) -> SchemaDefinition:
 
 
 def cache(*types: str) -> SchemaCache:
-    """Schemas 1, 2, and so on."""
+    """Return a cache with schemas 1, 2, and so on."""
     made = SchemaCache(10)
     for number, schema_type in enumerate(types, start=1):
         made.keep(number, SchemaEntry(schema_type, parsed(definition(schema_type))))

@@ -1,4 +1,4 @@
-"""``--app MODULE:APP``: settings made by a Python module, with functions that no file can hold."""
+"""``--app MODULE:APP``: settings made by a Python module, with functions that a file cannot contain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DECLARED = f'from streams_app import Fold, Settings, create_app\nsettings = Sett
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current directory; the modules imported from it are forgotten."""
+    """Yield the current directory; the modules imported from it are forgotten."""
     before = set(sys.modules)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)

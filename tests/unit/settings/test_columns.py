@@ -1,4 +1,4 @@
-"""Which column a name has, as ``streams.toml`` and the environment say it."""
+"""The column of a name, as configured in ``streams.toml`` and the environment."""
 
 from __future__ import annotations
 

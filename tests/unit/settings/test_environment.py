@@ -1,4 +1,4 @@
-"""The environment overrides the file, and is told what it names that does not exist."""
+"""Environment variables override the file; a variable that names something unknown is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live views in ``streams.toml``: what is taken, and what is said of what is not."""
+"""Live views in ``streams.toml``: what is accepted, and the messages for what is not."""
 
 from __future__ import annotations
 

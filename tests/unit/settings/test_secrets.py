@@ -1,4 +1,4 @@
-"""Secrets in settings: where they do not appear, and passwords that lie in files."""
+"""Secrets in settings: where they do not appear, and passwords read from files."""
 
 from __future__ import annotations
 

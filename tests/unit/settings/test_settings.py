@@ -1,4 +1,4 @@
-"""The file becomes frozen settings, or a list of everything that is wrong with them."""
+"""The file becomes frozen settings, or a list of all its faults."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_faults_list_the_required_settings_without_a_file(
 
 def test_settings_are_frozen(file: Path) -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        load(file).app_id = "other"  # type: ignore[misc]  # what is tested
+        load(file).app_id = "other"  # type: ignore[misc]  # the assignment is the fault under test
 
 
 def test_unknown_fold_is_a_fault_that_lists_the_declared_ones(file: Path) -> None:

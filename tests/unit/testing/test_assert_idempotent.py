@@ -1,4 +1,4 @@
-"""The test kit calls a function once, twice and cut off, and compares what came of it."""
+"""The test kit calls a function once, twice and interrupted, and compares the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.kit import Paid, Sent, sent, subscribed
 
 
 class Table:
-    """What functions write to, in the place of a database."""
+    """What functions write to instead of a database."""
 
     def __init__(self) -> None:
         self.rows: list[str] = []
@@ -186,7 +186,7 @@ def test_value_without_equality_is_not_taken_for_a_change() -> None:
 
 def test_function_that_could_not_await_what_it_publishes_fails_as_in_a_worker() -> None:
     def ship(event: Received[Paid]) -> None:
-        event.publish(sent, Sent(event.data.order_id))  # type: ignore[unused-coroutine]  # the mistake under test
+        event.publish(sent, Sent(event.data.order_id))  # type: ignore[unused-coroutine]  # the fault under test
 
     with pytest.raises(RuntimeError, match="a function without async cannot await publish: call publish_sync"):
         checked(ship, Table())

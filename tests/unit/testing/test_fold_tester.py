@@ -1,4 +1,4 @@
-"""The test kit, and by it the promise about time: never too early, never too late."""
+"""The test kit of folds, and by it the guarantee about time: groups are emitted neither too early nor too late."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_future_dated_event_does_not_close_other_groups_early() -> None:
     assert {b"a", b"b"} == {record.key for record in kit.advance("20s")}
 
 
-# Functions of the user's
+# User functions
 
 
 def test_functions_decode_filter_group_and_name() -> None:

@@ -1,4 +1,4 @@
-"""The test kit of subscribers: what a worker does, at a virtual clock."""
+"""The test kit of subscribers does what a worker does, in virtual time."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_connection_awaited_by_a_function_is_awaited() -> None:
         connection, _ = listening.accept()
         with connection:
             received = connection.recv(100)
-            # It takes a while, and leaves the loop alone meanwhile.
+            # It takes a while, and does not block the loop.
             hashlib.pbkdf2_hmac("sha256", received, b"salt", 300_000)
             connection.sendall(received)
 

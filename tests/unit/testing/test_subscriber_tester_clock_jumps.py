@@ -1,4 +1,4 @@
-"""The virtual clock goes on to the next thing that can happen; records without a value; ids that can be none."""
+"""The virtual clock jumps to the next possible event; records without a value; invalid ids."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Paid(msgspec.Struct, frozen=True):
 paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
 
 
-@pytest.mark.timeout(60)  # stepped minute by minute it would take hours
+@pytest.mark.timeout(60)  # minute by minute it would take hours
 def test_idle_years_pass_at_once() -> None:
     @subscriber(paid, idempotent="no", description="Ships.")
     async def ship(event: Received[Paid]) -> None:
-        """Ships it."""
+        """Ship the order."""
 
     with SubscriberTester(ship) as kit:
         kit.publish(paid, Paid("o1"))
@@ -73,7 +73,7 @@ def test_user_timers_fire_at_their_time_while_no_event_is_unfinished(is_beside: 
 def test_record_without_a_value_is_a_dead_letter_or_ignored(tombstones: Any) -> None:
     @subscriber(paid, idempotent="unknown", description="Ships.", tombstones=tombstones)
     async def ship(event: Received[Paid]) -> None:
-        """Ships it."""
+        """Ship the order."""
 
     with SubscriberTester(ship) as kit:
         kit.produce(paid, None, key=b"o1")
@@ -89,7 +89,7 @@ def test_record_without_a_value_is_a_dead_letter_or_ignored(tombstones: Any) -> 
 def test_empty_event_id_is_a_bad_event(source: Any) -> None:
     @subscriber(source, idempotent="yes", description="Ships.")
     async def ship(event: Received[Paid]) -> None:
-        """Ships it."""
+        """Ship the order."""
 
     with SubscriberTester(ship) as kit, pytest.raises(BadEventError, match="event_id = ''"):
         kit.publish(source, Paid("o1"), event_id="")

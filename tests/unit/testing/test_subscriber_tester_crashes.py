@@ -1,4 +1,4 @@
-"""The death of a process in the test kit of subscribers: who waits for it, and what it leaves behind."""
+"""A process crash in the test kit of subscribers: which events wait for it, and the state that it leaves."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def test_second_call_after_a_crash_is_made_by_the_next_owner() -> None:
         crashed_at = kit.now
         kit.assert_idempotent(one, Paid("o1"), observe=lambda: None)
 
-        assert kit.now > crashed_at  # by the session of the one that was killed
+        assert kit.now > crashed_at  # by the session of the killed process
 
 
 @pytest.mark.parametrize("how", ["crash", "freeze"])
 def test_at_most_once_event_of_a_process_that_dies_before_its_commit_is_done_and_dead_lettered(how: str) -> None:
     async def ship(event: Received[Paid]) -> None:
-        """Ends at once."""
+        """End at once."""
 
     one = subscribed(ship, idempotent="no")
     with SubscriberTester(one) as kit:

@@ -1,4 +1,4 @@
-"""A bad night in the test kit of subscribers: crashes, wipes, rebalances, frozen processes, under each promise."""
+"""Crashes, Redis wipes, rebalances and frozen processes in the test kit of subscribers, for each delivery guarantee."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_event_of_a_process_frozen_beyond_its_session_runs_in_another_one() -> N
 
         assert 2 == sum(run.data.order_id == "o1" for run in kit.runs(one))
         assert 1 == sum(run.data.order_id == "o2" for run in kit.runs(one))
-        # The first is that of the process that took over; the frozen one ends what it had begun when it goes on.
+        # The first attempt is that of the new owner; the frozen process ends its own attempt when it continues.
         assert (True, [40, 43]) == (done[0] < 40, done[1:])
 
 
@@ -188,7 +188,7 @@ def test_process_that_returns_too_late_commits_nothing() -> None:
         kit.rebalance()
 
         assert 4 == ran == len(kit.runs(one))
-        # What the late one still ran was taken back from it.
+        # What the late process still ran was revoked.
         assert ["done", "done", "done", "interrupted"] == sorted(run.outcome for run in kit.runs(one))
 
 
@@ -248,7 +248,7 @@ def test_at_most_once_event_is_not_repeated_after_redis_was_wiped() -> None:
 
 def test_finished_event_is_committed_soon_without_further_events() -> None:
     async def ship(event: Received[Paid]) -> None:
-        """Ends at once."""
+        """End at once."""
 
     one = subscribed(ship, idempotent="no")
     with SubscriberTester(one) as kit:

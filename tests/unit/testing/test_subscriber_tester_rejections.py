@@ -1,4 +1,4 @@
-"""What the test kit of subscribers refuses, and what it raises for its user."""
+"""What the test kit of subscribers rejects, and which errors it raises for its user."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_events_are_encoded_and_decoded() -> None:
     one = subscribed(lambda event: None)
     with SubscriberTester(one) as kit:
         with pytest.raises(BadEventError, match=r"\$\.cents"):
-            kit.publish(paid, Paid("o1", "500"))  # type: ignore[arg-type]  # that is the point
+            kit.publish(paid, Paid("o1", "500"))  # type: ignore[arg-type]  # the fault under test
         kit.produce(paid, b'{"order_id": "o1", "cents": "500"}')
         kit.produce(paid, b'{"order_id": "o2"}', headers=[("ce_type", b"another.event")])
 

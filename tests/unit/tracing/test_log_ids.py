@@ -1,4 +1,4 @@
-"""Log lines of a traced call carry the ids of its span."""
+"""Log lines of a traced call contain the ids of its span."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.spans import Spans
 
 
 def written(formatter: logging.Formatter) -> tuple[str, str, str]:
-    """A line that is written within a span, and the ids of the span."""
+    """Return a line that is written within a span, and the ids of the span."""
     record = logging.LogRecord("shop", logging.INFO, __file__, 1, "shipped order=%s", ("o1",), None)
     with trace.get_tracer("test").start_as_current_span("call") as span:
         assert TraceIds().filter(record)

@@ -1,4 +1,4 @@
-"""OpenTelemetry is a package that only those need who trace."""
+"""OpenTelemetry is required only if tracing is used."""
 
 from __future__ import annotations
 

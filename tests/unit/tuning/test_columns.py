@@ -1,4 +1,4 @@
-"""What is kept of events, and what becomes of those that do not fit."""
+"""What is stored of events, and how events that do not fit are handled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay of events that decide what happens to their group gives the records that folding gives, event by event."""
+"""A replay of events that close their group or set its quiet period gives the records of folding, event by event."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def placed(history: list[Any], bounds: Bounds) -> list[DetailedEvent]:
 
 
 def with_default(events: list[DetailedEvent], bounds: Bounds, quiet_ms: int) -> tuple[list[DetailedEvent], Bounds]:
-    """The events and bounds as a worker has them if a candidate is the quiet period, or its default."""
+    """Return events and bounds as a worker has them if a candidate is the quiet period, or its default."""
     if not bounds.is_quiet_by_event:
         return events, replace(bounds, quiet_ms=quiet_ms)
-    # A default may exceed AT_MOST_MS, as a candidate of --windows: what events say stays as it is.
+    # A default may exceed AT_MOST_MS, as a candidate of --windows: the periods set by events stay as they are.
     longest = max(quiet_ms, AT_MOST_MS)
     shorter = [longest - (quiet_ms if one.shorter_ms < 0 else AT_MOST_MS - one.shorter_ms) for one in events]
     own = [one._replace(shorter_ms=ms) for one, ms in zip(events, shorter, strict=True)]
@@ -86,7 +86,7 @@ def waits_for(sealed: list[Sealed], events: list[DetailedEvent]) -> list[int]:
 
 
 def open_at(instant_ms: int, events: list[DetailedEvent], bounds: Bounds) -> int:
-    """Groups that are open at an instant, both its ends included: those left open that are due later, and those with an event."""
+    """Count groups that are open at an instant, inclusive at both ends: those due later, and those with an event then."""
     shard = MemoryShard(bounds)
     for event in events:
         if event.timestamp_ms < instant_ms:

@@ -1,4 +1,4 @@
-"""The curve by what workers count, against all events."""
+"""The curve from the counters of workers, compared with all events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOUNDS_MS = [seconds * 1_000 for seconds in GAP_BUCKETS]
 
 
 def page_of(events: Sequence[Event]) -> str:
-    """The page of a worker that has folded these."""
+    """Return the metrics page of a worker that has folded these events."""
     metrics = Metrics(SETTINGS)
     cutter = ChunkCutter(events, -1, len(events) - 1, Bounds.of(SETTINGS.folds[0]), keeps_values=False)
     WindowStatistics(SETTINGS.folds[0], metrics).folded(0, cutter.next(RangeTime(2 * NOW_MS, None), 0))
@@ -43,7 +43,7 @@ def told(page: str) -> LiveMetrics:
 
 
 def records(events: Sequence[Event], quiet_ms: int) -> int:
-    """One event at a time: a group, and each longer gap, is one more record."""
+    """Count records, one event at a time: a group, and each longer gap, is one more record."""
     last: dict[bytes, int] = {}
     count = 0
     for _, at_ms, group, _ in events:

@@ -1,4 +1,4 @@
-"""Most groups open in the same instant, against counting at every instant."""
+"""Most groups open at the same instant, compared with counting at every instant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTERVALS = st.tuples(st.sampled_from([0, 1, 2, 3, 1_000, 1_048_575, 1_048_576, 
 def test_peak_is_the_maximum_number_of_overlapping_spans(intervals: list[tuple[int, int]], dtype: type, spans: int) -> None:
     opens, closes = [begin for begin, _ in intervals], [begin + length for begin, length in intervals]
     with pytest.MonkeyPatch.context() as patch:
-        # Few spans, of which few are looked into at once: what is left of them is parted again.
+        # A small limit on spans, of which few are visited at once: the rest is split again.
         patch.setattr("streams_app.tuning.memory._SPANS", spans)
         patch.setattr("streams_app.tuning.memory._SAMPLE_TIMES", spans)
         most, instant = max_open(np.array(opens, dtype), np.array(closes, dtype))

@@ -1,4 +1,4 @@
-"""Which candidate is recommended, and what the reason says."""
+"""Which candidate is recommended, and the reason given."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RISING = {1: 0.20, 2: 0.50, 4: 0.80, 8: 0.90, 16: 0.93, 32: 0.935, 64: 0.9352}
 
 
 def point(seconds: int, ratio: float, events: int = EVENTS) -> Point:
-    """99 of 100 events wait for twice the quiet period."""
+    """Return a point at which 99 of 100 events wait for twice the quiet period."""
     records = round(events * (1 - ratio))
     waits = seconds * 1_000, seconds * 1_500, seconds * 2_000, seconds * 1_100, seconds * 2_500
     return Point(seconds * 1_000, records, ratio, *waits, 10 * seconds, 4_000 * seconds)

@@ -1,4 +1,4 @@
-"""The curve against a replay of every event by :class:`MemoryShard`: every number of every point."""
+"""The curve compared with a replay of every event by :class:`MemoryShard`: every number of every point."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Told:
 
 
 def told_by_shards(events: list[Raw], bounds: Bounds) -> list[Told]:
-    """The records of a replay, event by event, with the classes that folding is compared with."""
+    """Replay event by event with the classes of folding, and return the records."""
     told: list[Told] = []
     for partition in {event[0] for event in events}:
         rows = [FoldEvent(at, stamp, group, names) for at, (of, stamp, group, names) in enumerate(events) if of == partition]
@@ -77,7 +77,7 @@ def told_by_shards(events: list[Raw], bounds: Bounds) -> list[Told]:
 
 
 def percentile(values: list[int], percent: int) -> int | None:
-    """By nearest rank: the smallest value that so many of a hundred do not exceed."""
+    """Return the nearest-rank percentile: the smallest value that at least `percent` of the values do not exceed."""
     return min((value for value in values if sum(other <= value for other in values) * 100 >= percent * len(values)), default=None)
 
 

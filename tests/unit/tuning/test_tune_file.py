@@ -1,4 +1,4 @@
-"""JSON lines for tuning: times, what cannot be used, folds, and what is told where nothing is left."""
+"""JSON lines for tuning: times, unusable lines, folds, and the messages if no events are left."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_future_time_counts_as_now_and_is_reported(tmp_path: Path) -> None:
     assert ["with a time in the future, which counts as now: 1 lines"] == read.tally.remarks
 
 
-# Lines that cannot be used
+# Unusable lines
 
 
 def test_unfoldable_lines_are_counted_by_reason_and_the_others_are_read(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_last_line_without_a_line_break_is_read(tmp_path: Path) -> None:
 
 
 class Counted(io.BytesIO):
-    """Knows the longest piece that was read at once."""
+    """Records the size of the longest read."""
 
     longest = 0
 
@@ -162,7 +162,7 @@ def test_field_may_replace_the_record_key(tmp_path: Path) -> None:
     assert (2, {"no-group": 1}) == (read.columns.events, read.tally.rejected)
 
 
-# A range
+# Ranges
 
 
 def test_range_lies_between_two_moments(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_empty_range_reports_the_times_of_the_file(tmp_path: Path) -> None:
     ) == read.advice
 
 
-# What to do where nothing is left
+# Advice if no events are left
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Files for tuning: compressed ones, such as break off, pipes, and those that cannot be opened."""
+"""Files for tuning: compressed and truncated ones, pipes, and those that cannot be opened."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_file_is_read_with_any_compression(tmp_path: Path, suffix: str) -> None:
 
 
 def lines_there(path: Path, suffix: str) -> int:
-    """Whole lines of a compressed file that breaks off."""
+    """Return the number of whole lines in a truncated compressed file."""
     if suffix == ".gz":
         return zlib.decompressobj(31).decompress(path.read_bytes()).count(b"\n")
     with pytest.raises(OSError, match="incomplete frame"), opened(path) as (stream, _):

@@ -1,4 +1,4 @@
-"""Which candidates are tried where nobody names any."""
+"""The candidates that are tried by default."""
 
 from __future__ import annotations
 

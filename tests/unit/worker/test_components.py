@@ -1,4 +1,4 @@
-"""What becomes of a worker when one of its tasks ends."""
+"""What a worker does when one of its tasks ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def components(fatal: list[BaseException]) -> Components:
 
 async def ended(running: Components) -> None:
     await asyncio.wait(running.tasks)
-    await asyncio.sleep(0)  # what is called when a task is done has its turn
+    await asyncio.sleep(0)  # the callbacks of a finished task run
 
 
 async def test_unexpectedly_cancelled_task_ends_the_worker(caplog: pytest.LogCaptureFixture) -> None:
@@ -85,7 +85,7 @@ def test_worker_waiting_for_running_attempts_to_end_is_live() -> None:
 
 
 def settings_with_secret(folder: Path) -> Settings:
-    """Settings whose Redis password is in a file that does not exist."""
+    """Return settings whose Redis password is in a file that does not exist."""
     store = {"name": "cells", "url": f"sqlite:///{folder}/read.db", "table": "cells", "folds": ["f"], "source": "carried"}
     fold = {"name": "f", "source": "s", "group_key": "id", "changed": "m", "keep": "last", "quiet_period": "1s"}
     redis = {"password_file": folder / "redis.secret"}

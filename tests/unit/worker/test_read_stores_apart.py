@@ -1,4 +1,4 @@
-"""Two read stores that are one table are found, however their places are spelled."""
+"""Two read stores that share a table are detected, in any spelling of its location."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a process ends that hangs, or that cannot go on."""
+"""How a process ends that hangs, or that cannot continue."""
 
 from __future__ import annotations
 

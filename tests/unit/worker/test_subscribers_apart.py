@@ -1,4 +1,4 @@
-"""What one subscriber does is not felt by another one of its process."""
+"""Subscribers of one process do not affect each other."""
 
 from __future__ import annotations
 

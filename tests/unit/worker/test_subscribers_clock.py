@@ -1,4 +1,4 @@
-"""By which clock subscribers remember ids: that of Redis, where the worker's own is wrong."""
+"""The clock by which subscribers remember ids: that of Redis, if the worker's own is wrong."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Ahead(SystemClock):
 
 
 class Asked:
-    """Redis ``TIME``; away at first."""
+    """Redis ``TIME``; unavailable at first."""
 
     is_away = True
 
@@ -115,7 +115,7 @@ async def test_ids_are_stored_by_the_hours_of_redis_once_the_clock_was_compared(
     hours: list[int] = []
 
     class Scripts(MemoryScripts):
-        """Those whose keys of ids are written down."""
+        """Scripts that record their keys of ids."""
 
         def _begin(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
             hours.append(max(int(key.rpartition(":")[2]) for key in keys if ":ids:" in key))
@@ -136,7 +136,7 @@ async def test_ids_are_stored_by_the_hours_of_redis_once_the_clock_was_compared(
 
 
 class NothingToRunError(Exception):
-    """Where subscribers would be made."""
+    """Raised where subscribers would be created."""
 
 
 class Clocks(list[object]):

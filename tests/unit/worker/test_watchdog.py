@@ -24,12 +24,12 @@ from tests.ownership import Taker, Worker
 
 
 def moves(**which: tuple[int, int]) -> dict[Hashable, Progress]:
-    """Things with their positions and ends."""
+    """Return the progress of several things, each with its position and end."""
     return {name: Progress(*where, name, "") for name, where in which.items()}
 
 
 def named(found: Progress | None) -> str | None:
-    """The name of what was found."""
+    """Return the name of what was found."""
     return found and found.what
 
 
@@ -102,7 +102,7 @@ FOLDS = (
 
 
 def explained(*about: str) -> tuple[set[str], set[str]]:
-    """Sources whose folding, and folds whose emission, is explained by these reasons not to be ready."""
+    """Return the sources whose folding, and the folds whose emission, is explained by these readiness reasons."""
     status = Status()
     status.clear("start")
     for reason in about:
@@ -138,11 +138,11 @@ def test_pause_excuses_only_what_it_stops(about: str, expected: tuple[set[str], 
     assert expected == explained(about)
 
 
-# Judging
+# Judgement
 
 
 class Unclaimed:
-    """A member whose group has assigned a partition that nobody claims."""
+    """A member whose group has assigned a partition that is not claimed."""
 
     def assignment(self) -> set[TP]:
         return {TP("s", 0)}
@@ -165,7 +165,7 @@ def status() -> Status:
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Why a process would have been ended."""
+    """Collect the reasons for which a process would have been ended."""
     found: list[str] = []
     monkeypatch.setattr(Watchdog, "_end", lambda _, what: found.append(what))
     return found
@@ -181,7 +181,7 @@ def watchdog(clock: ManualClock, status: Status, ended: list[str]) -> Watchdog:
 
 @pytest.fixture
 def look(clock: ManualClock, status: Status, watchdog: Watchdog) -> Callable[[int, int], Awaitable[None]]:
-    """Looks at it for a while, so often."""
+    """Return a function that runs the watchdog for some seconds at an interval."""
     trusted, nothing = TrustedClock(clock), cast("Any", None)
     parts = FoldContext(SETTINGS, nothing, nothing, trusted, Metrics(SETTINGS), status)
     around = OwnershipConfig(trusted, status, nothing, nothing, session_ms=10_000, tick_seconds=1.0)

@@ -1,4 +1,4 @@
-"""The size of the batches of a store or source: smaller after a time-out, larger while there is time to spare."""
+"""The batch size of a store or source: smaller after a timeout, larger while batches are fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which changes a database refuses, where it refuses a batch as a whole."""
+"""Bisection of a batch that a database rejects as a whole finds the rejected changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHANGES = [CellChange(Cell("f", f"g{number // 5:03}", f"n{number % 5}"), 1, numb
 
 
 def found(refuses: Callable[[Collection[object]], bool]) -> tuple[list[object], int]:
-    """Values that are refused, and how often the database was asked."""
+    """Return the rejected values, and how often the database was queried."""
     bisection, tries = bisect_rejected(CHANGES), 1
     part = next(bisection)
     while True:

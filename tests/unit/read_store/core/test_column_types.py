@@ -1,4 +1,4 @@
-"""Values for columns of a type: what fits, what it becomes, and what can never be held."""
+"""Values for typed columns: which fit, how they are converted, and which can never be stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a cell is as it should be: against a store that a model keeps, and against one that somebody has spoilt."""
+"""Comparison of cells with a store that a model keeps, and with a corrupted one."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_only_corrupted_cells_differ_in_a_store_synced_in_any_order(
     by_records = {one.cell for one in differences(records, store, is_carried=True)}
 
     assert expected == set(by_source)
-    # Of a cell that was lost an older record may have had a value where the newest has none.
+    # For a lost cell an older record may have had a value where the newest has none.
     assert spoilt - lost == by_records - lost
     assert expected <= by_records
 

@@ -1,4 +1,4 @@
-"""JSON of a database as values: nothing of a number is lost."""
+"""JSON of a database as values: numbers keep every digit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a batch of changes does to the read store: per cell the highest version wins, in any order."""
+"""A batch of changes merged into the read store: in each cell the highest version wins, in any order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logs = st.dictionaries(st.tuples(cells, st.integers(0, 6)), st.integers(0, 2), m
 
 
 def applied(store: dict[Cell, Stored], changes: Sequence[CellChange]) -> None:
-    """One batch, as a store carries it out."""
+    """Apply one batch, as a store does."""
     merged = merge(store, newest(changes))
     for change in merged.written:
         store[change.cell] = Stored(change.version, change.value)

@@ -1,4 +1,4 @@
-"""Folded records as the read store sees them: bytes to changes, or a reason that stops nobody."""
+"""Folded records as the read store decodes them: bytes to changes, or a reason for rejection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values on their way to a store: what a record carries or a client returns, and what SQLite and PostgreSQL hold of it."""
+"""Values on their way to a store: from a record or a client, and as SQLite and PostgreSQL store them."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from streams_app.read_store.core.values import json_fault, json_text, sqlite_val
 
 
 class Number(int, Enum):
-    """As an old program has it."""
+    """An old-style enumeration of numbers."""
 
     ONE = 1
 
 
 class Whole(IntEnum):
-    """A number by another name."""
+    """A subclass of int."""
 
     TWO = 2
 
 
 class Text(str, Enum):  # noqa: UP042 - the older kind of enumeration is what is tested
-    """A text whose words are not its value."""
+    """A string whose str() is not its value."""
 
     RED = "red"
 
 
 class Word(StrEnum):
-    """A text by another name."""
+    """A subclass of str."""
 
     BLUE = "blue"
 
 
 class Fraction(float, Enum):
-    """A float by another name."""
+    """A subclass of float."""
 
     HALF = 0.5
 
 
 class Raw(bytes):
-    """Bytes by another name."""
+    """A subclass of bytes."""
 
 
 @pytest.mark.parametrize(

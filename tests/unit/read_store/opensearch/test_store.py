@@ -1,4 +1,4 @@
-"""What is said of an OpenSearch before anybody connects to it, and how a batch becomes requests."""
+"""OpenSearch settings that are checked before a connection, and the requests made of a batch."""
 
 from __future__ import annotations
 
@@ -124,6 +124,6 @@ def test_fault_is_reported_by_its_deepest_reason_without_the_value() -> None:
 
 
 def parameters(body: bytes) -> Mapping[str, Mapping[str, object]]:
-    """Of the script of an item."""
+    """Return the script parameters of an item."""
     found: Mapping[str, Mapping[str, object]] = orjson.loads(body.splitlines()[1])["script"]["params"]
     return found

@@ -1,4 +1,4 @@
-"""What is said of a PostgreSQL before anybody connects to it."""
+"""PostgreSQL settings that are checked before a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where current values come from: a query on a SQLite file; and how a fetch and a table name are checked before it is asked."""
+"""Current values from a query on a SQLite file, and how a fetch and a table name are checked before the query."""
 
 from __future__ import annotations
 

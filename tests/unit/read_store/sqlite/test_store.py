@@ -1,4 +1,4 @@
-"""What a store in SQLite refuses before anybody opens its file."""
+"""What a store in SQLite rejects before its file is opened."""
 
 from __future__ import annotations
 

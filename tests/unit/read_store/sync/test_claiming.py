@@ -1,4 +1,4 @@
-"""Where the processor of the read store begins with a partition, on a real SQLite file."""
+"""Where the processor of the read store begins in a partition, on a real SQLite file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_claim_without_a_commit_commits_the_start_before_anything_is_writt
     claim = claim_of(begin=4, topic_id="x")
     start = await store.processor().claim(claim)
 
-    assert (4, [OffsetAndMetadata(4, "x")]) == (start, claim._partition.committed)  # type: ignore[attr-defined]  # of the notes
+    assert (4, [OffsetAndMetadata(4, "x")]) == (start, claim._partition.committed)  # type: ignore[attr-defined]  # of the progress notes
 
 
 async def test_recreated_topic_lowers_the_progress_before_any_record_arrives(

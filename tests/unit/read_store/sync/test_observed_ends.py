@@ -1,4 +1,4 @@
-"""How long the oldest record has been waiting, by the ends of a log as they were seen."""
+"""How long the oldest record has waited, from the observed ends of a log."""
 
 from __future__ import annotations
 

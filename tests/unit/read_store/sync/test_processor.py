@@ -1,4 +1,4 @@
-"""The processor of the read store on a real SQLite file: what it holds, what a mark promises, how it lets go."""
+"""The processor of the read store on a real SQLite file: what it stores and commits, and its release."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
         yield store
 
 
-# Syncing
+# Sync
 
 
 async def test_range_is_synced_in_order_and_its_end_becomes_offset_and_progress(store: Store) -> None:
@@ -49,7 +49,7 @@ async def test_step_stores_the_first_offset_it_has_not_written(store: Store) -> 
         seen.append(step.to)
         return await apply(changes, step, now_ms)  # type: ignore[arg-type]  # passed on
 
-    store.sync._store.apply = noted  # type: ignore[method-assign,assignment]  # to look at every step
+    store.sync._store.apply = noted  # type: ignore[method-assign,assignment]  # to observe every step
     await processor.claim(claim_of())
     processor.deliver(batch_of(range(10, 10 + MAX_RECORDS + 1), end=900))
     await store.reaches(processor, 900)
@@ -116,7 +116,7 @@ async def test_records_the_store_cannot_accept_block_only_their_partition(store:
     assert not store.told[-1]
 
 
-# A store that has gone back
+# A restored older store
 
 
 async def test_restored_store_is_reclaimed_and_nothing_is_written_or_committed(store: Store) -> None:
@@ -149,7 +149,7 @@ async def test_restored_store_is_detected_while_idle(store: Store, monkeypatch: 
     assert "has progress 2 for s.f-0, expected 8" in said[0]
 
 
-# Letting go
+# Release
 
 
 async def test_release_finishes_the_current_transaction_and_drops_the_rest(store: Store) -> None:

@@ -22,7 +22,7 @@ STEP = ProgressStep(TP("folded", 3), 0, 9)
 
 
 class Store:
-    """The part of a store's sync that is traced: it finishes some records, or fails."""
+    """The traced part of a store's sync: it finishes some records, or fails."""
 
     store_name = "dashboard"
 

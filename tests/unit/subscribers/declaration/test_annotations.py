@@ -1,4 +1,4 @@
-"""What a function says that it takes is compared with what it is given, as far as that can be told."""
+"""The annotated parameter of a function is compared with the type of its events, as far as it is known."""
 
 from __future__ import annotations
 

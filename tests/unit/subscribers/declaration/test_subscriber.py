@@ -1,4 +1,4 @@
-"""A subscriber is a function with what is promised for it, checked at once."""
+"""A subscriber is a function with its guarantees, validated at its declaration."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_subscriber_is_called_like_its_function() -> None:
 
 def test_declaration_is_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
-        ship.concurrency = 9  # type: ignore[misc]  # what is tested
+        ship.concurrency = 9  # type: ignore[misc]  # the assignment is the fault under test
 
 
 @pytest.mark.parametrize("missing", ["description", "idempotent"])
@@ -223,7 +223,7 @@ def test_retry_rule_is_that_of_the_nearest_error_class(error: Exception, attempt
 
 
 class Busy(Retry):
-    """Of a user's."""
+    """An exception class of the user."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is declared and what is set are put together, and what does not fit is told."""
+"""A subscription combines declaration and settings; contradictions are errors."""
 
 from __future__ import annotations
 

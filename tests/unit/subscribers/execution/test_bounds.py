@@ -1,4 +1,4 @@
-"""What of the headers of events counts as held, and is too large."""
+"""Bounds on the headers of events: bytes in flight, and headers that are too large."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_reader_with_many_in_flight_bytes_of_headers_pauses(monkeypatch: pytest.
 )
 def test_headers_beyond_the_value_limit_make_their_event_too_large(headers: Headers, expected: list[str]) -> None:
     async def ship(event: Received[object]) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     one = subscribed(ship)
     settings = Settings(app_id="shop", events=EventsSettings(catalogue="shop:catalogue"), limits=Limits(value_bytes=100))

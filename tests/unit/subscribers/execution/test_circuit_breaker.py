@@ -1,4 +1,4 @@
-"""Attempts that fail are told in the log, with the line of the function that has failed."""
+"""Failed attempts are logged, with the line of the function that failed."""
 
 from __future__ import annotations
 

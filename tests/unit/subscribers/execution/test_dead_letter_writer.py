@@ -1,4 +1,4 @@
-"""What the dead letters of a subscriber say of the event."""
+"""The headers of a subscriber's dead letters that describe the event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code of users that decodes runs where the function of the subscriber runs, and not on the loop of the worker."""
+"""User code that decodes runs where the subscriber's function runs, not on the worker's loop."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Shown(BaseModel):
 def test_function_receives_the_list_of_kept_events(item: Any) -> None:
     @subscriber(records_of("f", list[item]), idempotent="yes", description="Answers.")
     async def answer(event: Received[list[Any]]) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     fold = {"id": "i", "name": "f", "reason": "quiet", "events": 2, "first_event_ms": 1, "last_event_ms": 2, "version": 42}
     value = msgspec.json.encode({"chat": "c", "events": [{"order_id": "o1"}, {"order_id": "o2", "more": 1}], "fold": fold})
@@ -132,7 +132,7 @@ def test_decoding_failure_in_the_call_is_a_dead_letter_at_once_and_no_sign_of_an
 def test_missing_or_oversized_value_is_rejected_before_the_call(value: bytes) -> None:
     @subscriber(paid_by(lambda value: {}), idempotent="yes", description="Ships.")
     def ship(event: Received[Paid]) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     with pytest.raises(BadEventError):
         decode_of(ship, LIMITS, None, is_late=True)(P, record(value), 1)
@@ -143,7 +143,7 @@ def test_plain_payload_is_decoded_by_the_worker_and_its_function_is_called_direc
 
     @subscriber(event, idempotent="yes", description="Ships.")
     def ship(event: Received[Paid]) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     made = decode_of(ship, LIMITS, None, is_late=True)(P, record(b'{"order_id": "o1"}'), 1)
 

@@ -1,4 +1,4 @@
-"""A function that ends well after its event was given up says so in a second letter, also after the end of its claim."""
+"""A function that succeeds after its event was dead-lettered is reported in a second dead letter, also after its claim."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def letters(events: LocalEvents) -> list[str]:
 
 
 async def there(events: LocalEvents, act: Callable[[LocalMember], Awaitable[None] | None]) -> None:
-    """Does something with the member of the only subscriber, on its loop."""
+    """Run a function on the member of the only subscriber, on its loop."""
     worker = events._worker
     assert worker is not None and worker._process is not None
     ((member, _),) = worker._process._served
@@ -119,7 +119,7 @@ async def test_dead_letter_of_an_interrupted_attempt_does_not_wait_for_an_outage
 async def letters_of_what_is_cut_off(
     ship: Subscriber[Any, Any, Any], begun: threading.Event, may_end: threading.Event
 ) -> list[str]:
-    """Cuts a function off that has begun, and lets it end when its event has a letter."""
+    """Interrupt a function that has begun, and let it end once its event has a dead letter."""
     async with LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))) as events:
         try:
             await events.publish(paid, Paid("o1"))
@@ -134,14 +134,14 @@ async def letters_of_what_is_cut_off(
 
 
 async def cut_off(member: LocalMember) -> None:
-    """The partitions of the member are taken away without patience, and given to it again."""
+    """Revoke the partitions of the member without a grace period, and assign them again."""
     assert member._ownership is not None
     await member._ownership.stop(1.5)
     member.assign()
 
 
 def suspend(member: LocalMember) -> None:
-    """What the subscriber calls is away, and the next attempt is not due for long."""
+    """Suspend the subscriber by an outage, with the next attempt far in the future."""
     assert member._ownership is not None
     for partition in member._ownership.partitions.values():
         for served in partition.ranges.served.values():

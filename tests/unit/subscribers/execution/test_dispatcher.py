@@ -1,4 +1,4 @@
-"""Who brings events to the slots of a subscriber: outages, partitions, what waits for a slot; on a loop whose time jumps."""
+"""The dispatcher of events to executor slots: outages, partitions, and queues, on a loop with virtual time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMIT_SECONDS = 60
 
 
 class Partition:
-    """Events that are tried again a second after they failed; what was called is written down."""
+    """Events that are retried a second after they failed; it records each call."""
 
     in_flight = 0
 
@@ -85,13 +85,13 @@ def is_suspended(dispatcher: Dispatcher) -> bool:
 
 
 async def tick(dispatcher: Dispatcher, seconds: float) -> None:
-    """Kicks it ten times a second, as the worker's tick does."""
+    """Kick it ten times a second, as the worker's tick does."""
     for _ in range(round(10 * seconds)):
         dispatcher.kick()
         await asyncio.sleep(0.1)  # virtual time
 
 
-# An outage
+# Outage
 
 
 def test_suspension_is_reported_with_the_last_error(caplog: pytest.LogCaptureFixture) -> None:
@@ -219,7 +219,7 @@ def test_partition_with_many_events_does_not_delay_another() -> None:
     in_no_time(schedule())
 
 
-# What waits for a slot
+# Queue for a slot
 
 
 @pytest.mark.parametrize(

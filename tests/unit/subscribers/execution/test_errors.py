@@ -1,4 +1,4 @@
-"""Errors of functions whose classes do what errors do not."""
+"""Exceptions of functions whose classes behave unusually."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.kit import Paid, paid, seen_by, subscribed
 
 
 class Speechless(Exception):
-    """Has no text, and is hidden from those who ask for it."""
+    """Has no text: its str() raises."""
 
     def __str__(self) -> str:
         raise RuntimeError("nothing to say")
 
 
 class NothingWrong(Exception):
-    """Is taken for false."""
+    """Is false in a boolean context."""
 
     def __len__(self) -> int:
         return 0
@@ -33,7 +33,7 @@ class Later(Retry):
 
 
 class AfterText(Retry):
-    """Says when as nobody expects it."""
+    """Has an `after` of an unexpected type."""
 
     def __init__(self, after: str) -> None:
         self.after_ms = after  # type: ignore[assignment]  # the fault under test

@@ -1,4 +1,4 @@
-"""Slots that call functions, on a loop whose time jumps or in threads."""
+"""Executor slots that call functions, in virtual time or in threads."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_overdue_call_times_out_and_its_slot_continues_when_the_function_has_end
 
 def test_slot_with_only_short_calls_yields_to_others() -> None:
     class Passing(LoopClock):
-        """A millisecond passes with each look."""
+        """Advances by a millisecond at each reading."""
 
         passed_ms = 0
 
@@ -79,7 +79,7 @@ def test_slot_with_only_short_calls_yields_to_others() -> None:
 
 def test_time_blocked_by_another_function_is_not_overdue() -> None:
     class Jumping(LoopClock):
-        """Time passes while the loop stands still, too."""
+        """Also advances while the loop is blocked."""
 
         passed_ms = 0
 
@@ -294,7 +294,7 @@ def test_slots_whose_functions_ignore_cancellation_hang_and_are_reported_once_wi
 
 def test_slots_suspended_with_their_process_do_not_hang_when_they_time_out() -> None:
     class Jumping(LoopClock):
-        """Time passes while the process is stopped, too."""
+        """Also advances while the process is stopped."""
 
         passed_ms = 0
 

@@ -1,4 +1,4 @@
-"""Functions that block the loop of all of them, or hang in every slot, are named."""
+"""Functions that block the shared loop, or hang in every slot, are named."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ users.stop(0.1)
 
 
 async def gone(runner: ThreadExecutor) -> None:
-    """Stops the slots of a test and waits for their threads: what they say later would find no loop."""
+    """Stop the slots of a test and wait for their threads: later callbacks would find no loop."""
     await runner.stop()
     for thread in runner._threads:
         await asyncio.to_thread(thread.join, LIMIT_SECONDS)
@@ -79,7 +79,7 @@ async def test_function_that_blocks_the_loop_is_reported_once_with_its_stack(
         runner.put([Attempt("o1", None)])
     with caplog.at_level(logging.WARNING):
         await wait_until(lambda: told("is blocked subscriber=blocks seconds="), LIMIT_SECONDS, "the block is told")
-        # Where the machine itself is late that is held against all, and may come before or after the block.
+        # If the machine itself is late, the lag of every function grows, before or after the block.
         for_all = watch.lag_ms("awaits")
         await wait_until(lambda: watch.lag_ms("blocks") > for_all + 300, LIMIT_SECONDS, "the lag grows while it lasts")
         assert for_all == watch.lag_ms("awaits")

@@ -1,4 +1,4 @@
-"""What is tried of a subscriber that is suspended, by the test kit."""
+"""Which events a suspended subscriber probes, by the test kit."""
 
 from __future__ import annotations
 

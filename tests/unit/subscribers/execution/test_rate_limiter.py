@@ -1,4 +1,4 @@
-"""The rate of a subscriber: what its bucket gives, and that all workers together stay within it."""
+"""The rate limit of a subscriber: the tokens of its bucket, and that all workers together stay within it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Paid(msgspec.Struct, frozen=True):
 paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
 
 
-# The bucket
+# Token bucket
 
 
 @pytest.mark.parametrize("text", ["50/s", "100/m", "1000/h"])
@@ -73,7 +73,7 @@ def test_backward_clock_adds_no_leases() -> None:
 
 
 class Server:
-    """The scripts in memory, which can be away."""
+    """The scripts in memory, which can be unavailable."""
 
     def __init__(self, clock: LoopClock) -> None:
         self.is_away = False
@@ -89,7 +89,7 @@ class Server:
 
 
 class Application:
-    """Workers of one subscriber with a rate, on one loop whose time jumps."""
+    """Workers of one subscriber with a rate limit, on one loop with virtual time."""
 
     def __init__(self, rate: Rate = RATE) -> None:
         self.begun: list[float] = []
@@ -128,7 +128,7 @@ class Application:
         return sum(begin <= at < end for at in self.begun)
 
     async def run(self, seconds: float) -> None:
-        """Lets time pass, with a tick each second."""
+        """Let time pass, with a tick each second."""
         for _ in range(round(seconds)):
             await asyncio.sleep(1)  # virtual time
             for made, _partition in self._workers:
@@ -244,7 +244,7 @@ def test_nothing_starts_before_the_first_answer_of_redis() -> None:
     in_no_time(schedule())
 
 
-# With everything else, at a virtual clock
+# With everything else, in virtual time
 
 
 @pytest.mark.parametrize("idempotent", ["yes", "unknown", "no"])
@@ -252,7 +252,7 @@ def test_nothing_starts_before_the_first_answer_of_redis() -> None:
 def test_rate_is_kept_for_every_delivery_guarantee(idempotent: Any, ordered: Any) -> None:
     @subscriber(paid, idempotent=idempotent, description="Ships.", rate="5/s", ordered=ordered)
     async def ship(event: Received[Paid]) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     with SubscriberTester(ship) as kit:
         for number in range(20):
@@ -283,7 +283,7 @@ def test_retry_counts_as_an_attempt() -> None:
 def test_rate_is_kept_across_a_takeover() -> None:
     @subscriber(paid, idempotent="yes", description="Ships.", rate="2/m")
     async def ship(event: Received[Paid]) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     with SubscriberTester(ship) as kit:
         for number in range(4):
@@ -301,7 +301,7 @@ def test_rate_is_kept_across_a_takeover() -> None:
 def test_dead_letter_of_an_interrupted_attempt_waits_for_no_lease_and_releases_its_key(idempotent: Any) -> None:
     @subscriber(paid, idempotent=idempotent, description="Ships.", rate="1/h", ordered="key")
     async def ship(event: Received[Paid]) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     with SubscriberTester(ship) as kit:
         kit.crash(at="begun")
@@ -318,7 +318,7 @@ def test_dead_letter_of_an_interrupted_attempt_waits_for_no_lease_and_releases_i
 def test_invalid_event_takes_no_lease() -> None:
     @subscriber(paid, idempotent="yes", description="Ships.", rate="1/h")
     async def ship(event: Received[Paid]) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     with SubscriberTester(ship) as kit:
         kit.produce(paid, b"nonsense")

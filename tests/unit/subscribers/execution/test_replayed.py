@@ -1,4 +1,4 @@
-"""An event that was put back for a subscriber is decoded as the event it was, and by that subscriber alone."""
+"""An event replayed for a subscriber is decoded as the original event, and by that subscriber alone."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_replayed_event_has_no_deduplication_id() -> None:
         ([("ce_id", b"1"), ("ce_source", b"/eu")], [("ce_id", b"1")], False),
         ([("ce_id", b"bc"), ("ce_source", b"a")], [("ce_id", b"c"), ("ce_source", b"ab")], False),
         ([("ce_id", b"1"), ("ce_source", b"\xff")], [("ce_id", b"1"), ("ce_source", b"\xfe")], False),
-        # A fold id names its fold and the offsets it was made of; it needs no source.
+        # A fold id names its fold and the offsets of its events; it needs no source.
         ([("fold-id", b"f:s:0:1-2"), ("ce_source", b"/eu")], [("fold-id", b"f:s:0:1-2")], True),
     ],
 )  # fmt: skip

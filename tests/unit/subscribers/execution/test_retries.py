@@ -1,4 +1,4 @@
-"""When what failed is tried again, and when everything waits."""
+"""When failed events are retried, and when the subscriber is suspended."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_delays_of_one_event_differ() -> None:
     assert 8 == len({delay_ms(rule, "o1", attempt) for attempt in range(1, 9)})
 
 
-# What waits
+# Waiting events
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 3))))
@@ -68,7 +68,7 @@ def test_event_is_not_due_a_millisecond_early() -> None:
     assert [None, "o1", None] == [waiting.pop_due(9), waiting.pop_due(10), waiting.pop_due(11)]
 
 
-# An outage
+# Outage
 
 
 def suspended(events: int = 3) -> CircuitBreaker:

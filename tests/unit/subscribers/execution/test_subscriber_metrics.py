@@ -1,4 +1,4 @@
-"""What is counted of a subscriber, and how it stands by what its partitions say."""
+"""The counters of a subscriber, and its status from that of its partitions."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"streams_app_subscriber_{name}", {"subscriber": "ship", **labels})
 
 
-# Counting
+# Counters
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ async def test_hanging_slots_count_as_running(metrics: Metrics, figures: Subscri
             "subscriber ship: the broker does not answer; subscriber ship: Redis does not answer, or refuses what it is asked",
         ),
         (set(), None),
-        # Of a paused reader more is said, and so is of a command that is to be run.
+        # A paused reader and a pending command have reasons of their own.
         ({"operator"}, None),
     ],
 )
@@ -365,7 +365,7 @@ async def test_unacknowledged_dead_letters_are_awaited() -> None:
     assert [(work, "failed")] == kept
 
 
-# How it stands
+# Status
 
 
 def test_unread_events_count_as_waiting() -> None:

@@ -41,7 +41,7 @@ def event_of(order: str = "o1", headers: Sequence[tuple[str, bytes]] = (), **mor
 async def ran(
     kind: str, act: Callable[[Any], Any], events: Sequence[Received[Paid]], timeout: str = "10s", slots: int = 1
 ) -> list[Attempt]:
-    """Attempts at events, once all have an outcome."""
+    """Run attempts at events, and return them once all have an outcome."""
 
     async def ship(event: Received[Paid]) -> None:
         current.append(trace.get_current_span().get_span_context())
@@ -183,7 +183,7 @@ async def test_call_cancelled_before_its_timeout_was_not_late(spans: Spans) -> N
 
 async def test_sync_function_that_returns_an_awaitable_in_a_thread_fails(spans: Spans) -> None:
     async def later() -> None:
-        """Never awaited."""
+        """Do nothing; it is never awaited."""
 
     def ship(event: Received[Paid]) -> Any:
         return later()

@@ -1,4 +1,4 @@
-"""What Redis is told of a partition whose events may not run twice."""
+"""What the begin log writes to Redis for a partition whose events may not run twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMIT_SECONDS = 60
 
 
 class NoSlots:
-    """Nothing begins here."""
+    """An executor that begins nothing."""
 
     def start(self, calls: Sequence[Attempt]) -> None:
         assert not calls

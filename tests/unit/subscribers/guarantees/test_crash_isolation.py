@@ -1,4 +1,4 @@
-"""Who is held to have killed its process: by the test kit, with a subscriber that may be called again."""
+"""Which events are suspected of killing their process, by the test kit, for a subscriber that may be called again."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
 
 
 class Shop:
-    """A subscriber one of whose events kills its process.
+    """A subscriber that has an event which kills its process.
 
     Attributes:
         ship: The subscriber.
-        begun: Order → how often its function has begun.
+        begun: The number of attempts of each order.
         kit: Its test kit.
     """
 
@@ -42,14 +42,14 @@ class Shop:
         timeout: str = "30s",
         concurrency: int = 16,
     ) -> None:
-        """Declares it.
+        """Declare the subscriber.
 
         Args:
-            after_seconds: So long ``die`` runs before it kills its process.
-            seconds: So long the others run.
-            late_seconds: So long ``die late`` runs before it kills its process.
-            timeout: Of each attempt.
-            concurrency: So many run at the same time.
+            after_seconds: How long ``die`` runs before it kills its process.
+            seconds: How long the other orders run.
+            late_seconds: How long ``die late`` runs before it kills its process.
+            timeout: The time limit of each attempt.
+            concurrency: How many attempts run at the same time.
         """
         dying = {"die": after_seconds, "die late": late_seconds}
         self.begun: Counter[str] = Counter()
@@ -249,10 +249,10 @@ ORDERS = ["o1", "o2", "o3"]
 
 
 class EndsRefused:
-    """Redis takes nothing of what has ended."""
+    """Redis rejects every write of a finished event."""
 
     def __init__(self, kit: SubscriberTester) -> None:
-        """Refuses within the block."""
+        """Reject within the block."""
         self._scripts: Any = kit._workers.scripts
 
     def __enter__(self) -> None:

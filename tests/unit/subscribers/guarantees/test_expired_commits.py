@@ -1,4 +1,4 @@
-"""Kafka removes the commits of a group that was away for long; ``start`` of a subscriber is for its first start alone."""
+"""Kafka removes the commits of a group after a long absence; ``start`` of a subscriber applies to its first start only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STARTS = pytest.mark.parametrize("start", ["latest", "earliest"])
 
 @contextmanager
 def away(calls: list[str], **options: Any) -> Iterator[tuple[SubscriberTester, Any]]:
-    """A subscriber that has handled three events and whose process is gone; what is published then waits for the next one."""
+    """A subscriber that has handled three events and whose process has ended; later events wait for the next process."""
 
     def ship(event: Received[Paid]) -> None:
         calls.append(event.data.order_id)
@@ -109,7 +109,7 @@ def test_state_without_a_log_id_neither_skips_events_of_yes_nor_repeats_those_of
     calls: list[str] = []
     with away(calls, idempotent=idempotent, start=start) as (kit, one):
         expire(kit)
-        # As an earlier version has left it.
+        # State as an earlier version has left it.
         keys = SubscriberKeys(kit._workers._settings.app_id, one.name, paid.key, 0)
         kit._workers.scripts._hashes[keys.state[0]]["note"] = ""
         kit.rebalance()

@@ -1,4 +1,4 @@
-"""Broken variants of the promise of subscribers each fail the test of the part that they break."""
+"""Each broken variant of a delivery guarantee fails the test of the part that it breaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What subscribers promise, by the test kit: who is called twice, what becomes a letter, and what keeps nobody waiting."""
+"""The delivery guarantees, by the test kit: which events run twice, which become dead letters, and what does not block others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
 
 
 def noting(idempotent: Literal["yes", "unknown", "no"], calls: list[str], *, wait: str = "1s", **options: Any) -> Any:
-    """A subscriber that notes what it is called with."""
+    """Return a subscriber that records its calls."""
 
     def ship(event: Received[Paid]) -> None:
         calls.append(f"{event.data.order_id} {event.attempt}")
@@ -100,7 +100,7 @@ def test_success_after_an_unnoticed_rebalance_is_reported_by_a_second_dead_lette
     def ship(event: Received[Paid]) -> None:
         calls.append(event.data.order_id)
         if event.data.order_id == "o2":
-            # The group goes on without this process, which has not heard of it yet.
+            # The group has moved on without this process, which does not know it yet.
             (group,) = kits[0]._workers.broker.groups.values()
             group.give("another")
 
@@ -176,7 +176,7 @@ def test_full_commit_metadata_is_awaited_and_reported_until_the_lowest_event_end
 
     async def ship(event: Received[Paid]) -> None:
         called.append(event.data.order_id)
-        # Every other one ends at once: the note has a run for each of them until the lowest has ended.
+        # Every other event ends at once: the metadata contains an interval for each of them until the lowest has ended.
         await asyncio.sleep(30 * (1 - int(event.data.order_id) % 2))
 
     one = subscriber(paid, idempotent="no", description="Ships.", concurrency=100, timeout="1m")(ship)
@@ -193,6 +193,6 @@ def test_full_commit_metadata_is_awaited_and_reported_until_the_lowest_event_end
 
 
 def _waits_of(kit: SubscriberTester) -> set[str]:
-    """What the subscriber waits for, as its gauge says."""
+    """Return what the subscriber waits for, according to its gauge."""
     ((_, served),) = kit._workers.owner._local._served
     return {what for status in served.dispatcher.statuses() for what in status.waits_for}

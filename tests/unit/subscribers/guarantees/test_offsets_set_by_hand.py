@@ -1,4 +1,4 @@
-"""What a tool of Kafka does to a subscriber: where its group was placed by hand, everything from there on is called again, once."""
+"""Offsets of a subscriber's group set by a Kafka tool: everything from there on is called again, once."""
 
 from __future__ import annotations
 

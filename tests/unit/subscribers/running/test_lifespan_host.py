@@ -1,4 +1,4 @@
-"""The lifespan of a catalogue, as a worker enters and leaves it on the loop of its functions."""
+"""The lifespan of a catalogue, as a worker enters and exits it on the loop of its functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LIMIT_SECONDS = 20
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[asyncio.Task[None], asyncio.Event, Status]]:
-    """Starts what runs the subscribers of a catalogue that has none, with a lifespan."""
+    """Start the runtime of a catalogue that has no subscribers, with a lifespan."""
 
     def start(lifespan: Callable[[], AbstractAsyncContextManager[None]]) -> tuple[asyncio.Task[None], asyncio.Event, Status]:
         module: Any = ModuleType("its_life")

@@ -1,4 +1,4 @@
-"""How a subscriber ends whose worker is told to stop amidst a rebalance, by the test kit."""
+"""Shutdown of a subscriber whose worker is stopped during a rebalance, by the test kit."""
 
 from __future__ import annotations
 

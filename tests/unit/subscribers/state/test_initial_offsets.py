@@ -1,4 +1,4 @@
-"""In which partitions a subscriber that must not be called twice may be placed although it is not new."""
+"""In which partitions an at-most-once subscriber may get an initial offset although it is not new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a commit says of the offsets above it, and what is not believed."""
+"""The commit metadata of offsets above the committed one, and metadata that is not trusted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def aboves(draw: st.DrawFn) -> Above:
 
 
 def forged(body: bytes, low: int = LOW) -> str:
-    """A note with any body and the right checksum."""
+    """Return metadata with any body and a correct checksum."""
     text = urlsafe_b64encode(body).decode().rstrip("=")
     return f"1..{text}.{crc32(f'{low}..{text}'.encode()):08x}"
 

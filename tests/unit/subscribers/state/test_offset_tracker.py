@@ -1,4 +1,4 @@
-"""Which offsets are finished, begun or neither, against a table of offsets; and what of it survives a crash."""
+"""Which offsets are finished, begun or neither, compared with a table of offsets; and what survives a crash."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read(window: OffsetTracker, *offsets: int) -> list[int]:
     return window.cover(window.end, max(offsets) + 1, offsets)
 
 
-# Runs
+# Intervals
 
 
 @given(st.lists(st.integers(0, 30), unique=True), st.integers(0, 31))
@@ -40,7 +40,7 @@ def test_interval_set_holds_added_offsets_not_below_the_dropped_ones(added: list
     assert [min(set(range(at, 41)) - held) for at in range(40)] == [runs.after(at) for at in range(40)]
 
 
-# The window
+# Offset tracker
 
 
 def test_watermark_stays_at_the_oldest_unfinished_offset() -> None:
@@ -173,11 +173,11 @@ def test_required_metadata_has_started_offsets_and_those_of_the_former_metadata(
     assert Above((Interval(8, 9), Interval(14, 16)), (10,)) == window.required()
 
 
-# Against a table of offsets, with crashes
+# Comparison with a table of offsets, with crashes
 
 
 class Consumer:
-    """Reads a log, begins and finishes events, commits, crashes; what it did is written down offset by offset."""
+    """Reads a log, begins and finishes events, commits, crashes; it records its actions by offset."""
 
     def __init__(self, log: set[int], end: int, draw: Callable[[int], int], *, must: bool) -> None:
         self.log, self.end, self.draw, self.must = sorted(log), end, draw, must
@@ -205,7 +205,7 @@ class Consumer:
             self.running.add(offset)
 
     def finish(self) -> None:
-        # One that a former claim had begun is never begun again: its letter is written.
+        # An event that an earlier claim had begun is never begun again: it becomes a dead letter.
         at_hand = sorted(self.running | (self.waiting & set(self.window.begun)))
         if at_hand:
             offset = at_hand[self.draw(len(at_hand) - 1)]
