@@ -133,8 +133,9 @@ IN_PARTS: Final = {
             (
                 Change(
                     "subscribers.execution.thread_executor:ThreadExecutor._serve",
-                    "call_inline(self._function, call.event)",
-                    'with vars(threading).setdefault("pool", threading.Semaphore(2)):\n    call_inline(self._function, call.event)',
+                    "call_inline(self._function, attempt.event)",
+                    'with vars(threading).setdefault("pool", threading.Semaphore(2)):\n'
+                    "    call_inline(self._function, attempt.event)",
                 ),
             ),
         ),

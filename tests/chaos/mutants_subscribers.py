@@ -42,8 +42,8 @@ AGAIN: Final = (
         (
             Change(
                 f"{PROCESSOR}.ended",
-                "if call.outcome in _DONE]",
-                "if call.outcome in (*_DONE, AttemptOutcome.CANCELLED)]",
+                "if attempt.outcome in _DONE]",
+                "if attempt.outcome in (*_DONE, AttemptOutcome.CANCELLED)]",
             ),
         ),
     ),
@@ -102,7 +102,7 @@ AGAIN: Final = (
             ),
             Change(
                 "subscribers.guarantees.attempt_log:AttemptLog._find_started",
-                "elif attempt.outcome is None and not attempt.whose.deaths:",
+                "elif attempt.outcome is None and not attempt.in_flight_event.deaths:",
                 "elif False:",
             ),
         ),
@@ -127,7 +127,7 @@ AGAIN: Final = (
         (
             Change(
                 f"{AT_LEAST_ONCE}._run_isolated",
-                "offsets = [attempt.whose.offset for attempt in attempts]",
+                "offsets = [attempt.in_flight_event.offset for attempt in attempts]",
                 "offsets: list[int] = []",
             ),
         ),
@@ -154,11 +154,11 @@ AS_OFTEN: Final = (
         (
             Change(
                 f"{PROCESSOR}.ended",
-                "if call.outcome in _DONE]",
-                "if call.outcome in _DONE and call.whose.attempts > 1]\n"
-                "for call in calls:\n"
-                "    if call.outcome in _DONE and call.whose.attempts == 1:\n"
-                "        self._retry_later(call.whose, attempts=1, due_ms=self._context.clock.now_ms())",
+                "if attempt.outcome in _DONE]",
+                "if attempt.outcome in _DONE and attempt.in_flight_event.attempts > 1]\n"
+                "for attempt in attempts:\n"
+                "    if attempt.outcome in _DONE and attempt.in_flight_event.attempts == 1:\n"
+                "        self._retry_later(attempt.in_flight_event, attempts=1, due_ms=self._context.clock.now_ms())",
             ),
         ),
     ),

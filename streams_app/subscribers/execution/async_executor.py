@@ -88,17 +88,17 @@ class AsyncExecutor(Executor):
         """Overdue attempts whose task ignores its cancellation."""
         return len(self._left)
 
-    def put(self, calls: Iterable[Attempt]) -> None:
+    def put(self, attempts: Iterable[Attempt]) -> None:
         """Queue attempts for the next free slot."""
-        self._queue.extend(calls)
+        self._queue.extend(attempts)
         if self._idle:
             self._loop.call_soon_threadsafe(self._wake)
 
-    def cancel(self, calls: Iterable[Attempt]) -> None:
+    def cancel(self, attempts: Iterable[Attempt]) -> None:
         """Take attempts back: one that runs is cancelled."""
-        taken = list(calls)
-        for call in taken:
-            call.is_dropped = True
+        taken = list(attempts)
+        for attempt in taken:
+            attempt.is_dropped = True
         self._loop.call_soon_threadsafe(self._stop_all, taken, AttemptOutcome.CANCELLED)
         self._loop.call_soon_threadsafe(self._wake)
 
@@ -118,9 +118,9 @@ class AsyncExecutor(Executor):
 
     def _revive(self, task: asyncio.Task[None]) -> None:
         """Replace the task of a slot that a function has cancelled, or that a function cancels after its own end."""
-        for call in [call for call, slot in self.running.items() if slot is task]:
-            if self._took_outcome(call):
-                self._end(call, AttemptOutcome.ERROR, self._clock.monotonic_ms(), asyncio.CancelledError("cancelled by itself"))
+        for attempt in [attempt for attempt, slot in self.running.items() if slot is task]:
+            if self._took_outcome(attempt):
+                self._end(attempt, AttemptOutcome.ERROR, self._clock.monotonic_ms(), asyncio.CancelledError("cancelled by itself"))
         self._replace(task)
 
     def _replace(self, task: asyncio.Task[None]) -> None:
@@ -151,12 +151,12 @@ class AsyncExecutor(Executor):
         self._check_hung(self._left, stack_of)
         self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
-    def _stop_all(self, calls: Iterable[Attempt], outcome: AttemptOutcome) -> None:
-        for call in calls:
-            task = self.running.get(call)
-            if task is not None and self._took_outcome(call):
-                self._end(call, outcome, self._clock.monotonic_ms())
-                self._left[task] = call
+    def _stop_all(self, attempts: Iterable[Attempt], outcome: AttemptOutcome) -> None:
+        for attempt in attempts:
+            task = self.running.get(attempt)
+            if task is not None and self._took_outcome(attempt):
+                self._end(attempt, outcome, self._clock.monotonic_ms())
+                self._left[task] = attempt
                 task.cancel()
 
     async def _serve(self) -> None:
@@ -168,17 +168,17 @@ class AsyncExecutor(Executor):
             await self._has_calls()
             since_ms = now_ms = monotonic_ms()
             while queue and now_ms - since_ms < TURN_MS:
-                call = queue.popleft()
-                if call.is_dropped:
-                    self._end(call, AttemptOutcome.CANCELLED, now_ms)
+                attempt = queue.popleft()
+                if attempt.is_dropped:
+                    self._end(attempt, AttemptOutcome.CANCELLED, now_ms)
                     continue
-                self._begin(call, task, now_ms)
-                self._begun_last = call
+                self._begin(attempt, task, now_ms)
+                self._begun_last = attempt
                 error: BaseException | None = None
                 try:
-                    await function(call.event)
+                    await function(attempt.event)
                 except (asyncio.CancelledError, GeneratorExit) as cancelled:
-                    if isinstance(cancelled, GeneratorExit) or (call in running and task.cancelling()):
+                    if isinstance(cancelled, GeneratorExit) or (attempt in running and task.cancelling()):
                         # The slot itself is cancelled, or discarded with its loop. If a function has cancelled it, the next sweep
                         # replaces it.
                         raise
@@ -187,14 +187,14 @@ class AsyncExecutor(Executor):
                     error = raised
                 # The end of an attempt is the start of the next one.
                 now_ms = monotonic_ms()
-                if self._begun_last is not call:
+                if self._begun_last is not attempt:
                     # It has waited for something, so that other tasks had their turn.
                     since_ms = now_ms
-                if running.pop(call, None) is not None:
-                    self._end(call, _DONE if error is None else AttemptOutcome.ERROR, now_ms, error)
+                if running.pop(attempt, None) is not None:
+                    self._end(attempt, _DONE if error is None else AttemptOutcome.ERROR, now_ms, error)
                 else:
                     self._left.pop(task, None)
-                    self._end_late(call, error)
+                    self._end_late(attempt, error)
                 if task.cancelling():
                     # A pending cancellation would hit the next attempt: another task takes over this slot.
                     self._replace(task)

@@ -50,9 +50,9 @@ class RecentEnds:
     def __init__(self) -> None:
         self._ended = self._count = self._since_ms = 0
 
-    def add(self, calls: int, now_ms: int) -> None:
+    def add(self, attempts: int, now_ms: int) -> None:
         """Record attempts that have ended."""
-        self._count += calls
+        self._count += attempts
         if (passed_ms := now_ms - self._since_ms) >= SOON_MS:
             self._ended = self._count * SOON_MS // passed_ms
             self._count, self._since_ms = 0, now_ms
@@ -84,11 +84,11 @@ class EventSource(Protocol):
     def ready(self, now_ms: int) -> int:
         """Estimate how many events could be taken now."""
 
-    def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
+    def ended(self, attempts: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
         """Handle attempts that have an outcome.
 
         Args:
-            calls: The attempts.
+            attempts: The attempts.
             uncounted: Those of them whose failure does not count against the event.
         """
 
@@ -112,7 +112,7 @@ class Dispatcher:
         retries: Retries,
         clock: Clock,
         make_executor: Callable[..., Executor],
-        count: Callable[[list[Attempt]], None] = lambda calls: None,
+        count: Callable[[list[Attempt]], None] = lambda attempts: None,
         *,
         ahead: Ahead = Ahead.MANY,
         rate_limiter: RateLimiter | None = None,
@@ -142,7 +142,7 @@ class Dispatcher:
         self._rate_limiter = rate_limiter
         self._on_fatal = on_fatal
         self._sources: deque[EventSource] = deque()
-        self._calls: dict[Attempt, EventSource] = {}
+        self._attempts: dict[Attempt, EventSource] = {}
         self._count_all = count
         self._failures = FailureReporter(name)
         self.executor = make_executor(self._on_ended)
@@ -180,116 +180,116 @@ class Dispatcher:
 
     def oldest_queued_ms(self) -> int | None:
         """Return the timestamp of the oldest record whose attempt waits for a slot; None if none does."""
-        return min((call.whose.record.timestamp for call in self._calls if not call.begun_ms), default=None)
+        return min((attempt.in_flight_event.record.timestamp for attempt in self._attempts if not attempt.begun_ms), default=None)
 
     def kick(self) -> None:
         """Give the slots what may start now."""
         now_ms = self._clock.now_ms()
         room = self._most if self._ahead is Ahead.MANY else self._most - self.executor.hanging
-        most = room if self._rate_limiter is None else min(room, len(self._calls) + self._rate_limiter.left)
+        most = room if self._rate_limiter is None else min(room, len(self._attempts) + self._rate_limiter.left)
         if self._ahead is Ahead.SOON:
             most += min(self._recent_ends.ended(self._clock.monotonic_ms()), SOON_ROUNDS * self._most)
-        calls = self._probe(now_ms, most) if self.circuit_breaker.is_suspended else self._take(now_ms, most)
+        attempts = self._probe(now_ms, most) if self.circuit_breaker.is_suspended else self._take(now_ms, most)
         if self._rate_limiter is not None:
-            self._rate_limiter.use(len(calls))
-            if len(self._calls) < room and not self._rate_limiter.left:
+            self._rate_limiter.use(len(attempts))
+            if len(self._attempts) < room and not self._rate_limiter.left:
                 self._rate_limiter.want_more()
-        self.start([call for call in calls if not call.is_unrecorded])
+        self.start([attempt for attempt in attempts if not attempt.is_unrecorded])
         self._failures.report_suppressed(self._clock.monotonic_ms())
 
-    def start(self, calls: Sequence[Attempt]) -> None:
+    def start(self, attempts: Sequence[Attempt]) -> None:
         """Start attempts whose start is recorded, or needs no record."""
-        if calls:
-            self.executor.put(calls)
+        if attempts:
+            self.executor.put(attempts)
 
-    def withdrawn(self, calls: list[Attempt]) -> None:
+    def withdrawn(self, attempts: list[Attempt]) -> None:
         """Take back attempts that do not start; each has an outcome."""
-        if calls:
-            self._on_ended(calls)
+        if attempts:
+            self._on_ended(attempts)
 
     def _wanted(self, used: int) -> int:
         """Return how many leases can be used soon.
 
         If the slots run several attempts between two requests, that is twice as many as were used since the last request.
         """
-        now_ms, room = self._clock.now_ms(), self._most - self.executor.hanging - len(self._calls)
+        now_ms, room = self._clock.now_ms(), self._most - self.executor.hanging - len(self._attempts)
         ready = sum(source.ready(now_ms) for source in self._sources)
         if self.circuit_breaker.is_suspended:
-            return min(ready, int(self.circuit_breaker.may_begin(self._clock.monotonic_ms(), len(self._calls))))
+            return min(ready, int(self.circuit_breaker.may_begin(self._clock.monotonic_ms(), len(self._attempts))))
         return min(ready, max(room, 2 * used)) if room > 0 else 0
 
     def _probe(self, now_ms: int, most: int) -> list[Attempt]:
         """Take one event of any partition: in turn a fresh one, and one that waits for a retry."""
-        if most <= len(self._calls) or not self.circuit_breaker.may_begin(self._clock.monotonic_ms(), len(self._calls)):
+        if most <= len(self._attempts) or not self.circuit_breaker.may_begin(self._clock.monotonic_ms(), len(self._attempts)):
             return []
         wants_fresh = self.circuit_breaker.takes_fresh()
         if wants_fresh:
             # Only every other time: with two partitions, each would otherwise have its turn for one kind alone.
             self._turn()
         for source in [*self._sources]:
-            if calls := source.take(1, now_ms, is_fresh=wants_fresh):
-                self._calls.update(dict.fromkeys(calls, source))
-                return calls
+            if attempts := source.take(1, now_ms, is_fresh=wants_fresh):
+                self._attempts.update(dict.fromkeys(attempts, source))
+                return attempts
         return []
 
     def _take(self, now_ms: int, most: int) -> list[Attempt]:
         taken: list[Attempt] = []
         empty = 0
-        while (room := most - len(self._calls)) > 0 and empty < len(self._sources):
+        while (room := most - len(self._attempts)) > 0 and empty < len(self._sources):
             source = self._turn()
-            calls = source.take(min(AT_ONCE, room), now_ms)
-            self._calls.update(dict.fromkeys(calls, source))
-            taken += calls
-            empty = 0 if calls else empty + 1
+            attempts = source.take(min(AT_ONCE, room), now_ms)
+            self._attempts.update(dict.fromkeys(attempts, source))
+            taken += attempts
+            empty = 0 if attempts else empty + 1
         return taken
 
     def _turn(self) -> EventSource:
         self._sources.rotate(-1)
         return self._sources[-1]
 
-    def _on_ended(self, calls: list[Attempt]) -> None:
+    def _on_ended(self, attempts: list[Attempt]) -> None:
         try:
-            self._end(calls)
+            self._end(attempts)
         except Exception as error:
             if self._on_fatal is None:
                 raise
             # asyncio would log it and continue, and the events would never end.
-            for call in calls:
-                self._calls.pop(call, None)
+            for attempt in attempts:
+                self._attempts.pop(attempt, None)
             self._on_fatal(error)
 
-    def _end(self, calls: list[Attempt]) -> None:
-        self._count_all(calls)
-        self._recent_ends.add(len(calls), self._clock.monotonic_ms())
-        uncounted = self._uncounted(calls)
+    def _end(self, attempts: list[Attempt]) -> None:
+        self._count_all(attempts)
+        self._recent_ends.add(len(attempts), self._clock.monotonic_ms())
+        uncounted = self._uncounted(attempts)
         # Attempts that were taken together from one partition usually end together.
-        for source, some in groupby(calls, key=self._calls.pop):
+        for source, some in groupby(attempts, key=self._attempts.pop):
             source.ended(list(some), uncounted)
         self.kick()
 
-    def _uncounted(self, calls: Sequence[Attempt]) -> set[Attempt]:
+    def _uncounted(self, attempts: Sequence[Attempt]) -> set[Attempt]:
         """Report attempts to the circuit breaker; return those that have failed during an outage."""
         uncounted: set[Attempt] = set()
         has_failures = self.circuit_breaker.has_failures
-        for call in calls:
-            if call.outcome is _DONE:
+        for attempt in attempts:
+            if attempt.outcome is _DONE:
                 if has_failures and self.circuit_breaker.succeeded():
                     logger.info("subscriber resumes, an attempt has succeeded subscriber=%s", self._name)
                 continue
             has_failures = True
             # Before the failure is reported: the attempt that starts a suspension counts.
             if not self.circuit_breaker.counts(self._clock.monotonic_ms()):
-                uncounted.add(call)
-            if call.outcome is AttemptOutcome.TIMEOUT or (
-                call.error is not None and not concerns_event_alone(call.error, self._retries)
+                uncounted.add(attempt)
+            if attempt.outcome is AttemptOutcome.TIMEOUT or (
+                attempt.error is not None and not concerns_event_alone(attempt.error, self._retries)
             ):
-                self._failed(call)
+                self._failed(attempt)
         return uncounted
 
-    def _failed(self, call: Attempt) -> None:
-        self._failures.report(call)
-        if self.circuit_breaker.failed(call.whose, call.begun_ms, call.ended_ms):
-            error = error_of(call)
+    def _failed(self, attempt: Attempt) -> None:
+        self._failures.report(attempt)
+        if self.circuit_breaker.failed(attempt.in_flight_event, attempt.begun_ms, attempt.ended_ms):
+            error = error_of(attempt)
             logger.warning("subscriber is suspended, its last attempts have all failed subscriber=%s error=%s", self._name, error)
             # Queued attempts would fail, too: from now on there is one attempt at a time.
-            self.executor.recall(self._calls)
+            self.executor.recall(self._attempts)

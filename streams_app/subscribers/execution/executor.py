@@ -47,7 +47,7 @@ class Attempt(msgspec.Struct, eq=False):
 
     Attributes:
         event: Argument of the function.
-        whose: The :class:`.InFlightEvent`.
+        in_flight_event: The :class:`.InFlightEvent`.
         begun_ms: When the function was called, by the monotonic clock; 0: it was not.
         ended_ms: When the outcome was known.
         outcome: How it ended; None: it has not ended.
@@ -59,7 +59,7 @@ class Attempt(msgspec.Struct, eq=False):
     """
 
     event: Any
-    whose: Any
+    in_flight_event: Any
     begun_ms: int = 0
     ended_ms: int = 0
     outcome: AttemptOutcome | None = None
@@ -114,17 +114,17 @@ class Executor(ABC):
         self._is_scheduled = self._is_freed = False
 
     @abstractmethod
-    def put(self, calls: Iterable[Attempt]) -> None:
+    def put(self, attempts: Iterable[Attempt]) -> None:
         """Queue attempts for the next free slots."""
 
     @abstractmethod
-    def cancel(self, calls: Iterable[Attempt]) -> None:
+    def cancel(self, attempts: Iterable[Attempt]) -> None:
         """Cancel attempts: each has an outcome soon, even if its function cannot be stopped."""
 
-    def recall(self, calls: Iterable[Attempt]) -> None:
+    def recall(self, attempts: Iterable[Attempt]) -> None:
         """Cancel attempts that have not started: each becomes :attr:`AttemptOutcome.CANCELLED` soon. Running ones go on."""
-        for call in calls:
-            call.is_dropped = True
+        for attempt in attempts:
+            attempt.is_dropped = True
 
     @abstractmethod
     async def stop(self) -> None:
@@ -141,11 +141,11 @@ class Executor(ABC):
         late_ms = now_ms - self._swept_ms - round(SWEEP_SECONDS * 1000)
         self._swept_ms = now_ms
         if late_ms >= BLOCKED_MS:
-            for call in list(self.running):
-                call.excused_ms += min(late_ms, now_ms - call.begun_ms)
+            for attempt in list(self.running):
+                attempt.excused_ms += min(late_ms, now_ms - attempt.begun_ms)
         # Computed in each sweep, because the wall clock may have been set.
         self._until_ms = self._wall_ahead_ms() + self._timeout_ms
-        return [call for call in list(self.running) if now_ms - call.begun_ms - call.excused_ms >= self._timeout_ms]
+        return [attempt for attempt in list(self.running) if now_ms - attempt.begun_ms - attempt.excused_ms >= self._timeout_ms]
 
     def _check_hung(self, occupied: Mapping[Any, Attempt], stack_of: Callable[[Any], str]) -> None:
         """Report once when every slot is held by an attempt that has been overdue for long.
@@ -157,7 +157,11 @@ class Executor(ABC):
         # The time counts from the outcome: an attempt that was delayed by another function, or by a stopped process, may have
         # started long ago without being overdue. This is cheap, because usually not even all slots are held.
         since_ms = self._clock.monotonic_ms() - HUNG_MS
-        if self._is_hung or len(occupied) < self._slots or not all(0 < call.ended_ms <= since_ms for call in occupied.values()):
+        if (
+            self._is_hung
+            or len(occupied) < self._slots
+            or not all(0 < attempt.ended_ms <= since_ms for attempt in occupied.values())
+        ):
             return
         self._is_hung = True
         stacks = Counter(map(stack_of, occupied)).most_common()
@@ -167,22 +171,22 @@ class Executor(ABC):
     def _wall_ahead_ms(self) -> int:
         return self._clock.now_ms() - self._clock.monotonic_ms()
 
-    def _begin(self, call: Attempt, slot: Any, now_ms: int) -> None:
-        call.begun_ms = now_ms
-        if type(call.event) is Received:
+    def _begin(self, attempt: Attempt, slot: Any, now_ms: int) -> None:
+        attempt.begun_ms = now_ms
+        if type(attempt.event) is Received:
             # Set now, because it may have waited for its slot for long.
-            force_setattr(call.event, "deadline_ms", now_ms + self._until_ms)
-        self.running[call] = slot
+            force_setattr(attempt.event, "deadline_ms", now_ms + self._until_ms)
+        self.running[attempt] = slot
 
-    def _took_outcome(self, call: Attempt) -> bool:
+    def _took_outcome(self, attempt: Attempt) -> bool:
         """Whether the caller decides the outcome of an attempt: the first one that asks does."""
-        return self.running.pop(call, self) is not self
+        return self.running.pop(attempt, self) is not self
 
-    def _end(self, call: Attempt, outcome: AttemptOutcome, now_ms: int, error: BaseException | None = None) -> None:
-        call.ended_ms = now_ms
-        call.outcome = outcome
-        call.error = error
-        self._ended.append(call)
+    def _end(self, attempt: Attempt, outcome: AttemptOutcome, now_ms: int, error: BaseException | None = None) -> None:
+        attempt.ended_ms = now_ms
+        attempt.outcome = outcome
+        attempt.error = error
+        self._ended.append(attempt)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._schedule_delivery()
@@ -195,10 +199,10 @@ class Executor(ABC):
             if not self._home.is_closed():
                 raise
 
-    def _end_late(self, call: Attempt, error: BaseException | None) -> None:
+    def _end_late(self, attempt: Attempt, error: BaseException | None) -> None:
         """Handle the end of a function whose attempt had an outcome already."""
         if error is None:
-            self._late.append(call)
+            self._late.append(attempt)
         self._report_freed()
 
     def _report_freed(self) -> None:
@@ -262,7 +266,7 @@ class AttemptsWaiter:
                     await self._next()
 
     def _have_ended(self) -> bool:
-        return all(call.is_unrecorded for call in self._running)
+        return all(attempt.is_unrecorded for attempt in self._running)
 
     async def _next(self) -> None:
         self._changed.clear()

@@ -38,14 +38,14 @@ class FailureReporter:
         self._last = "", "", ""
         self._reported_ms: int | None = None
 
-    def report(self, call: Attempt) -> None:
+    def report(self, attempt: Attempt) -> None:
         """Report an attempt that has failed just now; one that raised ``Retry`` is not reported."""
-        if isinstance(call.error, Retry):
+        if isinstance(attempt.error, Retry):
             return
         self._unreported += 1
         # As text, because the error would keep all objects of its function alive.
-        self._last = call.whose.event_id, error_of(call), _place(call.error)
-        self.report_suppressed(call.ended_ms)
+        self._last = attempt.in_flight_event.event_id, error_of(attempt), _place(attempt.error)
+        self.report_suppressed(attempt.ended_ms)
 
     def report_suppressed(self, now_ms: int, *, is_last: bool = False) -> None:
         """Report suppressed failures, at the end of their minute.
@@ -60,9 +60,9 @@ class FailureReporter:
         self._unreported, self._reported_ms = 0, now_ms
 
 
-def error_of(call: Attempt) -> str:
+def error_of(attempt: Attempt) -> str:
     """Return the error of an attempt as text for the log."""
-    return "timed out" if call.error is None else text_of(call.error)[:ERROR_CHARACTERS]
+    return "timed out" if attempt.error is None else text_of(attempt.error)[:ERROR_CHARACTERS]
 
 
 def _place(error: BaseException | None) -> str:

@@ -30,17 +30,17 @@ _LATE: Final = "finished-late"
 """Reason of the second dead letter of an event that was finished by the first one."""
 
 
-def attempted(call: Attempt) -> Attempted | None:
+def attempted(attempt: Attempt) -> Attempted | None:
     """Return the result of an attempt; None if it was cancelled before it started."""
-    if not call.begun_ms:
+    if not attempt.begun_ms:
         return None
-    if call.outcome is _DONE:
+    if attempt.outcome is _DONE:
         return "done"
-    if call.outcome is AttemptOutcome.TIMEOUT:
+    if attempt.outcome is AttemptOutcome.TIMEOUT:
         return "timeout"
-    if call.outcome is AttemptOutcome.CANCELLED:
+    if attempt.outcome is AttemptOutcome.CANCELLED:
         return "interrupted"
-    return "retry" if isinstance(call.error, Retry) else "error"
+    return "retry" if isinstance(attempt.error, Retry) else "error"
 
 
 class Observed:
@@ -106,34 +106,38 @@ class SubscriberMetrics:
         self.done = Counter[str]()
         self._has_failures = False
 
-    def ended(self, calls: Sequence[Attempt]) -> None:
+    def ended(self, attempts: Sequence[Attempt]) -> None:
         """Count attempts that have an outcome, before anything else; an event whose function returned is finished."""
         # In passes over all attempts, which take a quarter of the time of one step per attempt.
-        done = [call for call in calls if call.outcome is _DONE]
+        done = [attempt for attempt in attempts if attempt.outcome is _DONE]
         self._finished["done"] += len(done)
         self._tries.add_all(self._count("done", done))
-        if len(done) < len(calls):
+        if len(done) < len(attempts):
             by_outcome: dict[Attempted, list[Attempt]] = {}
-            for call in calls:
-                if call.outcome is not _DONE and (outcome := attempted(call)) is not None:
-                    by_outcome.setdefault(outcome, []).append(call)
+            for attempt in attempts:
+                if attempt.outcome is not _DONE and (outcome := attempted(attempt)) is not None:
+                    by_outcome.setdefault(outcome, []).append(attempt)
             for outcome, some in by_outcome.items():
                 self._count(outcome, some)
 
-    def _count(self, outcome: Attempted, calls: Sequence[Attempt]) -> list[int]:
+    def _count(self, outcome: Attempted, attempts: Sequence[Attempt]) -> list[int]:
         """Count attempts, and return the number of each within its event."""
         ahead_ms = self._clock.now_ms() - self._clock.monotonic_ms()
-        self._attempts[outcome] += len(calls)
-        self._seconds[outcome].add_all([call.ended_ms - call.begun_ms for call in calls])
-        attempts = [call.whose.attempts for call in calls]
-        if self._has_failures or max(attempts, default=0) > 1:
+        self._attempts[outcome] += len(attempts)
+        self._seconds[outcome].add_all([attempt.ended_ms - attempt.begun_ms for attempt in attempts])
+        numbers = [attempt.in_flight_event.attempts for attempt in attempts]
+        if self._has_failures or max(numbers, default=0) > 1:
             # During an outage, all attempts of an event have the same number.
-            calls = [call for call in calls if call.whose.attempts <= 1 and not call.whose.first_failed_ms]
+            attempts = [
+                attempt
+                for attempt in attempts
+                if attempt.in_flight_event.attempts <= 1 and not attempt.in_flight_event.first_failed_ms
+            ]
         self._has_failures = self._has_failures or outcome != "done"
-        first = [ahead_ms + call.begun_ms - call.whose.record.timestamp for call in calls]
+        first = [ahead_ms + attempt.begun_ms - attempt.in_flight_event.record.timestamp for attempt in attempts]
         # A producer's clock may be ahead of ours.
         self._wait.add_all(first if min(first, default=0) >= 0 else [max(0, wait_ms) for wait_ms in first])
-        return attempts
+        return numbers
 
     def interrupted_attempt(self, outcome: Literal["interrupted", "crash"]) -> None:
         """Count an attempt whose process died, which a claim has found."""
@@ -169,8 +173,8 @@ class SubscriberMetrics:
 
     def export(self) -> None:
         """Pass all counts to the metrics."""
-        for outcome, attempts in self._attempts.items():
-            self._attempts_by[outcome].inc(attempts)
+        for outcome, count in self._attempts.items():
+            self._attempts_by[outcome].inc(count)
         for result, events in self._finished.items():
             self._finished_by[result].inc(events)
             self.done[result] += events

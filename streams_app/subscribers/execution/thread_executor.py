@@ -32,29 +32,29 @@ class ThreadExecutor(Executor):
         """Threads that an overdue attempt still holds."""
         return max(0, len(self._occupied) - len(self.running))
 
-    def put(self, calls: Iterable[Attempt]) -> None:
+    def put(self, attempts: Iterable[Attempt]) -> None:
         """Queue attempts for the next free thread."""
-        for call in calls:
-            if call.is_dropped:
+        for attempt in attempts:
+            if attempt.is_dropped:
                 # Cancelled while its start was being recorded.
-                self._end(call, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
+                self._end(attempt, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
                 continue
-            self._queued[call] = None
-            self._queue.put(call)
+            self._queued[attempt] = None
+            self._queue.put(attempt)
 
-    def cancel(self, calls: Iterable[Attempt]) -> None:
+    def cancel(self, attempts: Iterable[Attempt]) -> None:
         """Take attempts back; the function of one that runs goes on in its thread."""
-        taken = list(calls)
+        taken = list(attempts)
         self.recall(taken)
-        for call in taken:
-            self._give_up(call, AttemptOutcome.CANCELLED)
+        for attempt in taken:
+            self._give_up(attempt, AttemptOutcome.CANCELLED)
 
-    def recall(self, calls: Iterable[Attempt]) -> None:
+    def recall(self, attempts: Iterable[Attempt]) -> None:
         """Drop attempts that have not begun, at once: hanging threads would never reach them."""
-        for call in calls:
-            call.is_dropped = True
-            if self._is_next(call):
-                self._end(call, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
+        for attempt in attempts:
+            attempt.is_dropped = True
+            if self._is_next(attempt):
+                self._end(attempt, AttemptOutcome.CANCELLED, self._clock.monotonic_ms())
 
     async def stop(self) -> None:
         """End the idle threads; a busy one ends with the process."""
@@ -63,38 +63,38 @@ class ThreadExecutor(Executor):
             self._queue.put(None)
 
     def _sweep(self) -> None:
-        for call in self._overdue():
-            self._give_up(call, AttemptOutcome.TIMEOUT)
+        for attempt in self._overdue():
+            self._give_up(attempt, AttemptOutcome.TIMEOUT)
         self._check_hung(dict(self._occupied), stack_of)
         self._sweeping = self._home.call_later(SWEEP_SECONDS, self._sweep)
 
-    def _is_next(self, call: Attempt) -> bool:
+    def _is_next(self, attempt: Attempt) -> bool:
         """Whether the caller decides about an attempt that has not started: the first one that asks does."""
-        return self._queued.pop(call, self) is not self
+        return self._queued.pop(attempt, self) is not self
 
-    def _give_up(self, call: Attempt, outcome: AttemptOutcome) -> None:
-        if self._took_outcome(call):
-            self._end(call, outcome, self._clock.monotonic_ms())
+    def _give_up(self, attempt: Attempt, outcome: AttemptOutcome) -> None:
+        if self._took_outcome(attempt):
+            self._end(attempt, outcome, self._clock.monotonic_ms())
 
     def _serve(self) -> None:
         slot = threading.get_ident()
-        while (call := self._queue.get()) is not None:
-            if not self._is_next(call):
+        while (attempt := self._queue.get()) is not None:
+            if not self._is_next(attempt):
                 continue
-            self._begin(call, True, self._clock.monotonic_ms())
-            self._occupied[slot] = call
+            self._begin(attempt, True, self._clock.monotonic_ms())
+            self._occupied[slot] = attempt
             error: BaseException | None = None
             try:
-                call_inline(self._function, call.event)
+                call_inline(self._function, attempt.event)
             except BaseException as raised:  # noqa: BLE001  # whatever a user's function raises is the outcome of this event alone
                 error = raised
             del self._occupied[slot]
-            if self._took_outcome(call):
+            if self._took_outcome(attempt):
                 self._end(
-                    call, AttemptOutcome.ERROR if error is not None else AttemptOutcome.DONE, self._clock.monotonic_ms(), error
+                    attempt, AttemptOutcome.ERROR if error is not None else AttemptOutcome.DONE, self._clock.monotonic_ms(), error
                 )
             else:
-                self._end_late(call, error)
+                self._end_late(attempt, error)
 
 
 def stack_of(slot: int) -> str:

@@ -116,7 +116,7 @@ class AtLeastOnceGuarantee(Guarantee):
             return True
         is_last = _is_last(event)
         # Long attempts that were started alone before this one have not killed the process when they began.
-        if is_last and not all(_is_last(attempt.whose) for attempt in self._partition.running):
+        if is_last and not all(_is_last(attempt.in_flight_event) for attempt in self._partition.running):
             return False
         context = self._partition.context
         return context.crash_isolation.may_begin(self, is_last=is_last, kick=context.dispatcher.kick)
@@ -146,7 +146,7 @@ class AtLeastOnceGuarantee(Guarantee):
             self._log.schedule_write()
             return attempts
         for attempt in attempts:
-            event: InFlightEvent = attempt.whose
+            event: InFlightEvent = attempt.in_flight_event
             event.deaths = max(1, event.deaths)
             # Before it starts: an attempt that kills its process counts, too.
             self._log.keep(event.offset, AttemptEntry(event.attempts, event.deaths))
@@ -161,7 +161,7 @@ class AtLeastOnceGuarantee(Guarantee):
         partition = self._partition
         while True:
             attempts = await self._isolated.get()
-            offsets = [attempt.whose.offset for attempt in attempts]
+            offsets = [attempt.in_flight_event.offset for attempt in attempts]
             await self._log.written(offsets, REDIS_SECONDS)
             if not partition.is_revoked:
                 for attempt in attempts:
@@ -181,7 +181,7 @@ class AtLeastOnceGuarantee(Guarantee):
         while running := [attempt for attempt in attempts if attempt in self._partition.running]:
             left_ms = max(map(self._watch_left_ms, running))
             if left_ms <= 0:
-                return [attempt.whose for attempt in running]
+                return [attempt.in_flight_event for attempt in running]
             self._has_ended.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_ms / 1000):
@@ -191,13 +191,15 @@ class AtLeastOnceGuarantee(Guarantee):
     def _watch_left_ms(self, attempt: Attempt) -> int:
         # It may still wait for an executor slot.
         passed_ms = self._partition.context.clock.monotonic_ms() - attempt.begun_ms if attempt.begun_ms else 0
-        return watched_ms(attempt.whose.attempts + _is_last(attempt.whose)) - passed_ms
+        return watched_ms(attempt.in_flight_event.attempts + _is_last(attempt.in_flight_event)) - passed_ms
 
     # ---- the end of events
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
         """Clear the crash count of suspects that have ended."""
-        for event in [one.whose for one in attempts if one.whose.deaths and one.outcome is not AttemptOutcome.CANCELLED]:
+        for event in [
+            one.in_flight_event for one in attempts if one.in_flight_event.deaths and one.outcome is not AttemptOutcome.CANCELLED
+        ]:
             event.deaths = 0
             # Also while its dead letter is being sent.
             self._log.keep(event.offset, AttemptEntry(event.attempts, due_ms=1))

@@ -112,14 +112,14 @@ class AtMostOnceGuarantee(Guarantee):
         """Commit the begin of as many events as the metadata has room for."""
         tracker = self._partition.tracker
         low = tracker.low
-        taken = sorted(attempts, key=lambda attempt: int(attempt.whose.offset))
+        taken = sorted(attempts, key=lambda attempt: int(attempt.in_flight_event.offset))
         # The lowest event may start in any case: everything above it stays in the metadata until it is finished.
-        while taken and taken[-1].whose.offset > low and not self._fits(MAX_METADATA_BYTES - LOWEST_BYTES):
-            tracker.put_off(tracker.claim, taken.pop().whose.offset)
+        while taken and taken[-1].in_flight_event.offset > low and not self._fits(MAX_METADATA_BYTES - LOWEST_BYTES):
+            tracker.put_off(tracker.claim, taken.pop().in_flight_event.offset)
         if taken:
             await self._commit()
         # Only after the commit: if it fails, all attempts are asked about again, and may have room then.
-        self._without_room = {attempt.whose.offset for attempt in attempts if attempt not in taken}
+        self._without_room = {attempt.in_flight_event.offset for attempt in attempts if attempt not in taken}
         if self._without_room:
             self._set_full(True)
         return taken
@@ -137,7 +137,9 @@ class AtMostOnceGuarantee(Guarantee):
     def after_end(self, attempts: Sequence[Attempt]) -> None:
         """Count duplicates, and have successes written and committed."""
         self._uncommitted.update(
-            (attempt.whose.offset, attempt.whose) for attempt in attempts if attempt.outcome is AttemptOutcome.DONE
+            (attempt.in_flight_event.offset, attempt.in_flight_event)
+            for attempt in attempts
+            if attempt.outcome is AttemptOutcome.DONE
         )
         self._write_ahead.after_end(attempts)
 

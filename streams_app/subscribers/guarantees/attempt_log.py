@@ -202,9 +202,9 @@ class AttemptLog:
             if not attempt.begun_ms:
                 # It waits for an executor slot, and starts without further notice.
                 self._changed.set()
-            elif attempt.outcome is None and not attempt.whose.deaths:
+            elif attempt.outcome is None and not attempt.in_flight_event.deaths:
                 # The guarantee itself keeps the entries of suspects.
-                self._want(attempt.whose.offset, AttemptEntry(attempt.whose.attempts))
+                self._want(attempt.in_flight_event.offset, AttemptEntry(attempt.in_flight_event.attempts))
 
     async def _write(self) -> None:
         self._find_started()

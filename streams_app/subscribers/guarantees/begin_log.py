@@ -32,10 +32,10 @@ MAX_AT_ONCE: Final = 1_000
 class Starter(Protocol):
     """What starts the attempts that may start."""
 
-    def start(self, calls: Sequence[Attempt]) -> None:
+    def start(self, attempts: Sequence[Attempt]) -> None:
         """Start attempts."""
 
-    def withdrawn(self, calls: list[Attempt]) -> None:
+    def withdrawn(self, attempts: list[Attempt]) -> None:
         """Take back attempts that do not start; each has an outcome."""
 
 

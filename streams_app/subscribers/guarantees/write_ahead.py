@@ -217,19 +217,19 @@ class WriteAhead:
 
     async def _begun(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
         tracker = self._partition.tracker
-        tracker.begin_all(tracker.claim, [attempt.whose.record.offset for attempt in attempts])
+        tracker.begin_all(tracker.claim, [attempt.in_flight_event.record.offset for attempt in attempts])
         return await self._on_begun(attempts)
 
     def after_end(self, attempts: Sequence[Attempt]) -> None:
         """Count duplicates, and have successes written."""
         for attempt in attempts:
             if attempt.outcome is AttemptOutcome.DUPLICATE:
-                self._partition.context.subscriber_metrics.finished(attempt.whose, "duplicate")
+                self._partition.context.subscriber_metrics.finished(attempt.in_flight_event, "duplicate")
             elif attempt.outcome is AttemptOutcome.DONE:
-                self.log.done[attempt.whose.record.offset] = attempt.whose
+                self.log.done[attempt.in_flight_event.record.offset] = attempt.in_flight_event
                 if self._is_closed:
                     # Its function blocked the loop of all functions, so that the attempt could not be cancelled in time.
-                    self._partition.dead_letters.send_late_soon(attempt.whose, LATE)
+                    self._partition.dead_letters.send_late_soon(attempt.in_flight_event, LATE)
 
     def on_interruption(self, event: InFlightEvent, attempt: Attempt) -> bool:
         """Let an event start again only if this attempt has not started; otherwise the next owner dead-letters it."""
@@ -247,7 +247,7 @@ class WriteAhead:
         for attempt in [one for one in partition.running if not one.begun_ms and not one.is_unrecorded]:
             # Cancelled before it started; no executor slot has picked it up.
             partition.running.discard(attempt)
-            event: InFlightEvent = attempt.whose
+            event: InFlightEvent = attempt.in_flight_event
             event.attempts -= 1
             partition.tracker.put_off(partition.tracker.claim, event.offset)
             log.keep(event.offset, AttemptEntry(event.attempts, due_ms=1))

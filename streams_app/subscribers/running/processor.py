@@ -206,21 +206,21 @@ class SubscriberProcessor(Processor):
         ready, limit = self._queue.ready(now_ms), self._partition.start_limit
         return ready if limit is None else min(ready, limit)
 
-    def ended(self, calls: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
+    def ended(self, attempts: Sequence[Attempt], uncounted: Collection[Attempt]) -> None:
         """Finish, retry or dead-letter each event by the outcome of its attempt."""
-        self._guarantee.after_end(calls)
-        self._partition.running.difference_update(calls)
+        self._guarantee.after_end(attempts)
+        self._partition.running.difference_update(attempts)
         if self._partition.is_revoked:
             self._waiter.attempt_ended()
-        done = [call.whose for call in calls if call.outcome in _DONE]
+        done = [attempt.in_flight_event for attempt in attempts if attempt.outcome in _DONE]
         self._finish(done)
         # In reverse, so that events that return to the front of the queue keep their order.
-        for call in reversed(calls) if len(done) < len(calls) else ():
-            if call.outcome is AttemptOutcome.CANCELLED:
-                if self._guarantee.on_interruption(call.whose, call):
-                    self._undo_attempt(call.whose)
-            elif call.outcome not in _DONE:
-                self._failed(call.whose, call, counts=call not in uncounted)
+        for attempt in reversed(attempts) if len(done) < len(attempts) else ():
+            if attempt.outcome is AttemptOutcome.CANCELLED:
+                if self._guarantee.on_interruption(attempt.in_flight_event, attempt):
+                    self._undo_attempt(attempt.in_flight_event)
+            elif attempt.outcome not in _DONE:
+                self._failed(attempt.in_flight_event, attempt, counts=attempt not in uncounted)
 
     def status(self) -> PartitionStatus:
         """Report what the partition waits for."""
@@ -293,20 +293,20 @@ class SubscriberProcessor(Processor):
             self._queue.put_front(events)
             self._context.dispatcher.kick()
 
-    def _failed(self, event: InFlightEvent, call: Attempt, *, counts: bool) -> None:
+    def _failed(self, event: InFlightEvent, attempt: Attempt, *, counts: bool) -> None:
         now_ms = self._context.clock.now_ms()
         event.first_failed_ms = event.first_failed_ms or now_ms
         declared, is_repeatable = self._context.subscriber, self._guarantee.is_repeatable
         # Compared with None: an error of a user's class may have a length of 0.
-        error = TimeoutError(f"not ended within {declared.timeout.total_seconds():g} s") if call.error is None else call.error
-        is_timeout = call.outcome is AttemptOutcome.TIMEOUT
+        error = TimeoutError(f"not ended within {declared.timeout.total_seconds():g} s") if attempt.error is None else attempt.error
+        is_timeout = attempt.outcome is AttemptOutcome.TIMEOUT
         after = after_failure(event, error, declared.retry, is_timeout=is_timeout, is_repeatable=is_repeatable)
         # A failure during an outage does not count against its event, if the event may run again.
         is_final = concerns_event_alone(error, declared.retry) or not (is_repeatable or isinstance(error, Retry))
         if isinstance(after, DeadLettering) and (counts or is_final):
             self._partition.dead_letters.put(event, after)
             if is_timeout:
-                call.on_late = partial(self._partition.dead_letters.send_late_soon, event)
+                attempt.on_late = partial(self._partition.dead_letters.send_late_soon, event)
             return
         wait_ms = after.after_ms if isinstance(after, ScheduledRetry) else declared.retry.longest_ms
         event.waited_ms += wait_ms if counts else 0

@@ -52,8 +52,8 @@ class Partition:
             self.outcomes.append(call.outcome)
             self.counted.append(call not in uncounted)
             if call.outcome is not AttemptOutcome.DONE:
-                call.whose.due_ms = LoopClock().now_ms() + 1_000
-                self.waiting.append(call.whose)
+                call.in_flight_event.due_ms = LoopClock().now_ms() + 1_000
+                self.waiting.append(call.in_flight_event)
 
     def status(self) -> PartitionStatus:
         return PartitionStatus(TP("orders", 0), 0)
