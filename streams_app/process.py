@@ -1,4 +1,4 @@
-"""Setup and exit of a process."""
+"""The exit of a process, within a time limit after SIGTERM, and its garbage collection."""
 
 from __future__ import annotations
 

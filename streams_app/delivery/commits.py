@@ -16,11 +16,11 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from streams_app.delivery.batch import TP
+from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.delivery.group_consumer import Committed, GroupConsumer, InDoubtError, Member, NotOwnerError
 from streams_app.delivery.offset_metadata import commit_of
 from streams_app.delivery.partition import Partition
 from streams_app.delivery.processor import OffsetAndMetadata
-from streams_app.delivery.retry import DEPENDENCY_ERRORS
 from streams_app.errors import text_of
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Ownership of partitions: claims, resyncs, revocations.
+"""Ownership of partitions: claims, resyncs, revocations, and back-pressure on their readers.
 
 Claims (see :mod:`streams_app.delivery.claim`) run in the background, each with a deadline, while the partition stays paused.
 """
@@ -13,14 +13,15 @@ from typing import Final
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.claim import Claimer
+from streams_app.delivery.claim_retry import MANY, ClaimRetry, ReclaimBackoff
 from streams_app.delivery.clocks import ReaderView, TrustedClock
 from streams_app.delivery.commits import Commits
+from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.delivery.group_consumer import GroupConsumer, InDoubtError, NotOwnerError
 from streams_app.delivery.partition import Partition, ResyncCause
 from streams_app.delivery.processor import ImpossibleClaimError, OffsetAndMetadata, Processors
 from streams_app.delivery.ranges import CAUSES, RESET
 from streams_app.delivery.release import PartitionReleases
-from streams_app.delivery.retry import DEPENDENCY_ERRORS, MANY, ClaimRetry, ReclaimBackoff
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import ConfigurationError, text_of
 from streams_app.health.progress import UNCLAIMED, Progress
@@ -193,7 +194,7 @@ class Ownership:
     def on_progress(self, partition: Partition) -> None:
         """Record that processors of a partition have applied delivered records, and resume its reader if it may go on."""
         partition.ranges.record_applied(self._config.clock.monotonic_ms())
-        self._flow(partition)
+        self._apply_back_pressure(partition)
 
     def now_ms(self) -> int:
         """Trusted wall clock in Unix milliseconds."""
@@ -220,7 +221,7 @@ class Ownership:
         if partition is None:
             return
         if partition.reconnection.keeps(batch, self._deliver):
-            self._flow(partition)
+            self._apply_back_pressure(partition)
         else:
             self._deliver(batch)
 
@@ -234,10 +235,10 @@ class Ownership:
         else:
             if partition.ranges.position == batch.end:
                 partition.remember(batch)
-            self._flow(partition)
+            self._apply_back_pressure(partition)
 
-    def _flow(self, partition: Partition) -> None:
-        """Pause or resume the reader of one partition by its backlog; other partitions are not affected."""
+    def _apply_back_pressure(self, partition: Partition) -> None:
+        """Pause the reader of a partition while delivered records wait for a processor; then resume it."""
         is_full = partition.ranges.in_flight > 0 or partition.reconnection.is_waiting
         if is_full == partition.is_paused or self.partitions.get(partition.tp) is not partition:
             return

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.retry import DEPENDENCY_ERRORS
+from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.errors import text_of
 
 logger = logging.getLogger(__name__)

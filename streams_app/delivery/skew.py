@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from streams_app.delivery.clocks import SKEW_MS, TrustedClock
-from streams_app.delivery.retry import DEPENDENCY_ERRORS
+from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.errors import text_of
 from streams_app.health.status import Status
 

@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 from streams_app.checking.redis import warn_of_servers
 from streams_app.clock import Clock, SystemClock
 from streams_app.delivery.clocks import TrustedClock
-from streams_app.delivery.retry import DEPENDENCY_ERRORS
+from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.delivery.skew import SKEW_EVERY_SECONDS, SkewWatch
 from streams_app.errors import TryAgainError
 from streams_app.folding.store.keys import probe_key

@@ -1,4 +1,6 @@
-"""One worker as a process: it starts, stops on SIGTERM within a time limit, and ends with an exit code.
+"""A worker as a process: startup, graceful shutdown on SIGTERM, exit code.
+
+:func:`streams_app.process.exit_after` bounds the shutdown.
 
 ``streams-app worker`` runs this module, with or without folds. ``faust -A streams_app.worker worker`` does not: there, Faust's own
 worker runs the application.

@@ -1,4 +1,7 @@
-"""Which suspects of having killed their process may start, and how long they are watched (pure).
+"""Crash isolation: coordinates the suspects of a crash loop in all partitions of a process (pure).
+
+A suspect is an event that was running when its process died. :mod:`streams_app.subscribers.guarantees.at_least_once` counts the
+crashes of each suspect; this module decides when one may start, and how long it is watched.
 
 The events of several partitions and subscribers run in one process, and die with it. So a last trial, whose event becomes a dead
 letter if the process dies once more, runs without any other trial: two events never become dead letters for one crash.

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from streams_app.clock import Clock
-from streams_app.delivery.retry import DEPENDENCY_ERRORS
+from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.errors import text_of
 from streams_app.subscribers.declaration.subscriber import Rate
 from streams_app.subscribers.state.store import RateStore

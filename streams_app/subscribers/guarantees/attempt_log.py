@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Final
 
 from streams_app.backoff import Backoff
+from streams_app.delivery.dependency_errors import waiting_for_label
 from streams_app.delivery.processor import OffsetAndMetadata
-from streams_app.delivery.retry import waiting_for_label
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import text_of
 from streams_app.redis_access.client import REDIS_ERRORS, trouble_text

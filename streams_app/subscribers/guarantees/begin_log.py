@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from streams_app.backoff import Backoff
-from streams_app.delivery.retry import DEPENDENCY_ERRORS, waiting_for_label
+from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS, waiting_for_label
 from streams_app.delivery.scripts import FencedError
 from streams_app.errors import text_of
 from streams_app.subscribers.execution.executor import Attempt, AttemptOutcome

@@ -1,31 +1,21 @@
-"""Retries and backoff of claims, and what is logged meanwhile."""
+"""Retries of claims with backoff: after a failed claim, and after a resync.
+
+Calls of Redis in folding are retried in :mod:`streams_app.folding.agents.processor`, commits in :mod:`.commits`.
+"""
 
 from __future__ import annotations
 
 import logging
 from typing import Final
 
-from aiokafka.errors import KafkaError
-from redis.exceptions import OutOfMemoryError
-
 from streams_app.backoff import Backoff
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
+from streams_app.delivery.dependency_errors import DEPENDENCY_ERRORS
 from streams_app.delivery.group_consumer import NotOwnerError
 from streams_app.errors import TryAgainError, text_of
-from streams_app.redis_access.client import REDIS_ERRORS
 
 logger = logging.getLogger(__name__)
-
-DEPENDENCY_ERRORS: Final = (KafkaError, *REDIS_ERRORS, TimeoutError)
-
-
-def waiting_for_label(error: BaseException) -> str:
-    """Map an error of a dependency to the `waiting_for` label of the metrics: broker, redis or redis-memory."""
-    if isinstance(error, KafkaError):
-        return "broker"
-    return "redis-memory" if isinstance(error, OutOfMemoryError) else "redis"
-
 
 MANY: Final = 5
 """After so many claims of a partition in a row without progress, the worker is not ready."""

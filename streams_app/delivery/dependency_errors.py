@@ -1,0 +1,19 @@
+"""Errors that mean that Kafka or Redis is not available: the caller waits and tries again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiokafka.errors import KafkaError
+from redis.exceptions import OutOfMemoryError
+
+from streams_app.redis_access.client import REDIS_ERRORS
+
+DEPENDENCY_ERRORS: Final = (KafkaError, *REDIS_ERRORS, TimeoutError)
+
+
+def waiting_for_label(error: BaseException) -> str:
+    """Map an error of a dependency to the `waiting_for` label of the metrics: broker, redis or redis-memory."""
+    if isinstance(error, KafkaError):
+        return "broker"
+    return "redis-memory" if isinstance(error, OutOfMemoryError) else "redis"
