@@ -1,4 +1,4 @@
-"""Debian's Chromium, without a head, and what tests ask of pages in it."""
+"""Debian's Chromium in headless mode, and what tests read from its pages."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ CONTRAST = """() => {
 
 @asynccontextmanager
 async def started_browser() -> AsyncIterator[Browser]:
-    """Chromium. Where it is missing the test is skipped, and fails in CI."""
+    """Start Chromium. If it is missing, skip the test, or fail it in CI."""
     path = shutil.which("chromium")
     if path is None:
         _unavailable(ServerUnavailableError("Chromium: apt-get install chromium"))
@@ -85,7 +85,7 @@ class Tabs:
         self.errors: list[str] = []
 
     async def open(self, url: str, *, watch: str | None = None) -> Page:
-        """Opens a page in a new tab; with ``watch``, the texts of that element are kept from the beginning."""
+        """Open a page in a new tab; with ``watch``, record the texts of that element from the beginning."""
         page = await self.context.new_page()
         page.set_default_timeout(LIMIT_MS)
         if watch is not None:
@@ -102,7 +102,7 @@ class Tabs:
 
 @asynccontextmanager
 async def opened_tabs(browser: Browser, **options: Any) -> AsyncIterator[Tabs]:
-    """A browser of its own, without cookies; nothing unexpected may stand in a console at its end."""
+    """Yield a browser without cookies; unexpected console messages fail the test at the end."""
     context = await browser.new_context(**options)
     try:
         tabs = Tabs(context)

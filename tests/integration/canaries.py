@@ -1,4 +1,4 @@
-"""Secrets of tests, and whether something tells them."""
+"""Secrets of tests, and a search for them in texts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ CANARIES = {
 
 
 def secret(folder: Path, kind: str) -> str:
-    """A file with a secret in it."""
+    """Write a secret to a file, and return its path."""
     path = folder / f"{kind}.secret"
     path.write_text(f"{CANARIES[kind]}\n", "utf-8")
     return str(path)
 
 
 def told(text: str) -> list[str]:
-    """Secrets that are in a text."""
+    """Return the secrets that a text contains."""
     return [canary for canary in CANARIES.values() if canary in text]
 
 
 def kafka_variables(secured: SecuredKafka, authority: Authority, folder: Path, password: str = "kafka") -> dict[str, str]:
-    """What lets ``worker`` in by the door with TLS and passwords."""
+    """Return the environment of a worker that uses the listener with TLS and passwords."""
     return {
         "STREAMS_APP_KAFKA_BOOTSTRAP_SERVERS": secured.secured_servers,
         "STREAMS_APP_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",

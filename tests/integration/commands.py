@@ -1,4 +1,4 @@
-"""``streams-app`` as a person runs it, and what the tests of its commands share."""
+"""``streams-app`` run as a person runs it, and helpers for tests of its commands."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Ran:
 
 
 def run(*arguments: str, cwd: Path | None = None, **environment: str) -> Ran:
-    """Runs a command to its end; the canary must not be in what it says, nor anything only a programmer understands."""
+    """Run a command to its end; fail if the output contains the canary secret or a traceback."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "streams_app", *arguments]
     done = subprocess.run(

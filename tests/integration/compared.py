@@ -38,7 +38,7 @@ class Compared:
         self.configure()
 
     def configure(self, extra: str = "") -> None:
-        """Writes the settings, with further lines of the store."""
+        """Write the settings, with further lines for the store."""
         source = f"source_url = {json.dumps(self.url)}\nsql = {json.dumps(self._sql)}\n"
         dead = f"dead_letters = {json.dumps(self.stage.dead)}\n"
         section = f'[read_stores.dashboard]\nurl = {json.dumps(self.url)}\nfolds = ["{FOLD}"]\n{dead}{extra}'
@@ -65,11 +65,11 @@ class Compared:
 
     @property
     def declared(self) -> ReadStoreSettings:
-        """The store."""
+        """Return the settings of the store."""
         return load(self.config, {}).read_store(None)
 
     async def prepare(self, *values: tuple[str, str, int]) -> None:
-        """Tables, and values in the source."""
+        """Create tables, and insert values into the source."""
         ran = self.run("init")
         assert 0 == ran.code, ran
         await self.execute("CREATE TABLE metrics (account_id TEXT, metric TEXT, value INTEGER)")
@@ -77,13 +77,13 @@ class Compared:
             await self.execute(f"INSERT INTO metrics VALUES ('{account}', '{name}', {value})")
 
     async def sync(self) -> None:
-        """A worker for the store alone takes what is in the topic."""
+        """Run a worker for the store alone until it has applied everything in the topic."""
         store = open_store(self.declared)
         with self.stage.worker(self.config) as worker:
             await worker.wait_ready()
 
             async def is_synced() -> bool:
-                # A partition that was not looked at yet has no lag, hence the count of all.
+                # A partition without a first poll has no lag yet, hence the sum of the offsets.
                 progress = await store.progress()
                 is_taken = sum(offset for tp, offset in progress.items() if tp.topic == self.stage.output) >= self.sent
                 return is_taken and metric(worker, "streams_app_read_store_lag_records") == 0
@@ -104,11 +104,11 @@ class Compared:
         return ran.code, [json.loads(line) for line in ran.out.splitlines()]
 
     def run_app(self, command: str, app: str) -> Ran:
-        """With the settings of a module in the folder."""
+        """Run a command with the folder as import path."""
         return run("read-store", command, "--app", app, cwd=self.stage.folder)
 
     async def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """What a reader sees."""
+        """Return the rows that a reader sees."""
         if self.url.startswith("sqlite"):
             with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as connection:
                 return connection.execute(sql).fetchall()
@@ -119,14 +119,14 @@ class Compared:
             await other.close()
 
     async def rows_or_none(self, sql: str) -> list[tuple[Any, ...]] | None:
-        """The same; None: there is no such table."""
+        """Return the rows, or None if the table does not exist."""
         try:
             return await self.rows(sql)
         except (sqlite3.OperationalError, asyncpg.UndefinedTableError):
             return None
 
     async def indexes(self, table: str) -> list[tuple[Any, ...]]:
-        """Indexes of a table beside that of its key."""
+        """Return the indexes of a table other than that of its key."""
         if self.url.startswith("sqlite"):
             return await self.rows(f"SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = '{table}'")
         return await self.rows(f"SELECT indexname FROM pg_indexes WHERE tablename = '{table}' AND indexname NOT LIKE '%pkey%'")

@@ -55,20 +55,20 @@ async def desk(redis_client: redis.asyncio.Redis, redis_server: RedisServer, nam
 
 @pytest.fixture
 def away(names: Names, tmp_path: Path) -> Place:
-    """No server answers."""
+    """Return settings with addresses at which no server answers."""
     return Place(names, f"127.0.0.1:{free_port()}", f"redis://127.0.0.1:{free_port()}/0", tmp_path)
 
 
 @pytest.fixture
 def valkey(tmp_path: Path) -> Iterator[Valkey]:
-    """A Valkey of this test alone, which keeps what it holds."""
+    """Yield a Valkey for this test alone, which persists its data."""
     with Valkey.start(directory=tmp_path / "valkey", appendonly=True) as running:
         yield running
 
 
 @pytest.fixture
 def broker() -> Iterator[Broker | ApacheKafka]:
-    """A broker of this test alone."""
+    """Yield a broker for this test alone."""
     running = Broker.start() if KAFKA_CHOICE == "embedded" else ApacheKafka.start()
     with running:
         yield running
@@ -84,7 +84,7 @@ of_groups = pytest.mark.parametrize("bare", GROUPS, indirect=True)
 
 @pytest.fixture(params=CELLS + GROUPS + OPENSEARCH)
 def bare(request: pytest.FixtureRequest, tmp_path: Path) -> StoreHarness:
-    """A target whose tables or indices nobody has made."""
+    """Return a target whose tables or indices are not created yet."""
     kept_in, _, shape = request.param.partition("-")
     if kept_in == "sqlite":
         return Sqlite(tmp_path / "read.db", shape or "cells")
@@ -95,7 +95,7 @@ def bare(request: pytest.FixtureRequest, tmp_path: Path) -> StoreHarness:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., SqlTarget]:
-    """Names a store for a table that somebody else makes."""
+    """Return a function that opens a store on a table which the test creates."""
     if request.param == "postgresql":
         url = request.getfixturevalue("postgresql_url")
         return lambda **columns: Postgres(url, "groups", columns)
@@ -112,7 +112,7 @@ async def target(bare: StoreHarness) -> AsyncIterator[StoreHarness]:
 
 @pytest.fixture(params=["cells", "groups"])
 async def bare_search(request: pytest.FixtureRequest, opensearch: OpenSearch) -> AsyncIterator[Search]:
-    """A store in OpenSearch whose indices nobody has made."""
+    """Yield a store in OpenSearch whose indices are not created yet."""
     made = searching(opensearch, request.param)
     yield made
     await made.close()
@@ -125,5 +125,5 @@ async def search(bare_search: Search) -> Search:
 
 
 def searching(opensearch: OpenSearch, shape: str) -> Search:
-    """A store under a name that no other test has."""
+    """Open a store under a unique name."""
     return Search(opensearch.port, f"t_{secrets.token_hex(6)}", shape)

@@ -1,4 +1,4 @@
-"""A Django project in one file, whose server forks for each request after it has published, as below ``gunicorn --preload``.
+"""A Django project in one file, whose server forks for each request after it has published, as with ``gunicorn --preload``.
 
 Run as ``python -m tests.integration.django_site PORT DATABASE``; its views are the module ``shop_views``, which a test has written.
 """
@@ -24,15 +24,15 @@ from streams_app import Events, Settings
 
 
 class Forking(ForkingMixIn, WSGIServer):
-    """Answers each request in a process of its own."""
+    """A server that answers each request in a process of its own."""
 
 
 class Undone(Exception):
-    """Rolls a transaction back."""
+    """Raised to roll a transaction back."""
 
 
 def with_process(answer: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """A middleware that tells which process has answered."""
+    """Add the id of the answering process to the response, as a middleware."""
 
     def answered(request: HttpRequest) -> HttpResponse:
         response = answer(request)
@@ -50,7 +50,7 @@ def rolled_back(request: HttpRequest) -> HttpResponse:
 
 
 def away(request: HttpRequest) -> HttpResponse:
-    """In this process, which ends with the request, no broker answers."""
+    """Make brokers unavailable in this process, which ends with the request."""
     nowhere: dict[str, Any] = {"app_id": "shop", "kafka": {"bootstrap_servers": "127.0.0.1:1"}, "events": {"catalogue": "a:b"}}
     shop_views.events = Events(Settings.model_validate(nowhere), shop_views.catalogue, send_seconds=0.5)
     return shop_views.pay(request)

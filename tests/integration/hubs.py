@@ -1,4 +1,4 @@
-"""Hubs in the process of a test, on a real Redis; the test is the worker that keeps the views."""
+"""Hubs in the process of a test, on a real Redis; the test acts as the worker that keeps the views."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def now_ms() -> int:
 
 
 class Owner:
-    """Who keeps one partition of a view, as a worker would."""
+    """The owner of one partition of a view, acting as a worker."""
 
     def __init__(self, client: redis.asyncio.Redis, app_id: str, view: LiveView, partition: int = 0, partitions: int = 1) -> None:
         keys = view_keys(app_id, view.name, view.source, partition)
@@ -73,7 +73,7 @@ class Owner:
 
 
 class Events:
-    """What a raw client of server-sent events was sent."""
+    """The events that a raw client of server-sent events has received."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self.response = response
@@ -98,7 +98,7 @@ class Events:
         return [name for name, _ in self.events]
 
     async def until(self, view: str, **expected: Any) -> dict[str, Any]:
-        """The newest state of a view, once it has what is expected."""
+        """Return the newest state of a view, once it has what is expected."""
 
         def found() -> dict[str, Any] | None:
             states = self.views(view)
@@ -153,7 +153,7 @@ class RunningHub:
 async def running_hub(
     app_id: str, redis_url: str, views: Iterable[LiveView], *, has_page: bool = False, **server: Any
 ) -> AsyncIterator[RunningHub]:
-    """A hub in this process; it is ended as SIGTERM would end it."""
+    """Run a hub in this process, and end it as SIGTERM would."""
     settings = Settings(
         app_id=app_id,
         redis=RedisSettings(url=redis_url),

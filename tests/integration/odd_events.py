@@ -1,4 +1,4 @@
-"""Generated events of every class of bad and odd input, each with the reason for which it is refused."""
+"""Generated events of every class of bad and odd input, each with its expected reason of rejection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANY: EllipsisType = ...
 
 @dataclass(frozen=True)
 class Case:
-    """One record; ``reason`` of its dead letter, None when it is to be folded, ANY where JSON readers may differ."""
+    """One record; ``reason`` of its dead letter, None if it is to be folded, ANY where JSON readers may differ."""
 
     key: bytes | None
     value: bytes | None
@@ -36,7 +36,7 @@ def text(rng: random.Random, most: int = 40) -> str:
 
 
 def shaped(rng: random.Random, depth: int = 4) -> Any:
-    """Any JSON value; an object may have the fields of an event."""
+    """Draw any JSON value; an object may have the fields of an event."""
     kind = rng.randrange(8 if depth else 6)
     if kind == 6:
         return [shaped(rng, depth - 1) for _ in range(rng.randrange(5))]
@@ -104,7 +104,7 @@ def deep(rng: random.Random) -> Case:
 
 
 def twice_named(rng: random.Random) -> Case:
-    """The same field twice: the last one counts."""
+    """Draw an object with a repeated field: the last one counts."""
     first, last = text(rng), text(rng)
     fields = [(name, json.dumps(each)) for name in ("account_id", "metrics") for each in (first, last)]
     parts = [f'"{name}": {each}' for name, each in fields]
@@ -132,7 +132,7 @@ def limits(rng: random.Random) -> Case:
 
 
 def record_key(rng: random.Random) -> bytes | None:
-    """Any record key: it says nothing about the group."""
+    """Draw any record key: it does not determine the group."""
     drawn = text(rng).encode()
     known = [None, b"", b"\0", b"\xff\xfe", b"null", b'"k"', b"{tag}", b"k" * rng.choice([512, 513, 20_000])]
     return rng.choice([*known, drawn, drawn, rng.randbytes(rng.randint(1, 600))])

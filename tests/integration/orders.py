@@ -1,4 +1,4 @@
-"""An application whose fold and whose two subscribers read one topic, and the commands that are run for it."""
+"""An application whose fold and two subscribers read one topic, and the commands that are run on it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ THANK = 'idempotent="yes", description="Thanks'
 
 @dataclass
 class Orders:
-    """An application whose fold and whose two subscribers read one topic."""
+    """An application whose fold and two subscribers read one topic."""
 
     site: Site
 
@@ -96,7 +96,7 @@ class Orders:
         )
 
     async def commits(self, subscriber: str, topic: str) -> list[int | None]:
-        """The offset that a subscriber's group has committed for each partition."""
+        """Return the offset that a subscriber's group has committed for each partition."""
         tps = [TopicPartition(self.topic(topic), number) for number in range(4)]
         group = f"{self.site.names.app_id}.{subscriber}"
         consumer = AIOKafkaConsumer(bootstrap_servers=self.site.bootstrap, group_id=group, enable_auto_commit=False)
@@ -107,14 +107,14 @@ class Orders:
             await consumer.stop()
 
     async def committed(self, subscriber: str, topic: str) -> int:
-        """Their sum."""
+        """Return the sum of the committed offsets."""
         return sum(filter(None, await self.commits(subscriber, topic)))
 
     async def has_begun(self, subscriber: str) -> bool:
-        """Whether something is committed for each partition that it reads."""
+        """Return whether an offset is committed for each partition that it reads."""
         return None not in [*await self.commits(subscriber, "paid"), *await self.commits(subscriber, "again")]
 
     async def lines(self, count: int) -> list[str]:
-        """The ledger, once it has so many lines."""
+        """Return the ledger, once it has this number of lines."""
         await wait_until(lambda: len(self.ledger.read_text().splitlines()) >= count, LIMIT_SECONDS, f"{count} calls")
         return sorted(self.ledger.read_text().splitlines())

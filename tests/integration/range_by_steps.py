@@ -29,13 +29,13 @@ RANGE_MARKS = {"to", "cursor", "cap", "arrived", "digest"}
 
 
 async def step_by_step(redis: Redis, names: Names) -> ShardStore:
-    """A claimed shard whose scripts take one group each."""
+    """Return a claimed shard whose scripts take one group each."""
     made = BriefStore(ShardStore(FoldScripts(redis), shard_keys(names.app_id, "f", "t", 0)), 1)
     await made.claim("me", -1, b"eeee", "def")
     return made
 
 
 async def step(store: ShardStore, cursor: bytes = b"", *, fence: int = -1, bounds: Bounds = BOUNDS) -> FoldReply:
-    """One script of the range, with all groups that are beyond the cursor."""
+    """Run one script of the range, with all groups beyond the cursor."""
     beyond = replace(CHUNK, groups={group: runs for group, runs in CHUNK.groups.items() if group > cursor})
     return await send(store, fence, beyond, packed(beyond, bounds), bounds, cursor=cursor)

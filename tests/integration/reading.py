@@ -1,4 +1,4 @@
-"""An output topic, a store that is to follow it, and members of the read store's group that see to it."""
+"""An output topic, a store that follows it, and members of the read store's group that sync it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Member:
 
 @dataclass
 class Reading:
-    """An output topic and a store that is to follow it."""
+    """An output topic and a store that follows it."""
 
     names: Names
     bootstrap: str
@@ -81,7 +81,7 @@ class Reading:
             await running
 
     async def send(self, count: int, partition: int | None = None) -> None:
-        """Records of a changed name each, in turns for each partition, or for one."""
+        """Send records of a changed name each, to each partition in turn, or to one."""
         items: dict[int, list[tuple[bytes, bytes]]] = {}
         for _ in range(count):
             number = len(self.sent)
@@ -115,7 +115,7 @@ class Reading:
 
 @dataclass
 class PostgresReading(Reading):
-    """An output topic and a store in PostgreSQL that is to follow it."""
+    """An output topic and a store in PostgreSQL that follows it."""
 
     url: str = ""
 

@@ -1,4 +1,4 @@
-"""An OpenSearch as tests see it: a store of each shape, and what somebody else sees and does on the server."""
+"""An OpenSearch in tests: a store of each shape, and access to the server that does not use our code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.integration.stores import StoreHarness
 
 
 def asked(port: int, method: str, path: str, body: Any = None) -> Any:
-    """What the server answers somebody who does not use our client; an error is what it answers, too."""
+    """Send a request without our client, and return the answer; an error is an answer, too."""
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     request = Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"}, method=method)
     try:
@@ -34,7 +34,7 @@ class Search(StoreHarness):
         super().__init__(**{"url": f"opensearch+http://127.0.0.1:{port}", "shape": shape, "table": table, **given})
 
     async def close(self) -> None:
-        """All its stores, and what they made."""
+        """Close all its stores, and delete their indices."""
         await super().close()
         self.ask("DELETE", f"/{self.table}-*")
         self.ask("DELETE", f"/_index_template/{self.table}")
@@ -46,35 +46,35 @@ class Search(StoreHarness):
         self.settled(**{"index.blocks.write": None})
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """See :func:`asked`."""
+        """Send a request by :func:`asked`."""
         return asked(self.port, method, path, body)
 
     def settled(self, **settings: Any) -> None:
-        """Settings of the index."""
+        """Return the settings of the index."""
         answer = self.ask("PUT", f"/{self.table}-000001/_settings", settings)
         assert answer == {"acknowledged": True}
 
     def documents(self) -> list[dict[str, Any]]:
-        """All of them, sorted."""
+        """Return all documents, sorted."""
         self.ask("POST", f"/{self.table}/_refresh")
         found = self.ask("POST", f"/{self.table}/_search", {"size": 5_000})["hits"]["hits"]
         return sorted((hit["_source"] for hit in found), key=lambda each: (each["group_key"], each.get("name", "")))
 
     def searched(self, query: Any) -> list[str]:
-        """Groups that a query finds."""
+        """Return the groups that a query finds."""
         self.ask("POST", f"/{self.table}/_refresh")
         found = self.ask("POST", f"/{self.table}/_search", {"query": query})["hits"]["hits"]
         return sorted(hit["_source"]["group_key"] for hit in found)
 
     def written(self) -> int:
-        """Documents the server has written so far, as it counts them itself."""
+        """Return the server's own count of written documents."""
         return self.ask("GET", f"/{self.table}/_stats/indexing")["_all"]["primaries"]["indexing"]["index_total"]
 
     async def rows(self, fold: str | None = None) -> list[tuple[Any, ...]]:
         return self._rows(fold)
 
     def cells(self) -> dict[tuple[str, str], tuple[Any, int]]:
-        """(group, name) → (value, version)."""
+        """Return (group, name) → (value, version)."""
         return {(group, name): (value, version) for group, name, value, version, _ in self._rows(None)}
 
     def _rows(self, fold: str | None) -> list[tuple[Any, ...]]:

@@ -33,7 +33,7 @@ bounds_of_a_fold = st.builds(
 
 
 def placed(drawn: Sequence[tuple[int, int, bytes, dict[str, int]]], offset: int = -1, stamp: int = 1_000) -> list[FoldEvent]:
-    """Events behind an offset and a moment."""
+    """Place events behind an offset and a time."""
     events = []
     for step, later, group, names in drawn:
         offset += step

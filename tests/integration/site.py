@@ -1,4 +1,4 @@
-"""Applications under test, with folds of their own (`Site`) or one known fold (`Stage`), and what is asked of their workers."""
+"""Applications under test, with folds of their own (`Site`) or one known fold (`Stage`), and queries of their workers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Site:
         return path
 
     def fold(self, name: str, source: str, **options: Any) -> str:
-        """A table [folds.name] whose output is the topic ``name``."""
+        """Return a table [folds.name] whose output is the topic ``name``."""
         given = {"group_key": "account_id", "changed": "metrics", "quiet_period": "1s"} | options
         lines = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
         topics = f'source = "{self.names.topic(source)}"\noutput = "{self.names.topic(name)}"\n'
@@ -65,7 +65,7 @@ class Site:
         return WorkerProcess(config, self.folder)
 
     async def make_again(self, name: str, **options: Any) -> None:
-        """Deletes a topic and creates it anew."""
+        """Delete a topic and create it again."""
         await delete_topic(self.bootstrap, self.names.topic(name))
         await self.topics(name, **options)
 
@@ -73,7 +73,7 @@ class Site:
         await produce(self.bootstrap, self.names.topic(source), items, **options)
 
     async def records(self, topic: str, events: int) -> list[ConsumerRecord]:
-        """An output topic, once that many events are in its records."""
+        """Return an output topic, once that many events are in its records."""
         seen = Outcome()
         counted = 0
 
@@ -105,20 +105,20 @@ def write_config(
     fold: str = "",
     extra: str = "",
 ) -> Path:
-    """Writes a ``streams.toml`` with one fold of ``account_id`` and short times.
+    """Write a ``streams.toml`` with one fold of ``account_id`` and short times.
 
     Args:
         path: The file.
         app_id: Consumer group and key prefix.
         bootstrap: host:port.
-        redis_url: Where open groups live.
+        redis_url: The Redis with the open groups.
         source: Topic of the events.
         output: Topic of the folded records.
-        dead: Topic of what is refused.
-        quiet_period: Of the fold.
-        fold_name: Its name.
-        session_timeout: How long a worker may be silent before it is thrown out of its group.
-        fold: Further lines of its table.
+        dead: Topic of the dead letters.
+        quiet_period: The quiet period of the fold.
+        fold_name: The name of the fold.
+        session_timeout: How long a worker may be silent before its group removes it.
+        fold: Further lines of the fold's table.
         extra: Further tables, at the end.
 
     Returns:
@@ -158,7 +158,7 @@ quiet_period = {json.dumps(quiet_period)}
 
 
 def with_topics(program: str, **topics: str) -> str:
-    """A program of the docs or the examples whose events have topics of a test.
+    """Return a program of the docs or the examples whose events have topics of a test.
 
     Args:
         program: Its text.
@@ -172,7 +172,7 @@ def with_topics(program: str, **topics: str) -> str:
 
 @dataclass
 class Stage:
-    """An application with one fold of ``account_id``: its topics, its settings, and what was sent to it."""
+    """An application with one fold of ``account_id``: its topics, its settings, and the events sent to it."""
 
     names: Names
     bootstrap: str
@@ -208,7 +208,7 @@ class Stage:
         return WorkerProcess(config or self.folder / "streams.toml", self.folder)
 
     async def send(self, count: int, **options: Any) -> None:
-        """Events with a changed name of their own each."""
+        """Send events, each with a changed name of its own."""
         items = []
         for _ in range(count):
             name, account = f"n{len(self.sent)}", f"account_{len(self.sent) % GROUPS}"
@@ -217,7 +217,7 @@ class Stage:
         await produce(self.bootstrap, self.source, items, **options)
 
     async def outcome(self, enough: Any = None) -> Outcome:
-        """The output topic, once every event sent is in it."""
+        """Return the output topic, once every event sent is in it."""
 
         def is_enough(records: list[ConsumerRecord]) -> bool:
             seen = outcome_of(records)
@@ -232,7 +232,7 @@ class Stage:
 
 
 class DyingWorker(WorkerProcess):
-    """A worker that kills itself at a point of :mod:`tests.chaos.killing`, ``after-fold:3``."""
+    """A worker that kills itself at a point of :mod:`tests.chaos.killing`, such as ``after-fold:3``."""
 
     def __init__(self, config: Path, directory: Path, point: str) -> None:
         super().__init__(config, directory, {"STREAMS_APP_TEST_KILL_AT": point})
@@ -243,7 +243,7 @@ class DyingWorker(WorkerProcess):
 
 @contextmanager
 def frozen(pid: int) -> Iterator[None]:
-    """SIGSTOP for the block: connections stay open and nothing answers."""
+    """Stop a process by SIGSTOP for the block: connections stay open and nothing answers."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -252,7 +252,7 @@ def frozen(pid: int) -> Iterator[None]:
 
 
 async def send_at(site: Site, source: str, events: Iterable[tuple[str, int, int]]) -> None:
-    """Produces one event for each (account, record timestamp, number of its changed name), in this order."""
+    """Produce one event for each (account, record timestamp, number of its changed name), in this order."""
     producer = AIOKafkaProducer(bootstrap_servers=site.bootstrap, acks="all", linger_ms=20)
     await producer.start()
     for group, at_ms, number in events:
@@ -262,36 +262,36 @@ async def send_at(site: Site, source: str, events: Iterable[tuple[str, int, int]
 
 
 def metrics_of(worker: WorkerProcess) -> str:
-    """Its page of metrics."""
+    """Return the text of the worker's metrics page."""
     return get_page(f"{worker.url}/metrics")[1]
 
 
 def metric(worker: WorkerProcess, name: str) -> float:
-    """The sum of the series of a metric."""
+    """Return the sum of the series of a metric."""
     lines = (line for line in metrics_of(worker).splitlines() if line.startswith((f"{name}{{", f"{name} ")))
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
 async def until_folded(worker: WorkerProcess, events: int) -> None:
-    """Returns when a worker has folded so many events; their groups are open, or on a slow machine have left already."""
+    """Return when a worker has folded this number of events; on a slow machine their groups may have been emitted already."""
     await wait_until(lambda: metric(worker, "streams_app_events_folded_total") >= events, LIMIT_SECONDS, f"{events} are folded")
 
 
 async def reasons(worker: WorkerProcess) -> list[str]:
-    """Why it is not ready; empty, too, while it does not answer."""
+    """Return why the worker is not ready; empty if it does not answer, too."""
     _, text = await worker.get("/health/ready")
     found: list[str] = json.loads(text)["reasons"] if text else []
     return found
 
 
 def up(worker: WorkerProcess) -> dict[str, float]:
-    """Component → whether it is up."""
+    """Return component → whether it is up."""
     samples = [sample for family in text_string_to_metric_families(metrics_of(worker)) for sample in family.samples]
     return {sample.labels["component"]: sample.value for sample in samples if sample.name == "streams_app_up"}
 
 
 async def told_away(worker: WorkerProcess, what: str) -> str:
-    """The reason that says who is away, once it is there."""
+    """Return the reason that names the unavailable dependency, once it exists."""
 
     async def found() -> str | None:
         return next(
@@ -304,6 +304,6 @@ async def told_away(worker: WorkerProcess, what: str) -> str:
 
 
 def riddles(log: str) -> list[str]:
-    """Lines of a log that tell an operator nothing."""
+    """Return log lines that do not help an operator."""
     wrong = ("NoneType: None", "Event loop is closed", "never retrieved", "Task was destroyed", "Traceback", "Unclosed")
     return [line for line in log.splitlines() if any(text in line for text in wrong)]

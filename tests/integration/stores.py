@@ -1,6 +1,6 @@
-"""The read stores as tests see them: the store, and what somebody else sees and does where it is kept.
+"""The read stores in tests: the store, and access to its data that does not use our code.
 
-Here are those of SQL; ``searching`` has OpenSearch.
+This module has the SQL stores; ``searching`` has OpenSearch.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ PATIENT = "30s"
 
 
 async def write(store: ReadStore, changes: Sequence[CellChange], to: int | None = None, now_ms: int = 0, tp: TP = P0) -> Counts:
-    """One transaction that goes on where the store stands; it stays there unless it is told where to go."""
+    """Write one transaction from the store's progress; the progress stays unless a new one is given."""
     stands = (await store.progress()).get(tp)
     return await store.apply(changes, ProgressStep(tp, stands, (stands or 0) if to is None else to), now_ms)
 
 
 async def patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """Calls again while SQLite says that a file is locked, as an agent does: it has no queue, and gives up after a second."""
+    """Retry while SQLite reports a locked file, as an agent does: SQLite has no queue, and gives up after a second."""
     while True:
         try:
             return await call()
@@ -56,12 +56,12 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
 
 
 async def sync_on(sync: StoreSync, records: Sequence[OutputRecord], to: int, tp: TP = P0) -> SyncResult:
-    """One pass that goes on where the store stands."""
+    """Run one sync from the store's progress."""
     return await sync.sync_once(ProgressStep(tp, (await sync.progress()).get(tp), to), records)
 
 
 class StoreHarness(ABC):
-    """One store, whatever it is kept in, and what somebody sees there who does not use our code."""
+    """One store of any database, and access to its data without our code."""
 
     has_transactions: ClassVar[bool]
     """Whether changes and progress are written together; else changes may be there before the progress that passes them."""
@@ -76,41 +76,41 @@ class StoreHarness(ABC):
 
     @property
     def is_groups(self) -> bool:
-        """Whether all cells of a group stand in one row or document."""
+        """Return whether one row or document contains all cells of a group."""
         return self.shape == "groups"
 
     def another(self) -> ReadableStore:
-        """A store of another process on the same tables or indices."""
+        """Return a store as of another process, on the same tables or indices."""
         self.opened.append(open_store(self.settings))
         return self.opened[-1]
 
     def impatient(self) -> ReadableStore:
-        """Another store, which gives up soon where it waits for a lock."""
+        """Return another store with a short timeout for locks."""
         return self.another()
 
     async def close(self) -> None:
-        """All its stores."""
+        """Close all its stores."""
         for store in self.opened:
             await store.close()
 
     @abstractmethod
     async def rows(self, fold: str | None = None) -> list[tuple[Any, ...]]:
-        """Group, name, value, version and time of every cell of a fold, or of all, sorted.
+        """Return group, name, value, version and time of every cell of a fold, or of all, sorted.
 
-        The time of a row or document of a group is that of all its cells.
+        All cells of a group's row or document have its time.
         """
 
     @abstractmethod
     def locked(self) -> AbstractAsyncContextManager[None]:
-        """Somebody else keeps the store from writing."""
+        """Lock the store against writes for the block."""
 
     def time(self, of_cell: int, of_row: int) -> int:
-        """When a cell changed, as :meth:`rows` shows it."""
+        """Return when a cell changed, in the format of :meth:`rows`."""
         return of_row if self.is_groups else of_cell
 
 
 class SqlTarget(StoreHarness):
-    """One database with one store, whose table is called ``cells``, whatever its shape."""
+    """One database with one store, whose table is called ``cells`` in either shape."""
 
     has_transactions = True
 
@@ -125,15 +125,15 @@ class SqlTarget(StoreHarness):
 
     @abstractmethod
     async def run(self, sql: str) -> list[tuple[Any, ...]]:
-        """As somebody else does it."""
+        """Execute a statement over a separate connection."""
 
     @abstractmethod
     async def refuse(self, table: str) -> None:
-        """Whatever is written into a table fails from now on, and that is no matter of the values."""
+        """Make every write to a table fail, for a reason other than its values."""
 
     @abstractmethod
     async def allow(self, table: str) -> None:
-        """No more."""
+        """Undo :meth:`refuse`."""
 
     async def rows(self, fold: str | None = None) -> list[tuple[Any, ...]]:
         of_fold = f"FROM cells WHERE fold LIKE '{fold or '%'}'"
@@ -152,12 +152,12 @@ class SqlTarget(StoreHarness):
         return sorted(found)
 
     def shown(self, column: str) -> str:
-        """How a value is asked for."""
+        """Return the expression that selects a value."""
         return column
 
 
 class Sqlite(SqlTarget):
-    """A file."""
+    """A file of SQLite."""
 
     def __init__(self, path: Path, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
         self.path = path
@@ -181,7 +181,7 @@ class Sqlite(SqlTarget):
 
 
 class Postgres(SqlTarget):
-    """A database of a server."""
+    """A database of a PostgreSQL server."""
 
     def __init__(self, url: str, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
         self.url = url
@@ -220,12 +220,12 @@ class Postgres(SqlTarget):
 
 
 def held(target: StoreHarness, value: int) -> Any:
-    """A number as :meth:`StoreHarness.rows` shows it."""
+    """Return a number in the format of :meth:`StoreHarness.rows`."""
     return str(value) if isinstance(target, Postgres) else value
 
 
 def own(target: SqlTarget) -> str:
-    """The columns a table has for itself."""
+    """Return the columns that a table always has."""
     if isinstance(target, Postgres):
         versions, number = "jsonb", "bigint"
     else:

@@ -79,7 +79,7 @@ async def member_of(
     on_fatal: Callable[[BaseException], None] = lambda error: None,
     **options: Any,
 ) -> AsyncIterator[SubscriberAgent]:
-    """A member of the group of a subscriber that is made of a function, for the ``with`` block."""
+    """Yield a member of the group of a subscriber with a given function, for the ``with`` block."""
     declared = subscriber(order_paid, **({"idempotent": "yes", "description": "Under test."} | options))(function)
     client = redis.asyncio.Redis.from_url(redis_url)
     producer = AckedProducer(settings.kafka, client_id="letters")
@@ -104,7 +104,7 @@ async def member_of(
 
 @dataclass
 class Shop:
-    """Servers, names and what was called."""
+    """Servers, names and recorded calls."""
 
     names: Names
     bootstrap: str
@@ -127,19 +127,19 @@ class Shop:
         return member_of(settings, self.topic, self.redis_url, function, **options)
 
     async def send(self, *orders: str, partition: int = 0, **options: Any) -> None:
-        """Paid orders, keyed by what stands before a dash."""
+        """Send paid orders, whose key is the part before a dash."""
         records = [(order.partition("-")[0].encode(), json.dumps({"order_id": order}).encode()) for order in orders]
         await produce(self.bootstrap, self.topic, records, partition=partition, **options)
 
     def called(self, event: Received[Paid]) -> None:
-        """Notes an attempt."""
+        """Record an attempt."""
         self.calls[event.data.order_id].append(event.attempt)
 
     async def until_called(self, *orders: str) -> None:
         await wait_until(lambda: self.calls.keys() >= set(orders), LIMIT_SECONDS, f"{orders} were called")
 
     async def letters(self, count: int) -> list[dict[str, str]]:
-        """Headers of the dead letters, with their order, once there are ``count``."""
+        """Return headers of the dead letters, with their order, once there are ``count``."""
         records = await read_topic(
             self.bootstrap, f"{self.topic}.dead", until=lambda read: len(read) >= count, timeout_seconds=LIMIT_SECONDS
         )
@@ -150,7 +150,7 @@ class Shop:
         return found
 
     async def committed(self, name: str) -> int:
-        """Sum of the committed offsets of a subscriber's group."""
+        """Return the sum of the committed offsets of a subscriber's group."""
         tps = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
         group = f"{self.names.app_id}.{name}"
         consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False)

@@ -1,4 +1,4 @@
-"""Live views of a test, as somebody declares them and somebody looks at a page of them."""
+"""Live views of a test, as a user declares them and a visitor opens a page of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Watched:
         return self.site.names.topic("events")
 
     def config(self, name: str = "streams.toml", **views: dict[str, Any]) -> Path:
-        """Settings with these views; the dead letters of all go into one topic of this test."""
+        """Return settings with these views; all their dead letters go into one topic of this test."""
         text = ""
         for view, given in views.items():
             table = {"source": self.source, "dead_letters": self.site.names.topic("dead"), **given}
@@ -39,7 +39,7 @@ class Watched:
         await self.site.topics("events", "dead", **options)
 
     async def put(self, *events: dict[str, Any], **options: Any) -> None:
-        """Events keyed by their project."""
+        """Send events keyed by their project."""
         await self.site.send("events", [(str(event["project"]).encode(), orjson.dumps(event)) for event in events], **options)
 
     async def page(self, config: Path, view: str, page: str = "7") -> PageOfView:
@@ -48,11 +48,11 @@ class Watched:
         return found
 
     async def shows(self, config: Path, view: str, count: int, page: str = "7") -> PageOfView:
-        """The view, once it shows that many items and says that it is true."""
+        """Return the view, once it shows this number of items and is current."""
         return await self.says(config, view, "ok", count, page)
 
     async def says(self, config: Path, view: str, state: str, count: int | None = None, page: str = "7") -> PageOfView:
-        """The view, once it is in a state, and shows that many items if a count is given."""
+        """Return the view, once it is in a state, and shows this number of items if a count is given."""
         seen: list[PageOfView] = []
 
         async def said() -> bool:
@@ -67,7 +67,7 @@ class Watched:
 
 
 def _toml(value: Any) -> str:
-    """A JSON value as TOML has it; a table stands on one line."""
+    """Return a JSON value as TOML; a table is on one line."""
     if not isinstance(value, dict):
         return json.dumps(value)
     return "{" + ", ".join(f"{json.dumps(key)} = {json.dumps(one)}" for key, one in value.items()) + "}"

@@ -19,13 +19,13 @@ LIMIT_MS = 60_000
 
 @contextmanager
 def web_server(command: Sequence[str], folder: Path, environment: Mapping[str, str], port: int | None = None) -> Iterator[str]:
-    """Runs a web server for the block, and ends it by SIGTERM.
+    """Run a web server for the block, and end it by SIGTERM.
 
     Args:
-        command: What follows ``python``; PORT in it becomes that of the server.
-        folder: Modules in it can be imported; it gets a directory with the log.
+        command: Arguments of ``python``; PORT is replaced by the port of the server.
+        folder: Import path of the server; the log is written to a directory in it.
         environment: Added to the variables of this process.
-        port: Its port, where somebody else has to know it; None: any free one.
+        port: Its port, if another process has to know it; None: any free one.
 
     Yields:
         Its URL, without a slash at the end.

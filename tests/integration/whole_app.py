@@ -1,4 +1,4 @@
-"""An application with everything that uses Redis: a fold, its read store, a subscriber of each promise, a live view, a journal."""
+"""An application with everything that uses Redis: fold, read store, a subscriber of each guarantee, live view, journal."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ catalogue = Catalogue(events=(changed,), subscribers=(PROMISES))
 
 
 class WholeApp:
-    """The application, what was sent to it, and whether all of it has arrived everywhere."""
+    """The application, the events sent to it, and whether all of them have arrived everywhere."""
 
     def __init__(self, site: Site, redis_url: str | None = None, environment: Mapping[str, str] | None = None) -> None:
         self.site = site
@@ -85,11 +85,11 @@ class WholeApp:
         )
 
     async def run(self, *words: str) -> Ran:
-        """A command."""
+        """Run a command."""
         return await asyncio.to_thread(lambda: run(*words, "--config", str(self.config), cwd=None, **self._environment))
 
     async def prepare(self) -> None:
-        """Makes topics and tables."""
+        """Create topics and tables."""
         for words in (("topics", "create"), ("read-store", "init")):
             ran = await self.run(*words)
             assert 0 == ran.code, ran.text
@@ -98,7 +98,7 @@ class WholeApp:
         return WorkerProcess(self.config, self.site.folder, self._environment, arguments)
 
     async def send(self, count: int) -> None:
-        """Events, each with an account and a number of its own."""
+        """Send events, each with an account and a number of its own."""
         numbers = range(self.sent, self.sent + count)
         events = [(f"a{n}", {"id": n, "page": PAGE, "account_id": f"a{n}", "metrics": {"likes": n}}) for n in numbers]
         items = [(key.encode(), json.dumps(event).encode()) for key, event in events]
@@ -106,7 +106,7 @@ class WholeApp:
         self.sent += count
 
     def calls(self) -> dict[str, Counter[int]]:
-        """Subscriber → how often it was called with each event."""
+        """Return subscriber → number of calls with each event."""
         found: dict[str, Counter[int]] = {promise: Counter() for promise in PROMISES}
         for line in self._ledger.read_text().splitlines() if self._ledger.exists() else ():
             name, number = line.split()
@@ -114,7 +114,7 @@ class WholeApp:
         return found
 
     def stored(self) -> int:
-        """Groups in the read store."""
+        """Return the groups in the read store."""
         with closing(sqlite3.connect(self.site.folder / "read.db")) as connection:
             return int(connection.execute("SELECT COUNT(DISTINCT group_key) FROM folded_values").fetchone()[0])
 
@@ -123,12 +123,12 @@ class WholeApp:
         return Settings.load(self.config, self._environment)
 
     async def shown(self) -> int | None:
-        """Items that the live view shows, where it is true."""
+        """Return the items that the live view shows, where it is current."""
         (found,) = await page_of_views(self.settings, PAGE, ["seen"])
         return found.state.count if found.state.state == "ok" else None
 
     async def filed(self) -> int:
-        """Events in the journal."""
+        """Return the events in the journal."""
         async with redis_of(self.settings) as redis:
             reader = JournalShardReader(redis, ScriptSet(redis))
             shards = [
@@ -138,7 +138,7 @@ class WholeApp:
         return sum(segment.entries for shard in shards if shard is not None for segment in shard.segments)
 
     async def until_all_arrived(self) -> None:
-        """Returns when all that was sent is in read store, live view and journal, and every subscriber was called with it."""
+        """Return when everything sent is in read store, live view and journal, and every subscriber was called with it."""
 
         async def arrived() -> dict[str, int | None]:
             calls = {name: len(numbers) for name, numbers in self.calls().items()}

@@ -1,4 +1,4 @@
-"""``make bench-live`` with tiny sizes: each row of its table is there, with its goal and whether it was reached."""
+"""``make bench-live`` with tiny sizes: the table contains each row, with its goal and whether it was reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark says of slow scripts, on a real server."""
+"""The report of a benchmark about slow scripts, on a real server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUSY = "local sum = 0 for i = 1, tonumber(ARGV[1]) do sum = sum + i % 7 end"
 
 
 class Noted(Standstills):
-    """The machine stood still once, for so long."""
+    """One standstill of the machine, of a given length."""
 
     def __init__(self, longest_ms: float | None) -> None:
         super().__init__([])

@@ -1,4 +1,4 @@
-"""The demo as people run it: a process that checks itself, passes, and leaves nothing behind."""
+"""The demo as people run it: a process that verifies itself, passes, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MARK = "STREAMS_APP_TEST_DEMO"
 
 
 class Demo:
-    """``streams-app demo`` in a temporary directory of its own; every process of it carries a mark, or runs in there."""
+    """``streams-app demo`` in its own temporary directory; its processes carry a marker variable, or run in that directory."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "tmp"
@@ -60,7 +60,7 @@ class Demo:
         return process
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        """Exit code and what was shown."""
+        """Run the demo, and return its exit code and output."""
         return self.ended(self.start(*arguments)), self.text
 
     def ended(self, process: subprocess.Popen[bytes]) -> int:
@@ -74,7 +74,7 @@ class Demo:
         return self.log.read_text("utf-8")
 
     def processes(self) -> dict[int, str]:
-        """Pid → command line of all that belong to it and run."""
+        """Return its running processes as pid → command line."""
         mark = f"{MARK}={self.environment[MARK]}".encode()
         found = {}
         for entry in Path("/proc").glob("[0-9]*"):
@@ -84,15 +84,15 @@ class Demo:
                 if is_inside or mark in (entry / "environ").read_bytes().split(b"\0"):
                     found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
-                continue  # ended, or somebody else's
+                continue  # ended, or owned by another user
         return found
 
     def kept(self) -> set[str]:
-        """Files in the directory in which it was started."""
+        """Return the files in the directory in which it was started."""
         return {str(path.relative_to(self.place)) for path in self.place.rglob("*") if path.is_file()}
 
     def left(self) -> set[str]:
-        """What lies in the temporary directory."""
+        """Return the files that it left in the temporary directory."""
         return {str(path.relative_to(self.home)) for path in self.home.rglob("*")}
 
 
@@ -108,7 +108,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
 
 
 def figure(text: str, name: str) -> float:
-    """A number of the summary."""
+    """Return a number of the summary."""
     match = re.search(rf"^{name} +([\d,.]+)", text, re.MULTILINE)
     assert match, f"no {name} in:\n{text}"
     return float(match[1].replace(",", ""))
@@ -232,7 +232,7 @@ def test_terminated_demo_leaves_nothing_behind(demo: Demo, number: signal.Signal
 
     assert code == 130, demo.text
     assert "Traceback" not in demo.text
-    # What was just being forked is ended by the kernel, when the demo has gone.
+    # A process that was just being forked is ended by the kernel after the demo has exited.
     wait_until_sync(lambda: not demo.processes(), 60, "every process of the demo has ended")
     assert set() == demo.left()
 
@@ -310,6 +310,6 @@ def test_demo_on_existing_servers_removes_what_it_created_there(demo: Demo, kafk
 
 
 async def groups_of(bootstrap: str) -> list[str]:
-    """Consumer groups of a broker."""
+    """Return the consumer groups of a broker."""
     async with admin_of(bootstrap) as admin:
         return [group for group, _ in await admin.list_consumer_groups()]

@@ -1,4 +1,4 @@
-"""The check at the end of a demo: what the read store must hold, and that anything else is found out."""
+"""The check at the end of a demo: the expected content of the read store, and every deviation from it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write_side(tmp_path: Path) -> Iterator[WriteSide]:
 
 @pytest.fixture
 async def read_db(tmp_path: Path) -> Path:
-    """A read store that is right."""
+    """Return a correct read store."""
     path = tmp_path / "read.db"
     store = SqliteStore(f"sqlite:///{path}", "folded_values", "dashboard")
     await store.initialise()

@@ -1,4 +1,4 @@
-"""Wheel and source distribution, as a release has them: complete, accepted by twine, and able to run the demo from anywhere."""
+"""Wheel and source distribution, as released: complete, accepted by twine, and able to run the demo from anywhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def tracked() -> set[str]:
-    """Files that git keeps, as paths from the top."""
+    """Return the files tracked by git, as paths from the top."""
     if not (ROOT / ".git").exists():
         pytest.skip("this is no checkout of git")
     return set(
@@ -40,7 +40,7 @@ def tracked() -> set[str]:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with both, built from what git keeps: the source distribution first, and the wheel from that."""
+    """Return a folder with both, built from the tracked files: the source distribution first, and the wheel from it."""
     source, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     tracked()
     subprocess.run(["git", "checkout-index", "--all", f"--prefix={source}{os.sep}"], cwd=ROOT, check=True)

@@ -1,4 +1,4 @@
-"""The project page of the examples in Chromium: worker, hub and page are processes, as its README starts them."""
+"""The project page of the examples in Chromium: worker, hub and page are processes, started as in its README."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Example:
         module = (ROOT / "examples" / "project_page" / "app.py").read_text("utf-8")
         for topic in ("contributions", "news"):
             module = module.replace(f'topic="{topic}"', f'topic="{site.names.topic(topic)}"')
-        # Somebody else's producer writes what no browser takes for an address.
+        # A foreign producer writes a value that no browser accepts as an address.
         address = "url = f\"/project/{quote(project, safe='')}#{news_id}\""
         assert address in module
         module = module.replace(address, f'{address} if form["title"] != "Broken" else "http://["')

@@ -1,4 +1,4 @@
-"""The shop of the examples, with servers: its view publishes, its worker works, and a dead letter is put back."""
+"""The shop of the examples, with servers: its view publishes, its worker handles events, and a dead letter is replayed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_shop_view_publishes_and_a_rejected_event_of_its_subscriber_is_rep
         return await asyncio.to_thread(lambda: run(*words, cwd=None, **environment))
 
     async def read(topic: str) -> dict[str, str]:
-        """Headers of the first record, with its order; at least once, there may be a copy."""
+        """Return the headers of the first record, and its order; with at-least-once delivery there may be a copy."""
         record, *_ = await read_topic(site.bootstrap, topic, until=lambda found: len(found) >= 1, timeout_seconds=LIMIT_SECONDS)
         return {name: value.decode() for name, value in record.headers} | {"order": json.loads(record.value)["order_id"]}
 

@@ -1,4 +1,4 @@
-"""The first program of docs/subscribers.md, as somebody runs it who has read no further."""
+"""The first program of docs/subscribers.md, run by a reader who has read no further."""
 
 from __future__ import annotations
 

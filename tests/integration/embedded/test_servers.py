@@ -1,4 +1,4 @@
-"""The embedded servers, and the helpers the other tests stand on."""
+"""The embedded servers, and the helpers that other tests depend on."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     try:
-        # Adopted by a process that does not ask for exit codes, it stays in the table: ended all the same.
+        # Adopted by a process that does not collect exit codes, it stays in the process table, but counts as ended.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return not Path("/proc/self").exists() and subprocess.run(["ps", "-p", str(pid)], check=False).returncode == 0
@@ -207,7 +207,7 @@ def test_servers_end_when_their_parent_is_killed(parent) -> None:
 
     wait_until_sync(lambda: not any(map(is_running, pids)), 60, f"{pids} have ended")
     ports = [int(address.rpartition(":")[2]) for address in (broker_address, valkey_address)]
-    # The last thread of a process may let go of its sockets a moment after the process has ended.
+    # The last thread of a process may close its sockets a moment after the process has ended.
     wait_until_sync(lambda: all(map(is_free, ports)), 60, f"{ports} are free")
 
 

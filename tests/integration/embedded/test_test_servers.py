@@ -1,4 +1,4 @@
-"""The servers of the tests themselves: where they start, and what a test becomes whose server cannot be had."""
+"""The servers of the tests: where they start, and the outcome of a test whose server is unavailable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Django view of docs/subscribers.md publishes, from processes that were forked after their parent had published."""
+"""The Django view of docs/subscribers.md publishes from processes that were forked after their parent had published."""
 
 from __future__ import annotations
 

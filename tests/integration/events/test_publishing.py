@@ -1,4 +1,4 @@
-"""What is published is in the log, with its key, its headers and an id by which it can be published again."""
+"""A published event is in the log, with its key, its headers and an id by which it can be published again."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def place(kafka: KafkaServer, names: Names) -> Place:
 
 @pytest.fixture
 def away(names: Names) -> Place:
-    """Nobody answers, and nothing needs an answer."""
+    """Return settings with an unavailable broker, whose answer no test needs."""
     order_paid = declared("orders")
     return settings_of(names.app_id, "127.0.0.1:1"), order_paid, Catalogue(events=(order_paid,))
 

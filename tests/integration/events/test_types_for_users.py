@@ -1,6 +1,6 @@
-"""Declarations are typed for who writes them: tests/typed and the programs of the docs pass in strict mode, without a plugin.
+"""Declarations are typed for users: tests/typed and the programs of the docs pass in strict mode, without a plugin.
 
-The marks of ``wrong.py`` are half of each test: a mark on a line that nobody refuses is an error itself.
+The comments of ``wrong.py`` that expect an error are half of each test: one on a correct line is an error itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ignore_missing_imports = true
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """A folder with every program that README and docs/ show; below ``untyped`` those that import what has no types."""
+    """Return a folder with every program of README and docs/; ``untyped`` contains those that import untyped packages."""
     folder = tmp_path / "programs"
     (folder / "untyped").mkdir(parents=True)
     for page in PAGES:

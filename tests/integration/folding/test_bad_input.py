@@ -1,4 +1,4 @@
-"""Generated bad and odd input: what is accepted and what is dead-lettered add up, and every partition goes on.
+"""Generated bad and odd input: accepted and dead-lettered events add up to all events, and every partition continues.
 
 One worker meets every class. ``STREAMS_APP_TEST_CASES`` is the number of cases of a class, ``STREAMS_APP_TEST_SEED`` the seed.
 Expected groups and names are taken from the bytes sent, with the JSON reader of the standard library.
@@ -32,7 +32,7 @@ CASES = int(os.environ.get("STREAMS_APP_TEST_CASES") or 60)
 SEED = os.environ.get("STREAMS_APP_TEST_SEED") or "1"
 PARTITIONS = 4
 LIMIT_SECONDS = 120 + CASES / 50
-# Else the broker itself refuses records of the far future.
+# Otherwise the broker itself rejects records of the far future.
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 pytestmark = pytest.mark.timeout(300 + CASES / 10)
 
@@ -54,7 +54,7 @@ class Bench:
     sent: int = 0
 
     async def send(self, cases: list[Case]) -> dict[tuple[int, int], Case]:
-        """Sends cases to the partitions in turn, waits for the broker; by partition and offset."""
+        """Send cases to the partitions in turn, wait for the broker, and return them by partition and offset."""
         producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, acks="all", max_request_size=1_040_000)
         await producer.start()
         acks = []
@@ -73,7 +73,7 @@ class Bench:
         return {(each.partition, each.offset): case for each, case in zip(where, cases, strict=True)}
 
     def take(self, record: ConsumerRecord) -> None:
-        """Takes a folded record or a dead letter."""
+        """Add a folded record or a dead letter."""
         if record.topic == self.names.topic("dead"):
             known = dict(record.headers)
             self.letters.setdefault((int(known["source-partition"]), int(known["source-offset"])), record)
@@ -85,7 +85,7 @@ class Bench:
         assert self.events.setdefault(value["fold"]["id"], value["fold"]["events"]) == value["fold"]["events"]
 
     async def settle(self) -> None:
-        """Reads on until every event sent is accounted for."""
+        """Read until every event sent is accounted for."""
         topics = [TopicPartition(self.names.topic(suffix), each) for suffix in ("folded", "dead") for each in range(PARTITIONS)]
         consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
         await consumer.start()
@@ -111,7 +111,7 @@ class Bench:
 
 
 def identity(group: Any) -> Group:
-    """What makes two groups the same: ``1`` and ``1.0`` are, ``1`` and ``"1"`` or ``true`` are not."""
+    """Return the identity of a group: ``1`` and ``1.0`` are equal, ``1`` and ``"1"`` or ``true`` are not."""
     if isinstance(group, float) and group.is_integer():
         group = int(group)
     return type(group).__name__, group

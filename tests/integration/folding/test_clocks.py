@@ -1,4 +1,4 @@
-"""Time by a real worker: wrong clocks of workers and producers, pauses, and what each record may claim about time."""
+"""Time in a real worker: wrong clocks of workers and producers, pauses, and the times in each record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINUTE_MS = 60_000
 
 
 class SkewedWorker(WorkerProcess):
-    """A worker whose wall clock is wrong by what its file says."""
+    """A worker whose wall clock is off by the value in its file."""
 
     def __init__(self, config: Path, directory: Path, skew_ms: int) -> None:
         self.skew_file = directory / f"skew-{skew_ms}"
@@ -31,7 +31,7 @@ class SkewedWorker(WorkerProcess):
         return [sys.executable, "-m", "tests.skewed", "worker", "--config", str(config.resolve()), *arguments]
 
     def skew(self, skew_ms: int) -> None:
-        """Moves its clock."""
+        """Set the offset of its clock."""
         self.skew_file.write_text(str(skew_ms))
 
 
@@ -41,7 +41,7 @@ async def test_worker_with_a_clock_ten_minutes_ahead_emits_nothing_and_has_no_la
     config = site.config(site.fold("folded", "events", quiet_period="3s"))
     with SkewedWorker(config, site.folder, 10 * MINUTE_MS) as wrong:
         await wait_until(lambda: "claimed fold=" in wrong.log(), LIMIT_SECONDS, "the worker with the wrong clock folds")
-        # By a producer on the same host, whose records are ten minutes ahead as well.
+        # Sent by a producer on the same host, whose records are ten minutes ahead as well.
         await site.send("events", [event("a", "x")], timestamp_ms=int(time.time() * 1000) + 10 * MINUTE_MS)
         await wait_until(lambda: 'folded_total{fold="folded"} 1.0' in metrics_of(wrong), LIMIT_SECONDS, "it has folded")
         await wait_until(lambda: "wall clock differs from Redis TIME" in wrong.log(), LIMIT_SECONDS, "it has noticed")
@@ -78,7 +78,7 @@ async def test_clock_that_jumps_ahead_closes_no_group(site: Site) -> None:
 @pytest.mark.long
 async def test_events_that_arrived_while_a_worker_was_suspended_count_as_activity(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
-    # Its session lasts for longer than it is stopped.
+    # The session lasts longer than the worker is stopped.
     config = site.config(site.fold("folded", "events", quiet_period="4s"), session_timeout="8s")
     with site.worker(config) as worker:
         await worker.wait_ready()
@@ -104,7 +104,7 @@ async def test_producers_with_wrong_clocks_get_whole_groups_in_time(site: Site) 
         for _ in range(4):
             for group, off_ms in offsets_ms.items():
                 await site.send("events", [event(group, "n")], timestamp_ms=int(time.time() * 1000) + off_ms)
-            await asyncio.sleep(0.4)  # the groups take events for longer than a tick
+            await asyncio.sleep(0.4)  # the groups receive events for longer than a tick
         ended_ms = time.time() * 1000
         found = {name: await site.records(name, 12) for name in ("merge", "sessions")}
 
@@ -132,5 +132,5 @@ async def test_record_is_never_early_and_never_later_than_max_hold(site: Site) -
     for record in records:
         fold = json.loads(record.value)["fold"]
         due_ms = fold["first_event_ms"] + 2_000 if fold["reason"] == "max_hold" else fold["last_event_ms"] + 1_000
-        # Not later than a machine takes that has a lot to do.
+        # Includes the delay of a busy machine.
         assert due_ms <= record.timestamp <= due_ms + 20_000, fold

@@ -1,4 +1,4 @@
-"""When a worker commits what it has delivered, besides every few seconds."""
+"""When a worker commits what it has delivered, in addition to its regular commits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(200)
 
 
 async def left(site: Site) -> int:
-    """Events of the source that are not below the committed offsets; there is nothing but events."""
+    """Return the number of events at or above the committed offsets; the log contains events only."""
     tps = [TopicPartition(site.names.topic("events"), number) for number in range(PARTITIONS)]
     consumer = AIOKafkaConsumer(bootstrap_servers=site.bootstrap, group_id=site.names.app_id, enable_auto_commit=False)
     await consumer.start()
@@ -54,8 +54,8 @@ async def test_worker_commits_delivered_offsets_when_it_releases_partitions(site
             after = await left(site)
         else:
             with site.worker(config) as other:
-                # The group gives partitions to the other when the first one has let go of everything. It has committed by then, or
-                # not before its minute is over: a claim only commits again what was committed before.
+                # The group moves partitions when the first worker has released everything. It has committed by then, or
+                # not before its minute is over: a claim only repeats the previous commit.
                 await other.wait_ready()
                 after = await left(site)
             assert worker.exit_code is None
@@ -63,7 +63,7 @@ async def test_worker_commits_delivered_offsets_when_it_releases_partitions(site
     assert (EVENTS, 0) == (before, after)
 
 
-@pytest.mark.apache  # the embedded broker takes commits of any generation
+@pytest.mark.apache  # the embedded broker accepts commits of any generation
 async def test_commit_of_a_claim_before_a_rejoin_is_rejected(site: Site) -> None:
     await site.topics("events")
     tp = TP(site.names.topic("events"), 0)
@@ -85,7 +85,7 @@ async def test_commit_of_a_claim_before_a_rejoin_is_rejected(site: Site) -> None
             try:
                 await commit_as(first, {tp: Committed(4, "")}, Member(coordinator.generation, coordinator.member_id))
             except (NotOwnerError, KafkaError):
-                return False  # the group is about to go on without the other one
+                return False  # the group is about to continue without the other one
             return True
 
         await wait_until(is_committed, LIMIT_SECONDS, "a commit of the present generation is taken")

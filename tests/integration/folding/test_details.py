@@ -1,4 +1,4 @@
-"""Folds whose events say more than what changed: the scripts do the same as the model, however a range is parted."""
+"""Detailed folds: the scripts agree with the model, however a range is split."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def redis(redis_client: Redis) -> Redis:
 
 
 def told(sealed: Sealed) -> tuple[Any, ...]:
-    """What is in a sealed group, regardless of how it was cut into runs."""
+    """Return the content of a sealed group, regardless of how it was cut into runs."""
     names = sealed.names
     if any(name.isdigit() for name in names):
         return (*sealed[:9], events_of(names))
@@ -76,7 +76,7 @@ def by_offset(entries: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def contents_of(bounds: Bounds, names: dict[str, Any], offset: int) -> tuple[dict[str, Any], bytes]:
-    """What is kept of an event."""
+    """Return what is kept of an event."""
     if bounds.max_bytes:
         return {}, b"x" * (1 + offset % 11)
     return names, b""

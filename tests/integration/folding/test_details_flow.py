@@ -1,4 +1,4 @@
-"""Folds whose events say more than what changed, by real workers that are killed."""
+"""Detailed folds in real workers that are killed: closing events, kept events and sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that an operator drops, on a real Redis: what leaves without a record, and what stays."""
+"""Groups that an operator drops, on a real Redis: they leave without a record, and others stay."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_group_above_the_fence_is_dropped_once_the_range_has_passed_it(
     store: ShardStore, cursor: bytes, leaves: bool
 ) -> None:
     await fold(store, -1, one(3, b"sc"))
-    # As a script that died half-way leaves it.
+    # As a script leaves it that died half-way.
     await store.redis.hset(store.keys.meta, mapping={"fence": 1, "to": 9, "cursor": cursor, "cap": 0, "arrived": ""})
     await request(store, b"sc", 3)
     done = await seal(store, 1, 1_000)

@@ -1,4 +1,4 @@
-"""A script that dies half-way leaves what it had written: what is done again is neither lost nor counted twice."""
+"""A script that dies half-way leaves its writes: after it is repeated, no event is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ LATE = [
 
 
 def named(events: list[FoldEvent]) -> list[FoldEvent]:
-    """Each event with a name of its own: the names of a record are its events."""
+    """Give each event a name of its own, so that the names of a record identify its events."""
     return [event._replace(names={f"n{event.offset}": 1}) for event in events]
 
 
 async def begun(redis: Redis, events: list[FoldEvent], bounds: Bounds) -> ShardStore:
-    """A shard that has folded these events."""
+    """Return a shard that has folded these events."""
     store = new_store(redis)
     await store.claim("me", -1, EPOCH, "")
     if events:
@@ -63,7 +63,7 @@ async def begun(redis: Redis, events: list[FoldEvent], bounds: Bounds) -> ShardS
 
 
 async def die(store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds, events: list[FoldEvent], writes: int) -> bool:
-    """Folds a chunk by a script that dies after so many writes; whether it did."""
+    """Fold a chunk by a script that dies after this number of writes; return whether it died."""
     marks = await marks_of(store)
     try:
         await fold(edited(store, partial(dying, writes=writes)), fence, chunk, bounds, events)
@@ -75,7 +75,7 @@ async def die(store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds, event
 
 
 async def left_by(store: ShardStore) -> tuple[dict[bytes, Held], list[Sealed]]:
-    """What is open, and what has left; no group counts an event twice."""
+    """Return open groups and outbox, and check that no group counts an event twice."""
     opened, sealed = await open_groups(store), await outbox_of(store)
     assert all(held.numbers.events == len(held.names) for held in opened.values())
     assert all(entry.events == len(entry.names) for entry in sealed)
@@ -136,7 +136,7 @@ async def test_events_are_neither_missing_nor_counted_twice_after_scripts_die(
     for death in range(deaths):
         if not await die(store, fence, chunk, bounds, late, max(0, writes - death)):
             break
-        if looks:  # somebody wants everything to leave meanwhile
+        if looks:  # a flush of all groups is requested in the meantime
             await store.redis.sadd(store.keys.flush, "*")
             await seal(store, fence, 0, bounds, limit=1_000)
     if (await marks_of(store))["fence"] == str(fence):

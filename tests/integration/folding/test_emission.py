@@ -1,4 +1,4 @@
-"""What leaves a shard on a real Redis, and what stays in its outbox: as the producer answers, and before another definition."""
+"""Emission of a shard on a real Redis: acknowledged records are finished, and groups of a former definition leave first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.conftest import Names
 from tests.scripts import sealed_in
 from tests.shards import Answering, claimed_shard, emitter_of, fold_some
 
-# Acknowledgements
+# Acknowledgments
 
 
 @pytest.mark.parametrize("refused", [0, 1, 2])
@@ -73,7 +73,7 @@ async def test_only_acknowledged_records_of_a_batch_are_finished(redis_client: R
     assert await shard.store.watermark() == 1
 
 
-# Another definition
+# Changed definition
 
 
 async def test_nothing_is_folded_before_groups_of_the_former_definition_are_emitted(redis_client: Redis, names: Names) -> None:

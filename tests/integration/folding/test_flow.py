@@ -1,4 +1,4 @@
-"""A reader that is paused because folding cannot keep up goes on the moment there is room, not at its next look."""
+"""A reader paused by back-pressure resumes as soon as there is room, not at its next poll."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.workers import WorkerProcess
 
 
 class PatientWorker(WorkerProcess):
-    """Reads 20 records at a time, and looks for more only if it is woken."""
+    """Reads 20 records at a time, and polls for more only if it is woken."""
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
         return [sys.executable, "-m", "tests.patient", "worker", "--config", str(config.resolve()), *arguments]

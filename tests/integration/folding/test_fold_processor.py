@@ -1,4 +1,4 @@
-"""The tasks of a fold in a partition live as long as its claim."""
+"""The tasks of a fold in a partition end with its claim."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ async def test_fold_that_swallows_a_cancellation_ends_with_its_claim(redis_clien
     async def drops(batch: Batch) -> None:
         begun.set()
         try:
-            await asyncio.sleep(60)  # for ever: it is to be cancelled
+            await asyncio.sleep(60)  # runs until it is cancelled
         except asyncio.CancelledError:
-            pass  # as asyncio.wait_for of Python 3.11 does in the moment in which its call completes
+            pass  # as asyncio.wait_for of Python 3.11 does if its call completes at the same moment
 
     await processor.claim(Claim(tp, "f", 1, "m", OffsetAndMetadata(0), bounds, 1, "", was_reset=False, _partition=partition))
     with patch.object(processor, "fold_once", drops):

@@ -1,4 +1,4 @@
-"""Folding as people need it, by a real worker: backlogs, several folds, kinds of group keys, changed definitions."""
+"""Folding in a real worker: backlogs, several folds, kinds of group keys, changed definitions."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_three_folds_of_one_source_have_separate_groups_and_times(site: Si
 
 
 def _names(items: list[tuple[bytes, bytes]], fold: str) -> list[tuple[str, bytes]]:
-    """Changed name and group of each event."""
+    """Return the changed name and group of each event."""
     found = []
     for key, value in items:
         decoded = json.loads(value)
@@ -231,7 +231,7 @@ async def test_renamed_fold_starts_anew_and_open_groups_of_its_old_name_are_emit
             await site.send("events", [event(sent[change].decode(), change) for change in list(sent)[begin:end]])
             await folded(worker, name, 50 if name == "new" else 30)
             if name == "new":
-                # It has the partitions of the old name, and lets its groups go.
+                # It has the partitions of the old name, and emits its groups.
                 first = await site.outcome("old", 30)
                 log = worker.log()
             await worker.terminate()
@@ -240,7 +240,7 @@ async def test_renamed_fold_starts_anew_and_open_groups_of_its_old_name_are_emit
 
     assert {"flush"} == {value["fold"]["reason"] for value in first.values.values()}
     assert "fold is no longer declared, its open groups are emitted as they are fold=old" in log
-    # Back under its old name it went on where it had been: every event once.
+    # Under its old name it continued where it had been: every event once.
     assert [] == old.faults(sent)
 
 
@@ -259,7 +259,7 @@ async def test_events_of_an_aborted_transaction_are_not_folded(site: Site) -> No
                 await producer.send_and_wait(topic, value, key)
             await (producer.commit_transaction() if number % 2 else producer.abort_transaction())
         outcome = await site.outcome("folded", 6)
-        # An open transaction holds back what is behind it, and nothing else: what was open is emitted all the same.
+        # An open transaction holds back the events behind it, and nothing else: open groups are emitted all the same.
         await site.send("events", [event("b", "before")])
         await producer.begin_transaction()
         await producer.send_and_wait(topic, *reversed(event("c", "open")))
@@ -288,6 +288,6 @@ async def test_log_append_time_works_like_create_time(site: Site) -> None:
 
 
 async def folded(worker: WorkerProcess, fold: str, events: int) -> None:
-    """Waits until a worker has folded so many events since it was started."""
+    """Wait until a worker has folded this number of events since its start."""
     wanted = f'folded_total{{fold="{fold}"}} {events}.0'
     await wait_until(lambda: wanted in metrics_of(worker), LIMIT_SECONDS, f"fold {fold} has folded {events} events")

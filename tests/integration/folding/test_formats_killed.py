@@ -1,4 +1,4 @@
-"""Folds of each format by real workers that are killed with -9: every record equals a recomputation from what was produced."""
+"""Folds of each format in real workers that are killed with -9: every record equals a recomputation from the events."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Format(NamedTuple):
     Attributes:
         group: Name of the group field in records.
         options: Settings of the fold.
-        items: Makes an endless sequence of events.
-        taken: The brute force: reads one value, without the product.
+        items: Returns an endless sequence of events.
+        taken: Reads one value by brute force, without the product.
     """
 
     group: str
@@ -40,7 +40,7 @@ class Format(NamedTuple):
 
 
 def changes_of_a_table(chosen: random.Random) -> Iterator[Item]:
-    """A table of seven rows as Debezium reports it, with and without the schema of Kafka Connect."""
+    """Yield changes of a table of seven rows as Debezium reports them, with and without the schema of Kafka Connect."""
     rows: dict[int, dict[str, Any]] = {}
     while True:
         key = chosen.randrange(7)
@@ -69,7 +69,7 @@ def columns_that_differ(value: bytes) -> Taken:
 
 
 def cloud_events(chosen: random.Random) -> Iterator[Item]:
-    """CloudEvents in structured mode."""
+    """Yield CloudEvents in structured mode."""
     number = 0
     while True:
         number += 1
@@ -85,7 +85,7 @@ def data_of_cloud_event(value: bytes) -> Taken:
 
 
 def dotted_events(chosen: random.Random) -> Iterator[Item]:
-    """Plain JSON; a field whose whole name is the dotted path precedes what is nested."""
+    """Yield plain JSON; a field named like the dotted path takes precedence over a nested field."""
     number = 0
     while True:
         number += 1

@@ -1,4 +1,4 @@
-"""Chunks with more in them than one script should do: several scripts fold them, one after the other."""
+"""Chunks too large for one script: several scripts fold them, one after the other."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ SECOND_MS = 1_000
 
 @pytest.fixture
 def replies(monkeypatch: pytest.MonkeyPatch) -> list[FoldReply]:
-    """What scripts that fold have said, with or without effect."""
+    """Record the replies of folding scripts, with or without effect."""
     found: list[FoldReply] = []
     original = ShardStore.fold
 
     async def noted(self: ShardStore, *args: object, **kwargs: object) -> FoldReply:
-        found.append(await original(self, *args, **kwargs))  # type: ignore[arg-type]  # whatever it was called with
+        found.append(await original(self, *args, **kwargs))  # type: ignore[arg-type]  # the arguments of the original call
         return found[-1]
 
     monkeypatch.setattr(ShardStore, "fold", noted)
@@ -47,7 +47,7 @@ def replies(monkeypatch: pytest.MonkeyPatch) -> list[FoldReply]:
 
 
 async def fold_range(shard: Shard, events: Sequence[FoldEvent], now_ms: int = 10**9) -> list[int]:
-    """Folds events as a range; how many each chunk of it had."""
+    """Fold events as a range; return the number of events in each chunk."""
     sizes = []
     for chunk in shard.chunks(events, events[-1].offset, ReaderView(None, None), now_ms):
         progress = shard.begin(chunk, lambda: events)
@@ -58,7 +58,7 @@ async def fold_range(shard: Shard, events: Sequence[FoldEvent], now_ms: int = 10
 
 
 async def events_held(shard: Shard) -> int:
-    """How many events are in the outbox or in open groups."""
+    """Count the events in the outbox and in open groups."""
     done = await shard.seal(10**9, folded_until_ms=None, everything=True)
     assert done is not None
     assert not done.more

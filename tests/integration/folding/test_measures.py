@@ -1,4 +1,4 @@
-"""What a worker says about the window of its folds is what its topics say."""
+"""The statistics that a worker reports for tuning agree with its topics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOUR_MS = 3_600_000
 
 
 def two_hours(begin_ms: int) -> Iterator[tuple[str, int, int]]:
-    """Groups with gaps from a second to an hour; times go back by up to three seconds."""
+    """Yield events of groups with gaps from a second to an hour; times go back by up to three seconds."""
     chosen = random.Random(3)
     for number in range(EVENTS):
         at_ms = begin_ms + number * 2 * HOUR_MS // EVENTS + chosen.randrange(-3_000, 3_000)
@@ -38,7 +38,7 @@ def two_hours(begin_ms: int) -> Iterator[tuple[str, int, int]]:
 
 
 def statistics_of(worker: WorkerProcess) -> dict[tuple[str, str], Any]:
-    """(metric, fold) → its value; of a histogram the counts of its buckets, each with what is below it."""
+    """Return (metric, fold) → value; for a histogram its cumulative bucket counts."""
     found: dict[tuple[str, str], Any] = {}
     for family in text_string_to_metric_families(metrics_of(worker)):
         for sample in family.samples:
@@ -51,7 +51,7 @@ def statistics_of(worker: WorkerProcess) -> dict[tuple[str, str], Any]:
 
 
 def gaps_of(log: Iterable[ConsumerRecord]) -> tuple[list[float], int]:
-    """The gap histogram of a source, and its groups: time is the newest timestamp of the partition so far."""
+    """Return the gap histogram of a source and its number of groups; time is the newest timestamp of the partition so far."""
     clocks: dict[int, int] = defaultdict(int)
     last: dict[tuple[int, bytes], int] = {}
     gaps = []
@@ -66,7 +66,7 @@ def gaps_of(log: Iterable[ConsumerRecord]) -> tuple[list[float], int]:
 
 
 def split_in(outcome: Outcome) -> int:
-    """Records that quiet closed, whose group had its next event within the quiet period after that."""
+    """Count records closed by silence whose group had its next event within the quiet period after that."""
     by_group: dict[bytes, list[dict[str, Any]]] = defaultdict(list)
     for fold_id, value in outcome.values.items():
         by_group[outcome.groups[fold_id]].append(value["fold"])
@@ -75,7 +75,7 @@ def split_in(outcome: Outcome) -> int:
 
 
 def is_told(found: dict[tuple[str, str], Any], folds: Iterable[str]) -> bool:
-    """Whether every event is in a record, and the next tick has come since."""
+    """Return whether every event is in a record, and the next tick has run since."""
     return all(
         found["added_latency_seconds_count", fold] == EVENTS
         and found["folding_ratio", fold] == found["folding_ratio_last_hour", fold]

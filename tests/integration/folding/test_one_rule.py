@@ -1,4 +1,4 @@
-"""Why a group closes, and how it is written, is said once in Lua and once in Python: both say the same."""
+"""The Lua and the Python implementation of closing and of stored groups agree."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ near = st.integers(-2, 2)
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Bounds, int, int, int, int]:
-    """Bounds, and a group whose next event is at some time, or just at one of its bounds."""
+    """Draw bounds, and a group whose next event is at some time, or just at one of its bounds."""
     bounds = Bounds(draw(spans), draw(spans), sessions=draw(st.booleans()))
     opened = draw(times)
     score = opened + draw(spans)

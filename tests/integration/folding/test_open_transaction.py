@@ -1,4 +1,4 @@
-"""A transaction that stays open hides what is acknowledged behind it: everything that counts or explains says so."""
+"""A long open transaction hides the acknowledged records behind it, and every count and explanation reports that."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HIDDEN = ACKNOWLEDGED + 1
 
 @dataclass
 class Scene:
-    """A worker with a fold, a live view and a subscriber, each of which has a transaction in its topic that is not ended yet."""
+    """A worker with a fold, a live view and a subscriber, each of which has an open transaction in its topic."""
 
     site: Site
     shop: Shop
@@ -36,7 +36,7 @@ class Scene:
     producer: AIOKafkaProducer
 
     async def until(self, value: float, name: str, **labels: str) -> None:
-        """Waits until a metric of the worker has a value."""
+        """Wait until a metric of the worker has a value."""
 
         def has_value() -> bool:
             families = text_string_to_metric_families(metrics_of(self.worker))
@@ -46,7 +46,7 @@ class Scene:
         await wait_until(has_value, LIMIT_SECONDS, f"{name} of {labels} is {value}")
 
     async def remarks(self) -> list[str]:
-        """Those of a worker that is ready."""
+        """Return the status remarks of a ready worker."""
         code, text = await self.worker.get("/health/ready")
         assert 200 == code, text
         return list(json.loads(text).get("remarks", []))

@@ -30,7 +30,7 @@ class FaustWorker(WorkerProcess):
 
 
 def adapted(site: Site) -> str:
-    """The example with the servers, topics and times of a test."""
+    """Return the example with the servers, topics and times of a test."""
     servers = f'kafka={{"bootstrap_servers": "{site.bootstrap}"}}, redis={{"url": "{site.redis_url}"}}, http={{"port": 0}}'
     text = Path(social.__file__).read_text("utf-8")
     for given, wanted in {

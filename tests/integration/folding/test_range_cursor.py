@@ -1,4 +1,4 @@
-"""A range that several scripts fold, one after the other: what each of them writes, answers and refuses."""
+"""A range folded by several scripts in turn: what each of them writes, returns and rejects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GONE = FoldEvent(TO + 1, 1_000, A, {"u": 1})
 
 @pytest.fixture
 async def store(redis_client: Redis, names: Names) -> ShardStore:
-    """A shard whose scripts take one group each."""
+    """Return a shard whose scripts take one group each."""
     return await step_by_step(redis_client, names)
 
 
@@ -97,7 +97,7 @@ async def test_shard_without_room_releases_its_lock_and_continues_once_records_a
     assert (False, TO) == (locked, shard.fence)
 
 
-# 2. What is expected, and what is said where it is not so
+# 2. What is expected, and the reply if the state differs
 
 
 @pytest.mark.parametrize("known", [b"", A])
@@ -156,7 +156,7 @@ async def test_owner_continues_from_the_cursor_of_missing_replies(
     progress = shard.begin(chunk, lambda: late)
     await shard.fold_once(progress)
     told = shard.outbox.first(9)
-    # Two more scripts, of whose doings nobody hears.
+    # Two more scripts, whose replies are lost.
     behind = shard.begin(chunk, lambda: late)
     behind.advance_to(progress.cursor)
     for _ in range(2):
@@ -186,7 +186,7 @@ async def test_owner_with_a_cursor_ahead_of_the_stored_one_is_fenced_because_red
         await shard.fold_once(progress)
 
 
-# 3. Who claims a range that is under way
+# 3. A claim of a range in progress
 
 
 @pytest.mark.parametrize("arrived_ms", [None, 5_000])

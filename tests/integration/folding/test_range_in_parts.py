@@ -1,4 +1,4 @@
-"""However a range is parted, and wherever a script dies: the same groups are open, and the same records have left."""
+"""However a range is split, and wherever a script dies: the same groups are open, and the same records are emitted."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ works = st.lists(st.sampled_from([1, 12, 40, 5_000]), min_size=1, max_size=4)
 
 @pytest.fixture
 async def redis(redis_client: Redis) -> Redis:
-    """Under another name: hypothesis runs many examples in one test."""
+    """Rename the fixture: hypothesis runs many examples in one test."""
     return redis_client
 
 
@@ -101,7 +101,7 @@ async def test_range_in_several_scripts_has_the_same_result_as_event_by_event(
         found += await fold_in_parts(chunk, fence, events, packing, small, much)
         fence = end
     if bounds.sessions:
-        # A session that is over by the end of its range leaves at once, with its range or when it is looked for.
+        # A session that ends before the end of its range leaves at once, with its range or at the next seal.
         expected += model.seal(clock)
         found += (await seal(store, fence, clock, bounds, limit=1_000)).sealed
     opened, left, marks = await open_groups(store), await outbox_of(store), await marks_of(store)
@@ -118,7 +118,7 @@ async def fold_in_parts(
     chunk: chunks_module.Chunk, fence: int, events: list[FoldEvent], packing: GroupPacker, stores: Iterator[ShardStore],
     mosts: Iterator[int],
 ) -> list[Sealed]:  # fmt: skip
-    """Each script of another size; what they say that they sealed."""
+    """Fold by scripts of different sizes, and return what they sealed."""
     progress, found = ChunkProgress(chunk, b"", lambda: events), []
     outcome = FoldOutcome.MORE
     while outcome is not FoldOutcome.DONE:
@@ -138,7 +138,7 @@ async def fold_in_parts(
 
 
 class Range(NamedTuple):
-    """A fetched range and its moment."""
+    """A fetched range and its time."""
 
     events: list[FoldEvent]
     end: int
@@ -153,7 +153,7 @@ async def owner(store: ShardStore, fold: Fold) -> Shard:
 
 
 async def fold_range(shard: Shard, given: Range, *, max_steps: int = 10**6) -> None:
-    """Folds a range, or begins to."""
+    """Fold a range, or its first steps."""
     if given.is_live:
         shard.clock.caught_up_at_ms = given.now_ms
     events = [event for event in given.events if event.offset > shard.fence]
@@ -188,7 +188,7 @@ async def test_two_alternating_owners_have_the_same_result_as_one_at_any_takeove
     ends = [found[-1].offset if found else -1 for found in (history, events, more)]
     first = Range(history, ends[0], 1_000, is_live=False)
     second = Range(events, max(ends[:2]), now_ms, is_live)
-    # The next owner is further behind, or nearer, and its fetch brings more.
+    # The next owner starts further back, or nearer, and its fetch returns more.
     third = Range([*events, *more], max(ends), now_ms + later_ms, is_live=False)
     found = []
     with patch.multiple(range_progress, FIRST_GROUPS=2, MAX_GROUPS=3):
@@ -210,7 +210,7 @@ async def test_two_alternating_owners_have_the_same_result_as_one_at_any_takeove
     assert whole == in_turn
 
 
-# Bounds that fall inside a run
+# Bounds inside a run
 
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["a new group", "a group that was open"])

@@ -1,4 +1,4 @@
-"""A range that is under way: what may leave meanwhile, and what becomes of it where the log, the fold or Redis changes."""
+"""A range in progress: what may leave in the meantime, and how the log, the fold or Redis may change."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from tests.shards import claimed_shard, fold_some
 
 @pytest.fixture
 async def store(redis_client: Redis, names: Names) -> ShardStore:
-    """A shard whose scripts take one group each."""
+    """Return a shard whose scripts take one group each."""
     return await step_by_step(redis_client, names)
 
 
-# What stays true while a range is under way
+# Invariants of a range in progress
 
 
 async def test_watermark_within_a_range_is_that_of_its_beginning(store: ShardStore) -> None:
@@ -62,7 +62,7 @@ async def test_watermark_within_a_range_is_that_of_its_beginning(store: ShardSto
 
 
 async def beyond_the_cursor(store: ShardStore) -> None:
-    """The range is under way, and what it had opened is sealed."""
+    """Return a range in progress whose newly opened group is sealed."""
     await step(store)
     await seal(store, -1, 0, everything=True)
 
@@ -101,7 +101,7 @@ async def test_skipping_owner_knows_whether_the_range_continues(redis_client: Re
     assert (to, expected) == (shard.fence, shard.in_progress is not None)
 
 
-# Another definition
+# Changed definition
 
 
 async def test_changed_definition_drops_the_range_and_refolds_it_from_its_beginning(store: ShardStore) -> None:
@@ -117,7 +117,7 @@ async def test_changed_definition_drops_the_range_and_refolds_it_from_its_beginn
     assert {A, B, C, D} == set(await open_groups(store))
 
 
-# What is believed of the outbox
+# Validation of the outbox
 
 
 async def test_function_with_a_different_result_for_a_started_range_skips_no_event(redis_client: Redis, names: Names) -> None:
@@ -158,11 +158,11 @@ async def test_seal_with_an_unexpected_outbox_rereads_it(redis_client: Redis, na
     assert (0, [0, 1]) == (believed, [entry.first_offset for entry in shard.outbox])
 
 
-# Leaving, while a range is under way
+# Emission during a range in progress
 
 
 async def in_progress(store: ShardStore, opened: Sequence[FoldEvent], taken: bytes = A) -> None:
-    """Groups that were open before, at fence 0, and a range whose first script has taken a group."""
+    """Open groups at fence 0, and begin a range whose first script has taken one group."""
     await fold(store, -1, chunk_of(opened, end=0))
     events = [FoldEvent(1, 5_000, taken, {"v": 1}), FoldEvent(2, 5_000, b"z", {"v": 1})]
     chunk = chunk_of(events, end=TO)
@@ -189,7 +189,7 @@ async def test_full_redis_seals_groups_due_by_the_current_time_and_keeps_the_sto
     await in_progress(store, [FoldEvent(0, 1_000, B, {"u": 1})])
     done = await seal(store, 0, 90_000, is_redis_full=True)
 
-    # That of the range, too: it has passed it.
+    # The group of the range counts, too: the range has passed it.
     assert [(B, "quiet"), (A, "quiet")] == [(entry.member, entry.reason) for entry in done.sealed]
     assert (1_000, "1000") == (done.clock_ms, (await marks_of(store))["clock"])
 
@@ -214,7 +214,7 @@ async def test_group_above_the_fence_is_sealed_once_the_range_has_passed_it(
     store: ShardStore, redis_client: Redis, cursor: bytes, group: bytes, leaves: bool, is_redis_full: bool
 ) -> None:
     await fold(store, -1, one(3, group))
-    # As a script that died half-way leaves it.
+    # As a script leaves it that died half-way.
     await redis_client.hset(store.keys.meta, mapping={"fence": 1, "to": TO, "cursor": cursor, "cap": 0, "arrived": ""})
     await redis_client.sadd(store.keys.flush, group)
     done = await seal(store, 1, 9_000, is_redis_full=is_redis_full)

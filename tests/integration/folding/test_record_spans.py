@@ -1,4 +1,4 @@
-"""Spans of records that leave a shard on a real Redis: contexts of events are kept until their record is acknowledged."""
+"""Spans of records from a shard on a real Redis: contexts of events are kept until their record is acknowledged."""
 
 from __future__ import annotations
 

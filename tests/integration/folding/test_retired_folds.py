@@ -1,4 +1,4 @@
-"""A fold that is no longer declared: what it has left leaves, whatever Redis does meanwhile."""
+"""A fold that is no longer declared: its open groups are emitted, also after an outage of Redis."""
 
 from __future__ import annotations
 

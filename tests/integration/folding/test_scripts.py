@@ -1,4 +1,4 @@
-"""The Lua scripts on a real server, against the same shard in memory."""
+"""The Lua scripts on a real server, compared with the same shard in memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ steps = st.lists(
         st.lists(
             st.tuples(
                 st.integers(1, 3),  # offsets may be missing in the log
-                st.integers(0, 25),  # time to the event before it; late events come from the range below
+                st.integers(0, 25),  # time to the previous event; late events come from the range below
                 st.sampled_from([b"sa", b"sb", b"j1", b"s{x}\n"]),
                 st.dictionaries(st.sampled_from("uvwxyz"), st.integers(0, 9), max_size=3),
             ),

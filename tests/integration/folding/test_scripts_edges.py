@@ -1,4 +1,4 @@
-"""What the scripts refuse, keep and carry in the cases that ordinary folding seldom meets."""
+"""What the scripts reject, keep and carry over in rare cases."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def store(redis_client: Redis, names: Names) -> ShardStore:
     return made
 
 
-# Clock and marks
+# Clock and positions
 
 
 async def test_no_script_turns_the_clock_back(store: ShardStore) -> None:

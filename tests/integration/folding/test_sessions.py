@@ -27,7 +27,7 @@ Event = tuple[str, int, int]
 
 
 def jittered(count: int, groups: int, begin_ms: int) -> Iterator[Event]:
-    """An hour of events, slightly out of order, with gaps on both sides of a minute."""
+    """Return an hour of events, slightly out of order, with gaps on both sides of a minute."""
     chosen = random.Random(7)
     for number in range(count):
         at_ms = begin_ms + number * HOUR_MS // count + chosen.randrange(-3_000, 3_000)
@@ -35,20 +35,20 @@ def jittered(count: int, groups: int, begin_ms: int) -> Iterator[Event]:
 
 
 def many_groups(begin_ms: int) -> Iterator[Event]:
-    """Thousands of groups with one to three events."""
+    """Return thousands of groups with one to three events."""
     chosen = random.Random(1)
     for number in range(6_000):
         yield f"account_{chosen.randrange(3_000)}", begin_ms + number * 500, number
 
 
 def few_groups(begin_ms: int) -> Iterator[Event]:
-    """Three groups that share most of the events, and never come to rest but once."""
+    """Return three groups that share most of the events, and are silent only once."""
     for number in range(6_000):
         yield f"account_{number % 3}", begin_ms + number * 100 + (GAP_MS + 300 if number >= 4_000 else 0), number
 
 
 def bursts_at_the_gap(begin_ms: int) -> Iterator[Event]:
-    """Bursts of every group; from the last event of one to the first of the next: a gap less 1 ms, a gap, a gap and 1 ms."""
+    """Return bursts of every group, with gaps between them of the quiet period less 1 ms, exactly, and plus 1 ms."""
     number = 0
     for burst in range(12):
         for group in range(100):
@@ -59,7 +59,7 @@ def bursts_at_the_gap(begin_ms: int) -> Iterator[Event]:
 
 
 def session_windows(events: Iterable[Event]) -> list[Session]:
-    """As Kafka Streams and Flink define them, each group on its own: windows [t, t + gap] that meet are one."""
+    """Return windows as Kafka Streams and Flink define them for each group: windows [t, t + gap] that meet are one."""
     by_group: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for group, at_ms, number in events:
         by_group[group].append((at_ms, f"n{number % 50}"))
@@ -76,7 +76,7 @@ def session_windows(events: Iterable[Event]) -> list[Session]:
 
 
 def sessions_of(log: Iterable[ConsumerRecord]) -> list[tuple[bytes, int, int, int]]:
-    """Group, events, first and last timestamp by the rule of this project: time is the newest timestamp of the partition so far."""
+    """Return group, events, first and last timestamp of each session; time is the newest timestamp of the partition so far."""
     by_partition: dict[int, list[ConsumerRecord]] = defaultdict(list)
     for record in log:
         by_partition[record.partition].append(record)
@@ -98,7 +98,7 @@ def sessions_of(log: Iterable[ConsumerRecord]) -> list[tuple[bytes, int, int, in
 
 
 def sessions_in(outcome: Outcome) -> list[Session]:
-    """The same of folded records."""
+    """Return group, events, first and last timestamp of each folded record."""
     return sorted(
         (outcome.groups[fold_id], fold["events"], fold["first_event_ms"], fold["last_event_ms"], tuple(value["metrics"]))
         for fold_id, value in outcome.values.items()

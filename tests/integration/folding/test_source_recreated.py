@@ -1,4 +1,4 @@
-"""A source that is deleted, made again and filled while no worker runs: refused, and after a reset everything follows."""
+"""A source recreated and filled while no worker runs is rejected, and after a reset every component follows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_topic_filled_beyond_the_old_fence_is_rejected_and_after_a_reset_e
         assert 0 == await worker.terminate()
     await site.make_again("events", partitions=1)
     await site.send("events", [event(group, name, metrics={name: 2}) for group, name in new])
-    # The read store has not seen anything yet: what is left of the old topic comes first.
+    # The read store has not seen anything yet: the rest of the old topic comes first.
     config = site.config(fold + read_store(site))
     assert 0 == run("read-store", "init", "--config", str(config)).code
     with site.worker(site.config(fold, "other.toml")) as worker:

@@ -1,4 +1,4 @@
-"""A topic that is made again, and filled beyond what was read, while its worker cannot look: it would be read on in silence."""
+"""A topic recreated and filled beyond what was read while its worker is stopped: detected although offsets continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker comes back on an older copy of its disk: what stands there now is read, whoever had read it, and the loss is said."""
+"""A broker restarts on an older copy of its disk: every reader reads the records there now, and reports the loss."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Disk:
         self.broker = ApacheKafka.start(directory=home)
 
     def copy(self) -> None:
-        """Copies the disk while the broker is stopped."""
+        """Copy the disk while the broker is stopped."""
         self.broker.stop()
         shutil.copytree(self.home / "data", self._copy)
         self._start()
 
     def go_back(self, topic: str = "") -> None:
-        """Has the broker come back on the copy, or with the logs of one topic as they were."""
+        """Restart the broker on the copy, or with the logs of one topic from the copy."""
         self.broker.stop()
         for folder in self._copy.glob(f"{topic}-[0-9]*") if topic else [self._copy]:
             place = self.home / "data" / folder.relative_to(self._copy)
@@ -79,7 +79,7 @@ def groups(tag: str, count: int) -> set[str]:
 
 
 async def folded(site: Site, wanted: set[str]) -> dict[str, tuple[str, int]]:
-    """Id of each record of these groups → group and version, once all are there."""
+    """Return the id of each record of these groups → group and version, once all exist."""
 
     def are_there(records: list[ConsumerRecord]) -> bool:
         return wanted <= {(record.key or b"").decode() for record in records}
@@ -160,7 +160,7 @@ SUBSCRIBERS = ("again", "once", "never")
 
 
 class Readers:
-    """An application that has one of everything that reads: subscribers, a fold with its read store, a live view."""
+    """An application with one reader of each kind: subscribers, a fold with its read store, a live view."""
 
     def __init__(self, site: Site) -> None:
         self.site = site

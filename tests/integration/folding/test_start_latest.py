@@ -1,4 +1,4 @@
-"""Where folds begin, and what Kafka keeps of it: ``start = "latest"``, partitions added later, marks of many folds."""
+"""Where folds begin, and its commit metadata: ``start = "latest"``, partitions added later, many folds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def send(site: Site, partition: int, *names: str) -> None:
 
 
 async def folded(site: Site, last: set[str]) -> set[str]:
-    """Names in the output topic, once ``last`` are among them."""
+    """Return the names in the output topic, once ``last`` are among them."""
     found = await read_topic(
         site.bootstrap,
         site.names.topic("folded"),
@@ -36,7 +36,7 @@ async def test_start_latest_applies_to_the_first_start_and_an_added_partition_st
     config = site.config(site.fold("folded", "events", start="latest"))
     with WorkerProcess(config, site.folder, LOOK_OFTEN) as worker:
         await worker.wait_ready()
-        # Added before there is a mark of anything folded, and filled before the worker knows of them.
+        # Added before any folded position is committed, and filled before the worker knows of them.
         async with admin_of(site.bootstrap) as admin:
             await admin.create_partitions({site.names.topic("events"): NewPartitions(total_count=4)})
         for partition in (2, 3, 0):

@@ -1,4 +1,4 @@
-"""The time of a shard, from owner to owner: on a real Redis, by the methods its owner calls."""
+"""The clock of a shard from owner to owner, on a real Redis, by the methods that its owner calls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Event = int | tuple[int, bytes]
 
 @pytest.fixture
 async def owner(redis_client: Redis, names: Names) -> AsyncIterator[Owner]:
-    """Claims the shard of one fold of sessions, a minute apart and held for half an hour, once more."""
+    """Claim the shard of a fold of sessions again, with a gap of a minute and a hold of half an hour."""
     fold = Fold(
         name="f", source="t", group_key="a", changed="m", backlog="sessions",
         quiet_period=timedelta(minutes=1), max_hold=timedelta(minutes=30),
@@ -53,13 +53,13 @@ async def owner(redis_client: Redis, names: Names) -> AsyncIterator[Owner]:
 
 
 async def arrive(shard: Shard, now_ms: int, *events: Event) -> None:
-    """Events that were fetched as they came, in one range."""
+    """Fold events that were fetched as they arrived, in one range."""
     shard.is_caught_up_now(ReaderView(shard.fence + 1, now_ms), now_ms)
     await _fold(shard, ReaderView(shard.fence + 1 + len(events), now_ms), now_ms, events)
 
 
 async def had_waited(shard: Shard, now_ms: int, *events: Event) -> None:
-    """Events of a backlog, in one range."""
+    """Fold events of a backlog, in one range."""
     await _fold(shard, ReaderView(10**9, now_ms), now_ms, events)
 
 
@@ -73,12 +73,12 @@ async def _fold(shard: Shard, view: ReaderView, now_ms: int, given: Iterable[Eve
 
 
 async def silent_until(shard: Shard, now_ms: int) -> list[tuple[int, str]]:
-    """What leaves when everything that had arrived by then is folded: events and reason of each record."""
+    """Seal at a time up to which all arrived events are folded; return the number of events and the reason of each record."""
     found: Any = await shard.seal(now_ms, folded_until_ms=now_ms)
     return [(entry.events, entry.reason) for entry in found.sealed]
 
 
-# Lateness of producers: what their records say of time is behind what arrives
+# Lateness of producers: how far the time of their records is behind their arrival
 
 
 async def test_next_owner_knows_that_a_producer_is_an_hour_behind(owner: Owner) -> None:
@@ -135,13 +135,13 @@ A, B = b"sa", b"sb"
 AT_THE_GAP = (
     (0, A), (MINUTE, B), (MINUTE, A),  # exactly a quiet period, with another event at that moment before
     (2 * MINUTE, A), (3 * MINUTE, A), (4 * MINUTE + 1, A),  # a millisecond more
-    (4 * MINUTE, B), (5 * MINUTE, B), (5 * MINUTE + 1, B),  # older than one before it: counts as if it were not
+    (4 * MINUTE, B), (5 * MINUTE, B), (5 * MINUTE + 1, B),  # older than the previous event: counts as if it were not
     (7 * MINUTE, A), (6 * MINUTE + 1, B), (8 * MINUTE, B), (2 * MINUTE, A), (9 * MINUTE, A),
 )  # fmt: skip
 
 
 def sessions_by_record_time(events: Iterable[tuple[int, bytes]]) -> list[tuple[bytes, int, int]]:
-    """Group, first and last offset; time is the newest timestamp so far."""
+    """Return group, first and last offset of each session; time is the newest timestamp so far."""
     clock, found = 0, []
     held: dict[bytes, tuple[int, int, int]] = {}
     for offset, (stamp, group) in enumerate(events):
@@ -182,7 +182,7 @@ async def test_worker_with_a_clock_ahead_leaves_a_correct_clock_to_the_next_owne
     clock = TrustedClock(ahead)
     clock.compare(clock.read(), NOW)
     processor = FoldProcessor(shard, posts_of(fold), parts_of(redis_client, names, fold, clock))
-    # As live as can be, and by a producer on the same host.
+    # Without any delay, and by a producer on the same host.
     shard.clock.caught_up_at_ms = ahead.now_ms()
     record = SimpleNamespace(offset=0, timestamp=ahead.now_ms(), key=b"x", value=b'{"a":"x","m":"y"}', headers=())
     await processor.fold_once(Batch(TP("t", 0), [record], 0, 1, stable_offset=1, fetched_at_ms=ahead.now_ms(), seek_number=0))
@@ -209,10 +209,10 @@ async def test_claim_with_a_clock_ahead_knows_when_it_was_at_the_end(redis_clien
     processor = cast("FoldProcessor", partition.ranges.served["f"].processor)
     await processor.revoke(0)
     shard = processor.shard
-    shard.is_claimed = True  # by hand from here on
-    host.now_ms = lambda: NOW + SECOND  # set right
+    shard.is_claimed = True  # manual from here on
+    host.now_ms = lambda: NOW + SECOND  # corrected
     clock.compare(clock.read(), NOW + SECOND)
-    # It arrived live, so it is of now, whatever its producer says.
+    # It arrived live, so its time is now, despite its producer's timestamp.
     record = SimpleNamespace(offset=0, timestamp=NOW - HOUR, key=b"x", value=b'{"a":"x","m":"y"}', headers=())
     await processor.fold_once(Batch(tp, [record], 0, 1, stable_offset=1, fetched_at_ms=NOW + SECOND, seek_number=0))
 

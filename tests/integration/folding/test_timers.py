@@ -1,4 +1,4 @@
-"""A group that moves leaves its timer alone; what is emitted, shown and listed is as if it had not."""
+"""A group with new events keeps its old timer; emission, display and lists are as if the timer had moved."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def store(redis_client: Redis, names: Names) -> ShardStore:
 
 
 async def fold_at(store: ShardStore, fence: int, groups: list[bytes], at_ms: int, names: int = 1) -> int:
-    """One event of each of these groups, as merge folds them; returns the fence afterwards."""
+    """Fold one event of each of these groups, as merge does; return the new fence."""
     changed = {f"n{number}": 0 for number in range(names)}
     events = [FoldEvent(fence + 1 + position, at_ms, group, changed) for position, group in enumerate(groups)]
     for chunk in chunks_of(events, fence + len(groups), start_ms=at_ms, above=fence):
@@ -127,7 +127,7 @@ async def test_early_timers_count_towards_the_limit_of_a_script(store: ShardStor
         done = await seal(store, fence, 111, limit=10)
         read: Any = await store.redis.info("commandstats")
         found.append((len(done.sealed), done.more))
-        assert read["cmdstat_hget"]["calls"] <= 10 + 3  # those visited, and what is told of the oldest
+        assert read["cmdstat_hget"]["calls"] <= 10 + 3  # the visited groups, and the reported age of the oldest
         if not done.more:
             break
 
@@ -148,7 +148,7 @@ async def test_oldest_group_is_the_one_silent_for_longest(store: ShardStore, qui
 
 @pytest.mark.parametrize("max_changed", [10_000, 1])
 async def test_silence_since_an_arrival_is_that_of_the_last_one(store: ShardStore, max_changed: int) -> None:
-    bounds = replace(SESSIONS, hold_ms=9_000, max_changed=max_changed)  # at the bound names are counted, on a way of its own
+    bounds = replace(SESSIONS, hold_ms=9_000, max_changed=max_changed)  # at the bound names are counted by separate code
     for number, (at_ms, arrived_ms) in enumerate([(100, 1_000), (105, 2_000)]):
         chunk = one(number, stamp=at_ms, bounds=bounds)
         await send(store, number - 1, chunk, packed(chunk, bounds, silent_from_ms=arrived_ms), bounds)

@@ -1,4 +1,4 @@
-"""Bytes nobody vouches for: nothing received decides how it is decoded, and no record that Kafka takes stops a partition."""
+"""Untrusted bytes: received data never selects its decoder, and no record that Kafka accepts stops a partition."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_faust_receives_bytes_and_decodes_nothing() -> None:
 
 
 class Bomb:
-    """Makes a file when it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -77,15 +77,15 @@ async def test_no_header_or_field_selects_a_codec(stage: Stage, tmp_path: Path) 
     assert b"not-json" == dict(letters[0].headers)["reason"]
     assert [] == outcome.faults(stage.sent)
     assert 0 == code
-    pickle.loads(bomb)  # the bomb would have gone off
+    pickle.loads(bomb)  # unpickling would have created the file
     assert made.exists()
 
 
-# Records that aiokafka does not send, and that others do
+# Records that other clients send, and aiokafka does not
 
 
 async def send_as_it_is(stage: Stage, partition: int, **record: Any) -> None:
-    """One record that the producer's own checks would refuse."""
+    """Send one record that the producer's own checks would reject."""
     producer = AIOKafkaProducer(bootstrap_servers=stage.bootstrap)
     await producer.start()
     try:
@@ -99,7 +99,7 @@ async def send_as_it_is(stage: Stage, partition: int, **record: Any) -> None:
 
 
 async def goes_on_behind(stage: Stage, send: Any, letters: int) -> list[Any]:
-    """Sends good events, then what ``send`` sends to partition 0, then good events: all are folded. The dead letters."""
+    """Send good events around those that ``send`` sends to partition 0; check that they are folded; return the dead letters."""
     with stage.worker() as worker:
         await worker.wait_ready()
         await stage.send(24)

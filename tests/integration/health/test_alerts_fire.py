@@ -1,4 +1,4 @@
-"""The rules for Prometheus, judged by `promtool`: each alert fires in its case, and none where all is well."""
+"""The rules for Prometheus, evaluated by `promtool`: each alert fires in its cases, and none fires for a healthy system."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUBSCRIBER, FOLD, STORE, VIEW = 'subscriber="ship"', 'fold="likes"', 'store="rea
 
 
 def series(name: str, *labels: str) -> str:
-    """A series of the first worker."""
+    """Return a series of the first worker."""
     return f"streams_app_{name}{{{', '.join([ONE, *labels])}}}"
 
 
@@ -85,12 +85,12 @@ def writes(cause: str) -> str:
 
 
 class Case(NamedTuple):
-    """What an alert fires of.
+    """A case in which an alert fires.
 
     Attributes:
-        series: A value a minute.
-        labels: Of the alert: a name of :data:`LABELS`, or ``name=value``.
-        minute: When it is judged.
+        series: The values of each series, one a minute.
+        labels: Labels of the alert: a name of :data:`LABELS`, or ``name=value``.
+        minute: When the rules are evaluated.
     """
 
     series: dict[str, str]
@@ -101,7 +101,7 @@ class Case(NamedTuple):
 FIRES: dict[str, list[Case]] = {
     "NoWorker": [
         Case({INFO: "1x80 stale _x9"}, "app_id"),
-        Case({INFO: "1x20 stale _x800"}, "", 800),  # nobody remembers which application it was
+        Case({INFO: "1x20 stale _x800"}, "", 800),  # the application id is no longer known
         Case({INFO: "1x80 stale _x9", INFO_OTHER.replace("social", "shop"): "1x90"}, "app_id"),
         Case(
             {INFO: "1x80 stale _x9", INFO_OTHER: "1x90", VIEW_POLLS: "0+240x90"}, "app_id"
@@ -128,7 +128,7 @@ FIRES: dict[str, list[Case]] = {
     ],
     "FoldStandsStill": [
         Case({LAG: "0x80 100+100x10", FOLDED: "0+100x80 8000x10"}, "fold"),
-        Case({LAG: "0x86 1x4", FOLDED: "8000x90"}, "fold"),  # a quiet topic: one event that nobody folds
+        Case({LAG: "0x86 1x4", FOLDED: "8000x90"}, "fold"),  # a quiet topic: one event that is not folded
         # The lag is known to a worker that has no partition, the counter to the one that has.
         Case({LAG: "5x90", FOLDED.replace(ONE, OTHER): "7x90"}, "fold"),
     ],
@@ -162,7 +162,7 @@ FIRES: dict[str, list[Case]] = {
     ],
     "LiveViewBehind": [
         Case({VIEW_STATE: "0x85 2x5"}, "view"),
-        Case({VIEW_STATE: "0x85 2x5", VIEW_STATE.replace(OTHER, ONE): "3x90"}, "view"),  # another server says more
+        Case({VIEW_STATE: "0x85 2x5", VIEW_STATE.replace(OTHER, ONE): "3x90"}, "view"),  # another server reports more
         Case({VIEW_LAG: "0x80 9x10", VIEW_PUT: "0+9x80 720x10"}, "view"),  # no server is scraped
     ],
     "LiveViewReading": [Case({VIEW_STATE: "0x80 3x10"}, "view"), Case({VIEW_READING: "0x80 1x10"}, "view")],
@@ -184,16 +184,16 @@ FIRES: dict[str, list[Case]] = {
     ],
     "SubscriberErrors": [
         Case({DONE: "0+90x90", ERROR: "0+10x90", LETTERS: "0x90"}, "subscriber"),
-        Case({DONE: "0+90x90", ERROR: "0x90", LETTERS: "0x84 1x6"}, "subscriber"),  # the first letter of all
+        Case({DONE: "0+90x90", ERROR: "0x90", LETTERS: "0x84 1x6"}, "subscriber"),  # the first dead letter of all
     ],
     "SubscriberSuspended": [Case({SUSPENDED: "0x89 1"}, "subscriber")],
     "NothingPublished": [
         Case({PUBLISHED: "0+100x500 50000x100"}, "event=order.paid", 562),
-        Case({PUBLISHED: "0+100x500 50000x500"}, "event=order.paid", 980),  # and it goes on firing
+        Case({PUBLISHED: "0+100x500 50000x500"}, "event=order.paid", 980),  # and it continues to fire
     ],
     "NothingProcessed": [
         Case({WAITING: "5x90", FINISHED: "7x90"}, "subscriber"),
-        Case({OPERATOR: "0x80 1x10", WAITING: "0x90", FINISHED: "7x90"}, "subscriber"),  # nobody counts its events
+        Case({OPERATOR: "0x80 1x10", WAITING: "0x90", FINISHED: "7x90"}, "subscriber"),  # its events are not counted
     ],
     "SubscriberRedisFull": [Case({REDIS_FULL: "0x80 1x10"}, "subscriber")],
 }
@@ -280,7 +280,7 @@ LONG: dict[str, str] = {
 
 
 def judged(promtool: Promtool, folder: Path, tests: Sequence[Mapping[str, object]]) -> str:
-    """What ``promtool`` writes where all is as expected; else it raises."""
+    """Return the output of ``promtool`` if everything is as expected, otherwise raise."""
     path = folder / "judged.yml"
     # JSON is YAML.
     path.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "30s", "tests": tests}))
@@ -292,13 +292,13 @@ def given(found: dict[str, str]) -> list[dict[str, str]]:
 
 
 def firing(promtool: Promtool, folder: Path, alert: str, case: Case) -> str:
-    """What ``promtool`` writes where an alert fires as it is to in a case, and for nothing else."""
+    """Return the output of ``promtool`` if an alert fires as expected in a case, and for nothing else."""
     expected = [{"eval_time": f"{case.minute}m", "alertname": alert, "exp_alerts": [sent(alert, case.labels)]}]
     return judged(promtool, folder, [{"interval": "1m", "input_series": given(case.series), "alert_rule_test": expected}])
 
 
 def sent(alert: str, labels: str) -> dict[str, dict[str, str]]:
-    """An alert as it is sent."""
+    """Return an alert as it is sent."""
     rule = re.split(r"^      - alert: ", RULES.read_text("utf-8").partition(f"- alert: {alert}\n")[2], flags=re.MULTILINE)[0]
     words = [word.partition("=") for word in labels.split()]
     known = {name: value or LABELS[name] for name, _, value in words}

@@ -1,4 +1,4 @@
-"""The dashboard on a real Prometheus that scrapes a real worker and hub: no panel is empty while all is well."""
+"""The dashboard on a real Prometheus that scrapes a real worker and hub: no panel of a healthy system is empty."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ key = "account_id"
 
 
 class HubProcess(WorkerProcess):
-    """``live serve`` in the place of a worker."""
+    """``live serve`` instead of a worker."""
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
         return [sys.executable, "-m", "streams_app", "live", "serve", "--config", str(config), *arguments]

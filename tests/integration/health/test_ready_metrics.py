@@ -1,4 +1,4 @@
-"""What the metrics say of a worker that is not ready, and of a Redis that refuses writes, by a real worker and real servers."""
+"""The metrics of a worker that is not ready, and of a Redis that rejects writes, with a real worker and real servers."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ catalogue = Catalogue(events=(), subscribers=(show,))
 
 
 def causes(worker: WorkerProcess, name: str = "streams_app_not_ready") -> dict[str, float]:
-    """Cause → value of its series."""
+    """Return the cause and value of each series."""
     samples = [sample for family in text_string_to_metric_families(metrics_of(worker)) for sample in family.samples]
     return {sample.labels["cause"]: sample.value for sample in samples if sample.name == name}
 
 
 def given(found: dict[str, float]) -> set[str]:
-    """The causes that are told."""
+    """Return the causes whose value is not zero."""
     return {cause for cause, value in found.items() if value}
 
 
@@ -60,7 +60,7 @@ def client(valkey: Valkey) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 async def staged(kafka: KafkaServer, valkey: Valkey, names: Names, tmp_path: Path) -> Stage:
-    """A stage with a Redis of its own."""
+    """Return a stage with a Redis of its own."""
     made = Stage(names, kafka.bootstrap_servers, valkey.url, tmp_path)
     await create_topics(kafka.bootstrap_servers, [made.source, made.output, made.dead])
     made.config()

@@ -1,4 +1,4 @@
-"""What tests ask an HTTP server, and how."""
+"""A client for the HTTP tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Start = Callable[..., HttpServer]
 
 
 async def get(url: str, headers: dict[str, str] | None = None) -> tuple[int, Any]:
-    """Status and JSON of a page, or its text."""
+    """Request a page; return its status, and its JSON or text."""
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session,
         session.get(url, headers=headers) as reply,

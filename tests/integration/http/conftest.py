@@ -1,4 +1,4 @@
-"""An HTTP server for each test, and what it tells of."""
+"""An HTTP server for each test, and the state that it serves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def start(status: Status, metrics: Metrics, clock: ManualClock) -> AsyncIterator[Start]:
-    """Starts servers on any free port, stops them at the end."""
+    """Yield a function that starts servers on any free port; stop them at the end."""
     servers: list[HttpServer] = []
 
     def started(**options: Any) -> HttpServer:
@@ -59,7 +59,7 @@ def token_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port on which somebody else listens, with a free one above it."""
+    """Yield a port on which another socket listens, with a free one above it."""
     for _ in range(50):
         with socket.socket() as one, socket.socket() as other:
             one.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Clients that keep their connections open: how many there may be, for how long, and who is answered meanwhile."""
+"""Clients that keep their connections open: their maximum number, their time limit, and requests of other clients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIMIT_SECONDS = 60
 
 @asynccontextmanager
 async def clients(port: int | None, count: int, sent: bytes = HALF) -> AsyncIterator[list[socket.socket]]:
-    """So many connections, each of which has sent this."""
+    """Open this number of connections, and send these bytes on each."""
 
     def opened(stack: ExitStack) -> socket.socket:
         one = stack.enter_context(socket.create_connection(("127.0.0.1", port or 0)))
@@ -42,7 +42,7 @@ async def clients(port: int | None, count: int, sent: bytes = HALF) -> AsyncIter
 
 
 def is_closed(client: socket.socket) -> bool:
-    """Whether the server has ended a connection; what it answered before is dropped."""
+    """Return whether the server has ended a connection; earlier answers are dropped."""
     try:
         while client.recv(65_536):
             pass
@@ -55,7 +55,7 @@ def is_closed(client: socket.socket) -> bool:
 
 @pytest.fixture
 async def impatient(start: Start) -> HttpServer:
-    """A server that waits a quarter of a second for a request, and as long for the next one."""
+    """Return a server that waits a quarter of a second for a request, and as long for the next one."""
     server = start()
     server._connections.request_seconds = server._connections.idle_seconds = 0.25
     return server
@@ -89,7 +89,7 @@ async def test_idle_connection_is_closed(impatient: HttpServer) -> None:
 
 async def test_response_slower_than_the_request_limit_is_completed(impatient: HttpServer, status: Status) -> None:
     async def slow(*_: object) -> list[dict[str, object]]:
-        await asyncio.sleep(4 * impatient._connections.request_seconds)  # what is slow is the worker, not the client
+        await asyncio.sleep(4 * impatient._connections.request_seconds)  # the worker is slow, not the client
         return [{"group": "anna"}]
 
     status.groups_provider = slow
@@ -156,7 +156,7 @@ def test_connection_limit_exists_without_a_descriptor_limit(monkeypatch: pytest.
 
 
 class FewDescriptors(WorkerProcess):
-    """A worker that may have 256 descriptors, as many as some systems give a process."""
+    """A worker limited to 256 file descriptors, as on some systems."""
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
         return ["/bin/sh", "-c", f"ulimit -n 256; exec {shlex.join(super().command(config, arguments))}"]

@@ -44,7 +44,7 @@ async def test_unknown_page_is_not_found(start: Start) -> None:
     assert (await get(f"{start().url}/nothing"))[0] == 404
 
 
-# The index
+# Index
 
 
 def links_of(page: str) -> list[str]:
@@ -241,7 +241,7 @@ async def test_groups_of_a_hanging_provider_time_out(start: Start, status: Statu
     assert code == 503
     assert "cannot list groups now" in body["error"]
     async with asyncio.timeout(5):
-        await cancelled.wait()  # nothing keeps asking Redis
+        await cancelled.wait()  # requests to Redis stop
 
 
 async def test_error_without_a_text_is_shown_by_its_name(start: Start, status: Status) -> None:

@@ -57,7 +57,7 @@ async def test_stopped_server_has_no_listener_and_no_thread(start: Start) -> Non
 
 
 async def test_stop_does_not_wait_for_a_hanging_page(start: Start, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Far longer than a machine that has a lot to do takes for the end of a thread.
+    # Far longer than a busy machine takes to end a thread.
     monkeypatch.setattr(streams_app.health.http, "GROUPS_SECONDS", 120)
     asked = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Who may read the pages: with a token, nobody else but whoever asks for health."""
+"""Access to the pages: with a token configured, only health pages are open without it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_empty_token_file_opens_nothing(start: Start, tmp_path: Path) -> N
     try:
         server = start(token_file=path)
     except ConfigurationError:
-        return  # refused at the start: as good
+        return  # rejected at the start: as good
 
     assert (await get(f"{server.url}/metrics"))[0] == 401
 

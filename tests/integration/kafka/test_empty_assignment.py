@@ -1,4 +1,4 @@
-"""More workers than partitions: those to which nothing is assigned are ready, and take over when others end."""
+"""More workers than partitions: workers without a partition are ready, and take over when others end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def test_workers_without_a_partition_are_ready_and_take_over(site: Site) -
     with ExitStack() as stack:
         workers = [stack.enter_context(site.worker(config)) for _ in range(WORKERS)]
         for number, worker in enumerate(workers):
-            # One after the other ends, and whoever has the partition then folds.
+            # One after the other ends, and the worker that gets the partition then folds.
             for other in workers[number:]:
                 await other.wait_ready()
             await produce(site.bootstrap, site.names.topic("events"), [event(f"a{number}", f"n{number}")])

@@ -1,4 +1,4 @@
-"""What happens to the topics under a worker: made again, cut by retention, grown, or too narrow for a record."""
+"""Changes of topics under a running worker: recreation, retention, added partitions, a low size limit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.apache, pytest.mark.timeout(200)]
 
 
 async def cut(stage: Stage, before: dict[int, int]) -> None:
-    """Removes what is below an offset, as retention does."""
+    """Delete records below an offset, as retention does."""
     async with admin_of(stage.bootstrap) as admin:
         await admin.delete_records(
             {TopicPartition(stage.source, partition): RecordsToDelete(before_offset=offset) for partition, offset in before.items()}
@@ -30,12 +30,12 @@ async def cut(stage: Stage, before: dict[int, int]) -> None:
 
 
 async def send_lost(stage: Stage, partition: int, count: int) -> list[int]:
-    """Events nobody will fold; their offsets."""
+    """Send events that will not be folded; return their offsets."""
     items = [event("gone", f"gone{count}-{number}") for number in range(count)]
     return [each.offset for each in await produce(stage.bootstrap, stage.source, items, partition=partition)]
 
 
-# Made again
+# Recreated topics
 
 
 @pytest.mark.parametrize("idle", [False, True], ids=["events in all partitions", "events in one"])
@@ -73,8 +73,8 @@ async def test_retention_that_overtakes_a_worker_is_reported_as_a_range_and_fold
             one.stop_signal()
         else:
             assert 0 == await one.terminate()
-        # The first one answers a fetch that is under way, if any: then it is folded. A busy broker does that a while after it has
-        # taken the event: what comes meanwhile would be in the same answer.
+        # The first one answers a fetch in progress, if any: then it is folded. A busy broker does that a while after it has
+        # accepted the event, and events sent in between would be in the same answer.
         first, *_ = await send_lost(stage, 1, 1)
         await asyncio.sleep(10 * FETCH_MAX_WAIT_MS / 1000)
         last = (await send_lost(stage, 1, 30))[-1]
@@ -114,7 +114,7 @@ async def test_retention_below_the_fence_loses_nothing(stage: Stage) -> None:
     assert "known loss" not in two.log()
 
 
-# Holes
+# Gaps
 
 
 @pytest.mark.parametrize("outcomes", ["abort commit", "commit abort", "abort abort commit abort"])
@@ -129,7 +129,7 @@ async def test_skipped_offsets_of_the_log_are_no_gap(stage: Stage, outcomes: str
             stage.sent[f"t{number}"] = key
         await (producer.commit_transaction() if outcome == "commit" else producer.abort_transaction())
     await producer.stop()
-    # Everything is there before the first fetch: markers and aborted records lie before, between and behind events.
+    # Everything exists before the first fetch: markers and aborted records lie before, between and behind events.
     with stage.worker() as worker:
         found = await stage.outcome()
         await stage.send(20, partition=1)
@@ -143,7 +143,7 @@ async def test_skipped_offsets_of_the_log_are_no_gap(stage: Stage, outcomes: str
     assert "resync" not in log
 
 
-# Growth
+# Added partitions
 
 
 async def test_events_in_partitions_added_under_a_running_worker_are_folded(stage: Stage) -> None:
@@ -153,7 +153,7 @@ async def test_events_in_partitions_added_under_a_running_worker_are_folded(stag
         await stage.outcome()
         async with admin_of(stage.bootstrap) as admin:
             await admin.create_partitions({stage.source: NewPartitions(total_count=PARTITIONS + 2)})
-        # Before the worker knows: what is sent meanwhile is not skipped.
+        # Sent before the worker knows the partitions: these events are not skipped.
         for partition in range(PARTITIONS + 2):
             await stage.send(20, partition=partition)
         outcome = await stage.outcome()
@@ -169,7 +169,7 @@ async def test_events_in_partitions_added_under_a_running_worker_are_folded(stag
 
 
 async def narrowed(stage: Stage) -> str:
-    """An output topic of one partition that takes 2 000 bytes at once."""
+    """Return an output topic of one partition that accepts at most 2 000 bytes at once."""
     narrow = stage.names.topic("narrow")
     await create_topics(stage.bootstrap, [narrow], 1, {"max.message.bytes": "2000"})
     config = stage.config()

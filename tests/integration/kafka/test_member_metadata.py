@@ -1,4 +1,4 @@
-"""What a member of a group commits beside its offsets, and what becomes of it when the group goes on."""
+"""The metadata that a group member commits beside its offsets, and how a rebalance affects it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.helpers import create_topics, wait_until
 from tests.integration.site import SESSION
 from tests.ownership import Taker
 
-pytestmark = [pytest.mark.timeout(200), pytest.mark.apache]  # the embedded broker keeps no metadata and takes any generation
+pytestmark = [pytest.mark.timeout(200), pytest.mark.apache]  # the embedded broker stores no metadata and accepts any generation
 
 LIMIT_SECONDS = 60
 NOTE = "n" * MAX_METADATA_BYTES
 
 
 class Noting(Taker):
-    """Commits a note when it is claimed, and keeps what it found."""
+    """Commits metadata when it is claimed, and records the metadata that it found."""
 
     found: OffsetAndMetadata | None = None
 
@@ -132,7 +132,7 @@ async def test_commit_after_its_member_has_rejoined_is_rejected(kafka: KafkaServ
 
 
 async def cut_off(host: GroupMember, commit: Coroutine[Any, Any, None]) -> Any:
-    """The request of a commit that is on its way when its connection is cut."""
+    """Cut the connection while a commit request is in flight."""
     assert host.client is not None
     coordinator, sent = host.client._coordinator, []
     send = coordinator._send_req

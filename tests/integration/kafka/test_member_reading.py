@@ -1,4 +1,4 @@
-"""How a member of a group reads: one that was paused goes on at once, whatever else its fetches wait for."""
+"""How a group member reads: a resumed partition continues at once, even if other fetches are waiting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers import create_topics, produce, wait_until
 from tests.integration.site import SESSION
 from tests.ownership import Taker
 
-pytestmark = [pytest.mark.timeout(200), pytest.mark.apache]  # the embedded broker does not say how much more there is
+pytestmark = [pytest.mark.timeout(200), pytest.mark.apache]  # the embedded broker does not report the end of the log with a fetch
 
 LIMIT_SECONDS = 60
 RECORDS = 8
@@ -29,7 +29,7 @@ RECORD_BYTES = 400_000
 
 
 class Halting(Taker):
-    """Takes one batch, and then nothing until it is told to go on."""
+    """Accepts one batch, and no other until the test lets it continue."""
 
     claimed: Claim | None = None
     is_halting = True

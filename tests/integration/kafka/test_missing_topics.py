@@ -1,4 +1,4 @@
-"""Topics that are deleted under a worker, or were never there. The broker makes topics for whoever asks, as it does by default."""
+"""Topics deleted under a running worker, or missing from the start, on a broker that creates topics on request by default."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def delete(site: Site, topic: str) -> None:
 
 
 async def topics_of(site: Site) -> list[str]:
-    """Topics of this test, without its own prefix."""
+    """Return the topics of this test, without its prefix."""
     async with admin_of(site.bootstrap) as admin:
         prefix = site.names.topic("")
         return sorted(name.removeprefix(prefix) for name in await admin.list_topics() if name.startswith(prefix))

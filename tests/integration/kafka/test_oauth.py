@@ -1,4 +1,4 @@
-"""SASL/OAUTHBEARER on Apache Kafka: a worker goes on while its tokens expire, and a rejected token is named with what is wrong."""
+"""SASL/OAUTHBEARER on Apache Kafka: a worker continues when its tokens expire, and reports why a token is rejected."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def issuer() -> Issuer:
 
 @pytest.fixture(scope="module")
 def kafka(issuer: Issuer) -> Iterator[OAuthKafka]:
-    """Closes each connection when its token expires."""
+    """Yield a broker that closes each connection when its token expires."""
     with OAuthKafka.start(issuer, reauthentication_ms=3_600_000) as running:
         yield running
 
 
 @pytest.fixture
 def secured(stage: Stage) -> Stage:
-    """The application on the listener without tokens, which the fixtures took from this module's `kafka`."""
+    """Return the application on the listener without tokens, which the fixtures took from this module's `kafka`."""
     stage.config()
     return stage
 
@@ -65,7 +65,7 @@ def variables(kafka: OAuthKafka, **tokens: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def refreshed(path: Path, issuer: Issuer, issued: list[str]) -> AsyncIterator[None]:
-    """Keep a token in a file that lives for some seconds; ``issued`` gets each one."""
+    """Keep a short-lived token in a file; ``issued`` gets each one."""
 
     def write() -> None:
         issued.append(issuer.token(seconds=LIFETIME_SECONDS))

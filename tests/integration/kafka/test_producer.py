@@ -1,4 +1,4 @@
-"""What the producer says of each record is true of that record."""
+"""The outcome that the producer reports for a record is the outcome of that record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user of Kafka with the documented rights and no others, and with fewer."""
+"""A user of Kafka with exactly the documented rights, and with fewer."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def guarded(authority: Authority) -> Iterator[SecuredKafka]:
 
 @pytest.fixture
 async def app(guarded: SecuredKafka, authority: Authority, redis_server: RedisServer, names: Names, tmp_path: Path) -> WholeApp:
-    """Its topics and tables are made; its user may do nothing yet."""
+    """Return an application with its topics and tables, whose user has no right yet."""
     site = Site(names, guarded.bootstrap_servers, redis_server.url, tmp_path)
     await WholeApp(site).prepare()
     return WholeApp(site, environment=kafka_variables(guarded, authority, tmp_path))
 
 
 def needed(app_id: str) -> set[Grant]:
-    """What a worker of the whole application needs."""
+    """Return the rights that a worker of the whole application needs."""
     letters = [f"{app_id}.events.dead", f"{app_id}.dead", *(f"{app_id}.events.{name}.dead" for name in PROMISES)]
     groups = [app_id, *(f"{app_id}.{name}" for name in ("read-store.store", "live.seen", "journal.kept", *PROMISES))]
     topics = [("Read", f"{app_id}.{name}") for name in ("events", "folded", "again")]
@@ -68,7 +68,7 @@ async def grant(guarded: SecuredKafka, grants: Iterable[Grant]) -> None:
 
 
 def errors(text: str) -> list[str]:
-    """What a finding of ``check`` calls an error."""
+    """Return the errors among the findings of ``check``."""
     return [line.removeprefix("error").strip() for line in text.splitlines() if line.startswith("error ")]
 
 

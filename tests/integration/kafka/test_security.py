@@ -1,4 +1,4 @@
-"""TLS and passwords of Kafka and Redis: they are needed, they work, and a worker that is not let in says why and no more."""
+"""TLS and passwords of Kafka and Redis: they are required, they work, and a rejected worker names the cause and no secret."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def stranger(authority: Authority) -> Authority:
-    """Has signed nothing that is used here."""
+    """Return an authority that has signed no certificate used here."""
     return Authority.make(authority.folder.parent / "another")
 
 
@@ -43,7 +43,7 @@ def secured(authority: Authority) -> Iterator[SecuredKafka]:
 
 
 def ended(log: str) -> str:
-    """What the worker said last: the message for whoever started it."""
+    """Return the last message of the worker, for the person who started it."""
     return next(line for line in reversed(log.splitlines()) if line.startswith("error: "))
 
 
@@ -158,7 +158,7 @@ async def test_kafka_that_requires_a_password_is_distinguished_from_an_unavailab
 
 @pytest.fixture
 def secured_redis(authority: Authority, tmp_path: Path) -> Iterator[str]:
-    """Its address: Redis 7, which listens over TLS alone and wants a password; the Valkey wheel is built without TLS."""
+    """Yield the address of a Redis 7 that accepts TLS only and requires a password; the Valkey wheel is built without TLS."""
     program = redis7.fetch()
     signed, port = authority.sign("redis"), free_port()
     files = ["--tls-cert-file", str(signed.certificate), "--tls-key-file", str(signed.key)]

@@ -1,4 +1,4 @@
-"""A cluster of three nodes loses one in the middle of the load: leaders, coordinator and controller may all have been on it."""
+"""A cluster of three nodes loses one under load: it may lead partitions, and be the coordinator and the controller."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ async def create(bootstrap: str, names: list[str]) -> None:
 
 
 async def leader_of(bootstrap: str, topic: str) -> set[int]:
-    """Nodes that lead partitions of a topic."""
+    """Return the nodes that lead partitions of a topic."""
     async with admin_of(bootstrap) as admin:
         (found,) = await admin.describe_topics([topic])
         return {each["leader"] for each in found["partitions"]}
 
 
 async def committed(bootstrap: str, app_id: str, topic: str) -> tuple[int, int]:
-    """Sum of what a group has committed, and of the ends of the partitions."""
+    """Return the sum of a group's committed offsets, and the sum of the ends of the partitions."""
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=app_id, enable_auto_commit=False)
     await consumer.start()
     try:
@@ -135,7 +135,7 @@ async def test_node_killed_under_load_loses_no_event_and_repeats_none(
 
 
 async def coordinator_of(bootstrap: str, group: str) -> int:
-    """The node that keeps a consumer group."""
+    """Return the node that coordinates a consumer group."""
     async with admin_of(bootstrap) as admin:
         return await admin.find_coordinator(group)
 

@@ -1,4 +1,4 @@
-"""The example page in a real browser: Debian's Chromium, without a head. The worker is the test."""
+"""The example page in a real browser, Debian's headless Chromium; the test acts as the worker."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def start(names: Names, valkey: Valkey) -> Start:
 
 
 class Worker:
-    """Keeps views, until it is killed."""
+    """Keeps views until it is killed."""
 
     def __init__(self, client: redis.asyncio.Redis, app_id: str, *views: LiveView) -> None:
         self.owners = {view.name: Owner(client, app_id, view) for view in views}
@@ -164,7 +164,7 @@ async def test_offline_browser_says_so_and_reconnects_by_itself(start: Start, ta
         page = await tabs.open(f"{hub.url}/?page=7")
         await shows(page, NUMBER, "1")
         await tabs.context.set_offline(True)
-        # Chromium lets a stream live on that is open already; the hub does not write to it any more.
+        # Chromium keeps an open stream; the hub no longer writes to it.
         for stream in hub.server._streams:
             stream.connection.end()
         await shows(page, LINE, "Offline")

@@ -1,4 +1,4 @@
-"""A worker process, a hub and an open stream together: what a browser is shown while the state or the source is lost."""
+"""A worker process, a hub and an open stream together: what a browser shows when the state or the source is lost."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_odd_events_of_a_running_worker_are_late_ignored_or_dead_letters(w
     config = watched.config(made=COUNT | {"remove": {"gone": True}})
     await watched.topics(partitions=1)
     with watched.site.worker(config) as process:
-        await watched.shows(config, "made", 0)  # a view that begins later would not even read what is late
+        await watched.shows(config, "made", 0)  # a view that begins later would not read late events at all
         now_ms = int(time.time() * 1000)
         await watched.put({"project": 7, "id": "late"}, timestamp_ms=now_ms - 2 * 3_600_000)
         await watched.put({"project": 7, "id": "to-come"}, timestamp_ms=now_ms + 1_800_000)

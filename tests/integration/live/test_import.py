@@ -1,4 +1,4 @@
-"""``streams-app live import``: what happened before becomes records of the source, or nothing does."""
+"""``streams-app live import``: either all past events become records of the source, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reset of a live view that a worker keeps meanwhile."""
+"""A reset of a live view while a worker keeps it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Owner:
-    """As a worker does: it applies its log from the begin whenever its state is gone."""
+    """Acts as a worker: it applies its log from the beginning whenever its state is gone."""
 
     def __init__(self, client: redis.asyncio.Redis, app_id: str) -> None:
         self._scripts = LiveRedisScripts(client)
@@ -43,7 +43,7 @@ class Owner:
             self.fence = part[-1]
 
     async def run(self, is_over: asyncio.Event) -> None:
-        """Goes on until it is over, and its state stood for a while."""
+        """Run until stopped, and until its state has existed for a while."""
         rounds_since = 0
         while rounds_since < 3:
             rounds_since += is_over.is_set()

@@ -1,4 +1,4 @@
-"""The scripts of live views on a real Redis: who may write, what is shown of a page, and what a hub finds."""
+"""The scripts of live views on a real Redis: who may write, what a page shows, and what a hub reads."""
 
 from __future__ import annotations
 

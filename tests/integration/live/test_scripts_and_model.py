@@ -1,4 +1,4 @@
-"""The scripts of live views on a real Redis hold what the model says, whatever happens in which order."""
+"""The scripts of live views on a real Redis agree with the model, for any order of operations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAGES = ("p", "q", "{r}")
 
 
 class Variant(NamedTuple):
-    """A script with a rule taken away."""
+    """A script with a rule removed."""
 
     rule: str
     script: str
@@ -69,7 +69,7 @@ class Broken(LiveRedisScripts):
 
 
 class Run:
-    """One partition under a random schedule, and the log it has seen."""
+    """One partition under a random schedule, and the log it has read."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Run:
             await self.store.apply(fence, len(self.meant) - 1, changes, ViewMetadata())
 
     async def intrude(self) -> None:
-        """A former owner, and one that stands elsewhere, are refused."""
+        """Check that a former owner, and one at another position, are rejected."""
         fence = len(self.meant) - 1
         change = Change("p", ["a", "b"], [Item("zombie", self.now_ms, b"z")])
         if self.former is not None:
@@ -146,10 +146,10 @@ class Run:
         await self.check()
 
     async def check(self) -> None:
-        """A hub that polls what differs holds what the model says."""
+        """Check that a hub that polls differences has the content of the model."""
         _, (head,) = await heads_of(self.client, [self.keys])
         assert head is not None
-        # Beside others that hold nothing: of few wanted pages and of many a script finds out in different ways.
+        # Together with empty pages: the script handles few and many requested pages in different ways.
         others = dict.fromkeys(map(str, range(self.random.choice((0, 10)))), "")
         reader = ViewReader(self.client, self.scripts, 50, has_data=self.has_data)
         polled = await reader.poll(self.keys, self.known | others, self.token)

@@ -1,4 +1,4 @@
-"""``streams-app live serve`` and ``live token`` from outside: a process, signals, exit codes; no Kafka anywhere."""
+"""``streams-app live serve`` and ``live token`` from outside, without Kafka: a process, signals, exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live views kept by real worker processes, whatever happens to them and to Redis."""
+"""Live views kept by real worker processes, through faults of the processes and of Redis."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ async def test_page_follows_changes_and_expiry(watched: Watched) -> None:
     )  # fmt: skip
     await watched.topics()
     with watched.site.worker(config) as worker:
-        await watched.shows(config, "short", 0)  # else what is put may be older than it shows before the worker has begun
+        await watched.shows(config, "short", 0)  # otherwise events may be older than its range before the worker begins
         await watched.put({"project": 7, "id": 1, "title": "one"}, {"project": "7", "id": 2}, headers=[("ce_type", b"made")])
         made = await watched.shows(config, "made", 2)
         news = await watched.shows(config, "news", 2)
         await watched.put({"project": 7, "id": 2}, headers=[("ce_type", b"gone")])
         left = await watched.shows(config, "made", 1)
-        # By then both were there and have left: a command that looks for them may come too late.
+        # By then both existed and have left: a command that looks for them may come too late.
         await wait_until(lambda: metric(worker, "streams_app_live_expired_total") >= 2, 60, "both of the short view have expired")
         await watched.shows(config, "short", 0)
 

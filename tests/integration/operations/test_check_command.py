@@ -1,4 +1,4 @@
-"""``streams-app check``: what it finds, and what it says to do."""
+"""``streams-app check``: its findings and its advice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.workers import WorkerProcess
 
 
 def counted(ran: Ran) -> tuple[int, int]:
-    """Errors and warnings: of the line that counts them, which must agree with the lines before."""
+    """Return the numbers of errors and warnings of the last line, which must agree with the lines before."""
     match = re.search(r"^(\d+) errors?, (\d+) warnings?$", ran.out, re.MULTILINE)
     assert match
     counts = int(match[1]), int(match[2])
@@ -99,7 +99,7 @@ async def test_check_distinguishes_a_persistent_redis_from_a_volatile_one(place:
 
 @pytest.fixture(scope="module")
 def silent() -> Iterator[Broker]:
-    """A broker that takes connections and answers nothing."""
+    """Yield the address of a broker that accepts connections and answers nothing."""
     with Broker.start() as running, frozen(running.pid):
         yield running
 

@@ -1,4 +1,4 @@
-"""``streams-app`` from outside: exit codes, what is said, and what is never said."""
+"""``streams-app`` from outside: exit codes, messages, and secrets that no message contains."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_all_faults_of_the_settings_are_reported_together(words: Sequence[str], 
 
 
 def plain(text: str) -> str:
-    """Whatever marks the suggestion."""
+    """Remove the quotes around the suggestion."""
     return re.sub(r"[:;,]? ?\(?[Dd]id you mean [`'\"]?(\w+)[`'\"]?\?\)?", r", did you mean '\1'?", text)
 
 

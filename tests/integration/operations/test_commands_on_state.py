@@ -21,7 +21,7 @@ OPEN = "streams_app_open_groups"
 
 
 class TwoFolds(Stage):
-    """A second fold of the same source wants another changed field."""
+    """A second fold of the same source reads another changed field."""
 
     @property
     def other_output(self) -> str:
@@ -36,7 +36,7 @@ class TwoFolds(Stage):
         return ran.code, ran.out, ran.err
 
     async def folded(self, topic: str, events: int) -> Outcome:
-        """A topic, once that many events are in its records."""
+        """Return a topic, once that many events are in its records."""
 
         def enough(records: list[ConsumerRecord]) -> bool:
             return outcome_of(records).events >= events
@@ -62,7 +62,7 @@ quiet_period = "1h"
 
 
 def both(account: str, *names: str) -> tuple[bytes, bytes]:
-    """An event that both folds take."""
+    """Return an event that both folds accept."""
     return event(account, *names, tags=list(names))
 
 
@@ -184,7 +184,7 @@ async def test_ambiguous_command_is_rejected(stage: TwoFolds, words: tuple[str, 
 async def test_dead_letters_are_replayed_once_and_only_to_the_fold_that_rejected_them(stage: TwoFolds) -> None:
     with stage.worker() as worker:
         await worker.wait_ready()
-        # The other fold finds no tags in these; one event neither of them takes.
+        # The other fold finds no tags in these; one event is accepted by neither fold.
         await produce(stage.bootstrap, stage.source, [event("a", "m1"), event("a", "m2"), (b"a", b"no json")])
         await read_topic(stage.bootstrap, stage.dead, until=lambda letters: len(letters) >= 4, timeout_seconds=LIMIT_SECONDS)
         code, listed, err = await stage.run("dead-letters", "list", "--fold", "other", "--json")

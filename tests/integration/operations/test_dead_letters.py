@@ -1,4 +1,4 @@
-"""Events put back from the dead letters, as workers read them."""
+"""Events replayed from the dead letters, as workers read them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LIMIT_SECONDS = 60
 
 
 async def dead_letters(site: Site, source: str, count: int) -> list[ConsumerRecord]:
-    """At least so many dead letters of a source."""
+    """Return at least this number of dead letters of a source."""
     return await read_topic(
         site.bootstrap,
         site.names.topic(f"{source}.dead"),

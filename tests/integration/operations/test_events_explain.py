@@ -288,7 +288,7 @@ async def test_coordinator_that_cannot_return_commits_is_not_taken_for_one_witho
     await site.open()
 
     def ship(event: Received[Paid]) -> None:
-        """It is never called."""
+        """Do nothing; it is never called."""
 
     declared = subscriber(subscribing.order_paid, idempotent="yes", description="Under test.")(ship)
     one = Subscription(declared, site.topic, f"{names.app_id}.ship", f"{site.topic}.dead")

@@ -24,7 +24,7 @@ BOUNDS = Bounds(1_000, 3_600_000)
 
 
 async def open_in(place: Place, client: Redis, partition: int, events: list[FoldEvent]) -> ShardStore:
-    """Folds events as a worker would; returns the shard, owned by ``me``."""
+    """Fold events as a worker would; return the shard, owned by ``me``."""
     store = ShardStore(FoldScripts(client), shard_keys(place.names.app_id, FOLD, place.topics[0], partition))
     fence = events[0].offset - 1
     await store.claim("me", fence, b"eeee", "")
@@ -34,7 +34,7 @@ async def open_in(place: Place, client: Redis, partition: int, events: list[Fold
 
 @pytest.fixture
 async def open_groups(place: Place, redis_client: Redis) -> None:
-    """Two partitions: ``anna`` (3 events) and ``7``; ``"7"``, quiet for longest."""
+    """Return two partitions with groups: ``anna`` (3 events) and ``7``; ``"7"``, silent for longest."""
     shards = {
         0: [FoldEvent(0, 5_000, b"sanna", {"likes": 1}), FoldEvent(1, 5_400, b"sanna", {"shares": 1}),
             FoldEvent(2, 5_600, b"j7", {"likes": 1}), FoldEvent(3, 5_900, b"sanna", {"likes": 2})],

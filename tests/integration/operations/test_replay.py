@@ -1,4 +1,4 @@
-"""``streams-app dead-letters replay`` on a real broker; the letters are written by hand, as workers write them."""
+"""``streams-app dead-letters replay`` on a real broker; the test writes the dead letters in the format of workers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Desk:
         return f"{self.source}.dead"
 
     def dead_letter(self, offset: int, partition: int = 0, **headers: str) -> list[tuple[str, bytes]]:
-        """Headers of a letter of the fold ``one``."""
+        """Return the headers of a dead letter of the fold ``one``."""
         told = {
             "reason": "no-changed", "fold": "one", "source-topic": self.source, "source-partition": str(partition),
             "source-offset": str(offset), "failed-at-ms": "1", "detail": "", "app-id": self.app_id,
@@ -75,7 +75,7 @@ class Desk:
         return await asyncio.to_thread(run, "dead-letters", "replay", "--fold", "one", *words, "--config", str(self.config))
 
     def replay_that_stops(self, then: Callable[[], None]) -> DeadLetterReplay:
-        """A replay in this process, which does nothing for as long as ``then`` runs: after its first page with events."""
+        """Run a replay in this process that pauses after its first page with events, while ``then`` runs."""
         settings = Settings.load(self.config, {})
         fold = settings.folds[0]
         to = FoldDestination(self.app_id, fold, settings.limits)
@@ -91,7 +91,7 @@ class Desk:
         return made
 
     async def replayed(self, count: int) -> list[ConsumerRecord]:
-        """The source, with at least so many events."""
+        """Return the source, with at least this number of events."""
         return await read_topic(
             self.site.bootstrap, self.source, until=lambda found: len(found) >= count, timeout_seconds=LIMIT_SECONDS
         )

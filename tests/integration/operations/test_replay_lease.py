@@ -1,4 +1,4 @@
-"""The lease of a replay on a real Redis: it outlives nobody for long, and lasts as long as its holder."""
+"""The lease of a replay on a real Redis: it lasts as long as its holder, and expires soon after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``reset --emit``: what is open when no worker can start any more comes out all the same, once and under its ids."""
+"""``reset --emit``: if no worker can start any more, open groups are emitted all the same, once and with their ids."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def reset(config: Path, *more: str) -> Ran:
 
 
 async def with_yes(config: Path) -> Ran:
-    """``reset --emit --yes``, once the broker no longer counts the worker that was there as a member."""
+    """Run ``reset --emit --yes`` once the broker no longer counts the former worker as a member."""
     ran: list[Ran] = []
 
     async def is_let() -> bool:
@@ -47,14 +47,14 @@ async def with_yes(config: Path) -> Ran:
 
 
 async def emitted(config: Path) -> str:
-    """What it says, where it ends well: a fault shows before anybody waits for records."""
+    """Return the output of a successful run; a failure shows before the test waits for records."""
     done = await with_yes(config)
     assert 0 == done.code, done.text
     return done.out
 
 
 async def opened(site: Site, quiet_period: str = "1h", **options: Any) -> Path:
-    """Ten groups are open, and their worker is stopped."""
+    """Open ten groups, and stop their worker."""
     await site.topics("events", "folded", "events.dead", partitions=1)
     config = site.config(site.fold("folded", "events", quiet_period=quiet_period, **options))
     with site.worker(config) as worker:
@@ -66,7 +66,7 @@ async def opened(site: Site, quiet_period: str = "1h", **options: Any) -> Path:
 
 
 async def begins_anew(site: Site, old: int) -> set[str]:
-    """A worker folds the new log; returns the names that have come out."""
+    """Fold the new log with a worker; return the names that are emitted."""
     config = site.config(site.fold("folded", "events", quiet_period="1s"), "anew.toml")
     with site.worker(config) as worker:
         await worker.wait_ready()

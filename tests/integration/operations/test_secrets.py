@@ -1,4 +1,4 @@
-"""Passwords are in nothing a command says: ``run`` looks for the canary."""
+"""No output of a command contains a password: ``run`` looks for the canary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.integration.commands import CANARY, WITH_SETTINGS, Place, run
 
 @pytest.fixture
 def guarded() -> Iterator[Valkey]:
-    """A Valkey that wants a password."""
+    """Yield a Valkey that requires a password."""
     with Valkey.start() as valkey:
         with redis.Redis.from_url(valkey.url) as client:
             client.config_set("requirepass", CANARY)

@@ -1,4 +1,4 @@
-"""Who is not let in by the database of a read store, or lacks a right there: commands, and a worker that starts, end with 1."""
+"""Denied access to the database of a read store, or a missing right there: commands and a starting worker end with 1."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ OF_SOURCE = frozenset({"fill"})
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong, and what is said of it.
+    """A fault of access, and its message.
 
     Attributes:
-        given: Settings of the store that differ from those that work.
-        sql: What somebody with all rights does before.
+        given: Settings of the store that differ from correct ones.
+        sql: Statement that a user with all rights executes before.
         texts: Parts of the message.
-        commands: Those that run into it, beside the worker.
+        commands: Commands that fail, beside the worker.
     """
 
     texts: tuple[str, ...]
@@ -89,13 +89,13 @@ FAULTS = {
 
 @dataclass
 class Guarded:
-    """An application whose read store and source are in a database that wants a password."""
+    """An application whose read store and source are in a database that requires a password."""
 
     site: Site
     url: str
 
     async def do(self, sql: str) -> None:
-        """As somebody who has all rights."""
+        """Execute a statement with all rights."""
         await Postgres(self.url).run(sql)
 
     def config(self, given: dict[str, str], name: str = "streams.toml") -> Path:
@@ -114,7 +114,7 @@ class Guarded:
         return self.site.config(self.site.fold("folded", "events") + store, name)
 
     async def announce(self, version: int) -> None:
-        """A folded record."""
+        """Send a folded record."""
         record = {"account_id": "a", "metrics": ["likes"], "fold": {"name": "folded", "version": version}}
         await self.site.send("folded", [(b"a", json.dumps(record).encode())])
 
@@ -124,7 +124,7 @@ class Guarded:
 
 @pytest.fixture
 async def guarded(site: Site) -> AsyncIterator[Guarded]:
-    """Everything is there, and everything that a worker needs is granted."""
+    """Return an application with everything that a worker needs, including its rights."""
     with PostgreSQL.start() as first:
         made = Guarded(site, first.url)
         await made.do(f"CREATE ROLE service LOGIN PASSWORD '{PASSWORD}'")
@@ -214,12 +214,12 @@ async def test_worker_starts_if_a_store_is_unavailable_or_has_no_tables(guarded:
 
 @asynccontextmanager
 async def refusing(port: int, allowed: str, body: dict[str, Any] | None) -> AsyncIterator[int]:
-    """Stands before an OpenSearch, whose jars of the tests have no security plugin, and answers as that plugin does.
+    """Yield a proxy of OpenSearch, whose jars of the tests have no security plugin; it answers as that plugin does.
 
     Args:
-        port: Of the server.
-        allowed: The password of ``service``; another one is answered with 401.
-        body: What a user that is let in and lacks a right is answered with 403; None: he may do everything.
+        port: The port of the server.
+        allowed: The password of ``service``; any other is answered with 401.
+        body: The answer with 403 for a user without a right; None: every request is allowed.
     """
     expected = f"Basic {base64.b64encode(f'service:{allowed}'.encode()).decode()}"
     async with aiohttp.ClientSession(f"http://{LOOPBACK}:{port}") as client:

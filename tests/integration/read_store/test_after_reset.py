@@ -1,4 +1,4 @@
-"""A fold was reset and its source begins anew: what its output topic holds from before is no evidence for a store."""
+"""After a reset of a fold and a new log of its source, older records of its output topic are no evidence for a store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def url(stage: Stage, request: pytest.FixtureRequest) -> str:
 
 
 async def reset(compared: Compared) -> None:
-    """What ``streams-app reset`` does to the store; the embedded broker takes a worker that has ended for one that runs."""
+    """Reset the store as ``streams-app reset`` does; the embedded broker counts a worker that has ended as a member."""
     settings = load(compared.config, {})
     async with in_group(settings.kafka, settings.app_id) as consumer:
         await reset_read_store.follow(settings, compared.declared, "account-metrics", consumer)
@@ -112,7 +112,7 @@ async def test_former_records_change_nothing_after_a_crash_and_later_ones_are_ev
     await compared.send(folded("a", FORMER, {"likes": 1}))
     await compared.sync()
     await compared.send(folded("b", FORMER, {"likes": 1}))
-    await reset(compared)  # takes the record that no commit covers
+    await reset(compared)  # reads the record that no commit covers
     await compared.send(folded("a", NOW, {"likes": 2}))
     await compared.sync()
     assert [("a", "likes", "2", NOW), ("b", "likes", "1", -1)] == await compared.rows(ROWS)
@@ -194,7 +194,7 @@ async def test_source_recreated_with_fewer_partitions_freezes_no_cell(stage: Sta
 
 
 async def ahead_of_its_commit(compared: Compared) -> None:
-    """What a worker leaves that crashes between a transaction of the store and the commit."""
+    """Leave the state of a worker that crashes between a transaction of the store and the commit."""
     settings = load(compared.config, {})
     store = open_store(compared.declared)
     async with in_group(settings.kafka, settings.app_id) as consumer:
@@ -209,7 +209,7 @@ async def make_again(stage: Stage, partitions: int) -> None:
 
 
 async def fold(compared: Compared, events: list[tuple[bytes, bytes]], value: Any) -> None:
-    """A worker folds events and syncs their records."""
+    """Run a worker that folds events and syncs their records."""
 
     async def is_synced() -> bool:
         return [str(value)] * len(events) == [row[2] for row in await compared.rows(ROWS)]

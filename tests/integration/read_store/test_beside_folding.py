@@ -1,4 +1,4 @@
-"""The read store beside folding in one worker: neither its store nor its group of consumers holds up the folds."""
+"""The read store beside folding in one worker: neither its store nor its consumer group delays the folds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WHERE account_id IN (SELECT value FROM json_each(:groups)) GROUP BY 1, 2
 
 @asynccontextmanager
 async def second_member(config: Path) -> AsyncIterator[ReadStoreAgent]:
-    """Of the read store's group alone."""
+    """Yield a second member of the read store's group."""
     settings = load(config, {})
     stop = asyncio.Event()
     agent = ReadStoreAgent(settings, settings.read_store(None), Metrics(settings), SystemClock())
@@ -51,7 +51,7 @@ async def second_member(config: Path) -> AsyncIterator[ReadStoreAgent]:
 
 
 def stores_of(stage: Stage, *names: str) -> str:
-    """Sections of stores with a file each, and a source without any value."""
+    """Return sections of stores with a file each, and a source without any value."""
     with closing(sqlite3.connect(stage.folder / "write.db")) as source, source:
         source.execute("CREATE TABLE m (account_id TEXT, metric TEXT, value INTEGER)")
     return "".join(
@@ -63,7 +63,7 @@ def stores_of(stage: Stage, *names: str) -> str:
 
 
 def is_behind_alone(worker: WorkerProcess) -> bool:
-    """Folding has nothing left, the read store has."""
+    """Return whether folding has no lag, and the read store has."""
     return metric(worker, "streams_app_lag_events") == 0 < metric(worker, "streams_app_read_store_lag_records")
 
 
@@ -166,7 +166,7 @@ async def test_worker_for_one_store_syncs_it_and_folds_nothing(stage: Stage) -> 
     assert (0, 0, {}) == (code, folded, left)
 
 
-# A worker whose read store has a defect where its lag is told.
+# A worker whose read store fails when its lag is reported.
 DEFECTIVE = """
 from streams_app.cli import main
 from streams_app.read_store.sync.agent import ReadStoreAgent
@@ -180,7 +180,7 @@ main()
 
 
 class DefectiveWorker(WorkerProcess):
-    """See :data:`DEFECTIVE`."""
+    """A worker that runs :data:`DEFECTIVE`."""
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
         return [sys.executable, "-c", DEFECTIVE, "worker", "--config", str(config), *arguments]

@@ -1,4 +1,4 @@
-"""What every target of a read store promises, in both shapes: never back, equal values left alone, nothing lost."""
+"""The contract of every read store target, in both shapes: no older version, equal values left alone, nothing lost."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ async def test_process_killed_while_it_writes_leaves_whole_batches_up_to_the_pro
     assert b"going\n" == await writer.stdout.readline()
     writer.kill()
     await writer.wait()
-    # The server may still be doing what the process asked for last: a statement of the store comes after it.
+    # The server may still execute the last request of the process: a statement of the store comes after it.
     await write(target.store, [CellChange(Cell("f", "a", "name-0"), 0, 0)], 0, 0, P1)
     progress, rows = (await target.store.progress())[P0], await target.rows()
     whole = {(held(target, progress - 1), progress - 1)}

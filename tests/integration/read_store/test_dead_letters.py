@@ -1,4 +1,4 @@
-"""The dead letters of a read store: kept before its progress passes them, and written into it after a fix."""
+"""The dead letters of a read store: written before its progress passes them, and applied after a fix."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_value_rejected_while_writing_is_a_dead_letter_and_the_rest_is_wri
             raise NotStorableError(wrong)
         return await apply(changes, step, now_ms)
 
-    sync._store.apply = picky  # type: ignore[method-assign,assignment]  # a column that takes numbers only
+    sync._store.apply = picky  # type: ignore[method-assign,assignment]  # a column of numbers only
     record = Record(0, b"g", folded({"likes": 1, "shares": "x"}))
     result = await sync.sync_once(ProgressStep(P0._replace(topic=letters.topic), None, 1), [record])
     await sync.close()
@@ -173,7 +173,7 @@ async def test_older_value_of_a_batch_is_written_if_the_newer_one_cannot_be_stor
     assert ["2", "3"] == sorted(told(letter)["source-offset"] for letter in await letters.kept(2))
 
 
-# Written into the store after a fix
+# Applied after a fix
 
 
 def config_file(letters: Letters, sql: str, source: str = "sql") -> str:
@@ -221,7 +221,7 @@ LATER_MS = 2**43
 
 
 async def keep(letters: Letters, record: Record, now_ms: int) -> None:
-    """A letter of what the store could not hold once, and can now."""
+    """Write a dead letter for a value that the store once rejected, and now accepts."""
     settings = letters.settings()
     kept = StoreDeadLetterWriter(settings, settings.read_store(None), Metrics(settings), ManualClock(now_ms))
     await kept.write_once(TP(letters.topic, 0), [RejectedEvent(record, "not-storable", "the column was a number")])
@@ -229,7 +229,7 @@ async def keep(letters: Letters, record: Record, now_ms: int) -> None:
 
 
 async def reset(letters: Letters) -> None:
-    """What ``streams-app reset`` does to the store."""
+    """Reset the store as ``streams-app reset`` does."""
     settings = letters.settings()
     consumer = AIOKafkaConsumer(bootstrap_servers=letters.bootstrap, enable_auto_commit=False)
     await consumer.start()

@@ -1,4 +1,4 @@
-"""What a PostgreSQL store needs of its server: rights on both tables, and of several servers one that can be written to."""
+"""Requirements of a PostgreSQL store: rights on both tables, and among several servers one that is writable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``read-store fill``: groups that no record names, written with the values that the source has now."""
+"""``read-store fill``: groups that no record names, written with the current values of the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of folded records in every target of a read store, in whatever order and however often they arrive."""
+"""Folded records in every read store target, in any order and with duplicates."""
 
 from __future__ import annotations
 

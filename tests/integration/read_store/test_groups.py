@@ -1,4 +1,4 @@
-"""A row a group and a column a name: what a row is, and the tables that people have made for it."""
+"""A row for each group and a column for each name: the content of a row, and tables that users have created for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.integration.stores import Postgres, SqlTarget, held, own, write
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
 
-# A row
+# Rows
 
 
 @of_groups
@@ -77,7 +77,7 @@ async def test_workers_that_write_names_of_one_row_concurrently_drop_no_change(t
                         CellChange(LIKES, version * 4 + number, number),
                     ]
                     done = bool(await write(store, changes, tp=TP("s.f", number)))
-                except TryAgainError:  # SQLite lets one at a time, and its patience is short
+                except TryAgainError:  # SQLite allows one writer at a time, and its timeout is short
                     await asyncio.sleep(0)  # the turn of another
 
     await asyncio.gather(*(fill(number) for number in range(4)))
@@ -103,7 +103,7 @@ async def test_empty_name_is_guarded_like_any_other(made: Callable[..., SqlTarge
     assert [Counts(written=1), Counts(stale=1)] == counts
 
 
-# A table that people have made
+# User-defined tables
 
 KEY = "PRIMARY KEY (fold, group_key)"
 
@@ -205,7 +205,7 @@ async def test_corrected_table_is_accepted_without_a_restart(made: Callable[...,
     await target.close()
 
 
-# What PostgreSQL does
+# PostgreSQL only
 
 
 async def test_repeated_changes_write_nothing(postgresql_url: str) -> None:

@@ -1,4 +1,4 @@
-"""The read store's member of its group: whatever happens to it or to the store, every record gets there."""
+"""The read store's member of its group: through faults of the member or the store, every record arrives."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def heard(caplog: pytest.LogCaptureFixture, words: str) -> bool:
     return any(words in record.getMessage() for record in caplog.records)
 
 
-# Ordinary life
+# Normal operation
 
 
 async def test_member_without_a_leave_reply_in_time_leaves_no_task_behind(reading: Reading) -> None:
@@ -156,13 +156,13 @@ async def test_batch_dropped_by_a_rebalance_is_reread(reading: Reading, caplog: 
 
 
 async def test_store_catches_up_after_an_outage_and_the_membership_persists(reading: Reading) -> None:
-    # Longer than what a machine that is busy otherwise takes from it: that would end the membership, too.
+    # Longer than a busy machine needs: a longer delay would end the membership, too.
     reading.session = "8s"
     async with reading.member() as member:
         await have([member], {4})
         generation = member.agent._member.generation
         with reading.locked():
-            # Twice: the embedded broker names the first record of the last batch as the end.
+            # Twice: the embedded broker reports the first record of the last batch as the end.
             await reading.send(40)
             await reading.send(40)
             await wait_until(lambda: (member.lag() or 0) >= 40, LIMIT_SECONDS, "the lag rises")
@@ -195,7 +195,7 @@ async def test_permanently_failing_client_is_recreated_at_growing_intervals(
         waiting = member.agent._member.patience._waiting
 
         async def broken(*_: object) -> None:
-            await asyncio.sleep(POLL_SECONDS)  # meanwhile a fetch has succeeded
+            await asyncio.sleep(POLL_SECONDS)  # in the meantime a fetch has succeeded
             raise RuntimeError("gone")
 
         with patch.object(StoreProcessors, "run_in_turn", broken):
@@ -218,7 +218,7 @@ async def test_recreated_topic_is_read_from_its_beginning(
             await wait_until(
                 lambda: heard(caplog, "No partition metadata"), LIMIT_SECONDS, "the member has joined without the topic"
             )
-            await asyncio.sleep(1)  # its client asks twice or thrice more, and would see the new topic by chance
+            await asyncio.sleep(1)  # its client asks two or three more times, and would see the new topic by chance
         await create_topics(reading.bootstrap, [reading.topic], PARTITIONS)
         await reading.send(10, partition=0)
 

@@ -1,4 +1,4 @@
-"""The progress of every target of a read store is a chain: a transaction goes on where the last one ended, or does nothing."""
+"""The progress of every target is a chain: a transaction continues where the last one ended, or does nothing."""
 
 from __future__ import annotations
 

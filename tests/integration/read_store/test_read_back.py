@@ -1,4 +1,4 @@
-"""What a store tells of its cells, and repairs that leave alone what has changed: of every target the same."""
+"""Reading cells back and repairing them, with the same results for every target; changed cells are left alone."""
 
 from __future__ import annotations
 

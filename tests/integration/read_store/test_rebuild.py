@@ -1,4 +1,4 @@
-"""``read-store rebuild`` as a person runs it: what the new table holds, what follows it, and who may go on meanwhile."""
+"""``read-store rebuild`` as a person runs it: the content of the new table, its additions, and concurrent users."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def compared(stage: Stage, request: pytest.FixtureRequest) -> Compared:
     return Compared(stage, url)
 
 
-# Pure
+# Pure functions
 
 
 P0, P1 = TP("t", 0), TP("t", 1)
@@ -99,7 +99,7 @@ def test_table_name_without_room_for_a_suffix_is_rejected(table: str, why: str) 
         open_rebuilding(ReadStoreSettings.model_construct(name="d", url="sqlite:///x.db", folds=("f",), table=table, shape="cells"))
 
 
-# What it holds, and what follows it
+# Content of the new table, and its additions
 
 
 async def test_rebuilt_table_is_correct_and_keeps_cells_only_the_former_one_had(compared: Compared) -> None:
@@ -230,7 +230,7 @@ async def test_table_made_by_users_keeps_its_types_and_columns_that_stay_behind_
         await compared.execute("UPDATE folded_values SET likes = 7")
 
 
-# While others go on
+# With concurrent users
 
 
 @pytest.mark.long
@@ -252,7 +252,7 @@ async def test_worker_continues_during_a_rebuild_and_a_reader_never_sees_a_value
     async def look() -> None:
         while not is_over.is_set():
             seen.append(await compared.rows(VALUES.format("folded_values")))
-            await asyncio.sleep(0.005)  # a reader looks again and again
+            await asyncio.sleep(0.005)  # a reader polls repeatedly
 
     with compared.stage.worker(compared.config) as worker:
         await worker.wait_ready()

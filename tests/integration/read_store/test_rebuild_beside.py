@@ -1,4 +1,4 @@
-"""``read-store rebuild`` among others: two of them at once, and tables that are not the store's."""
+"""``read-store rebuild`` beside others: two at once, and tables that do not belong to the store."""
 
 from __future__ import annotations
 

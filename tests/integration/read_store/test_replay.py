@@ -1,4 +1,4 @@
-"""Every read store, whatever the order in which changes arrive, however often, and in whatever batches: one state."""
+"""Every read store has the same final state for any order of changes, any duplicates and any batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ changes = st.builds(
 
 @st.composite
 def topics(draw: st.DrawFn) -> list[list[CellChange]]:
-    """Batches of what was emitted, with parts of it again and in any order."""
+    """Draw batches of what was emitted, with parts repeated and in any order."""
     emitted = draw(st.lists(changes, max_size=40, unique_by=lambda change: (change.cell, change.version)))
     again = draw(st.lists(st.sampled_from(emitted), max_size=20)) if emitted else []
     arrived = draw(st.permutations(emitted + again))
@@ -39,7 +39,7 @@ def topics(draw: st.DrawFn) -> list[list[CellChange]]:
 
 
 def expected(batches: Sequence[Sequence[CellChange]]) -> dict[tuple[str, str], tuple[Any, int]]:
-    """By brute force: what the newest record says of each cell."""
+    """Compute by brute force what the newest record has for each cell."""
     found: dict[tuple[str, str], CellChange] = {}
     for change in itertools.chain.from_iterable(batches):
         known = found.setdefault(change.cell[1:], change)
@@ -49,7 +49,7 @@ def expected(batches: Sequence[Sequence[CellChange]]) -> dict[tuple[str, str], t
 
 
 async def state(target: StoreHarness, batches: Iterable[Sequence[CellChange]]) -> dict[tuple[str, str], tuple[Any, int]]:
-    """What the store then holds; every call has a fold of its own."""
+    """Return the final state of the store; every call has a fold of its own."""
     fold = f"f{next(FOLDS)}"
     for batch in batches:
         await write(target.store, [replace(change, cell=change.cell._replace(fold=fold)) for change in newest(batch)])
@@ -57,7 +57,7 @@ async def state(target: StoreHarness, batches: Iterable[Sequence[CellChange]]) -
 
 
 def shown(target: StoreHarness, batches: Sequence[Sequence[CellChange]]) -> dict[tuple[str, str], tuple[Any, int]]:
-    """What :func:`expected` says, as :meth:`StoreHarness.rows` shows it."""
+    """Return what :func:`expected` computes, in the format of :meth:`StoreHarness.rows`."""
     return {cell: (None if value is None else held(target, value), version) for cell, (value, version) in expected(batches).items()}
 
 
@@ -69,7 +69,7 @@ async def test_shuffled_duplicated_and_replayed_batches_end_in_the_brute_force_s
     assert shown(target, batches) == await state(target, [*batches, *batches])
 
 
-# Guards that are broken
+# Broken version guards
 
 
 def merged_without_a_guard(stored: Mapping[Cell, Stored], changes: Iterable[CellChange]) -> Merged:

@@ -1,4 +1,4 @@
-"""An older copy of a PostgreSQL store comes back under a running worker: the store ends as if nothing had happened."""
+"""An older copy of a PostgreSQL store is restored under a running worker: the final state is as if it had not been."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INSERT INTO cells_progress TABLE cells_progress_copy
 
 
 async def run(target: Postgres, statements: str) -> None:
-    """Several statements in one transaction."""
+    """Execute several statements in one transaction."""
     async with target.connected() as connection:
         await connection.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ; {statements}; COMMIT")
 

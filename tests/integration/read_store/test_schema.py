@@ -1,4 +1,4 @@
-"""``table = "SCHEMA.TABLE"`` in PostgreSQL, and a table that is gone."""
+"""``table = "SCHEMA.TABLE"`` in PostgreSQL, and a missing table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IN_SCHEMA = 'table = "reading.met"\n'
 async def test_table_in_a_schema_is_created_written_compared_and_rebuilt(stage: Stage, postgresql_url: str, shape: str) -> None:
     compared = Compared(stage, postgresql_url)
     compared.configure(IN_SCHEMA + ('shape = "groups"\ncolumns = ["likes"]\n' if shape == "groups" else ""))
-    await compared.execute("CREATE SCHEMA reading; CREATE TABLE met (something text)")  # another one of that name
+    await compared.execute("CREATE SCHEMA reading; CREATE TABLE met (something text)")  # another table of that name
     await compared.prepare(("a", "likes", 1))
     await compared.execute(
         "CREATE INDEX found ON reading.met (updated_ms); CREATE ROLE seeing; GRANT SELECT ON reading.met TO seeing"

@@ -1,4 +1,4 @@
-"""A store or a source that cannot do a whole batch within its time-out gets smaller ones, and advances."""
+"""A store or a source that cannot finish a whole batch within its timeout gets smaller ones, and makes progress."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ async def slow_down(target: SqlTarget) -> None:
 
 @asynccontextmanager
 async def slow_front(port: int) -> AsyncIterator[int]:
-    """Before an OpenSearch: each document of a bulk request takes a while."""
+    """Yield a proxy of OpenSearch in which each document of a bulk request takes a while."""
     async with aiohttp.ClientSession(f"http://{LOOPBACK}:{port}") as client:
 
         async def serve(request: web.BaseRequest) -> web.Response:
             body = await request.read()
             if "_bulk" in str(request.rel_url):
-                await asyncio.sleep(CELL_SECONDS * body.count(b"\n") / 2)  # the slowness itself
+                await asyncio.sleep(CELL_SECONDS * body.count(b"\n") / 2)  # the simulated slowness
             content = {"Content-Type": request.headers.get("Content-Type", "application/json")}
             async with client.request(request.method, request.rel_url, data=body, headers=content) as answer:
                 return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)
@@ -84,7 +84,7 @@ async def slow_sync(target: StoreHarness) -> AsyncIterator[StoreSync]:
 
 
 async def advance(sync: StoreSync, records: Sequence[Record], to: int) -> int:
-    """As an agent does it; returns how often it had to try once more."""
+    """Sync as an agent does; return the number of retries."""
     failures = 0
     async with asyncio.timeout(LIMIT_SECONDS):
         while True:
@@ -127,7 +127,7 @@ async def test_single_record_of_many_names_is_split_until_the_store_is_fast_enou
 
 async def test_slow_source_receives_smaller_requests(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def current(fold: str, pairs: Any) -> dict[Any, Any]:
-        time.sleep(CELL_SECONDS * len(pairs))  # the slowness itself
+        time.sleep(CELL_SECONDS * len(pairs))  # the simulated slowness
         return dict.fromkeys(pairs, 1)
 
     target = Sqlite(tmp_path / "read.db")

@@ -1,4 +1,4 @@
-"""One group that makes its source fail: it is found, its record becomes a dead letter, and everything else is synced."""
+"""One group that makes its source fail is found, its record becomes a dead letter, and everything else is synced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LIMIT_SECONDS = 60
 TABLE = "CREATE TABLE metrics (account_id bigint, metric text, value bigint)"
 ROWS = "INSERT INTO metrics VALUES (1, 'likes', 10), (2, 'likes', 20), (3, 'likes', 30)"
 CASTS = "SELECT account_id, metric, value FROM metrics WHERE account_id = ANY(:groups::bigint[]) AND metric = ANY(:names)"
-# SQLite casts whatever there is; its JSON functions do not take everything.
+# SQLite casts any value; its JSON functions do not accept every value.
 READS_JSON = (
     "SELECT account_id, metric, value FROM metrics WHERE account_id IN (SELECT json_extract(value, '$') FROM json_each(:groups))"
 )
@@ -42,7 +42,7 @@ def likes(fold: str, pairs: Any) -> dict[Any, Any]:
 
 @dataclass
 class Faulty:
-    """A store in SQLite whose source does not like every group."""
+    """A store in SQLite whose source fails for some groups."""
 
     given: Mapping[str, Any]
     settings: Settings
@@ -55,7 +55,7 @@ class Faulty:
 
 @pytest.fixture(params=["sqlite", "postgresql", "python"])
 def source_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of the write side; empty: it is a function."""
+    """Return the URL of the write side, or an empty string if the source is a function."""
     if request.param == "python":
         return ""
     url: str = f"sqlite:///{tmp_path}/write.db" if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
@@ -177,7 +177,7 @@ async def test_function_that_cannot_reach_its_service_blames_no_group(error: Exc
         lambda pairs: {("unknown", "likes"): 1},
         lambda pairs: None,
         lambda pairs: {}[pairs],
-        lambda pairs: asyncio.run(None),  # type: ignore[arg-type]  # raises what it likes
+        lambda pairs: asyncio.run(None),  # type: ignore[arg-type]  # raises any error
     ],
 )
 async def test_function_fault_for_one_group_does_not_affect_others(answer: Callable[[Any], Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a read store in SQL promises beyond the contract: one transaction or nothing, tables and values as they are."""
+"""Promises of a read store in SQL beyond the contract: atomic transactions, exact tables and values."""
 
 from __future__ import annotations
 
@@ -155,11 +155,11 @@ async def test_two_workers_on_the_same_cells_do_not_deadlock(target: SqlTarget) 
     assert {(held(target, 7), 7)} == {(value, version) for _, _, value, version, _ in await target.rows()}
 
 
-# What people have given the table
+# Additions of users to the table
 
 
 async def forbid(target: SqlTarget, column: str, *, by_trigger: bool, is_late: bool = False) -> None:
-    """The table takes no 9 in a column from now on."""
+    """Add a constraint that rejects the value 9 in a column."""
     if isinstance(target, Sqlite):
         await target.run(
             f"CREATE TRIGGER forbidden BEFORE INSERT ON cells WHEN NEW.{column} = 9 BEGIN SELECT RAISE(ABORT, 'no nine'); END"

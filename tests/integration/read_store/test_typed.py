@@ -1,4 +1,4 @@
-"""Columns with types that people have given them: what is held, what is refused for a cell alone, and that the rest goes on."""
+"""User-defined typed columns: accepted values, rejection of single cells, and progress of the rest."""
 
 from __future__ import annotations
 

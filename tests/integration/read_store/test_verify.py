@@ -1,4 +1,4 @@
-"""``read-store verify`` as a person runs it: what it finds, what it leaves alone while things change, and what it repairs."""
+"""``read-store verify`` as a person runs it: what it finds, what it leaves alone during changes, and what it repairs."""
 
 from __future__ import annotations
 

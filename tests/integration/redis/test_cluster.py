@@ -1,4 +1,4 @@
-"""A Redis Cluster of three masters: every shard's keys stay in one slot, every script works."""
+"""A Redis Cluster of three masters: every shard's keys stay in one slot, and every script works."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ OPTIONS = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--clus
 
 
 def ask(client: redis.Redis, *words: object) -> Any:
-    """A CLUSTER command."""
+    """Run a CLUSTER command."""
     return client.execute_command("CLUSTER", *words)  # type: ignore[no-untyped-call]  # redis-py gives it no types
 
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[list[Valkey]]:
-    """The servers of the cluster; a test may replace them."""
+    """Yield the servers of the cluster; a test may replace them."""
     started = [
         Valkey.start(None, tmp_path / f"node-{number}", appendonly=True, extra_args=OPTIONS) for number, _ in enumerate(SLOTS)
     ]
@@ -118,7 +118,7 @@ async def test_error_raised_by_the_cluster_client_is_a_broken_connection(
             await pipe.set("k", "v").execute()
 
     async def close_at_once(_: object, **options: object) -> None:
-        """As where another task closes the connection between its opening and its first command."""
+        """Close a connection at once, as another task might between its opening and its first command."""
 
     try:
         await ask()

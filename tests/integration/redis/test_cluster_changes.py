@@ -26,13 +26,13 @@ def cluster(tmp_path: Path) -> Iterator[ReplicatedCluster]:
 
 
 def move_all_of_one(cluster: ReplicatedCluster) -> int:
-    """Moves each slot with keys from one node to the next one; returns how many keys that were."""
+    """Move each slot with keys from one node to the next one; return the number of those keys."""
     source, target, *_ = sorted(cluster.primaries(), key=lambda node: -len(cluster.busy_slots(node)))
     return sum(cluster.move_slot(slot, source, target) for slot in cluster.busy_slots(source))
 
 
 def hand_over_all(cluster: ReplicatedCluster) -> int:
-    """Each primary is replaced by its replica, one after the other; returns how many there were."""
+    """Replace each primary by its replica, one after the other; return their number."""
     primaries = cluster.primaries()
     for former in primaries:
         cluster.ask(cluster.replica_of(former).port, "FAILOVER")
@@ -41,7 +41,7 @@ def hand_over_all(cluster: ReplicatedCluster) -> int:
 
 
 def kill_one(cluster: ReplicatedCluster) -> int:
-    """Kills the primary with most keys, and starts it again once its replica has taken over."""
+    """Kill the primary with most keys, and start it again once its replica has taken over."""
     former = max(cluster.primaries(), key=lambda node: len(cluster.busy_slots(node)))
     cluster.kill(former)
     cluster.wait_promoted(former)

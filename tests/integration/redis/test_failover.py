@@ -1,4 +1,4 @@
-"""Redis fails over while connections stay open: the old primary lives on as a replica, and the name leads to the new one."""
+"""Redis fails over while connections stay open: the old primary becomes a replica, and the name leads to the new one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Pair:
     """Two servers, one the replica of the other, and the name by which clients reach the primary.
 
     Attributes:
-        name: Leads new connections to the server it names; those that are open stay where they are, as with DNS.
+        name: Leads new connections to the current primary; open connections stay with their server, as with DNS.
     """
 
     first: redis.Redis
@@ -36,20 +36,20 @@ class Pair:
 
     @property
     def url(self) -> str:
-        """For `redis.url`."""
+        """Return the value of `redis.url`."""
         return f"redis://127.0.0.1:{self.name.port}/0"
 
     def demote_first(self) -> None:
-        """The second becomes the primary, and the first its replica; no connection is closed."""
+        """Make the second the primary, and the first its replica; no connection is closed."""
         replicate(self.second, None)
         replicate(self.first, self.second)
 
     def fail_over(self) -> None:
-        """The servers change places by themselves, as in a planned fail-over."""
+        """Exchange the roles as in a planned failover, without moving the name."""
         self.first.execute_command("FAILOVER")  # type: ignore[no-untyped-call]  # redis-py gives it no types
 
     def lead_to_second(self) -> None:
-        """From now on the name leads to the new primary."""
+        """Let the name lead to the new primary."""
         self.name.target_port = port_of(self.second)
 
 
@@ -92,7 +92,7 @@ async def app(site: Site, pair: Pair) -> WholeApp:
 
 
 async def says_read_only(worker: WorkerProcess) -> None:
-    """Returns when the worker is not ready because Redis is read-only, and for no untrue reason about Redis."""
+    """Return when the worker is not ready because Redis is read-only, and reports no wrong reason about Redis."""
     await wait_until(lambda: up(worker)["redis"] == 0, LIMIT_SECONDS, "the worker counts Redis as away")
 
     async def found() -> list[str]:

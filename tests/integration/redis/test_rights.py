@@ -1,4 +1,4 @@
-"""A user of Redis with the documented rights and no others, and with fewer."""
+"""A user of Redis with exactly the documented rights, and with fewer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FEWER = {
 
 @pytest.fixture
 def server() -> Iterator[redis.Redis]:
-    """A client with all rights of a server of its own."""
+    """Yield a client with all rights on a server of its own."""
     kind = Redis7 if REDIS_CHOICE == "redis" else Valkey
     with kind.start() as running, redis.Redis(port=running.port) as client:
         yield client
@@ -53,7 +53,7 @@ def test_documented_rights_match_the_tested_ones() -> None:
     assert f"`{CLUSTER_RIGHTS}`" in text
 
 
-@pytest.mark.apache  # of the embedded broker a worker that has ended is a member for minutes, and no fold is reset then
+@pytest.mark.apache  # the embedded broker counts a worker that has ended as a member for minutes, and no fold is reset then
 @pytest.mark.parametrize("more", ["", pytest.param("-info", marks=pytest.mark.long)])
 async def test_application_runs_with_the_documented_rights(site: Site, server: redis.Redis, more: str) -> None:
     app = app_of(site, server)

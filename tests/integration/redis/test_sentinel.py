@@ -1,4 +1,4 @@
-"""Redis behind Sentinel: a replica is promoted, there is no quorum, nobody knows the service, users have few rights."""
+"""Redis behind Sentinel: a promoted replica, a missing quorum, an unknown service name, users with few rights."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def group(tmp_path: Path) -> Iterator[SentinelGroup]:
 
 
 async def ask(stage: Stage, *words: str, **environment: str) -> Ran:
-    """A command."""
+    """Run a command."""
     config = str(stage.folder / "streams.toml")
     return await asyncio.to_thread(lambda: run(*words, "--config", config, cwd=stage.folder, **environment))
 
@@ -238,7 +238,7 @@ async def test_client_abandons_a_former_primary_that_still_accepts_writes(group:
         async def writes_go_to_promoted() -> bool:
             await client.incr("writes")
             with redis.Redis(port=former) as old, redis.Redis(port=promoted) as new:
-                assert old.role()[0] == b"master"  # it was the client that has left
+                assert old.role()[0] == b"master"  # the client was the reason
                 return int(new.get("writes") or 0) > 0
 
         await wait_until(writes_go_to_promoted, LIMIT_SECONDS, "the client writes to the new primary")

@@ -1,4 +1,4 @@
-"""A schema registry itself, and servers that answer what no registry should."""
+"""A schema registry itself, and servers that give answers which no registry should give."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def answering(answer: Answer) -> AsyncIterator[str]:
-    """A server that gives one answer to everything."""
+    """Yield a server that gives one answer to everything."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)

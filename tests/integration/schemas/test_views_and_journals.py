@@ -1,4 +1,4 @@
-"""Live views and journals of values that are framed by a schema registry, also of one that is away for a while."""
+"""Live views and journals of values framed by a schema registry, also of one that is unavailable for a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that fold, handle and publish events by the schemas of a registry, also of one that is away for a while."""
+"""Workers that fold, handle and publish events by the schemas of a registry, also of one that is unavailable for a while."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Changed(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def forwarding(port: int, to_port: int) -> AsyncIterator[None]:
-    """A registry at a port, as long as the block lasts."""
+    """Forward a port to a registry for the block."""
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

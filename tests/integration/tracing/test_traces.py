@@ -1,4 +1,4 @@
-"""Whole traces: from what is published through subscribers and their events, and from events through a fold to its record."""
+"""Whole traces: from a published event through subscribers and their events, and from events through a fold to its record."""
 
 from __future__ import annotations
 
@@ -118,12 +118,12 @@ class TracedShop:
         await wait_until(lambda: set(lines) <= set(self.ledger.read_text().splitlines()), LIMIT_SECONDS, f"{lines} in the ledger")
 
     def events(self) -> tuple[Events, Event[OrderPaid, None]]:
-        """What publishes paid orders in this process."""
+        """Return a publisher of paid orders in this process."""
         declared = Event("order.paid", OrderPaid, description="Paid.", keyed_by="order_id", topic=self.site.names.topic("paid"))
         return Events(Settings.load(self.config, {}), Catalogue(events=(declared,))), declared
 
     def recorded(self) -> list[dict[str, Any]]:
-        """Spans of the worker, which has ended."""
+        """Return the spans of the worker, which has ended."""
         return [json.loads(line) for line in (self.site.folder / "spans").read_text().splitlines()]
 
     def topic(self, name: str) -> str:
@@ -179,7 +179,7 @@ async def test_trace_covers_a_publication_its_subscribers_and_their_events(shop:
     # all events of publish_many are below its span
     assert [ids_of(many)] * 2 == [above(handled[order]) for order in ("bad", "o2")]
     assert ("ERROR", "Reject") == (handled["bad"]["status"]["status_code"], handled["bad"]["attributes"]["error.type"])
-    # lines of the log
+    # log lines
     (line,) = (line for line in worker.log().splitlines() if "parcel seen order=o1" in line)
     (call,) = (
         one for one in named(found, f"process {shop.topic('sent')}") if one["attributes"]["messaging.kafka.message.key"] == "o1"
@@ -221,7 +221,7 @@ async def test_events_with_an_invalid_trace_parent_are_handled(shop: TracedShop)
                 "paid", [(order.encode(), json.dumps({"order_id": order}).encode())],
                 headers=[("ce_type", b"order.paid"), ("traceparent", value)],
             )  # fmt: skip
-        # Headers of more than the limit of a value are a dead letter, as without tracing.
+        # Headers beyond the size limit of a value make a dead letter, as without tracing.
         handled = [number for number, value in enumerate(GARBAGE.values()) if len(value) < 1_000_000]
         await shop.until_noted(*(f"seen g{number}" for number in handled))
         assert 0 == await worker.terminate()

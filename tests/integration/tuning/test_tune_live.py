@@ -26,7 +26,7 @@ def events_of(begin_ms: int) -> list[tuple[str, int, int]]:
 
 
 def records(events: list[tuple[str, int, int]], quiet_ms: int) -> int:
-    """One event at a time: a group, and each longer gap, is one more record."""
+    """Count records, one event at a time: a group, and each longer gap, is one more record."""
     last: dict[str, int] = {}
     count = 0
     for group, at_ms, _ in events:

@@ -1,4 +1,4 @@
-"""``streams-app tune`` on a topic: what is read of it, what is not, and whether a worker bears out what it says."""
+"""``streams-app tune`` on a topic: which records it reads, and whether a worker confirms its prediction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 
 
 def bursts(begin_ms: int, groups: int) -> list[tuple[str, int, int]]:
-    """Three bursts a group with gaps below half a second, and half a minute or more between them."""
+    """Return three bursts a group with gaps below half a second, and half a minute or more between them."""
     chosen = random.Random(11)
     found = []
     for group in range(groups):
@@ -192,7 +192,7 @@ async def test_events_replayed_for_another_fold_are_skipped(site: Site) -> None:
     assert [2, 3] == [curve_in(tune(config, "--json", "--fold", name))["events"] for name in ("folded", "other")]
 
 
-# Where there is nothing to say
+# Nothing to recommend
 
 
 async def test_range_without_events_suggests_another(site: Site) -> None:

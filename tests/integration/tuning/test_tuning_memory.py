@@ -1,4 +1,4 @@
-"""The estimate of what open groups take in Redis, against what Redis says."""
+"""The estimate of the memory of open groups in Redis, compared with Redis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redis full, Redis away, the broker away: folding waits, says why, and goes on by itself; nothing is lost."""
+"""Redis full or unavailable, broker unavailable: folding waits, reports why, and resumes without loss."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def staged(kafka: KafkaServer, valkey: Valkey, names: Names, tmp_path: Pat
 
 @pytest.fixture
 async def apart(broker: Broker | ApacheKafka, valkey: Valkey, names: Names, tmp_path: Path) -> AsyncIterator[Stage]:
-    """A stage whose broker may be stopped."""
+    """Yield a stage whose broker may be stopped."""
     made = Stage(names, broker.bootstrap_servers, valkey.url, tmp_path)
     await create_topics(broker.bootstrap_servers, [made.source, made.output, made.dead])
     made.config(quiet_period="2s")
@@ -44,17 +44,17 @@ async def apart(broker: Broker | ApacheKafka, valkey: Valkey, names: Names, tmp_
 
 
 async def pour(stage: Stage, count: int, seconds: float) -> None:
-    """Sends all the while."""
+    """Send events continuously."""
     for _ in range(count // 20):
         await stage.send(20)
-        await asyncio.sleep(seconds * 20 / count)  # the pace of the load
+        await asyncio.sleep(seconds * 20 / count)  # the rate of the load
 
 
 # Redis
 
 
 async def fill(client: redis.Redis, worker: WorkerProcess) -> None:
-    """Redis has no room for anything more; the worker has folded 120 events."""
+    """Fill Redis, after the worker has folded 120 events."""
     await until_folded(worker, 120)
     client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
 
@@ -71,7 +71,7 @@ async def test_full_redis_pauses_folding_but_not_emission_and_folding_resumes_al
         await fill(client, worker)
         await staged.send(40, partition=0)
         await wait_until(lambda: says_full(worker), LIMIT_SECONDS, "the worker says that Redis is full")
-        # The groups of the other partitions leave, and nothing comes in.
+        # The groups of the other partitions are emitted, and no events come in.
         emitted = await wait_until(lambda: metric(worker, "streams_app_records_emitted_total"), LIMIT_SECONDS, "emission goes on")
         await wait_until(lambda: metric(worker, "streams_app_outbox_records") == 0, LIMIT_SECONDS, "the outbox is empty")
         paused = [metric(worker, "streams_app_events_folded_total"), await says_full(worker), worker.exit_code]
@@ -161,7 +161,7 @@ async def test_worker_is_ready_once_redis_has_returned(staged: Stage, valkey: Va
         with Valkey.start(valkey.port, tmp_path / "valkey", appendonly=True):
             await load
             outcome = await staged.outcome()
-            # Every partition is claimed and folded to its end: there is nothing left to wait for.
+            # Every partition is claimed and folded to its end, so there is nothing left to wait for.
             left = await reasons(worker)
 
     assert [] == outcome.faults(staged.sent, is_exact=False)
@@ -191,7 +191,7 @@ async def _is_ready(worker: WorkerProcess) -> bool:
     return (await worker.get("/health/ready"))[0] == 200
 
 
-# The broker
+# Broker
 
 
 @pytest.mark.long
@@ -200,7 +200,7 @@ async def test_frozen_broker_loses_no_event(apart: Stage, broker: Broker | Apach
         await worker.wait_ready()
         await apart.send(400)
         await until_folded(worker, 400)
-        # Longer than the session time-out: when it is back, it has thrown the worker out.
+        # Longer than the session timeout: after its return, the broker has removed the worker from the group.
         with frozen(broker.pid):
             await asyncio.sleep(FREEZE_SECONDS)  # the fault lasts
         await apart.send(400, **EXACTLY_ONCE)
@@ -225,7 +225,7 @@ async def test_broker_killed_and_restarted_loses_no_event(valkey: Valkey, names:
             await stage.send(400)
             await until_folded(worker, 400)
             first.kill()
-            # Groups leave while nobody takes their records. By silence they would not: nobody knows what has arrived meanwhile.
+            # Groups are closed while their records are not accepted. Silence closes none: newer arrivals are unknown.
             await flush_all(stage.config(quiet_period="6s"))
             await wait_until(lambda: metric(worker, "streams_app_outbox_records") > 0, LIMIT_SECONDS, "records wait in the outbox")
             with ApacheKafka.start(int(stage.bootstrap.rsplit(":", 1)[1]), data):
@@ -241,12 +241,12 @@ async def test_broker_killed_and_restarted_loses_no_event(valkey: Valkey, names:
 
 
 async def flush_all(config: Path) -> None:
-    """``streams-app groups flush --all``."""
+    """Run ``streams-app groups flush --all``."""
     ran = await asyncio.to_thread(run, "groups", "flush", "--all", "--config", str(config))
     assert ran.code == 0, ran.text
 
 
-# The end
+# Shutdown
 
 
 @pytest.mark.long
@@ -271,7 +271,7 @@ async def test_sigterm_ends_a_worker_within_20_seconds_even_if_a_server_is_froze
 
 
 class FragileWorker(WorkerProcess):
-    """A worker whose Python crashes as soon as it is taken apart."""
+    """A worker whose Python crashes during interpreter shutdown."""
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
         program = "import atexit, os, runpy, signal; atexit.register(os.kill, os.getpid(), signal.SIGSEGV); print('printed'); "

@@ -1,4 +1,4 @@
-"""What a worker says of its secrets, and to whom: nobody reads a password, and few read its pages."""
+"""The secrets of a worker are in no output, and its pages are not public."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_secrets_stay_hidden_in_a_redis_crash_and_a_resync(stage: Stage, t
 
 
 def guarded(port: int | None, home: Path, password: str) -> Valkey:
-    """A Valkey that wants a password; what it held before is gone."""
+    """Yield an empty Valkey that requires a password."""
     valkey = Valkey.start(port, home)
     with redis.Redis.from_url(valkey.url) as client:
         client.config_set("requirepass", password)
@@ -112,7 +112,7 @@ def test_printed_settings_contain_no_secret(tmp_path: Path) -> None:
 
 
 def outer_address() -> str:
-    """An address of this machine that is not loopback; nothing is sent to find it."""
+    """Return an address of this machine that is not loopback; nothing is sent to find it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

@@ -1,4 +1,4 @@
-"""Kafka or Redis away: the worker says so in time, its gauges do not fall, and it says when it is over."""
+"""Kafka or Redis unavailable: the worker reports it in time, its gauges do not fall, and it reports the end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture
 async def apart(broker: Broker | ApacheKafka, valkey: Valkey, names: Names, tmp_path: Path) -> AsyncIterator[Stage]:
-    """A stage whose broker may be stopped; groups stay open."""
+    """Yield a stage whose broker may be stopped; groups stay open."""
     made = Stage(names, broker.bootstrap_servers, valkey.url, tmp_path)
     await create_topics(broker.bootstrap_servers, [made.source, made.output, made.dead])
     made.config(quiet_period="10m")
@@ -41,7 +41,7 @@ async def apart(broker: Broker | ApacheKafka, valkey: Valkey, names: Names, tmp_
 
 @pytest.fixture
 async def staged(kafka: KafkaServer, valkey: Valkey, names: Names, tmp_path: Path) -> AsyncIterator[Stage]:
-    """A stage whose Redis may be stopped; groups stay open for longer than it takes to stop it."""
+    """Yield a stage whose Redis may be stopped; groups stay open for longer than it takes to stop it."""
     made = Stage(names, kafka.bootstrap_servers, valkey.url, tmp_path)
     await create_topics(kafka.bootstrap_servers, [made.source, made.output, made.dead])
     made.config(quiet_period="8s")
@@ -49,7 +49,7 @@ async def staged(kafka: KafkaServer, valkey: Valkey, names: Names, tmp_path: Pat
 
 
 def values(worker: WorkerProcess) -> dict[str, float]:
-    """The gauges that must not fall."""
+    """Return the gauges that must not fall."""
     samples = [sample for family in text_string_to_metric_families(metrics_of(worker)) for sample in family.samples]
     return {sample.name: sample.value for sample in samples if sample.name in GAUGES}
 

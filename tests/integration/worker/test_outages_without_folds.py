@@ -1,4 +1,4 @@
-"""Kafka or Redis away, of workers that fold nothing: they say so, and when it is over, as those that fold do."""
+"""Kafka or Redis unavailable for workers without folds: they report it, and its end, as those with folds do."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Shop:
         await self.site.send("paid", [(order.encode(), json.dumps({"order_id": order}).encode()) for order in orders])
 
     async def ship(self, order: str) -> None:
-        """Sends an event, and returns when it was handled."""
+        """Send an event, and return when it was handled."""
         await self.send(order)
         await self.until_shipped(order)
 

@@ -1,4 +1,4 @@
-"""A worker that has stopped folding without a word ends by itself."""
+"""A worker that has silently stopped folding ends by itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import create_topics, produce, wait_until
 from tests.integration.site import Stage, write_config
 
-# The worker as it is, but for one thing it does no longer, and a shorter minute.
+# The normal worker with one step disabled, and a shorter minute.
 CRIPPLED = """
 import asyncio
 import sys
@@ -102,7 +102,7 @@ async def test_worker_whose_position_does_not_move_reports_why_and_ends_with_75(
     begin = time.monotonic()
     while time.monotonic() < begin + 7:  # longer than it is given without progress
         await produce(kafka.bootstrap_servers, source, [event("a", "n")])
-        await asyncio.sleep(0.2)  # the pace of the events
+        await asyncio.sleep(0.2)  # the rate of the events
     assert hearing.is_running
     hearing.stop(20)
     assert 0 == hearing._process.returncode, hearing.log_path.read_text()

@@ -1,4 +1,4 @@
-"""The worker as a process, from outside: events in, SIGKILL, SIGSTOP, SIGTERM, records out."""
+"""The worker process from outside: events, SIGKILL, SIGSTOP, SIGTERM, and the records."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_chunks_end_in_ascending_order_at_their_last_event_and_the_last_at_the_e
     assert [part[-1].offset for part in parts[:-1]] == ends[:-1]
     assert [len(part) for part in parts] == [chunk.events for chunk in chunks]
     assert [chunk.clock_ms for chunk in chunks[:-1]] == [chunk.start_ms for chunk in chunks[1:]]
-    # One event begins a run, whatever the limit.
+    # One event begins a run, even if it exceeds the limit.
     assert all(len(runs) <= most + 1 for chunk in chunks for runs in chunk.groups.values())
     assert all(run.events <= max(most, 2) for chunk in chunks for runs in chunk.groups.values() for run in runs)
 

@@ -92,7 +92,7 @@ def run(loop: ReceivingLoop, work: Callable[[Connection], Coroutine[Any, Any, No
 
 
 def works_with_large_replies(loop: ReceivingLoop) -> None:
-    """Check that a new connection receives replies larger than its buffer, whatever happened to earlier ones."""
+    """Check that a new connection receives replies larger than its buffer after faults of earlier ones."""
     large = random.Random(2).randbytes(2 * MEGABYTE)
 
     async def work(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""A closed consumer leaves no task behind, whoever cancels its close."""
+"""A closed consumer leaves no task behind, even if its close is cancelled."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.integration.live.hub.views import Start
 
 @pytest.fixture
 async def client(valkey: Valkey) -> AsyncIterator[redis.asyncio.Redis]:
-    """Of a Redis that the test may wipe and stop."""
+    """Yield a client of a Redis that the test may wipe and stop."""
     made = redis.asyncio.Redis.from_url(valkey.url)
     yield made
     await made.aclose()

@@ -1,4 +1,4 @@
-"""Whom the hub answers: tokens, origins, and requests that it rejects."""
+"""Access to the hub: tokens, origins, and rejected requests."""
 
 from __future__ import annotations
 

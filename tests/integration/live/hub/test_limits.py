@@ -1,4 +1,4 @@
-"""What many clients cost the hub, and how it ends."""
+"""The load of many clients on the hub, and how the hub ends."""
 
 from __future__ import annotations
 

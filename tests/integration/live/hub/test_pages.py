@@ -1,4 +1,4 @@
-"""What raw clients of the hub are sent, on a real Redis whose worker is the test."""
+"""The events that raw clients of the hub receive, on a real Redis; the test acts as the worker."""
 
 from __future__ import annotations
 

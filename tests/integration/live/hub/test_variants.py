@@ -1,4 +1,4 @@
-"""Broken variants of live views that schedules do not show, or too seldom: the test of the rule goes red with each."""
+"""Broken variants of live views that random schedules find seldom or never: the test of the rule fails with each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the hub share: views, and the tokens of their visitors."""
+"""Views for the tests of the hub, and the tokens of their visitors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a read store in OpenSearch does when the server is away, refuses for now, or refuses for ever; on a real one."""
+"""A read store in a real OpenSearch that is unavailable, or that rejects requests temporarily or permanently."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SMALL = ("thread_pool.write.queue_size=1", "thread_pool.write.size=1", "http.max
 
 @dataclass
 class Small:
-    """A server of this file alone, which takes little at a time."""
+    """A server of this file alone, which accepts only small requests."""
 
     running: OpenSearch
 
@@ -48,14 +48,14 @@ class Small:
 
 @pytest.fixture(scope="module")
 def small(opensearch: OpenSearch) -> Iterator[Small]:
-    """The other one says whether there can be one."""
+    """Yield the server; the fixture of the shared one decides whether tests can have one."""
     made = Small(OpenSearch.start(settings=SMALL))
     yield made
     made.running.stop()
 
 
 async def until_taken(store: ReadStore, changes: list[CellChange], step: ProgressStep) -> tuple[Counts, int]:
-    """As the processor does it, without waiting; and how often it was refused."""
+    """Write until accepted, as the processor does, without delays; return the number of rejections."""
     failures = 0
     while True:
         with suppress(TryAgainError):
@@ -63,7 +63,7 @@ async def until_taken(store: ReadStore, changes: list[CellChange], step: Progres
         failures += 1
 
 
-# Away
+# Unavailable
 
 
 @pytest.mark.long
@@ -158,7 +158,7 @@ async def test_tls_works_with_a_password_file_that_may_change(search: Search, tm
             await stranger.progress()
 
 
-# Not now
+# Temporary rejections
 
 
 async def test_full_queue_is_retried_until_everything_is_accepted_and_counted_once(small: Small) -> None:
@@ -187,7 +187,7 @@ async def test_alias_of_two_indices_blames_no_document(search: Search) -> None:
     assert Counts(written=1) == await write(search.store, [CellChange(LIKES, 1, 7)])
 
 
-# Never
+# Permanent rejections
 
 
 async def test_corrupted_document_is_named_and_the_others_are_written(search: Search) -> None:
@@ -202,7 +202,7 @@ async def test_corrupted_document_is_named_and_the_others_are_written(search: Se
     other = CellChange(Cell("f", "b", "likes"), 1, 2)
     step = ProgressStep(P0, None, 2)
     if search.shape == "cells":
-        # The type of the field keeps such a version out: what is spoilt there is the text of a number.
+        # The type of the field rejects such a version: the corrupted value is the text of a number.
         assert 400 == answer["status"]
         spoilt["version"] = "7"
         search.ask("PUT", f"/{search.table}/_doc/{quoted}", spoilt)
@@ -218,12 +218,12 @@ async def test_corrupted_document_is_named_and_the_others_are_written(search: Se
     assert (Counts(written=2), {P0: 2}) == (counts, await search.store.progress())
 
 
-@pytest.mark.filterwarnings("ignore:Sending a large body directly")  # of aiohttp, of which only the client library knows
+@pytest.mark.filterwarnings("ignore:Sending a large body directly")  # of aiohttp, which only the client library knows
 async def test_value_beyond_the_server_limit_is_named_and_the_others_are_written(small: Small) -> None:
     for shape in ("cells", "groups"):
         search = small.table(shape)
         await search.store.initialise()
-        # Together they are too large for one request, too, which is then cut.
+        # Together they are too large for one request, which is then split.
         good = [CellChange(Cell("f", f"g{number}", "n"), 1, "x" * 300_000) for number in range(7)]
         with pytest.raises(NotStorableError, match="Entity Too Large") as caught:
             await search.store.apply([CellChange(LIKES, 1, "x" * 1_100_000), *good], ProgressStep(P0, None, 2), 0)

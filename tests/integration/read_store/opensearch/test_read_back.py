@@ -1,4 +1,4 @@
-"""What a store in OpenSearch tells of its cells, where names and groups are of any characters and any length; in both shapes."""
+"""Reading cells back from OpenSearch, with names and groups of any characters and any length, in both shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``read-store rebuild`` of a store in OpenSearch: another index takes the alias, and workers go on from there."""
+"""``read-store rebuild`` of a store in OpenSearch: another index takes the alias, and workers continue with it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LIKES = Cell("f", "a", "likes")
 
 
 def section(search: Search, port: int, dead: str) -> str:
-    """Of a store whose values are carried, in the settings."""
+    """Return settings of a store with carried values."""
     return (
         f'[read_stores.dashboard]\nurl = "opensearch+http://127.0.0.1:{port}"\nfolds = ["account-metrics"]\nsource = "carried"\n'
         f'dead_letters = "{dead}"\ntable = "{search.table}"\nshape = "{search.shape}"\n'
@@ -46,7 +46,7 @@ def section(search: Search, port: int, dead: str) -> str:
 
 @asynccontextmanager
 async def passing(port: int, before: Callable[[bytes], Awaitable[None]]) -> AsyncIterator[int]:
-    """What stands before an OpenSearch and calls a function with the body of each change of aliases before that is done."""
+    """Yield a proxy of OpenSearch that calls a function with the body of each change of aliases before forwarding it."""
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
 
         async def serve(request: web.BaseRequest) -> web.Response:

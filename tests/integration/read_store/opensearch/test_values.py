@@ -1,4 +1,4 @@
-"""What a read store in OpenSearch holds: every value as it is, whatever the documents beside it hold, in both shapes."""
+"""Values in OpenSearch: each is stored as it is, independent of other documents, in both shapes."""
 
 from __future__ import annotations
 

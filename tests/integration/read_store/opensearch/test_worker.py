@@ -1,4 +1,4 @@
-"""A worker whose read store is an OpenSearch, from its absence at the start to the documents."""
+"""A worker with a read store in OpenSearch, from its absence at the start to the documents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(200)
 
 @asynccontextmanager
 async def forwarding(port: int, to: int) -> AsyncIterator[None]:
-    """Whoever connects to ``port`` from now on talks to another one."""
+    """Forward new connections to ``port`` to another port."""
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""``read-store rebuild`` and what people have added to the tables in PostgreSQL: it follows the name, or nothing is done."""
+"""``read-store rebuild`` with additions of users to the tables in PostgreSQL: they follow the name, or nothing is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Current values from a query of a real PostgreSQL: one statement for many groups, and what a query does wrong is said."""
+"""Current values from a query of a real PostgreSQL: one statement for many groups, and reports of faulty queries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 class Source:
-    """A database with tables, and what a query of it returns."""
+    """A database with tables, and the results of a query on it."""
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -1,4 +1,4 @@
-"""The read store in PostgreSQL alone: a server that is killed, what it can never hold, who it lets in, what it is asked."""
+"""The read store in PostgreSQL alone: a killed server, values that it cannot store, access rights, and its statements."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ async def target(postgresql_url: str) -> AsyncIterator[Postgres]:
 
 @pytest.fixture
 def server() -> Iterator[PostgreSQL]:
-    """One of this test alone, that may be killed; it logs every statement."""
+    """Yield a server of this test alone that may be killed; it logs every statement."""
     started = PostgreSQL.start(options=("log_statement=all",))
     yield started
     started.stop()
 
 
-# A server that is killed
+# A killed server
 
 
 async def test_server_killed_during_a_sync_ends_in_the_correct_state(
@@ -100,7 +100,7 @@ async def test_store_resumes_once_its_server_returns_and_a_batch_is_one_statemen
     assert 4 == log.count("INSERT INTO")
 
 
-# What is written
+# Statements
 
 
 async def test_repeated_changes_write_nothing(target: Postgres) -> None:
@@ -184,7 +184,7 @@ async def test_value_postgresql_cannot_store_is_rejected_before_it_is_sent(
 
 
 async def test_longest_group_and_name_fit_into_the_index(target: Postgres) -> None:
-    # Random text: what repeats itself is compressed.
+    # Random text: repetitions would be compressed.
     cell = Cell("f", os.urandom(MAX_KEY_BYTES // 2 - 2).hex(), "na")
     change = CellChange(cell, 1, 1)
 
@@ -192,12 +192,12 @@ async def test_longest_group_and_name_fit_into_the_index(target: Postgres) -> No
     assert Counts(written=1) == await write(target.store, [change])
 
 
-# Who is let in
+# Access
 
 
 @pytest.fixture
 async def guarded_url() -> AsyncIterator[str]:
-    """Of a server that wants the password ``s3cret-7`` of a user ``reader``."""
+    """Return the URL of a server that requires the password ``s3cret-7`` of a user ``reader``."""
     with PostgreSQL.start() as first:
         admin = Postgres(first.url)
         await admin.run("CREATE ROLE reader LOGIN PASSWORD 's3cret-7'")

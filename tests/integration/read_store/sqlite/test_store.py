@@ -1,4 +1,4 @@
-"""The read store in a real SQLite file: one transaction or nothing, locked files, sources, and a process that is killed."""
+"""The read store in a real SQLite file: atomic transactions, locked files, sources, and a killed process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A subscriber that may be called again for one event: called until it is done, or the event is a dead letter."""
+"""An at-least-once subscriber: each event is called until it is done, or is dead-lettered."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_hanging_function_in_a_thread_does_not_delay_other_events(shop: Sh
     finally:
         is_over.set()
 
-    # A machine that stands still may time out another one, too.
+    # A machine that stands still may cause a timeout of another one, too.
     assert ("timed-out", "o0") in [(letter["reason"], letter["order"]) for letter in letters]
 
 

@@ -1,4 +1,4 @@
-"""A subscriber that may not be called twice for one event: what is called, and what becomes a dead letter."""
+"""A deduplicated subscriber: which events run, and which become dead letters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def shop(kafka: KafkaServer, redis_server: RedisServer, names: Names) -> S
 
 
 async def sent(shop: Shop, **ids: str) -> None:
-    """One order each, with the id of its event."""
+    """Send one order for each, with the id of its event."""
     for order, event_id in ids.items():
         await shop.send(order, headers=[("ce_id", event_id.encode())])
 

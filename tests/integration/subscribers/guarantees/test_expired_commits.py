@@ -1,4 +1,4 @@
-"""Kafka removes the commits of groups that were away for long: nothing begins anew that has state of its own."""
+"""Kafka removes the commits of groups after a long absence: components with state of their own do not start anew."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.timeout(200), pytest.mark.apache]
 
 
 async def expire(bootstrap: str, app_id: str) -> list[str]:
-    """What the broker does after ``offsets.retention.minutes`` with the groups of an application."""
+    """Delete the commits of an application's groups, as the broker does after ``offsets.retention.minutes``."""
     async with admin_of(bootstrap) as admin:
         groups = [group for group, _ in await admin.list_consumer_groups() if group.startswith(app_id)]
         reply = await admin._send_request(DeleteGroupsRequest(groups), await admin.find_coordinator(groups[0]))
@@ -69,7 +69,7 @@ sql = "SELECT account_id, metric, value FROM m WHERE account_id IN (SELECT value
 
 
 async def until_stored(stage: Stage) -> None:
-    """Returns once the store has all that was sent."""
+    """Return once the store contains everything sent."""
     names = {(account.decode(), name) for name, account in stage.sent.items()}
 
     def are_stored() -> bool:

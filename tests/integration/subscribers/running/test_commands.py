@@ -1,4 +1,4 @@
-"""Subscribers are placed, reset, checked and run by name."""
+"""Commands set offsets of subscribers, reset them, check them, and run them by name."""
 
 from __future__ import annotations
 

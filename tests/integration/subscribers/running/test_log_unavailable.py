@@ -1,4 +1,4 @@
-"""What a subscriber says where the log, or its commit, is not what it was."""
+"""Reports of a subscriber whose log, or whose commit, has changed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_unfinished_records_removed_by_retention_are_counted_and_reported(
 
 async def test_subscriber_without_initial_offsets_reports_why_it_waits_and_its_worker_is_not_ready(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
-        """It is never called."""
+        """Do nothing; it is never called."""
 
     status, metrics = Status(), Metrics(shop.settings)
     waits = {what: metrics.waiting_for.labels("ship", what) for what in ("operator", "broker")}

@@ -1,4 +1,4 @@
-"""What a subscriber that may be called again has in Redis and in its commits: without them, after a wipe, and shared by two."""
+"""State of an at-least-once subscriber in Redis and in its commits: if missing, after a wipe, and shared by two members."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_wiped_redis_learns_which_attempts_are_running(shop: Shop, redis_c
     keys = SubscriberKeys(shop.names.app_id, "ship", shop.topic, 0).state
 
     async def known() -> Sequence[object]:
-        # Beside the events stands the claim itself, in the place of offset -1.
+        # The claim itself is stored beside the events, with offset -1.
         return sorted(set(await redis_client.hkeys(keys[1])) - {b"-1"}, key=bytes)  # type: ignore[arg-type]  # it answers in bytes
 
     await shop.send("o1", "o2")
@@ -76,7 +76,7 @@ async def _is(found: Callable[[], Awaitable[object]], expected: object) -> bool:
     return await found() == expected
 
 
-@pytest.mark.apache  # the embedded broker keeps no metadata
+@pytest.mark.apache  # the embedded broker stores no metadata
 async def test_events_finished_above_the_watermark_are_not_repeated(shop: Shop) -> None:
     may_end = asyncio.Event()
 
@@ -108,5 +108,5 @@ async def test_members_together_stay_within_the_rate(shop: Shop) -> None:
     async with shop.member(ship, rate="20/s"), shop.member(ship, rate="20/s"):
         await wait_until(lambda: len(called_ms) >= 100, LIMIT_SECONDS, "all were called")
 
-    # The first second's worth, what the time since then has brought, and as much for a slow way from a lease to its call.
+    # The tokens of the first second, those added since, and as many for the delay between a lease and its call.
     assert 100 <= 20 + 20 + 20 * (max(called_ms) - min(called_ms)) / 1_000

@@ -1,4 +1,4 @@
-"""Dead letters of a subscriber go back to it, and to nobody else."""
+"""Dead letters of a subscriber are replayed to that subscriber alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a worker ends while functions of subscribers run, as a process: what has its grace ends well, and is committed."""
+"""Shutdown of a worker process while functions run: those that end within the grace period succeed, and are committed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ REVOKES = "Revoking previously assigned partitions"
 
 
 class Parcels:
-    """An application whose one function takes so long from the moment at which its worker is told to stop."""
+    """An application whose one function takes this long from the moment at which its worker is stopped."""
 
     def __init__(self, site: Site, seconds: float, grace: str) -> None:
         self.site = site
@@ -72,7 +72,7 @@ class Parcels:
         await wait_until(lambda: f"begun {order}" in self.seen(), LIMIT_SECONDS, f"{order} is called")
 
     def told(self) -> None:
-        """The worker was told to stop."""
+        """Record that the worker was signalled."""
         Path(f"{self.ledger}.told").touch()
 
     def seen(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the metrics of a subscriber say while it works, fails, waits and stands still."""
+"""The metrics of a subscriber while it works, fails, waits and is idle."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_paused_reader_is_reported_until_it_resumes(
         assert [
             f"subscriber ship reads no more of {shop.topic}-0 (3 unfinished events) until some are finished"
         ] == status.remarks()
-        # What is paused is not taken for stuck.
+        # A paused reader does not count as stuck.
         assert {} == agent.ownership.progress({}, 0)
         may_end.set()
         await seen.until("waiting_for", 0, what="window")
@@ -213,7 +213,7 @@ async def test_missing_dead_letter_topic_is_named_and_no_broker_outage_is_report
 
 @contextmanager
 def full(url: str) -> Iterator[None]:
-    """A Redis that takes nothing more, for the ``with`` block."""
+    """Fill Redis for the ``with`` block."""
     client: redis.Redis = redis.Redis.from_url(url)
     info: dict[str, int] = client.info("memory")
     client.config_set("maxmemory", info["used_memory"] // 2)
@@ -230,7 +230,7 @@ async def test_full_redis_is_reported_while_events_are_handled(shop: Shop, seen:
     may_end = asyncio.Event()
 
     async def ship(event: Received[Paid]) -> None:
-        # Redis hears of calls that last: what ended before it was told is told nobody, and not refused either.
+        # Redis learns of long calls only: calls that end before their write are not reported to it, and not rejected either.
         await may_end.wait()
 
     status, words = Status(), "subscriber ship: Redis is full: it goes on, and its attempts are counted in this worker alone"

@@ -1,4 +1,4 @@
-"""Subscribers as a worker runs them: a catalogue that the settings name, beside the folds."""
+"""Subscribers in a worker: a catalogue named in the settings, beside the folds."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ catalogue = Catalogue(events=(paid, sent), subscribers=(ship, write))
 
 
 def declared(site: Site, catalogue: str) -> tuple[Path, dict[str, str], Path]:
-    """Settings, environment and ledger of an application."""
+    """Return settings, environment and ledger of an application."""
     (site.folder / "its_events.py").write_text(catalogue)
     ledger = site.folder / "ledger"
     ledger.touch()
@@ -141,7 +141,7 @@ def worker_of(site: Site, catalogue: str = CATALOGUE) -> tuple[WorkerProcess, Pa
 
 
 async def shown_as_done(worker: WorkerProcess, name: str) -> dict[str, Any] | None:
-    """A subscriber on the page of events, once it has done something."""
+    """Return the status of a subscriber on the page of events, once it has done something."""
     _, page = await worker.get("/events")
     (shown,) = (one for one in json.loads(page)["subscribers"] if one["name"] == name)
     return shown if shown["here"] and shown["here"]["finished"].get("done") else None
@@ -188,7 +188,7 @@ async def test_hanging_decoder_is_timed_out_and_does_not_delay_others(site: Site
     assert ["ship o1", "write o2"] == sorted(line for line in ledger.read_text().splitlines() if "hangs" not in line)
 
 
-@pytest.mark.apache  # the embedded broker keeps no note of what is finished
+@pytest.mark.apache  # the embedded broker stores no metadata of finished events
 @pytest.mark.parametrize("idempotent", ["unknown", "no"])
 async def test_running_event_of_a_killed_worker_is_a_dead_letter_and_is_not_repeated(site: Site, idempotent: str) -> None:
     orders = [b"o1", b"slow", b"o2", b"o3"]
@@ -211,7 +211,7 @@ async def test_running_event_of_a_killed_worker_is_a_dead_letter_and_is_not_repe
         await wait_until(lambda: "o4" in ledger.read_text().split(), LIMIT_SECONDS, "the next one is called")
 
     assert sorted(["o1", "slow", "o2", "o3", "o4"]) == sorted(ledger.read_text().split())
-    # Of another one that had just ended nobody may know yet.
+    # A call that had just ended may not be recorded yet.
     reasons = {letter.key: dict(letter.headers)["reason"] for letter in letters}
     assert b"interrupted" == reasons.pop(b"slow")
     assert {b"interrupted"} >= set(reasons.values())

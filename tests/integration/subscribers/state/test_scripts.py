@@ -1,4 +1,4 @@
-"""What Redis keeps of a subscriber's partition, and whom it refuses."""
+"""State of a subscriber's partition in Redis, and the writes that its scripts reject."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Owners:
         return store
 
     def former_key(self) -> str:
-        """Where an earlier version kept the ids of this hour."""
+        """Return the key under which an earlier version stored the ids of this hour."""
         return f"{{{self.keys.state[0].partition('}')[0][1:]}}}:v1:ids:{NOW_MS // HOUR_MS}"
 
     async def kept(self) -> StoredState | None:
-        """What the next owner finds."""
+        """Return what the next owner finds."""
         return await self.store("next").claim(None)
 
 
@@ -253,7 +253,7 @@ async def test_remainder_of_a_state_without_its_metadata_is_dropped(owners: Owne
     assert StoredState(8, 0, {}) == await owners.store("b").claim(8)
 
 
-# The rate
+# Rate limit
 
 
 async def test_workers_lease_from_one_bucket_that_server_time_fills(redis_client: redis.asyncio.Redis, names: Names) -> None:

@@ -1,4 +1,4 @@
-"""What stands in the place of Redis in the test kit and in local mode replies as the scripts do on a real server."""
+"""The in-memory scripts of the test kit and of local mode reply as the scripts on a real server do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ONE = ("begin", "a", [Begin(1, AttemptEntry(1), NAMES[0])], 0)
 
 
 class Side:
-    """Two owners of one partition, with the scripts of one kind."""
+    """Two owners of one partition, with one kind of scripts."""
 
     def __init__(self, scripts: Any, keys: SubscriberKeys) -> None:
         self._scripts, self._keys = scripts, keys
@@ -53,7 +53,7 @@ class Side:
         return SubscriberStore(self._scripts, self._keys, token, remember_ms=HOUR_MS)
 
     async def does(self, kind: str, token: str, *given: Any) -> Any:
-        """What an owner is told; what it is refused with."""
+        """Return the reply that an owner gets, or its error."""
         store = self._stores[token]
         try:
             match kind, given:
@@ -66,7 +66,7 @@ class Side:
                 case "learn", (ids,):
                     return await store.learn(ids, NOW_MS)
                 case _:
-                    # As by a process that has lost what it knew of the number of begins.
+                    # As by a process that has lost its count of begun attempts.
                     self._stores[token] = self._store(token)
         except FencedError as error:
             return str(error)
