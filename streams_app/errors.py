@@ -7,8 +7,8 @@
     ├── BehindError             3  a comparison says little: the store is behind, and stands still
     ├── CursorError             2  a cursor of a journal cannot be read
     ├── JournalGoneError        1  a journal has removed what follows a cursor
-    ├── TryAgainError          75  a dependency is away, or another worker owns; a supervisor restarts
-    │   └── NotPublishedError  75  the broker has not acknowledged an event: nobody knows whether it has it
+    ├── TryAgainError          75  a dependency is unavailable, or another worker owns; a supervisor restarts
+    │   └── NotPublishedError  75  the broker has not acknowledged an event: it may have it or not
     ├── UnknownFoldError        -  a page is asked for a fold that is not declared
     ├── InternalError          70  a bug, or a promise broken by somebody else
     ├── BadEventError           -  one event cannot be folded, handled or published: what was received becomes a dead letter

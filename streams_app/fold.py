@@ -1,4 +1,4 @@
-"""The declaration of a fold: what is grouped, what is remembered, when it is emitted (pure).
+"""The declaration of a fold: how events are grouped, what a record contains, and when it is emitted (pure).
 
 Frozen and checked when it is made; every fault is reported at once.
 """

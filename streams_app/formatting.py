@@ -1,6 +1,6 @@
 """Parses and formats durations, times, counts and text for people (pure).
 
-Text from outside is shown on one line: whoever produces an event chooses its keys and names, which may contain line breaks, escape
+Text from outside is shown on one line. The producer of an event chooses its keys and names, which may contain line breaks, escape
 sequences of terminals and marks that change the direction of writing. Every command shows such text by a function of this module,
 and passes it to rich as ``Text``, never as markup.
 """

@@ -80,7 +80,7 @@ class OneLine(logging.Formatter):
         super().__init__(TEXT_FORMAT)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the record as one line."""
         message = _message(record)
         is_ours = record.name.partition(".")[0] not in LIBRARIES
         if record.exc_info and record.exc_info[1] is not None and not is_ours:
@@ -99,7 +99,7 @@ class JsonLines(logging.Formatter):
     """One JSON object a line: ``time``, ``level``, ``logger``, ``message``, and each ``key=value`` of the message as a field."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the record as one line."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,

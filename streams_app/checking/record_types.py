@@ -50,7 +50,7 @@ class Clash:
 
 
 def record_schemas(fold: Fold, event: Event[Any, Any] | None = None) -> dict[str, Schema]:
-    """Return field → JSON schema of the field in records of a fold.
+    """Map each field of a fold's records to its JSON schema.
 
     Args:
         fold: The fold.

@@ -14,7 +14,7 @@ from streams_app.subscribers.declaration.loading import catalogue_of
 
 
 async def schema_registry_findings(settings: Settings) -> AsyncIterator[Finding]:
-    """Yield what is wrong with ``[schema_registry]``; nothing if the settings name none and no format needs one."""
+    """Yield the faults of ``[schema_registry]``; none if the settings name no registry and no format needs one."""
     formats: list[Format] = [fold.format for fold in settings.folds]
     formats += [view.format for view in settings.live] + [journal.format for journal in settings.journals]
     if settings.events.catalogue is not None:

@@ -55,6 +55,6 @@ def _topics(settings: Settings) -> set[str]:
 
 
 async def _hidden(asked: SourceEnds) -> dict[TP, tuple[int, int]]:
-    """Return partition → last stable offset and high watermark, if they differ."""
+    """Map each partition to its last stable offset and high watermark, if they differ."""
     await asked.ask_once()
     return {tp: (end, asked.high[tp]) for tp, end in asked.ends.items() if asked.high.get(tp, 0) > end}

@@ -1,4 +1,4 @@
-"""``streams-app``: one file per command, loaded when it is asked for.
+"""``streams-app``: one file per command, imported when the command is run.
 
 Exit codes: 0 ended well, 1 usage or configuration, 70 internal failure, 75 try again (a supervisor restarts it).
 """

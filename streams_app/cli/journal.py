@@ -1,4 +1,4 @@
-"""``streams-app journal``: the events of a key, what a journal holds, whether it is right, and how its oldest days are removed."""
+"""``streams-app journal``: reads the events of a key, describes and verifies a journal, and removes its oldest days."""
 
 from __future__ import annotations
 

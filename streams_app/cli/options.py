@@ -84,7 +84,8 @@ def _made_by(app: str) -> FoldingApp | Settings:
     """Import what ``MODULE:APP`` names; the current directory comes first in the search path.
 
     Raises:
-        ConfigurationError: There is no such module or name, the module cannot be imported, or it is something else.
+        ConfigurationError: There is no such module or name, the module cannot be imported, or the name is neither an application
+            nor settings.
     """
     name, _, attribute = app.partition(":")
     attribute = attribute or DEFAULT_ATTRIBUTE

@@ -1,4 +1,4 @@
-"""``streams-app tune``: what should the quiet period be?"""
+"""``streams-app tune``: recommends a quiet period."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Claimer:
         Raises:
             NotOwnerError: Kafka rejected the commit, or a rebalance intervened.
             FencedError: Another owner intervened.
-            OtherLogError: The topic was deleted and made again.
+            OtherLogError: The topic was deleted and created again.
             ConfigurationError: The offsets of its processors do not fit into a commit.
             KafkaError, RedisError, OSError, TimeoutError: Try the claim again.
         """

@@ -145,7 +145,7 @@ def dead_letter_of(component: RejectingComponent, source: TP, rejected: Rejected
 def without_content(dead_letter: Outgoing) -> Outgoing:
     """Return a dead letter without its value, then without its key, for a topic with a lower size limit than the source.
 
-    A header and the detail hold the size of what is missing.
+    A header and the detail hold the size of the missing part.
     """
     what, dropped = ("value", dead_letter.value) if dead_letter.value else ("key", dead_letter.key or b"")
     suffix = f"; {what} of {len(dropped)} bytes not kept".encode()

@@ -192,7 +192,7 @@ class Ownership:
         self._config.on_fatal(error)
 
     def on_progress(self, partition: Partition) -> None:
-        """Record that processors of a partition have applied delivered records, and resume its reader if it may go on."""
+        """Record that processors of a partition have applied delivered records, and resume its reader if no record waits."""
         partition.ranges.record_applied(self._config.clock.monotonic_ms())
         self._apply_back_pressure(partition)
 

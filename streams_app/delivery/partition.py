@@ -51,7 +51,7 @@ class Owner(Protocol):
         """Report that the broker lost records that a processor had read: offsets ``common`` to ``read_to`` - 1."""
 
     def now_ms(self) -> int:
-        """The wall clock, as far as it is trusted."""
+        """Return the wall clock, as far as it is trusted."""
 
     async def commit_now(self, partition: Partition, name: str, position: OffsetAndMetadata) -> None:
         """Commit the offset of one processor together with those of the others of the partition."""
@@ -156,7 +156,7 @@ class Partition:
         self._owner.fatal(error)
 
     def on_progress(self) -> None:
-        """Resume the reader of the partition if it may go on."""
+        """Report that delivered records were applied; resumes the reader of the partition if it was paused."""
         if not self.is_over:
             self._owner.on_progress(self)
 
@@ -165,7 +165,7 @@ class Partition:
         await self._owner.commit_now(self, name, position)
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
-        """Read what is committed under a name for the other partitions of the topic."""
+        """Read the commits of the other partitions of the topic under the name of a processor."""
         found: dict[int, OffsetAndMetadata | None] = {}
         for number, committed in (await self._host.commits(self.tp.topic)).items():
             in_commit = offsets_in(committed)

@@ -1,4 +1,4 @@
-"""The port of the delivery layer: a :class:`Processor` for each declaration and partition, and the :class:`Claim` that it gets.
+"""The port of the delivery layer: :class:`Processor` handles one partition for one declaration, from a :class:`Claim` on.
 
 The delivery layer decides who owns a partition, in which ranges its log is delivered, and what is committed. A processor decides
 what happens to the records of a range, and where its state is kept.
@@ -58,13 +58,13 @@ class ClaimedPartition(Protocol):
         """End the process with an error."""
 
     def on_progress(self) -> None:
-        """Resume the reader of the partition if it may go on."""
+        """Report that delivered records were applied; resumes the reader of the partition if it was paused."""
 
     async def commit_now(self, name: str, position: OffsetAndMetadata) -> None:
         """Commit the offset of one processor together with those of the others, and wait for the answer."""
 
     async def offsets_in_other_partitions(self, name: str) -> Mapping[int, OffsetAndMetadata | None]:
-        """Read what is committed under a name for the other partitions of the topic."""
+        """Read the commits of the other partitions of the topic under the name of a processor."""
 
     async def log_bounds_now(self) -> LogBounds:
         """Ask the broker for the current bounds of the log."""
@@ -147,7 +147,7 @@ class Claim:
         await self._partition.commit_now(self.name, position)
 
     async def offsets_in_other_partitions(self) -> Mapping[int, OffsetAndMetadata | None]:
-        """Read what is committed under this name for the other partitions of the topic, by their numbers.
+        """Read the commits of the other partitions of the topic under this name, by their numbers.
 
         Returns:
             Partition → offset and metadata. A partition whose commit does not have this name is left out; None if the broker has

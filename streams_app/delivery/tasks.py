@@ -35,7 +35,7 @@ async def ended(tasks: Collection[asyncio.Task[None]]) -> None:
     """Cancel tasks repeatedly until each has ended.
 
     Once is not enough: ``asyncio.wait_for`` of Python 3.11, by which redis-py sends, drops a cancellation that comes in the very
-    moment in which its call completes (python/cpython#86296). Whoever waited for such a task would wait for ever.
+    moment in which its call completes (python/cpython#86296). A caller that waits for such a task would wait for ever.
     """
     left = set(tasks)
     while left:

@@ -1,4 +1,4 @@
-"""The demo from the first server to the final check."""
+"""Runs the demo, from the start of the servers to the final check."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ STALLED_MS: Final = 60_000
 
 SHOWN_DIFFERENCES: Final = 10
 HOT_PAGE: Final = f"/?page={HOT_KEY}"
-"""Whoever has it open."""
+"""The page that a visitor of the demo may open."""
 
 CONSUMERS: Final = """\
   read store  SQLite: of each folded record the values that have changed, summed up anew

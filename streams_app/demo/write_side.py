@@ -88,7 +88,7 @@ class WriteSide:
         self._connection.execute("COMMIT")
 
     def expected(self) -> dict[tuple[str, str], Number]:
-        """Return (account, metric) → sum over its posts, from the events alone."""
+        """Compute the sum of each (account, metric) over its posts, from the events alone."""
         sums: dict[tuple[str, str], Number] = defaultdict(int)
         for (account, _, name), number in self._numbers.items():
             sums[account, name] += number

@@ -46,7 +46,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens and which this process has not received before; see above for other processes.
+    """Return a free port that this process has not received before; for other processes, see the module.
 
     A program that does not use this function may still take the port first.
 

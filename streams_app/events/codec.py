@@ -28,7 +28,7 @@ _NOTHING: Final = msgspec.Raw(b"null")
 
 
 class _Beside(msgspec.Struct):
-    """The fields beside a payload, not yet decoded."""
+    """The fields of an event besides its payload, not decoded yet."""
 
     before: msgspec.Raw = _NOTHING
     metadata: msgspec.Raw = _NOTHING

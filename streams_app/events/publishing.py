@@ -209,7 +209,7 @@ class Events:
         context: Mapping[str, str] | None = None,
         event_id: str | None = None,
     ) -> str:
-        """Publish one event like :meth:`publish`, from code without ``async`` in any thread but that of the loop."""
+        """Publish one event like :meth:`publish`, from sync code; not on the thread of the event loop, which it would block."""
         return self._waited_for(
             lambda: self.publish(event, data, before=before, metadata=metadata, context=context, event_id=event_id)
         )

@@ -1,4 +1,4 @@
-"""``/``, ``/metrics``, ``/health/…``, ``/groups``, ``/events``, ``/asyncapi.json``, added pages: a thread with a loop of its own.
+"""The HTTP server of a worker: ``/metrics``, ``/health/…``, ``/groups``, ``/events`` and other pages, on a thread of its own.
 
 The thread answers even if the main loop hangs, which is when operators need it; only ``/groups`` waits for that loop. It listens on
 loopback by default. With ``http.token_file``, all pages except health require ``Authorization: Bearer …``.
@@ -244,7 +244,7 @@ class HttpServer:
 
 
 def _index_of(pages: Mapping[str, str]) -> str:
-    """Return path → description as a page of links."""
+    """Map each path to its description as a page of links."""
     rows = "".join(
         f'<li><a href="{html.escape(path)}">{html.escape(path)}</a>{html.escape(f": {what}" if what else "")}</li>'
         for path, what in pages.items()

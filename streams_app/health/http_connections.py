@@ -112,12 +112,12 @@ class BoundedConnection(asyncio.Protocol):
         self._handler.data_received(data)
 
     def request_begins(self) -> None:
-        """See :meth:`Connections.request_begins`."""
+        """Record that a request has begun, and set its time limit."""
         self.is_answering, self._is_arriving = True, False
         self._expect(None)
 
     def request_ends(self) -> None:
-        """See :meth:`Connections.request_ends`."""
+        """Record that a request has ended, and set the time limit of an idle connection."""
         self.is_answering = False
         self._expect(self._connections.idle_seconds)
 
@@ -137,7 +137,7 @@ class BoundedConnection(asyncio.Protocol):
         self._handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """End that time limit: the client has caught up."""
+        """Cancel the time limit that :meth:`pause_writing` set: the client has caught up."""
         self._handler.resume_writing()
 
     def abort(self) -> None:

@@ -192,7 +192,7 @@ class Metrics:
         self._rejected.setdefault(fold, Tally())[reason] += 1
 
     def rejected_since(self) -> dict[str, Tally[Reason]]:
-        """Return fold → reason → events rejected since the last call."""
+        """Count the events rejected since the last call, by fold and reason."""
         rejected, self._rejected = self._rejected, {}
         return rejected
 

@@ -21,7 +21,7 @@ UNCLAIMED: Final = -1
 
 
 class Progress(NamedTuple):
-    """The progress of something that has work.
+    """How far a component with pending work has come.
 
     Attributes:
         position: Changes with each unit of work.

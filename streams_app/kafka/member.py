@@ -1,4 +1,4 @@
-"""A member of a consumer group on a bare aiokafka consumer, for everything besides the folds.
+"""A member of a consumer group on an aiokafka consumer without Faust, for all processors except folds.
 
 Faust's consumer delivers all topics in one loop, so that a processor that waits for a store that is down would stop folding. This
 consumer runs on the loop of the worker; neither a rebalance of its group nor a client that has to be recreated affects the folds.
@@ -256,7 +256,7 @@ class GroupMember(KafkaQueries, ConsumerRebalanceListener):
             notify_waiters(consumer)
 
     async def places(self, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-        """Return partition → its position and its high watermark.
+        """Map each partition to its position and its high watermark.
 
         Args:
             positions: Known positions; below 0: the committed offset, or the beginning of the log without one.

@@ -43,7 +43,7 @@ async def committed_of(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> dict[TP
 
 
 async def places_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-    """Return partition → its position and its high watermark.
+    """Map each partition to its position and its high watermark.
 
     Args:
         consumer: A connected consumer.

@@ -57,7 +57,7 @@ class Token(NamedTuple):
 
     Attributes:
         text: The token itself; a secret.
-        expires_ms: Unix time of its expiry in milliseconds; None if nobody says.
+        expires_ms: Unix time of its expiry in milliseconds; None if unknown.
     """
 
     text: str
@@ -135,7 +135,7 @@ def rejected_text(kafka: KafkaSettings, error: BaseException) -> tuple[str, bool
 
     Returns:
         The text, with the setting to look at and the claims of the token; whether the settings are wrong. An expired token is
-        replaced by whoever issues tokens, so it is no such fault.
+        replaced by its issuer, so it is no such fault.
 
     Raises:
         TokenUnavailableError: There is no token to speak of.
@@ -247,7 +247,7 @@ def _with_expiry(token: str, expires_ms: int | None) -> Token:
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """Read the claims of a token without verifying them, for messages and the expiry; nothing of what is no JWT."""
+    """Read the claims of a token without verifying them, for messages and the expiry; empty if it is not a JWT."""
     try:
         claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
     except jwt.InvalidTokenError:

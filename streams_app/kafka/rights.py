@@ -69,7 +69,7 @@ class Needed(NamedTuple):
         return f"missing right: {self.right} on {self.kind} {self.name} ({self.why})"
 
     def command(self, kafka: KafkaSettings) -> str:
-        """The command that grants the right."""
+        """Return the command that grants the right."""
         return grant_command(kafka, self.right, self.kind, self.name)
 
 
@@ -99,7 +99,7 @@ async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[Needed]) -> l
 
 
 async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, Granted]:
-    """Return topic → rights on it; topics that do not exist are left out, unless their existence is hidden from this user.
+    """Return the rights on each topic; topics that do not exist are left out, unless their existence is hidden from this user.
 
     Raises:
         KafkaError: The broker does not answer.
@@ -113,7 +113,7 @@ async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, G
 
 
 async def rights_on_groups(client: AIOKafkaAdminClient, groups: Sequence[str]) -> dict[str, Granted]:
-    """Return group → rights on it, also for unused groups."""
+    """Return the rights on each group, also for unused groups."""
     return dict(zip(groups, await asyncio.gather(*(_on_group(client, group) for group in groups)), strict=True))
 
 

@@ -1,6 +1,6 @@
 """Reads ends, beginnings and committed offsets of the sources, on a connection of its own.
 
-A reader that is paused or disconnected only knows the end of its last fetch, which says nothing in an outage. This client neither
+A reader that is paused or disconnected only knows the end of its last fetch, which is out of date in an outage. This client neither
 reads nor joins the group, and its requests never create a topic.
 """
 

@@ -1,7 +1,8 @@
 """Which log a topic name stands for now: the id that the broker gave the topic when it was made.
 
-Offsets do not identify a log. A topic that is deleted, made again and filled is read on as if nothing had happened; its id tells.
-aiokafka asks for metadata in a version without ids (5), so the request is our own (version 10, Kafka 2.8 and newer).
+Offsets do not identify a log. If a topic is deleted, created again and filled, a client continues reading without an error; only
+its id shows the change. aiokafka asks for metadata in a version without ids (5), so the request is our own (version 10, Kafka 2.8
+and newer).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ UNKNOWN: Final = ""
 
 
 class _Uuid:
-    """Sixteen bytes, all of them zero where there is no id."""
+    """A UUID as sent by the broker; sixteen zero bytes mean that there is no id."""
 
     @staticmethod
     def encode(value: UUID) -> bytes:
@@ -116,14 +117,14 @@ class Client(Protocol):
     """The part of aiokafka's ``AIOKafkaClient`` that is used here."""
 
     def get_random_node(self) -> int | None:
-        """The id of a broker that is known; None where there is none."""
+        """Return the id of a known broker; None if no broker is known."""
 
     async def send(self, node_id: int, request: Any) -> Any:
         """Sends a request and returns the answer."""
 
 
 async def topic_ids(client: Client, topics: Sequence[str]) -> dict[str, str]:
-    """The ids of topics, as text; never creates a topic.
+    """Return the ids of topics, as text; never creates a topic.
 
     Args:
         client: A connected client: the ``_client`` of a consumer or of an admin client.
@@ -139,7 +140,7 @@ async def topic_ids(client: Client, topics: Sequence[str]) -> dict[str, str]:
 
 
 async def incarnations(client: Client, topic: str) -> dict[int, Incarnation]:
-    """Partition of a topic → its topic's id and the epoch of its leader; nothing where the broker has no ids.
+    """Map each partition of a topic to the id of the topic and the leader epoch; empty if the broker has no topic ids.
 
     Raises:
         KafkaError: The broker cannot be asked now, or the topic does not exist.
@@ -149,7 +150,7 @@ async def incarnations(client: Client, topic: str) -> dict[int, Incarnation]:
 
 
 async def _asked(client: Client, topics: Sequence[str]) -> dict[str, tuple[str, dict[int, int]]]:
-    """Topic → its id, and the epoch of the leader of each partition."""
+    """Ask for the id of each topic and the leader epoch of each of its partitions."""
     answer = await described(client, topics)
     if answer is None:
         return {topic: (UNKNOWN, {}) for topic in topics}
@@ -163,7 +164,7 @@ async def _asked(client: Client, topics: Sequence[str]) -> dict[str, tuple[str, 
 
 
 async def described(client: Client, topics: Sequence[str], *, with_rights: bool = False) -> list[Any] | None:
-    """What the broker says of each topic, as ``_TOPIC`` has it; None where it is older than Kafka 2.8. Never creates a topic.
+    """Ask the broker to describe topics, as in ``_TOPIC``; None if it is older than Kafka 2.8. Never creates a topic.
 
     Raises:
         KafkaError: The broker cannot be asked now.

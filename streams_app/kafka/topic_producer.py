@@ -1,4 +1,4 @@
-"""Produces to one topic: every record has an outcome within half a minute, whatever happens to the topic.
+"""Produces to one topic: every record has an outcome within half a minute, even if the topic is deleted.
 
 Each topic has its own aiokafka producer: a missing topic, or one without a leader, delays no other. Records that were not
 acknowledged in time may still arrive; the caller sends them again under the same id.

@@ -1,4 +1,4 @@
-"""The part of a worker that calls subscribers, over a broker in memory."""
+"""Runs subscribers as in a worker, on a broker in memory, for tests and for programs without servers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What an operator asks and does, from outside a worker: read in Redis and Kafka, requested there, done by the owner."""
+"""Queries and actions of operators, from outside a worker: they read Redis and Kafka, and request changes that the owner makes."""

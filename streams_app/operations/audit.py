@@ -18,7 +18,7 @@ def audit(clock: Clock, action: str, **facts: Any) -> None:
 
 
 def user_text() -> str:
-    """The user of this process, as ``user@host``."""
+    """Return the user of this process, as ``user@host``."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

@@ -90,19 +90,19 @@ class ListedDeadLetter:
         return found[1] if found else ""
 
     def receipt(self, address: str) -> list[str]:
-        """The digests of this receipt; empty if this is no receipt for ``address``."""
+        """Return the digests of this receipt; empty if this is no receipt for ``address``."""
         is_one = self.headers.get(RECEIPT_HEADER) == address
         return (self.value or b"").decode("ascii", "replace").split() if is_one else []
 
     def digest(self) -> str:
-        """A digest that identifies the event: equal for two dead letters of the same event.
+        """Return a digest that identifies the event: equal for two dead letters of the same event.
 
         It covers the content as well as the position, because a recreated topic has other events at the same offsets.
         """
         return blake2b(repr((self.source, self.key, self.value)).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
     def row(self, most_bytes: int | None = None) -> dict[str, Any]:
-        """The dead letter as one row, for a table or JSON.
+        """Return the dead letter as one row, for a table or JSON.
 
         Args:
             most_bytes: Longer values are truncated, and end with …; None: no limit.
@@ -162,12 +162,12 @@ class Selection:
         ]  # fmt: skip
 
     def concerns(self, dead_letter: ListedDeadLetter) -> bool:
-        """Whether this component rejected the event of a dead letter."""
+        """Return whether this component rejected the event of a dead letter."""
         headers = dead_letter.headers
         return headers.get(self.kind) == self.fold and headers.get("app-id", self.app_id) == self.app_id
 
     def matches(self, dead_letter: ListedDeadLetter) -> bool:
-        """Whether a dead letter of this component fits all the options."""
+        """Return whether a dead letter of this component fits all the options."""
         return (
             (not self.reasons or dead_letter.reason in self.reasons)
             and (not self.positions or dead_letter.position in self.positions)

@@ -50,7 +50,7 @@ class DeadLetterTopic:
         return sum(self.ends[tp] - begin for tp, begin in self.begins.items())
 
     async def pages(self) -> AsyncIterator[list[ListedDeadLetter]]:
-        """All dead letters up to the ends, in the order of each partition; a page may be empty.
+        """Yield all dead letters up to the ends, in the order of each partition; a page may be empty.
 
         Raises:
             TryAgainError: The broker has stopped answering.
@@ -228,7 +228,7 @@ class OldestDeadLetters:
             self._kept = {one.dead_letter.identity: one for one in self.shown()}
 
     def shown(self) -> list[ShownDeadLetter]:
-        """The kept dead letters, oldest first."""
+        """Return the kept dead letters, oldest first."""
         return sorted(self._kept.values(), key=lambda one: _age(one.dead_letter))[: self._limit]
 
 

@@ -1,4 +1,4 @@
-"""Searches the topics of a subscriber for one event, and explains its state."""
+"""Explains the state of one event of a subscriber, which it searches in the topics."""
 
 from __future__ import annotations
 

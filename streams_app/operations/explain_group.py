@@ -1,4 +1,4 @@
-"""Explain why a group has not been emitted, from Redis, the broker and a worker. Nothing is changed."""
+"""Explains why a group has not been emitted, from Redis, the broker and a worker; changes nothing."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ async def _dropped(redis: Redis, stored: list[StoredShard], group: str) -> dict[
 
 
 async def _reopening(settings: Settings, fold: Fold) -> str:
-    """Ask the worker on this machine how often groups of the fold reopen soon; it need not run."""
+    """Ask the worker on this machine how often groups of the fold reopen soon; a worker that does not run is no error."""
     url = usual_url(settings.http)
     return reopening_text((await pages(settings, [url]))[0] if url else None, fold)
 
 
 async def _end(settings: Settings, shard: StoredShard) -> tuple[int, int] | None:
-    """The last stable offset of a partition, and its high watermark; None if the broker does not answer in time."""
+    """Return the last stable offset of a partition, and its high watermark; None if the broker does not answer in time."""
     tp = TopicPartition(shard.fold.source, shard.partition)
     consumer = AIOKafkaConsumer(
         **client_options(settings.kafka), isolation_level="read_committed", request_timeout_ms=int(ANSWER_SECONDS * 1_000)

@@ -1,4 +1,4 @@
-"""Describe a group that has not been emitted: a verdict, and lines with a label each (pure).
+"""Describes a group that has not been emitted: a verdict, and lines with a label each (pure).
 
 The verdict answers the question; the lines have all the facts, in the same order for every group.
 """
@@ -60,7 +60,7 @@ def describe(
     journal: str = "",
     dropped: str = "",
 ) -> str:
-    """Describe a group that is open, or waits in the outbox.
+    """Describes a group that is open, or waits in the outbox.
 
     Args:
         found: The group.
@@ -100,7 +100,7 @@ def dropped_text(shard: StoredShard, answer: DropAnswer) -> str:
 def describe_none(
     group: str, fold: Fold, partitions: int, reopening: str, width: int, journal: str = "", dropped: str = ""
 ) -> str:  # fmt: skip
-    """Describe a group that is neither open nor in the outbox.
+    """Describes a group that is neither open nor in the outbox.
 
     Args:
         group: Group key as typed.
@@ -201,7 +201,7 @@ def _events(found: FoundGroup) -> str:
 
 
 def _ahead_ms(found: FoundGroup, now_ms: int) -> int:
-    """How far the partition clock is ahead of the wall clock; it stops until the wall clock reaches it."""
+    """Return how far the partition clock is ahead of the wall clock; it stops until the wall clock reaches it."""
     ahead_ms = found.shard.clock_ms - now_ms
     return ahead_ms if ahead_ms >= STALLED_MS else 0
 
@@ -233,14 +233,14 @@ def _due(found: FoundGroup, fold: Fold, now_ms: int) -> str:
 
 
 def _quiet_text(fold: Fold) -> str:
-    """How long a group must be quiet."""
+    """Describe how long a group must be quiet."""
     if isinstance(fold.quiet_period, QuietPeriod):
         return "as long as its last event says"
     return span(fold.quiet_period_ms)
 
 
 def _closing_event(fold: Fold) -> str:
-    """Which event closes a group, by ``close_when``."""
+    """Describe which event closes a group, by ``close_when``."""
     if fold.close_when is None or callable(fold.close_when):
         return "for which close_when returns true"
     rules = (f"{path} = {' or '.join(json_line(value) for value in values)}" for path, values in fold.close_when.items())
@@ -270,7 +270,7 @@ def _read(
 
 
 def _clock(shard: StoredShard, fold: Fold, lag: int | None, now_ms: int) -> str:
-    """The time of the partition clock, and why it may not advance."""
+    """Describe the partition clock, and why it may not advance."""
     behind_ms = now_ms - shard.clock_ms
     text = f"its clock, which all times above refer to, is at {time_text(shard.clock_ms)}"
     if behind_ms <= -STALLED_MS:

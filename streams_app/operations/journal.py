@@ -57,7 +57,7 @@ async def journal_status(settings: Settings, journal: JournalSettings) -> Journa
 
 
 async def statuses_of(redis: Redis, app_id: str, journal: JournalSettings) -> dict[int, ShardStatus | None]:
-    """Read partition → status, for as many partitions as the first one names; only the first one if it has no state."""
+    """Read the status of each partition, for as many as the first one names; only the first one if it has no state."""
     reader = JournalShardReader(redis, ScriptSet(redis))
     first = await reader.status(journal_keys(app_id, journal.name, journal.source, 0))
     found = {0: first}
@@ -191,7 +191,7 @@ def check_day(text: str, now_ms: int) -> str:
 
 
 def segments_before(status: JournalStatus, day: str) -> dict[int, list[Segment]]:
-    """Return partition → closed segments of days before a day, in order (pure)."""
+    """Map each partition to its closed segments of days before a day, in order (pure)."""
     found: dict[int, list[Segment]] = {}
     for number, shard in status.shards.items():
         segments = () if shard is None else shard.segments

@@ -125,7 +125,7 @@ class _ShardComparison:
         await self._compare_with_log(segment, hashes, last)
 
     async def _hashes(self, segment: Segment, last: int) -> dict[int, int] | None:
-        """Return offset → hash of the kept event; None if the segment has other blocks now."""
+        """Map the offset of each kept event to its hash; None if the segment has other blocks now."""
         hashes: dict[int, int] = {}
         damaged: list[str] = []
         after = b""

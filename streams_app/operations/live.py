@@ -88,7 +88,7 @@ async def _page_of(redis: Redis, app_id: str, view: LiveView, page: str, most: i
 
 
 def _as_shown(view: LiveView, pages: Sequence[ShardPage]) -> list[ShardPage]:
-    """Return a state without what is not sent to a page."""
+    """Return a state without the fields that pages do not receive."""
     most = view.show if view.kind == "list" else 0
     return [ShardPage(page.version, page.count, page.items[:most]) for page in pages]
 
@@ -150,7 +150,7 @@ async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
 
 
 async def stored_sources(settings: Settings) -> dict[str, set[str]]:
-    """Return view → topics of its state in Redis, also for views that are not declared any more.
+    """Map each view to the topics of its state in Redis, also for views that are not declared any more.
 
     Raises:
         TryAgainError: Redis does not answer.

@@ -246,7 +246,7 @@ def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool
         old: The cell in the store in use.
         new: The cell in the new store, which has read the topics; None: there is none.
         is_level: Whether the store in use has applied everything the new one has. If its version is older nevertheless, its
-            versions were reset because the source was made again: the version of an earlier record would reject everything that
+            versions were reset because the source was created again: the version of an earlier record would reject everything that
             is folded from now on. Or the newer record was a dead letter. In both cases the value is current.
         is_carried: Whether the value comes from a record and is as old: after a dead letter the older one would be wrong. Then
             only a version below 0 proves that versions were reset.

@@ -1,4 +1,4 @@
-"""Replay the dead letters of one fold or subscriber after a fix.
+"""Replays the dead letters of one fold or subscriber after a fix.
 
 A :class:`.replay_destinations.Destination` decides which dead letters can be replayed, and where they go. Only the component that
 rejected an event receives it again.
@@ -125,7 +125,7 @@ class ReplayFilter:
         self._taken: set[str] = set()
 
     def selects(self, dead_letter: ListedDeadLetter, done: ReplayProgress) -> bool:
-        """Whether a dead letter is replayed; if not, count the cause in ``done``."""
+        """Return whether a dead letter is replayed; if not, count the cause in ``done``."""
         if dead_letter.is_late or not self._selection.concerns(dead_letter):
             return False
         digest = dead_letter.digest()

@@ -53,10 +53,10 @@ class Destination(Protocol):
         """
 
     def rejections(self, dead_letter: ListedDeadLetter) -> Sequence[Reason]:
-        """The reasons for which the present declaration would reject the event again."""
+        """Return the reasons for which the present declaration would reject the event again."""
 
     def event(self, dead_letter: ListedDeadLetter) -> Outgoing:
-        """The record to produce for a dead letter without an obstacle."""
+        """Return the record to produce for a dead letter without an obstacle."""
 
 
 class _Event(NamedTuple):
@@ -196,7 +196,7 @@ class SubscriberDestination(Destination):
         return Outgoing(self.topic, dead_letter.key, dead_letter.value, replay_headers(self._name, *found))
 
     def _origin(self, dead_letter: ListedDeadLetter) -> tuple[OriginalPosition, Headers] | None:
-        """The original position of the event, and its own headers; None if the dead letter does not have them."""
+        """Return the original position of the event, and its own headers; None if the dead letter does not have them."""
         if dead_letter.headers.get("source-topic") == self.topic:
             return parse_replay(dead_letter.received)
         timestamp = dead_letter.headers.get("source-timestamp-ms", "")

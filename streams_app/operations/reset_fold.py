@@ -1,4 +1,4 @@
-"""Removes a fold's state: after its source was deleted and made again, or to uninstall it.
+"""Removes a fold's state: after its source was deleted and created again, or to uninstall it.
 
 A reset removes the fold's keys in Redis and its offset in the commits. The fold then starts like a new one,
 and its records may have lower versions than before: a read store accepts them, see

@@ -119,7 +119,7 @@ class Unread(NamedTuple):
 async def _log_bounds_of(
     settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return partition of the fold's output topic → bounds of its log; empty if the store does not read the topic."""
+    """Map each partition of the output topic to the bounds of its log; empty if the store does not read the topic."""
     if fold not in declared.folds:
         return {}
     topic = settings.fold(fold).output
@@ -132,7 +132,7 @@ async def _log_bounds_of(
 
 
 async def _unread(log_bounds: Mapping[TopicPartition, tuple[int, int]], store: ReadStore) -> dict[TopicPartition, Unread]:
-    """Return partition of the fold's output topic → the records that the store has not applied."""
+    """Map each partition of the output topic to the records that the store has not applied."""
     progress = await store.progress() if log_bounds else {}
     stored = {tp: progress.get(TP(*tp)) for tp in log_bounds}
     places = {tp: Unread(stored[tp], max(begin, stored[tp] or 0), end) for tp, (begin, end) in log_bounds.items()}

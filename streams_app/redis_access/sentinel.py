@@ -93,7 +93,7 @@ class PrimaryFinder(Sentinel):
         raise await self._error(service_name, replies)
 
     async def ask(self, *, is_majority_enough: bool = False) -> list[SentinelReply]:
-        """Return the replies of the Sentinels in the order in which they came; whoever does not answer in time has an error.
+        """Return the replies of the Sentinels in the order of their arrival; a Sentinel that does not answer in time has an error.
 
         Args:
             is_majority_enough: Whether to return as soon as more than half of them have answered.

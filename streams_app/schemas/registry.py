@@ -1,7 +1,8 @@
 """Fetches schemas from a registry with the REST interface of Confluent; each is fetched once and cached.
 
-A registry that does not answer raises :class:`RegistryUnavailableError`: whoever needs the schema waits. A registry that answers
-that it has no such schema makes dead letters; it is asked again after half a minute, because a schema may be registered later.
+A registry that does not answer raises :class:`RegistryUnavailableError`: the reader that needs the schema waits. A registry that
+answers that it has no such schema makes dead letters; it is asked again after half a minute, because a schema may be registered
+later.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class SchemaRegistry(SchemaCache):
 
     @staticmethod
     async def _parsed(what: str, definition: SchemaDefinition) -> Schema | str:
-        """Parse a schema in a thread; return what is wrong with it if it is not valid."""
+        """Parse a schema in a thread; return its fault if it is not valid."""
         try:
             return await asyncio.to_thread(parsed, definition)
         except ConfigurationError:

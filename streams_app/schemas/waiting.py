@@ -24,7 +24,7 @@ class PatientRegistry:
     """
 
     def __init__(self, registry: SchemaRegistry, clock: Clock, report: Callable[[str | None], None] = lambda _: None) -> None:
-        """Create it without an outage.
+        """Initialize a registry without an outage.
 
         Args:
             registry: The registry.

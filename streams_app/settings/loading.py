@@ -1,4 +1,4 @@
-"""``streams.toml`` and ``STREAMS_APP_…`` → :class:`Settings`; all faults at once, near names suggested."""
+"""Loads :class:`Settings` from ``streams.toml`` and ``STREAMS_APP_…``; reports all faults at once, and suggests similar names."""
 
 from __future__ import annotations
 

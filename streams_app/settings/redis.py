@@ -118,7 +118,7 @@ def _hosts(parts: SplitResult) -> str:
 
 
 def _fault(parts: SplitResult, form: str) -> str | None:
-    """Return what is wrong with a URL; it is not shown, as a part of the password may be in place of the port or the database."""
+    """Return the fault of a URL; the URL is not shown, as a part of the password may be in place of the port or the database."""
     _, _, kind = parts.scheme.partition("+")
     nodes = _hosts(parts).split(",")
     if len(nodes) > 1 and not kind:

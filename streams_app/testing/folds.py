@@ -175,7 +175,7 @@ class FoldTester:
         return emitted
 
     def next_due_ms(self) -> int | None:
-        """The next tick in which a group may be emitted; None: no group is open."""
+        """Return the next tick in which a group may be emitted; None: no group is open."""
         due_ms = self._shard.next_due_ms()
         return None if due_ms is None else self._tick_at(max(due_ms, self.now_ms + 1))
 

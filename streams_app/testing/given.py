@@ -12,7 +12,7 @@ from streams_app.subscribers.declaration.subscriber import Subscriber
 
 
 def given_faults(declared: Sequence[object], settings: object) -> list[str]:
-    """Return its faults, a sentence each."""
+    """Return the faults of the arguments of a test kit, a sentence each."""
     faults = [
         f"{one!r} is neither a subscriber nor a Catalogue" for one in declared if not isinstance(one, (Subscriber, Catalogue))
     ]

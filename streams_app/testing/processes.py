@@ -151,7 +151,7 @@ class Process:
             runs: Receives attempts.
             dies: Called with where an attempt is, ``begun`` or ``done``, its subscriber and this process; returns whether it kills
                 the process and goes no further.
-            on_fatal: Called with errors that nobody expects.
+            on_fatal: Called with unexpected errors.
         """
         self.is_alive, self.is_frozen = True, False
         self.silences = 0

@@ -43,15 +43,15 @@ class VirtualTime:
         self._wall_ms = start_ms - self.monotonic_ms()
 
     def now_ms(self) -> int:
-        """Wall clock."""
+        """Return the wall clock."""
         return self._wall_ms + self.monotonic_ms()
 
     def monotonic_ms(self) -> int:
-        """Monotonic clock."""
+        """Return the monotonic clock."""
         return round(self.seconds * 1000)
 
     def seconds_at(self, wall_ms: int) -> float:
-        """Return the time at which the wall clock shows a time."""
+        """Convert a time of the wall clock to seconds of virtual time."""
         return (wall_ms - self._wall_ms) / 1000
 
 

@@ -1,4 +1,4 @@
-"""The events of a range in memory, 16 bytes each, and 4 to 12 more if events decide what happens to their group (pure).
+"""Stores the events of a range in columns: 16 bytes each, and 4 to 12 more if events may close their group (pure).
 
 A group is identified by a 64-bit hash of its partition and member. It is Python's own hash of bytes, whose seed differs in each
 process. The chance that any two of ten million groups have the same hash is 1 in 370 000.
@@ -358,7 +358,7 @@ def fold_to_read(fold: Fold) -> Fold:
 
 
 def _details_of(event: Any) -> int:
-    """Return what is stored of the details of an event: whether it closes its group, and its size if it is kept."""
+    """Return the stored details of an event: whether it closes its group, and its size if it is kept."""
     return int(event.closes) | (size_of_event(event.json) << 1 if event.json else 0)
 
 

@@ -1,4 +1,4 @@
-"""The worker process: the Faust application, what runs beside it, signals and exit codes, and the watchdog.
+"""The worker process: the Faust application, the components besides it, signals and exit codes, and the watchdog.
 
 ``app``, for ``faust -A streams_app.worker worker``, is configured by ``STREAMS_APP_CONFIG`` or ``./streams.toml``.
 """

@@ -1,4 +1,4 @@
-"""Everything that runs in a worker beside its folds, put together in one place.
+"""The composition root of a worker: assembles, starts and stops all components besides its folds.
 
 These are read stores, subscribers, live views, journals, HTTP pages and the watchdog, with the Redis client, producer and clock
 that they share. A worker without folds consists of them; with folds, they run beside the Faust application.
@@ -189,7 +189,7 @@ class Components:
             self.on_fatal(error)
 
     def _unexpected_cancellation(self, task: asyncio.Task[None]) -> BaseException | None:
-        """The error of a task that was cancelled before the worker stops: nothing does its work any more."""
+        """Return the error of a task that was cancelled before the worker stops, because its work stops with it."""
         return None if self.stopping.is_set() else TryAgainError(f"the task {task.get_name()!r} was cancelled")
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What a worker runs beside folds, selected by the names that ``streams-app worker --only`` takes."""
+"""Selects the components that a worker runs besides folds, by the names of ``streams-app worker --only``."""
 
 from __future__ import annotations
 

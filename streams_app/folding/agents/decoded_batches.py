@@ -34,7 +34,7 @@ class ReadRange(NamedTuple):
 
 
 class DecodedBatchCache:
-    """The decoded ranges that some fold of a partition has yet to read."""
+    """Keeps each decoded range of a partition until all of its folds have read it."""
 
     def __init__(
         self, app_id: str, readers: Mapping[str, EventReader], limits: Limits, schemas: PatientRegistry | None = None

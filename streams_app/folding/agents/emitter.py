@@ -1,4 +1,4 @@
-"""Seal, send, finish: how due groups leave a shard.
+"""Emission of due groups: seal them into the outbox, send their records, remove what the broker has acknowledged.
 
 A record stays in the outbox until the broker has acknowledged it. After a crash between send and finish, the next owner finds it
 there and sends it again under the same id: a duplicate, rather than a lost record.

@@ -1,4 +1,4 @@
-"""The lag of each fold: how many source offsets are not folded yet, in all partitions, whoever owns them.
+"""The lag of each fold: how many source offsets are not folded yet, in all partitions, whether this worker owns them or not.
 
 A worker that counted its own partitions only would report no lag for partitions without an owner, and none in an outage, when it
 has lost its partitions. So each worker reports the lag of the whole consumer group.

@@ -1,4 +1,4 @@
-"""One fold in one partition: takes ranges, folds them into its shard, and emits due groups.
+"""The processor of one partition for one fold: folds ranges into its shard, retries failed scripts, and emits due groups.
 
 :mod:`streams_app.delivery` delivers its ranges. Between a claim and its end it has two tasks: one folds, the other emits.
 """

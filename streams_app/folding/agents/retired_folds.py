@@ -1,8 +1,8 @@
-"""Folds that are no longer declared: what is open leaves under the rule it was folded by.
+"""Retired folds, which are no longer declared: their open groups are emitted by their former rule.
 
-A fold that was removed or renamed still has its position in the commits of its source. Whoever claims a partition finds it there,
-and what is left of it in Redis. The state stays: should another worker still have the fold (half-way through a rolling restart), it
-goes on at its fence, and nothing of it is lost. ``streams-app reset`` removes state and position.
+A fold that was removed or renamed still has its position in the commits of its source. The next claim of a partition finds it
+there, and what is left of it in Redis. The state stays: should another worker still have the fold (half-way through a rolling
+restart), it goes on at its fence, and nothing of it is lost. ``streams-app reset`` removes state and position.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RetiredFoldProcessor(Processor):
     in_flight = 0
 
     def __init__(self, store: ShardStore, context: FoldContext) -> None:
-        """Initialize a processor that has claimed nothing; ``store`` contains what is left of the fold."""
+        """Initialize a processor that has claimed nothing; ``store`` contains the state that is left of the fold."""
         self._store = store
         self._context = context
         self._committed: OffsetAndMetadata | None = None
@@ -45,7 +45,7 @@ class RetiredFoldProcessor(Processor):
         self._task: asyncio.Task[None] | None = None
 
     async def claim(self, claim: Claim) -> int:
-        """Take over what is left, if anything is; its groups are emitted in the background."""
+        """Take over the state that is left, if any; its groups are emitted in the background."""
         self._committed = claim.committed
         left = await self._store.left_behind()
         if left is None or claim.committed is None:
@@ -66,7 +66,7 @@ class RetiredFoldProcessor(Processor):
         """Do nothing: the claim asks for no batches."""
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the low watermark of what is left; if nothing is left, the committed position."""
+        """Return the low watermark of the state that is left; the committed position if none is left."""
         low = await self._store.watermark() if self._shard else None
         return self._committed if low is None or self._committed is None else OffsetAndMetadata(low, self._committed.metadata)
 

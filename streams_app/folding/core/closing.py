@@ -1,4 +1,4 @@
-"""The bounds that close a group (pure): one table of them, and their rules in Python. ``docs/internals.md`` tells how to add one.
+"""The bounds that close a group (pure): quiet period, hold and content. ``docs/internals.md`` tells how to add one.
 
 The same rules in Redis: ``shared/closing.lua`` for silence and hold, ``fold.lua`` for what a group contains, ``seal.lua`` for the
 open groups that are due now. :mod:`streams_app.folding.core.model` applies all of them in memory.

@@ -1,4 +1,4 @@
-"""The clock of a shard (pure): how events get their scores, and when silence counts.
+"""The clock of a shard (pure): gives events their scores, also late ones, and decides from when a quiet period counts.
 
 If groups were closed by the wall clock, a consumer that lags by the quiet period would find every event already "quiet" when it is
 folded, and folding would fail exactly when it is needed. Therefore a shard that is behind the end of its partition lives by the

@@ -1,1 +1,1 @@
-"""A shard as its owner keeps it: fence and lock, the progress of a range, the copy of the outbox."""
+"""The owner's view of a shard: fence and lock, progress of a range, copy of the outbox."""

@@ -1,4 +1,4 @@
-"""A shard as its owner keeps it: the fence and range expected in Redis, the records to be sent, and one lock.
+"""The owner's view of a shard: the fence and range expected in Redis, the records to be sent, and one lock.
 
 Claim, fold, seal and finish of a shard never overlap within the process: each runs under :attr:`Shard.lock` until its reply. While
 the owner waits for the broker or retries, the lock is released.

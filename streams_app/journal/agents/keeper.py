@@ -240,7 +240,7 @@ class Keeper:
             return True
 
     def _is_at_rest(self) -> bool:
-        """Whether the lag of the shard is small."""
+        """Return whether the lag of the shard is small."""
         return self._shard.lag is not None and self._shard.lag <= MOST_LAG
 
     def _due(self) -> list[Segment]:

@@ -83,7 +83,7 @@ class JournalContext:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether Redis or the schema registry is away, which explains that nothing is filed."""
+        """Whether an outage of Redis or the schema registry explains that no events are filed."""
         return self.outage.fault is not None or (self.schemas is not None and self.schemas.is_away)
 
 
@@ -106,7 +106,7 @@ class JournalProcessors(Processors):
         return {self.context.journal.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Whether filing pauses for a known reason: an outage, a full Redis, or that folding or compression comes first."""
+        """Return whether filing pauses for a known reason: an outage, a full Redis, or that folding or compression comes first."""
         if self.context.is_waiting or self.context.throttle.is_limiting:
             return True
         return any(one.is_behind for one in self._claimed.values())

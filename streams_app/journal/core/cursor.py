@@ -78,7 +78,7 @@ def parse_start(text: str, now_ms: int) -> Start:
 
 
 def parse_cursor(text: str) -> dict[int, int]:
-    """Parse a cursor into partition → last offset that was read.
+    """Parse a cursor into the last offset that was read in each partition.
 
     Raises:
         CursorError: The text is not a cursor, or has a partition twice or one beyond the maximum.

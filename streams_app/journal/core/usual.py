@@ -1,6 +1,6 @@
 """Fast path to the key of usual records (pure).
 
-Unusual records are left to :func:`.entry.row_of`, which also finds what is wrong with them. If the fast path finds a key, both find
+Unusual records are left to :func:`.entry.row_of`, which also describes their faults. If the fast path finds a key, both find
 the same one.
 """
 

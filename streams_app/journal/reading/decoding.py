@@ -1,6 +1,7 @@
 """Decodes the entries of a journal whose values are framed by a schema registry; the journal itself keeps the bytes.
 
-Reading never depends on the registry: if it is away, entries say so and have the bytes alone. It is asked again after some seconds.
+Reading never depends on the registry: if it is unavailable, entries say so and have the bytes alone. It is asked again after some
+seconds.
 """
 
 from __future__ import annotations

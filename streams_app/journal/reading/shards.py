@@ -72,7 +72,7 @@ class SharedShards:
             return self._partitions
 
     async def ranges(self, partitions: Collection[int]) -> dict[int, tuple[int | None, int | None]]:
-        """Read partition → current fence and floor; None, None if it has no state.
+        """Read the current fence and floor of each partition; None, None if it has no state.
 
         The two are not atomic: the floor may be newer.
         """
@@ -89,7 +89,7 @@ class SharedShards:
         return ranges
 
     async def fences(self, partitions: Collection[int]) -> dict[int, int | None]:
-        """Return partition → fence, at most :data:`SHARED_MS` old; None if it has no state."""
+        """Return the fence of each partition, at most :data:`SHARED_MS` old; None if it has no state."""
         async with self._asking:
             if not self._fences.keys() >= set(partitions) or self._clock.monotonic_ms() - self._fences_ms >= SHARED_MS:
                 pipeline = self._redis.pipeline(transaction=False)

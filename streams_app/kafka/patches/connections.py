@@ -1,6 +1,6 @@
 """Connections of aiokafka on uvloop: a lost connection is an error of the connection.
 
-Between the loss of a connection and the moment when aiokafka notices it, asyncio drops what is written. uvloop raises
+Between the loss of a connection and the moment when aiokafka notices it, asyncio drops written data. uvloop raises
 ``RuntimeError``, which aiokafka does not expect (0.14, ``conn.py``): the task that sends requests or fetches metadata would end.
 """
 

@@ -21,7 +21,7 @@ async def end(consumer: AIOKafkaConsumer, leave_seconds: float) -> None:
     """End a consumer that has a group; the broker may take ``leave_seconds`` to answer the leave request.
 
     Raises:
-        CancelledError: Whoever waits for the end is to end itself; what the client cancels while it closes is no such thing.
+        CancelledError: The caller was cancelled. Tasks that the client cancels while it closes do not raise it.
     """
     try:
         async with asyncio.timeout(leave_seconds):

@@ -1,4 +1,4 @@
-"""Ends an aiokafka producer that may have failed: nothing waits for it for ever, and no task of it remains.
+"""Ends an aiokafka producer that may have failed, within a time limit and without leaving tasks behind.
 
 ``AIOKafkaProducer.stop`` (0.14) waits until everything is acknowledged. If it is cancelled, its tasks and connections remain, and a
 request in flight, once its connections are closed, waits for metadata that is no longer fetched (``producer/sender.py``).

@@ -76,7 +76,7 @@ class ViewContext:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether Redis or the schema registry is away, which explains that nothing is applied."""
+        """Whether an outage of Redis or the schema registry explains that no changes are applied."""
         return self.outages.fault is not None or (self.schemas is not None and self.schemas.is_away)
 
 
@@ -99,7 +99,7 @@ class ViewProcessors(Processors):
         return {self.context.view.name: processor}
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether Redis is unavailable or full, or the schema registry away, which explains that nothing is applied."""
+        """Return whether Redis, unavailable or full, or an outage of the schema registry explains that no changes are applied."""
         return self.context.is_waiting
 
     def status(self) -> tuple[int, bool]:

@@ -1,4 +1,4 @@
-"""The hub: knows the open pages, polls their views, and distributes the states.
+"""The hub: polls live views for the open pages, and pushes changed states to their connections.
 
 One loop polls for all of them. A new connection needs a poll that began after it arrived; this poll is made at once and serves all
 that arrived before it. Other connections receive each view at most once an interval.

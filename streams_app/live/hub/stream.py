@@ -1,4 +1,4 @@
-"""One open page as a stream of server-sent events, written at the speed at which the browser reads."""
+"""Pushes states to one open page as server-sent events, at the speed at which the browser reads."""
 
 from __future__ import annotations
 

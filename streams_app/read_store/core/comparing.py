@@ -67,5 +67,5 @@ def differences(changes: Iterable[CellChange], stored: Mapping[Cell, Stored], *,
 
 
 def stays(before: Difference, after: Difference) -> bool:
-    """Whether a difference persists: neither the store nor the source has changed between two checks."""
+    """Return whether a difference persists: neither the store nor the source has changed between two checks."""
     return before.kind is after.kind and before.stored == after.stored and is_same(before.change.value, after.change.value)

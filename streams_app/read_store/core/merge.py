@@ -135,7 +135,7 @@ def with_the_rest(changes: Sequence[CellChange], stored_cells: Iterable[Cell]) -
 
 
 def is_same(left: Value, right: Value) -> bool:
-    """Whether two values are equal as stored: ``1``, ``1.0`` and ``"1"`` are three values."""
+    """Return whether two values are equal as stored: ``1``, ``1.0`` and ``"1"`` are three values."""
     return type(left) is type(right) and left == right
 
 

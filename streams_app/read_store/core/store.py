@@ -58,7 +58,7 @@ def former_ends(progress: Mapping[TP, int], tps: Iterable[TP]) -> dict[TP, int]:
 
 
 def replays_of(dead_letters: str) -> TP:
-    """Return the key, not a partition that is read, whose progress is the number of replays of dead letters into the store."""
+    """Return the key of a progress that counts the replays of dead letters into the store; no partition is read under it."""
     return TP(dead_letters, 0)
 
 

@@ -223,7 +223,7 @@ def document_id(parts: Sequence[str | int]) -> str:
 
 
 def is_field(name: str) -> bool:
-    """Whether a name can be a field of a document: a dot would make it two fields, and some names are reserved."""
+    """Return whether a name can be a field of a document: a dot would make it two fields, and some names are reserved."""
     return name.strip() != "" and "." not in name and not name.startswith("_") and name not in _GROUPS
 
 

@@ -201,7 +201,7 @@ class WriteBlock:
         return [_remove(index, self._switching_alias) for index in await self._of(self._table)]
 
     async def remove(self) -> None:
-        """Remove the block of the current indices, whoever has set it, and then the mark."""
+        """Remove the block of the current indices, even if another process has set it, and then the mark."""
         for part in PARTS:
             try:
                 await self._client.ask("PUT", f"/{self._table}{part}/_settings", {"index.blocks.write": None})

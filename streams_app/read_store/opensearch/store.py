@@ -1,9 +1,9 @@
 """The read store in OpenSearch, with a document for each cell or for each group.
 
 A batch is one ``_bulk`` request. Each item names a script that the server stores, which writes the document only if the version is
-newer, whoever writes meanwhile. OpenSearch has no transactions, so the progress is written once the whole batch is acknowledged.
-After a failure in between, the batch is sent again and finds its own versions. Values are compared by their JSON; lists and
-objects as text with sorted names, because the server does not keep their order.
+newer, even if another process writes meanwhile. OpenSearch has no transactions, so the progress is written once the whole batch is
+acknowledged. After a failure in between, the batch is sent again and finds its own versions. Values are compared by their JSON;
+lists and objects as text with sorted names, because the server does not keep their order.
 """
 
 from __future__ import annotations

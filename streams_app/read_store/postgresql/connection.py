@@ -161,7 +161,7 @@ class PostgresPool:
 
 
 def _is_url(url: str) -> bool:
-    """Whether a URL names a database, and each of its hosts has a valid port."""
+    """Return whether a URL names a database, and each of its hosts has a valid port."""
     try:
         parts = urlsplit(url)
         hosts = parts.netloc.rpartition("@")[2].split(",")

@@ -59,7 +59,7 @@ def rejecting_all(changes: Iterable[CellChange]) -> Iterator[None]:
 
 @asynccontextmanager
 async def trial_or_commit(connection: Connection, *, is_trial: bool) -> AsyncIterator[None]:
-    """A transaction that is committed, or, as a trial, rolled back after deferred constraints were checked."""
+    """Open a transaction that is committed, or, as a trial, rolled back after deferred constraints were checked."""
     transaction = connection.transaction()
     await transaction.start()
     try:

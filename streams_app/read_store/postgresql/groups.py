@@ -261,7 +261,7 @@ class PostgresGroupStore(PostgresStore):
             raise
 
     def _arguments(self, changes: Sequence[CellChange]) -> tuple[Any, ...]:
-        """The argument of the layout, $6."""
+        """Return the argument of the layout, $6."""
         return (self._rows(changes),)
 
     def _rows(self, converted: Sequence[CellChange]) -> str:
@@ -310,7 +310,7 @@ def _value(text: str | None, kind: ColumnKind) -> Value:
 
 
 def _layout(table: str, types: Mapping[str, ColumnType]) -> Layout:
-    """The parts of the statement of a batch for the columns that the table has.
+    """Return the parts of the statement of a batch for the columns that the table has.
 
     Args:
         table: Name of the table, quoted.
@@ -346,7 +346,7 @@ def _assignment(column: str, known: ColumnType) -> str:
 
 
 def _is_written(column: str, known: ColumnType) -> str:
-    """Whether the value of a column is written; a column that the batch does not name is not compared further."""
+    """Return whether the value of a column is written; a column that the batch does not name is not compared further."""
     is_same = _is_same(column, known, "excluded", "stored")
     guard = is_value_written(_version(column, "excluded"), _version(column, "stored"), is_same)
     return f"(excluded.versions ? '{column}' AND {guard})"

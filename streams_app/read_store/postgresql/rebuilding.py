@@ -294,7 +294,7 @@ class Belonging(NamedTuple):
 def renames(
     old: Sequence[Belonging], new: Sequence[Belonging], taken: Collection[str], *, table: str, new_table: str
 ) -> list[tuple[str, str, str]]:
-    """What gets which name, in this order (pure).
+    """Return the renames in the order of their execution (pure).
 
     Args:
         old: What belongs to the table in use.

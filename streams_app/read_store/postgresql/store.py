@@ -282,7 +282,7 @@ class PostgresStore:
         return await bisecting_rejected(connection, changes, run)
 
     def _arguments(self, changes: Sequence[CellChange]) -> tuple[Any, ...]:
-        """The arguments of the layout, from $6 on."""
+        """Return the arguments of the layout, from $6 on."""
         return (
             [change.cell.fold for change in changes],
             [change.cell.group_key for change in changes],
@@ -323,7 +323,7 @@ async def _columns(connection: Connection, table: str) -> dict[str, str]:
 
 
 async def _fault(connection: Connection, table: str, columns: Mapping[str, str], key: str) -> str | None:
-    """Return what is wrong with a table, or None."""
+    """Return the fault of a table, or None."""
     found = await _columns(connection, table)
     if found != columns:
         return f"has the columns {_column_list(found)}; expected {_column_list(columns)}"
@@ -350,7 +350,7 @@ def _value(text: str | None) -> JsonText | None:
 
 
 def _layout(table: str) -> Layout:
-    """The parts of the statement of a batch for a table with a row a cell; ``table`` is its name, quoted."""
+    """Return the parts of the statement of a batch for a table with a row a cell; ``table`` is its name, quoted."""
     return Layout(
         key="fold, group_key, name",
         columns="fold, group_key, name, value, version, updated_ms",

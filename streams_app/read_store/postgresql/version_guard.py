@@ -80,7 +80,7 @@ def apply_statement(table: str, progress: str, layout: Layout) -> str:
 
 
 def is_version_newer(given: str, stored: str) -> str:
-    """The version guard: a condition under which a version is written.
+    """Return the version guard: a condition under which a version is written.
 
     A newer version of an equal value is written, too: otherwise a record between the two versions would take the value back.
     """
@@ -88,12 +88,12 @@ def is_version_newer(given: str, stored: str) -> str:
 
 
 def is_value_written(given: str, stored: str, is_same: str) -> str:
-    """A condition under which a value is written, too, and ``updated_ms`` with it."""
+    """Return a condition under which a value is written, too, and ``updated_ms`` with it."""
     return f"({stored} IS NULL OR {given} > {stored} AND NOT {is_same})"
 
 
 def is_same_value(left: str, right: str, *, as_text: bool) -> str:
-    """A condition under which two values are equal.
+    """Return a condition under which two values are equal.
 
     Args:
         left: One value.

@@ -137,7 +137,7 @@ class SqliteThread:
         return connection
 
     def _is_in_place(self) -> bool:
-        """Whether the open file is still the file at the path."""
+        """Return whether the open file is still the file at the path."""
         found = self._stat()
         return found is not None and self._opened is not None and os.path.samestat(found, self._opened)
 

@@ -358,7 +358,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
 
 
 def _fault(connection: sqlite3.Connection, table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> str | None:
-    """Return what is wrong with a table, or None."""
+    """Return the fault of a table, or None."""
     found = _columns(connection, table)
     if found != columns:
         return f"has the columns {', '.join(found)}; expected {', '.join(columns)}"

@@ -1,4 +1,4 @@
-"""Writing of batches in transactions that the store finishes within its timeout."""
+"""Writes batches in transactions that the store finishes within its timeout."""
 
 from __future__ import annotations
 

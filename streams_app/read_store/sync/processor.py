@@ -110,7 +110,7 @@ class StoreProcessors(Processors):
             self._busy[tp] = oldest.timestamp
 
     def is_busy_with(self, processor: StoreProcessor) -> bool:
-        """Whether a step of this processor is running on the store."""
+        """Return whether a step of this processor is running on the store."""
         return self._active is processor
 
     def forget(self, processor: StoreProcessor) -> None:

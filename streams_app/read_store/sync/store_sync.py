@@ -1,4 +1,4 @@
-"""One pass of syncing: a batch of folded records in, current values out, one transaction.
+"""One pass of syncing: writes the current values for a batch of folded records, with its progress, in one transaction.
 
 It uses the source, the store and the dead-letter topic; the agent reads the records from Kafka.
 """
@@ -223,7 +223,7 @@ class StoreSync:
         return self._source.carries_values
 
     def knows(self, topic: str) -> bool:
-        """Whether a topic is one of the output topics that are read."""
+        """Return whether a topic is one of the output topics that are read."""
         return topic in self._expected
 
     async def close(self) -> None:

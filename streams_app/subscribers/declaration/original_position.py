@@ -1,6 +1,6 @@
 """Events that are replayed for one subscriber: their topic, and the headers that say where they were (pure).
 
-They are in a topic that all subscribers of the application read, and nobody else: a replay into the topic of the event would reach
+They are in a topic that only the subscribers of the application read: a replay into the topic of the event would reach
 its other consumers again. Two headers precede those of the event: ``streams-app-replay`` names the subscriber, and
 ``streams-app-origin`` is ``<topic>:<partition>:<offset>:<timestamp in ms>`` of the event.
 """
@@ -62,7 +62,7 @@ def replay_headers(subscriber: str, origin: OriginalPosition, headers: Headers) 
 
 
 def is_replay_for(subscriber: str, headers: Headers) -> bool:
-    """Whether a replayed record is meant for a subscriber."""
+    """Return whether a replayed record is meant for a subscriber."""
     return bool(headers) and headers[0] == (REPLAY_HEADER, subscriber.encode())
 
 

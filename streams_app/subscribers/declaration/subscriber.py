@@ -1,4 +1,4 @@
-"""The declaration of a subscriber: its function, its source, and what is guaranteed for each event (pure).
+"""The declaration of a subscriber: its function, its source and its delivery guarantee (pure).
 
 A declaration is frozen and checked when it is made; all faults are reported at once. Nothing registers itself: a subscriber runs if
 a catalogue names it.
@@ -351,7 +351,7 @@ def _hint_of(function: Callable[..., Any]) -> Any:
 
 
 def _takes(hint: Any, given: Any) -> bool:
-    """Whether an argument of type ``hint`` accepts ``given``; False only for two unrelated classes."""
+    """Return whether an argument of type ``hint`` accepts ``given``; False only for two unrelated classes."""
     if not (isinstance(hint, type) and isinstance(given, type)) or hint is Any:
         return True
     try:

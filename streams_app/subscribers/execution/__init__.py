@@ -1,1 +1,1 @@
-"""How events become attempts: decoding, queues, executor slots, retries, dead letters, metrics."""
+"""Runs events as attempts: decoding, queues, executor slots, retries, dead letters, metrics."""

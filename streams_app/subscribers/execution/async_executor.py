@@ -103,7 +103,7 @@ class AsyncExecutor(Executor):
         self._loop.call_soon_threadsafe(self._wake)
 
     def has(self, task: asyncio.Task[Any]) -> bool:
-        """Whether a task is one of the slots; called from any thread."""
+        """Return whether a task is one of the slots; called from any thread."""
         return task in self._tasks
 
     async def stop(self) -> None:

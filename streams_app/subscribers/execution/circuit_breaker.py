@@ -74,16 +74,16 @@ class CircuitBreaker:
         self._was_fresh = False
 
     def may_begin(self, now_ms: int, running: int) -> bool:
-        """Whether an attempt may start now, while ``running`` others run."""
+        """Return whether an attempt may start now, while ``running`` others run."""
         return not self.is_suspended or (running == 0 and now_ms >= self._next_ms)
 
     def takes_fresh(self) -> bool:
-        """Whether the next probe is a fresh event, or one that waits for a retry: each in turn."""
+        """Return whether the next probe is a fresh event, or one that waits for a retry: each in turn."""
         self._was_fresh = not self._was_fresh
         return self._was_fresh
 
     def counts(self, now_ms: int) -> bool:
-        """Whether a failure at this time counts against its event."""
+        """Return whether a failure at this time counts against its event."""
         return not self.is_suspended or now_ms - self._since_ms >= self._patience_ms
 
     def next_ms(self) -> int | None:

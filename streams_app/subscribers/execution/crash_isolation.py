@@ -59,7 +59,7 @@ class CrashIsolation:
         self._waiting: dict[object, tuple[bool, Callable[[], None]]] = {}
 
     def may_begin(self, who: object, *, is_last: bool, kick: Callable[[], None]) -> bool:
-        """Whether a trial may start.
+        """Return whether a suspect may run on trial.
 
         Args:
             who: The partition, which has one trial at a time.

@@ -88,12 +88,12 @@ class DeadLetterWriter:
         self._late: set[asyncio.Task[None]] = set()
 
     def put(self, work: InFlightEvent, dead_letter: DeadLettering) -> None:
-        """Have a dead letter sent."""
+        """Queue a dead letter to be sent."""
         self._unsent.append((work, dead_letter))
         self._has_some.set()
 
     def is_waiting(self) -> bool:
-        """Whether the broker has left the same dead letters unacknowledged since the last call."""
+        """Return whether the broker has left the same dead letters unacknowledged since the last call."""
         before, self._seen = self._seen, self._sending
         return bool(self._sending) and self._sending is before
 

@@ -168,7 +168,7 @@ class Dispatcher:
         return len(self.executor.running)
 
     def is_full(self) -> bool:
-        """Whether the reader of a partition is paused; called from any thread."""
+        """Return whether the reader of a partition is paused; called from any thread."""
         return any(source.in_flight for source in list(self._sources))
 
     def statuses(self) -> list[PartitionStatus]:

@@ -73,8 +73,8 @@ class Attempt(msgspec.Struct, eq=False):
 class Executor(ABC):
     """The slots of one subscriber.
 
-    Methods are called on the event loop of the worker. ``running`` may be read from there. Whoever removes an attempt from it
-    decides its outcome.
+    Methods are called on the event loop of the worker. ``running`` may be read from there. The caller that removes an attempt from
+    it decides its outcome.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class Executor(ABC):
             function: Function of the user.
             slots: Number of slots.
             timeout_ms: Maximum duration of an attempt.
-            clock: Its monotonic clock times the attempts.
-            on_ended: Called on the event loop of the worker with attempts that have an outcome, each once; with none if a slot has
-                become free that an overdue attempt held.
-            on_hung: Called there once, with the stacks of all slots, when every slot is overdue by :data:`HUNG_MS`.
+            clock: Clock whose monotonic time measures the attempts.
+            on_ended: Called on the event loop of the worker with attempts that have an outcome, each once. The list is empty if an
+                overdue attempt has freed its slot.
+            on_hung: Called once on that loop, with the stacks of all slots, when every slot is overdue by :data:`HUNG_MS`.
         """
         self.running: dict[Attempt, Any] = {}
         self._function = function
@@ -179,7 +179,7 @@ class Executor(ABC):
         self.running[attempt] = slot
 
     def _took_outcome(self, attempt: Attempt) -> bool:
-        """Whether the caller decides the outcome of an attempt: the first one that asks does."""
+        """Claim the decision about the outcome of an attempt; return whether this call is the first one."""
         return self.running.pop(attempt, self) is not self
 
     def _end(self, attempt: Attempt, outcome: AttemptOutcome, now_ms: int, error: BaseException | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Reports failed attempts in the log: the first one at once, for whoever writes the function, then at most one line a minute.
+"""Reports failed attempts in the log: the first one at once, for the author of the function, then at most one line a minute.
 
 Failures that were suppressed are reported at the end of their minute, whether or not more attempts fail then.
 """
@@ -52,7 +52,7 @@ class FailureReporter:
 
         Args:
             now_ms: The clock by which attempts end.
-            is_last: Whether to report them at once, because nobody may ask again.
+            is_last: Whether to report them at once, because there may be no later call.
         """
         if not self._unreported or not (is_last or self._reported_ms is None or now_ms >= self._reported_ms + REPORT_EVERY_MS):
             return

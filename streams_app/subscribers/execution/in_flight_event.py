@@ -88,7 +88,7 @@ def after_failure(
         error: What the function raised.
         retries: The retries of the subscriber.
         is_timeout: Whether the attempt timed out.
-        is_repeatable: Whether the event may run again although nobody knows what the attempt has done; otherwise it is only retried
+        is_repeatable: Whether the event may run again although the effect of the attempt is unknown; otherwise it is only retried
             after :class:`Retry`.
     """
     try:
@@ -118,7 +118,7 @@ def _after_failure(
 
 
 def concerns_event_alone(error: BaseException, retries: Retries) -> bool:
-    """Whether a failure says nothing about an outage of what the function calls."""
+    """Return whether a failure is caused by its event alone, and so is no sign of an outage."""
     return isinstance(error, (Reject, NotDecodedError)) or retries.rule_for(error) is None
 
 

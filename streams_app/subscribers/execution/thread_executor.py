@@ -69,7 +69,7 @@ class ThreadExecutor(Executor):
         self._sweeping = self._home.call_later(SWEEP_SECONDS, self._sweep)
 
     def _is_next(self, attempt: Attempt) -> bool:
-        """Whether the caller decides about an attempt that has not started: the first one that asks does."""
+        """Claim the decision about an attempt that has not started; return whether this call is the first one."""
         return self._queued.pop(attempt, self) is not self
 
     def _give_up(self, attempt: Attempt, outcome: AttemptOutcome) -> None:
@@ -107,7 +107,7 @@ def call_inline(function: Callable[[Any], Any], event: Any) -> None:
     """Call a function that is not ``async``.
 
     Raises:
-        TypeError: It returned an awaitable, which nobody would await.
+        TypeError: It returned an awaitable, although it is not async.
     """
     returned = function(event)
     if not inspect.isawaitable(returned):

@@ -63,7 +63,7 @@ def traced(
         return tracing.processing(event.topic, event.headers, attributes, failure_of)
 
     def _is_late(event: Received[Any, Any], raised: BaseException | None) -> bool:
-        """Whether the attempt has timed out: it was cancelled for that, or has returned when another attempt was due."""
+        """Return whether the attempt has timed out: it was cancelled for that, or has returned when another attempt was due."""
         if event.deadline_ms is None or not (raised is None or isinstance(raised, asyncio.CancelledError)):
             return False
         return clock.now_ms() >= event.deadline_ms + (SWEEP_MS if raised is None else -SWEEP_MS)

@@ -210,13 +210,13 @@ class AtLeastOnceGuarantee(Guarantee):
         return True
 
     def position_to_commit(self) -> OffsetAndMetadata:
-        """Return the low watermark, and as much of what is finished above it as fits into the metadata."""
+        """Return the low watermark, with as many finished offsets above it as fit into the metadata."""
         partition = self._partition
         low = partition.tracker.low
         return partition.position(low, fitted(low, partition.offset_metadata(partition.tracker.above())))
 
     def on_commit(self, position: OffsetAndMetadata) -> None:
-        """Have the position written to Redis: Kafka may remove commits."""
+        """Schedule a write of the position to Redis, because Kafka may remove commits."""
         self._log.progressed(position)
 
     def stop(self) -> None:
@@ -238,5 +238,5 @@ class AtLeastOnceGuarantee(Guarantee):
 
 
 def _is_last(event: InFlightEvent) -> bool:
-    """Whether an event is dead-lettered if its process dies once more while it is watched."""
+    """Return whether an event is dead-lettered if its process dies once more while it is watched."""
     return event.deaths >= MAX_DEATHS - 1

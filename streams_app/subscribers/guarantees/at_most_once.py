@@ -105,7 +105,7 @@ class AtMostOnceGuarantee(Guarantee):
     # ---- one event
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Have the begin of events written to Redis and committed; their attempts start afterwards."""
+        """Schedule a write of the begin of events to Redis, and a commit; their attempts start afterwards."""
         return self._write_ahead.before_start(decoded)
 
     async def _on_begun(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
@@ -151,7 +151,7 @@ class AtMostOnceGuarantee(Guarantee):
         return self._write_ahead.on_interruption(event, attempt)
 
     def position_to_commit(self) -> OffsetAndMetadata:
-        """Return the low watermark, with all that is begun, and as much of what is finished as the metadata has room for."""
+        """Return the low watermark, with all begun offsets, and as many finished ones as fit into the metadata."""
         partition = self._partition
         low, tracker = partition.tracker.low, partition.tracker
         whole = partition.offset_metadata(tracker.above())
@@ -185,9 +185,9 @@ class AtMostOnceGuarantee(Guarantee):
         return self._write_ahead.backlog
 
     def on_read(self, batch: Batch) -> None:
-        """Have event ids written that Redis has lost."""
+        """Schedule a write of event ids that Redis has lost."""
         self._write_ahead.on_read(batch)
 
     def on_tick(self) -> None:
-        """Have the low watermark written if it has moved."""
+        """Schedule a write of the low watermark if it has moved."""
         self.log.low_moved(self._partition.tracker.low)

@@ -35,7 +35,7 @@ class AttemptLog:
     def __init__(
         self, store: SubscriberStore, progress: OffsetAndMetadata, now_ms: Callable[[], int], running: Collection[Attempt] = ()
     ) -> None:
-        """Start without knowledge of what is in Redis.
+        """Initialize an empty log; :meth:`.Guarantee.take_over` reads the state in Redis.
 
         Args:
             store: The store of this claim.
@@ -81,7 +81,7 @@ class AttemptLog:
         return fault or ("redis" if is_waiting else None)
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
-        """Have an entry written for an event that runs or waits for its next attempt."""
+        """Schedule a write of the entry of an event that runs or waits for its next attempt."""
         if self._is_idle:
             self._is_awaited.set()
         self._want(offset, entry)
@@ -93,7 +93,7 @@ class AttemptLog:
             self._changed.set()
 
     def progressed(self, progress: OffsetAndMetadata) -> None:
-        """Have the low watermark written with its metadata, which is only valid together with it."""
+        """Schedule a write of the low watermark with its metadata, which is only valid together with it."""
         if progress != self._progress:
             self._progress = progress
             self._changed.set()
@@ -103,7 +103,7 @@ class AttemptLog:
         self._changed.set()
 
     def drop(self, offsets: Iterable[int]) -> None:
-        """Have the entries of finished events removed."""
+        """Schedule the removal of the entries of finished events."""
         wanted = self._wanted
         if dropped := [offset for offset in offsets if offset in wanted]:
             for offset in dropped:

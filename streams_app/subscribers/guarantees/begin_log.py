@@ -1,4 +1,4 @@
-"""The begin log of a subscriber whose events must not run twice: written ahead of each attempt, which waits for it.
+"""The begin log, a write-ahead log: an attempt starts only after Redis has recorded that it begins.
 
 One pass has one request in flight, and includes what has arrived meanwhile. A pass that fails is repeated until it succeeds; no
 event starts meanwhile.
@@ -69,7 +69,7 @@ class BeginLog:
         on_learned: Callable[[], None],
         commit_ends: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Start without knowledge of what is in Redis.
+        """Initialize an empty log; :meth:`.Guarantee.take_over` reads the state in Redis.
 
         Args:
             store: The store of this claim.
@@ -145,23 +145,23 @@ class BeginLog:
     # ---- what is to be written
 
     def learn(self, offset: int, own_id: str) -> None:
-        """Have the id of an event that was finished earlier written, before anything begins."""
+        """Schedule a write of the id of an event that was finished earlier; no attempt begins before it."""
         self._ids.append((offset, own_id))
         self._changed.set()
 
     def begin(self, begins: Iterable[tuple[Attempt, Begin]]) -> None:
-        """Have attempts started once their begin is written."""
+        """Schedule a write of the begin of attempts, which start after it."""
         self._new += begins
         self._changed.set()
 
     def keep(self, offset: int, entry: AttemptEntry) -> None:
-        """Have an entry written for an event that waits for its next attempt."""
+        """Schedule a write of the entry of an event that waits for its next attempt."""
         self._entries[offset] = entry
         self._changed.set()
         self._schedule_commit()
 
     def drop(self, offsets: Iterable[int]) -> None:
-        """Have the entries of finished events removed."""
+        """Schedule the removal of the entries of finished events."""
         stored, entries = self._stored, self._entries
         if dropped := [offset for offset in offsets if offset in stored or offset in entries]:
             entries.update(dict.fromkeys(dropped))
@@ -184,7 +184,7 @@ class BeginLog:
         self._withdraw([attempt for attempt, _ in new])
 
     def low_moved(self, low: int) -> None:
-        """Have the low watermark written even if no event has ended: it also moves over offsets without events."""
+        """Schedule a write of the low watermark even if no event has ended: it also moves over offsets without events."""
         if low > self._written_low:
             self._is_behind = True
             self._changed.set()
@@ -192,7 +192,7 @@ class BeginLog:
     # ---- writing
 
     async def forever(self) -> None:
-        """Write whatever there is to write.
+        """Write scheduled changes, one script at a time.
 
         Raises:
             FencedError: Another owner intervened, or Redis has lost data.

@@ -49,7 +49,7 @@ class DeduplicatedGuarantee(Guarantee):
         return self._write_ahead.dead_letter_of(event)
 
     def before_start(self, decoded: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Have the begin of events written to Redis; their attempts start afterwards."""
+        """Schedule a write of the begin of events to Redis; their attempts start afterwards."""
         return self._write_ahead.before_start(decoded)
 
     async def _on_begun(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
@@ -64,7 +64,7 @@ class DeduplicatedGuarantee(Guarantee):
         return self._write_ahead.on_interruption(event, attempt)
 
     def position_to_commit(self) -> OffsetAndMetadata:
-        """Return the low watermark, and as much of what is finished above it as fits into the metadata."""
+        """Return the low watermark, with as many finished offsets above it as fit into the metadata."""
         partition = self._partition
         low = partition.tracker.low
         return partition.position(low, fitted(low, partition.offset_metadata(Above(partition.tracker.above().finished))))
@@ -83,9 +83,9 @@ class DeduplicatedGuarantee(Guarantee):
         return self._write_ahead.backlog
 
     def on_read(self, batch: Batch) -> None:
-        """Have event ids written that Redis has lost."""
+        """Schedule a write of event ids that Redis has lost."""
         self._write_ahead.on_read(batch)
 
     def on_tick(self) -> None:
-        """Have the low watermark written if it has moved."""
+        """Schedule a write of the low watermark if it has moved."""
         self.log.low_moved(self._partition.tracker.low)

@@ -59,7 +59,7 @@ class Guarantee(Protocol):
     is called on the event loop of the worker.
 
     Attributes:
-        is_repeatable: Whether an event may run again although nobody knows what its last attempt has done.
+        is_repeatable: Whether an event may run again although the effect of its last attempt is unknown.
         requires_commit: Whether a partition without a commit cannot be claimed.
         log: Records what has become of events; it exists from :meth:`take_over` on.
     """
@@ -113,7 +113,7 @@ class Guarantee(Protocol):
         return self.log.waits_for()
 
     def stop(self) -> None:
-        """Let nothing start any more: attempts whose start is not recorded yet are withdrawn."""
+        """Start no more attempts; withdraw those whose start is not recorded yet."""
 
     async def close(self, tasks: Collection[Task[None]]) -> None:
         """End the tasks, then record what is left to record, if the servers answer in time.

@@ -42,7 +42,7 @@ class RestoredPosition(NamedTuple):
     is_first_start: bool = False
 
     def is_lost(self, offset: int) -> bool:
-        """Whether the broker has lost the record that was read at an offset."""
+        """Return whether the broker has lost the record that was read at an offset."""
         return self.common is not None and offset >= self.common
 
 
@@ -158,12 +158,12 @@ def metadata_of(claim: Claim, position: OffsetAndMetadata) -> OffsetMetadata | N
 
 
 def is_of_another_log(metadata: OffsetMetadata, topic_id: str) -> bool:
-    """Whether metadata belongs to a former topic of the same name; unknown, hence False, if the broker gives no ids."""
+    """Return whether metadata belongs to a former topic of the same name; False if the broker gives no topic ids."""
     return bool(metadata.topic_id and topic_id and metadata.topic_id != topic_id)
 
 
 async def was_set_by_hand(claim: Claim) -> bool:
-    """Whether somebody has set the offset with a tool of Kafka: then nothing above it is finished, whatever Redis says."""
+    """Return whether an operator has set the offset with a Kafka tool: then no offset above it counts as finished."""
     return claim.committed is not None and not claim.committed.metadata and await claim.broker_keeps_metadata()
 
 

@@ -1,6 +1,6 @@
-"""What the guarantees share that never run an event twice: its begin is written first, and event ids are remembered.
+"""Deduplication, shared by the two guarantees that never run an event twice: event ids, and begins that are written first.
 
-After an error, a time-out or the death of its process nobody knows what an attempt has done. Its event becomes a dead letter; it
+After an error, a timeout or the death of its process, the effect of an attempt is unknown. Its event becomes a dead letter; it
 runs again only if its function has said that it did nothing.
 """
 
@@ -34,9 +34,9 @@ LATE: Final = "its function succeeded after its worker had lost the partition"
 
 
 class IdReadback:
-    """Reads back from the log which event ids have run, before anything new starts.
+    """Reads the ids of finished events from the log if Redis has lost them, before new events start.
 
-    A claim wants the ids of all events below an offset in Redis. Where Redis has lost some, the reader begins further back.
+    After a claim, Redis must have the ids of all events below an offset. If it has lost some, the reader begins further back.
     """
 
     def __init__(self, partition: SubscriberPartition) -> None:
@@ -192,7 +192,7 @@ class WriteAhead:
         return backlog if (backlog := self.log.backlog) >= MAX_UNFINISHED else 0
 
     def on_read(self, batch: Batch) -> None:
-        """Have the event ids of a batch written that were finished earlier, in log order."""
+        """Schedule a write of the ids of a batch's events that were finished earlier, in log order."""
         for offset, own_id in self._readback.read(batch):
             self.log.learn(offset, own_id)
 
@@ -209,7 +209,7 @@ class WriteAhead:
         return dead_lettering(event, "interrupted", INTERRUPTED)
 
     def before_start(self, decoded_events: Sequence[tuple[InFlightEvent, DecodedRecord]]) -> list[Attempt]:
-        """Have the begin of events written; their attempts start afterwards."""
+        """Schedule a write of the begin of events; their attempts start afterwards."""
         attempts = [Attempt(made.event, event, is_unrecorded=True) for event, made in decoded_events]
         begins = [Begin(event.record.offset, AttemptEntry(event.attempts), made.own_id) for event, made in decoded_events]
         self.log.begin(zip(attempts, begins, strict=True))

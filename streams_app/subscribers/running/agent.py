@@ -95,7 +95,7 @@ class SubscriberProcessors(Processors):
         return self._topics
 
     def is_paused(self, topic: str) -> bool:
-        """Whether the reader is paused until events are finished, which takes as long as the function, or the registry, takes."""
+        """Return whether the reader waits for events to finish, which may take as long as the function or the registry does."""
         schemas = self._context.schemas
         return self._context.dispatcher.is_full() or (schemas is not None and schemas.is_away)
 

@@ -1,4 +1,4 @@
-"""The processor of one partition for one subscriber, whatever its guarantee: its events wait, run, are retried and finished.
+"""The processor of one partition for one subscriber: queues, runs, retries and finishes its events, for every guarantee.
 
 An event is finished when its function has returned, or when its dead letter is acknowledged. Kafka has the low watermark and, in
 the metadata of its commit, what is finished above it. What is written before and after an attempt, and what becomes of an event
@@ -146,7 +146,7 @@ class SubscriberProcessor(Processor):
                 self._partition.tracker.begin(self._partition.tracker.claim, event.offset)
 
     async def position_to_commit(self) -> OffsetAndMetadata | None:
-        """Return the low watermark, and what is finished above it."""
+        """Return the low watermark, with the finished offsets above it as metadata."""
         if not self._partition.is_claimed:
             return None
         position = self._guarantee.position_to_commit()

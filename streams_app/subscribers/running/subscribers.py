@@ -96,7 +96,7 @@ class Subscribers:
         self._schemas = None if registry is None else PatientRegistry(registry, clock)
 
     async def require_topics(self) -> None:
-        """Refuse to start if a topic is missing, or if nobody knows which events must not begin again.
+        """Refuse to start if a topic is missing, or if it is unknown which events must not begin again.
 
         Topics are not left to the broker, which would create them with its own number of partitions.
 

@@ -51,7 +51,7 @@ def how_to_set_offsets(subscriber: str) -> str:
 
 
 async def missing_initial_offsets(settings: Settings, subscriptions: Iterable[Subscription]) -> list[str]:
-    """Find subscribers that a worker must not run, because nobody knows which events they have begun.
+    """Find subscribers that a worker must not run, because it is unknown which events they have begun.
 
     Returns:
         One sentence for each of them.
@@ -78,7 +78,7 @@ async def missing_initial_offsets(settings: Settings, subscriptions: Iterable[Su
 
 
 def were_added(missing: Iterable[TP], commits: Iterable[TP]) -> bool:
-    """Whether partitions can be new: all committed partitions of their topics have lower numbers, and there are some.
+    """Return whether the partitions can be new: there are committed ones, and all have lower numbers.
 
     Kafka loses the commits of a whole topic or consumer group, never those of its last partitions alone.
 

@@ -41,7 +41,7 @@ class IntervalSet:
         return at > 0 and offset < self._ends[at - 1]
 
     def reaches(self, offset: int) -> bool:
-        """Whether the set contains an offset that is not lower than this one."""
+        """Return whether the set contains an offset that is not lower than this one."""
         return bool(self._ends) and self._ends[-1] > offset
 
     def add(self, offset: int) -> None:

@@ -67,7 +67,7 @@ def encoded(low: int, metadata: OffsetMetadata) -> str:
 
 
 def fits(low: int, metadata: OffsetMetadata, most_bytes: int = MAX_METADATA_BYTES) -> bool:
-    """Whether metadata fits into a commit."""
+    """Return whether metadata fits into a commit."""
     return len(encoded(low, metadata)) <= most_bytes
 
 

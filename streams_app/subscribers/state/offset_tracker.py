@@ -20,7 +20,7 @@ class Above:
 
     Attributes:
         finished: Intervals of finished offsets: ascending, not touching each other, and not containing the watermark.
-        begun: Ascending offsets that are begun and not finished: after a crash, nobody knows whether they had an effect.
+        begun: Ascending offsets that are begun and not finished: after a crash, it is unknown whether they had an effect.
     """
 
     finished: tuple[Interval, ...] = ()
@@ -107,11 +107,11 @@ class OffsetTracker:
         self._recorded, self._ran = IntervalSet(known), IntervalSet(known)
 
     def is_finished(self, offset: int) -> bool:
-        """Whether an offset is known to be finished."""
+        """Return whether an offset is known to be finished."""
         return offset < self.low or offset in self._recorded or (offset < self.end and offset not in self._unfinished)
 
     def is_open(self, claim: int, offset: int) -> bool:
-        """Whether this claim still has to finish an offset."""
+        """Return whether this claim still has to finish an offset."""
         return claim == self.claim and offset in self._unfinished
 
     def begin(self, claim: int, offset: int) -> bool:
@@ -168,7 +168,7 @@ class OffsetTracker:
         """Return the part of :meth:`above` without which an event could begin twice.
 
         Its encoding never grows when an event ends, because each begun offset is in it already. Offsets that were finished without
-        having begun (gaps, duplicates, events of other types) are left out: whoever reads them again finishes them again.
+        having begun (gaps, duplicates, events of other types) are left out: the next owner that reads them finishes them again.
         """
         self._ran.drop_below(self.low)
         return Above(self._ran.all(), tuple(sorted(self._begun)))

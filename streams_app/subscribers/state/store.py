@@ -1,4 +1,4 @@
-"""What Redis stores of a subscriber's partition: one method for each script; no other code accesses the keys.
+"""The state of a subscriber's partition in Redis: one method per script. No other code accesses the keys.
 
 Kafka decides who owns a partition and what is finished. Redis knows how often an event was tried, and which event ids have run. A
 rejected script raises :class:`.FencedError`: another process is the owner, or Redis has lost data.
@@ -132,12 +132,12 @@ class SubscriberStore:
             self._asking = 0
 
     def is_waiting(self) -> bool:
-        """Whether Redis has left the same request unanswered since the last call."""
+        """Return whether Redis has left the same request unanswered since the last call."""
         before, self._seen_asking = self._seen_asking, self._asking
         return bool(self._asking) and self._asking == before
 
     async def progress(self) -> OffsetAndMetadata | None:
-        """Read the progress of the partition, whoever owns it: low watermark and what is finished above it, as last written.
+        """Read the progress of the partition, without its token: low watermark and what is finished above it, as last written.
 
         Returns:
             None if there is no state.
