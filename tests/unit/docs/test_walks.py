@@ -1,4 +1,4 @@
-"""The walks of docs/internals.md: each file and each name they pass exist."""
+"""The names of the code in docs/internals.md exist; those of its walks in the files that they name."""
 
 from __future__ import annotations
 
@@ -46,3 +46,10 @@ def test_step_of_a_walk_is_defined_in_a_file_of_its_walks(name: str) -> None:
 def test_three_walks_name_at_least_twenty_steps() -> None:
     assert 3 == walks().count("\n**From ")
     assert 20 <= len(steps())
+
+
+def test_methods_named_in_internals_exist() -> None:
+    named = set(re.findall(r"`([A-Z]\w+\.[a-z_]\w+)`", PAGE.read_text("utf-8")))
+    files = [str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")]
+
+    assert set() == named - set().union(*map(definitions, files))
