@@ -16,7 +16,7 @@ from tests.servers.cache import ServerUnavailableError
 LIMIT_MS = 60_000
 
 EXPECTED = ("net::ERR_", "status of 401")
-"""What Chromium itself writes to the console of a page whose server is away, or refuses it."""
+"""Console messages of Chromium itself for a page whose server is unavailable, or rejects it."""
 
 WATCH = """(selector) => {
   window.numbers = []
@@ -29,14 +29,14 @@ WATCH = """(selector) => {
   before = document.querySelector(selector)?.textContent
   new MutationObserver(write).observe(document, observed)
 }"""
-"""Keeps each text that an element has from now on, in ``window.numbers``."""
+"""Records each later text of an element in ``window.numbers``."""
 
 SHIFT = """() => new Promise((done) => {
   const sum = (list) => done(list.getEntries().reduce((total, entry) => total + entry.value, 0))
   new PerformanceObserver(sum).observe({ type: "layout-shift", buffered: true })
   setTimeout(() => done(0), 500)
 })"""
-"""How much has jumped since the page was opened, as Chromium counts it (cumulative layout shift)."""
+"""Cumulative layout shift since the page was opened, as Chromium computes it."""
 
 CONTRAST = """() => {
   const channel = (value) => (value /= 255) <= .03928 ? value / 12.92 : ((value + .055) / 1.055) ** 2.4
@@ -59,7 +59,7 @@ CONTRAST = """() => {
   }
   return poor
 }"""
-"""Elements whose text has a contrast below 4.5 to what is behind it."""
+"""Elements whose text has a contrast below 4.5 to its background."""
 
 
 @asynccontextmanager

@@ -78,7 +78,7 @@ CELLS, GROUPS = ["sqlite", "postgresql"], ["sqlite-groups", "postgresql-groups"]
 OPENSEARCH = ["opensearch", "opensearch-groups"]
 
 of_sql = pytest.mark.parametrize("bare", CELLS + GROUPS, indirect=True)
-"""Of a test that speaks SQL, or asks for a transaction; its ``bare`` and ``target`` are a ``SqlTarget``."""
+"""For a test that uses SQL, or a transaction; its ``bare`` and ``target`` are a ``SqlTarget``."""
 of_groups = pytest.mark.parametrize("bare", GROUPS, indirect=True)
 
 

@@ -171,4 +171,4 @@ CLASSES: dict[str, Callable[[random.Random], Case]] = {
     "limits": limits,
 }
 FEW = {"limits": 240}
-"""At most so many, as some are large: a few dozen at and beyond each of five limits."""
+"""Maximum numbers of cases, as some are large: a few dozen at and beyond each of five limits."""

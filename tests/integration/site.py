@@ -24,13 +24,13 @@ from tests.workers import WorkerProcess, get_page
 
 LIMIT_SECONDS = 150
 SESSION = "2s"
-"""Short, as the embedded broker lets a new group wait for half of it, and one whose members were killed for twice as long."""
+"""Short, as the embedded broker delays a new group for half of it, and a group of killed members for twice as long."""
 
 GROUPS = 12
-"""Of the events a `Stage` sends."""
+"""The number of groups of the events that a `Stage` sends."""
 
 LOOK_OFTEN = {"CONSUMER_METADATA_MAX_AGE_MS": "2000"}
-"""Faust's own variable: the cluster is asked for new partitions every two seconds instead of every five minutes."""
+"""Faust's own variable: the client polls for new partitions every two seconds instead of every five minutes."""
 
 
 @dataclass

@@ -36,7 +36,7 @@ COLUMNS = {
 """Names that have a column in a store of groups."""
 
 PATIENT = "30s"
-"""How long a store waits for its database: longer than a machine that has a lot to do takes for a connection and a transaction."""
+"""How long a store waits for its database: longer than a busy machine takes for a connection and a transaction."""
 
 
 async def write(store: ReadStore, changes: Sequence[CellChange], to: int | None = None, now_ms: int = 0, tp: TP = P0) -> Counts:
@@ -64,7 +64,7 @@ class StoreHarness(ABC):
     """One store of any database, and access to its data without our code."""
 
     has_transactions: ClassVar[bool]
-    """Whether changes and progress are written together; else changes may be there before the progress that passes them."""
+    """Whether changes and progress are written together; otherwise changes may be visible before the progress that passes them."""
 
     def __init__(self, url: str, shape: str, **given: Any) -> None:
         self.shape = shape

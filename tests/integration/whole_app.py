@@ -23,7 +23,7 @@ from tests.servers.cache import ROOT
 from tests.workers import WorkerProcess
 
 PROMISES = ("yes", "unknown", "no") if KAFKA_CHOICE != "embedded" else ("yes", "unknown")
-"""The embedded broker keeps no metadata with commits, without which ``no`` cannot be promised."""
+"""The embedded broker stores no commit metadata, which ``no`` requires."""
 
 TAB = "tab-of-one-browser-0001"
 PAGE = "shop"

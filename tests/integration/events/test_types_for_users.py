@@ -27,7 +27,7 @@ follow_imports = silent
 [mypy-django.*]
 ignore_missing_imports = true
 """
-"""As for users, to whom this project is an installed package: its own files are not checked. Django ships no types."""
+"""As for users of the installed package: its own files are not checked. Django ships no types."""
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from tests.scripts import (
 )
 
 MAX_WRITES = 25
-"""At most so many calls write in the script of :data:`LATE`."""
+"""An upper bound of the writes in the script of :data:`LATE`."""
 
 BEFORE = [FoldEvent(at, 1_000, group, {}) for at, group in enumerate([b"sa", b"sb", b"sc"])]
 LATE = [

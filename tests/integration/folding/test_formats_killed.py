@@ -16,11 +16,11 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 KILLS = ("after-fold:2", "after-seal:3", "after-produce:1", "after-ack:1")
 EACH = 80
-"""Events that are produced for each worker."""
+"""The number of events that are produced for each worker."""
 
 Item = tuple[bytes, bytes]
 Taken = tuple[Any, dict[str, Any]]
-"""What a fold should take from an event: the group, and the changed names with their last values."""
+"""What a fold should read from an event: the group, and the changed names with their last values."""
 
 
 class Format(NamedTuple):

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.apache]
 
 ACKNOWLEDGED = 20
 HIDDEN = ACKNOWLEDGED + 1
-"""With the record of the transaction itself."""
+"""Includes the record of the transaction itself."""
 
 
 @dataclass

@@ -25,7 +25,7 @@ from tests.scripts import chunk_of, chunks_of, fold, one, packed, seal, sealed_i
 from tests.shards import claimed_shard, fold_some
 
 MANY = 4_500
-"""More than one call of Redis takes from a script."""
+"""More arguments than one Redis call in a script accepts."""
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 
 Owner = Callable[[], Awaitable[Shard]]
 Event = int | tuple[int, bytes]
-"""Its record timestamp, and its group if it is not the usual one."""
+"""The record timestamp, and the group if it is not the usual one."""
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.conftest import Names
 from tests.scripts import BOUNDS, SESSIONS, chunks_of, fold, one, packed, seal, send
 
 MANY = 4_500
-"""More than one script looks at."""
+"""More groups than one script visits."""
 
 FOLD = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(milliseconds=BOUNDS.quiet_ms))
 

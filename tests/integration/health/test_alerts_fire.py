@@ -265,10 +265,10 @@ SILENT: dict[str, dict[str, str]] = {
     "a subscriber without events": ALIVE | {WAITING: "0x90", FINISHED: "7x90"},
     "one that is slow": ALIVE | {WAITING: "5x90", FINISHED: "0 0+1x90"},
 }  # fmt: skip
-"""What is normal → series, of which nothing fires within an hour and a half, except what is said of the past."""
+"""Healthy state → series, for which no alert fires within an hour and a half, except those of :data:`PAST`."""
 
 PAST: Final = frozenset({"DeadLetters", "JournalGap", "KnownLoss", "LogWentBack"})
-"""Alerts that a Prometheus without a memory gives once of what was counted before it began."""
+"""Alerts that a Prometheus without history fires once for counts from before its start."""
 
 LONG: dict[str, str] = {
     "an event that is rare": "0x55 " + " ".join(f"{number}x95" for number in range(1, 14)),
@@ -276,7 +276,7 @@ LONG: dict[str, str] = {
     "an event that is published by day": "0+10x600 6000x30 6000+10x300",
     "one that has never been published": "0x900",
 }
-"""What is normal for a publisher → its counter over half a day and more."""
+"""Healthy state of a publisher → its counter over half a day and more."""
 
 
 def judged(promtool: Promtool, folder: Path, tests: Sequence[Mapping[str, object]]) -> str:

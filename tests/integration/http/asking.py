@@ -13,7 +13,7 @@ FOLD: dict[str, Any] = {"name": "f", "source": "events", "group_key": "id", "cha
 PAGES = ["/", "/metrics", "/health/live", "/health/ready", "/groups", "/events", "/asyncapi.json"]
 
 Start = Callable[..., HttpServer]
-"""Starts a server with other settings than the default ones."""
+"""A function that starts a server with settings that differ from the defaults."""
 
 
 async def get(url: str, headers: dict[str, str] | None = None) -> tuple[int, Any]:

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.timeout(200), pytest.mark.apache]  # the embedded brok
 LIMIT_SECONDS = 60
 RECORDS = 8
 RECORD_BYTES = 400_000
-"""A fetch brings 1 MB of a partition: these are more than one brings."""
+"""A fetch returns 1 MB of a partition: these are more than one fetch."""
 
 
 class Halting(Taker):

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.apache, pytest.mark.timeout(240)]
 ALLOW, LITERAL, TOPIC, GROUP = 3, 3, 2, 3
 OPERATIONS: Final = {"Read": 3, "Write": 4, "Create": 5, "Describe": 8, "DescribeConfigs": 10}
 Grant = tuple[str, int, str]
-"""An operation, and the kind and the name of what it is granted on."""
+"""An operation, and the kind and the name of the resource on which it is granted."""
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ KAFKA_FAULTS = {
     "plaintext": "the server speaks TLS there: kafka.security_protocol = PLAINTEXT",
     "tls": "the server does not speak TLS there: kafka.security_protocol = SASL_SSL",
 }
-"""What is wrong in the settings, and what is said of it."""
+"""Faults in the settings, and their messages."""
 
 
 @pytest.mark.apache
@@ -133,7 +133,7 @@ KAFKA_COMMANDS = (
     ("dead-letters", "replay", "--store", "store"), ("read-store", "verify"), ("read-store", "rebuild"),
     ("reset", "--fold", "account-metrics", "--yes"),
 )  # fmt: skip
-"""Commands that ask Kafka. ``groups list``, ``live show`` and ``live serve`` ask Redis alone."""
+"""Commands that use Kafka. ``groups list``, ``live show`` and ``live serve`` use Redis alone."""
 
 
 @pytest.mark.apache
@@ -203,7 +203,7 @@ REDIS_FAULTS = {
     "no authority": "redis.ssl_cafile is not set, so only the authorities of the system are trusted",
     "plaintext": "the server speaks TLS there: redis.url begins with redis://",
 }
-"""As above."""
+"""Faults in the Redis settings, and their messages."""
 
 
 @pytest.mark.redis7

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(400)
 GROUPS, EACH, NEW = 10, 3, 15
 ALL = GROUPS * EACH
 OLD_EVENTS = [event(f"g{number % GROUPS}", f"n{number}") for number in range(ALL)]
-"""Each group has an event in each third: its record has an id that none of the new log has, which is shorter."""
+"""Each group has an event in each third: the shorter new log cannot produce the same record id."""
 
 EXPECTED_IDS = {f"{number}-{number + ALL - GROUPS}" for number in range(GROUPS)}
 NEW_EVENTS = [event(f"g{number % GROUPS}", f"new{number}") for number in range(NEW)]

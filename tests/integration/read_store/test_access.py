@@ -36,7 +36,7 @@ COMMANDS = {
     "reset": ("reset", "--fold", "folded", "--yes"), "replay": ("dead-letters", "replay", "--store", "store"),
 }  # fmt: skip
 OF_SOURCE = frozenset({"fill"})
-"""Those that ask the source of a store that has taken nothing, before they need further rights."""
+"""Commands that query the source of an empty store before they need further rights."""
 
 
 @dataclass(frozen=True, slots=True)

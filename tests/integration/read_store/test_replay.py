@@ -20,7 +20,7 @@ from tests.integration.stores import StoreHarness, held, write
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 FOLDS = itertools.count()
 GONE = 3
-"""What stands for a name that the source does not know."""
+"""The value of a name that the source does not know."""
 
 changes = st.builds(
     lambda group, name, version, value: CellChange(Cell("f", group, name), version, None if value == GONE else value),

@@ -21,7 +21,7 @@ from tests.workers import WorkerProcess
 FREEZE_SECONDS = 5
 
 EXACTLY_ONCE = {"enable_idempotence": KAFKA_CHOICE != "embedded"}
-"""What the test sends while leaders change is in the topic once; a plain producer sends it again."""
+"""Records that the test sends while leaders change are in the topic once; a plain producer would repeat them."""
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -167,7 +167,7 @@ async def test_lag_and_overdue_rise_while_redis_is_away(staged: Stage, valkey: V
 
 
 GAP = 0 if KAFKA_CHOICE != "embedded" else 4
-"""The embedded broker names the last batch's first record as the end of a partition."""
+"""The embedded broker reports the last batch's first record as the end of a partition."""
 
 
 @pytest.mark.long

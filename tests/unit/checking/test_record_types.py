@@ -85,7 +85,7 @@ TYPES = [
     str | None, int | None, list[str] | None, dict[str, Any] | None, str | list[str], list[str] | dict[str, Any], int | bool,
     Annotated[list[str], BeforeValidator(list)], Annotated[str, BeforeValidator(str)],
 ]  # fmt: skip
-"""Of a field, whatever it is; not each of them is one of msgspec and of pydantic."""
+"""Types of a field; some are supported by msgspec or by pydantic alone."""
 
 
 def fold(**values: Any) -> Fold:

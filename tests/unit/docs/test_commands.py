@@ -33,7 +33,7 @@ TARGETS = {
     "chaos-live": chaos_live,
     "chaos-subscribers": chaos_subscribers,
 }
-"""Targets of the Makefile that hand their ARGS to a command."""
+"""Targets of the Makefile that pass their ARGS to a command."""
 
 
 def calls(page: Path) -> Iterator[str]:

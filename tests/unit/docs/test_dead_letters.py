@@ -15,7 +15,7 @@ from streams_app.testing import SubscriberTester
 
 PAGE = (Path(__file__).parents[3] / "docs" / "subscribers.md").read_text("utf-8")
 TRACE = "Traceback (most recent call last): ..."
-"""What the page shows of a trace, whose lines are those of a file of its own."""
+"""The page's abbreviation of a trace, whose lines depend on the file."""
 
 
 class OrderPaid(msgspec.Struct, frozen=True):

@@ -86,7 +86,7 @@ CUSTOM = {
         ),
     ),
 }
-"""Kind → what the documentation of its custom resource demands of the fields that the manifests use."""
+"""Kind → what the documentation of its custom resource requires of the fields that the manifests use."""
 
 
 def documents() -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ ODD = [
     "[" * 900 + "1e999" + "]" * 900, "[" * 1_100 + "]" * 1_100, '{"y":1e999}', "[1e999]", '["x"]', '["x",1e999]',
     '{"x":1e999,"x":1}', "{}", "[]", "tru", "null",
 ]  # fmt: skip
-"""What stands where a JSON value is expected: much of it is none, or none that everybody reads."""
+"""Texts where a JSON value is expected: many are invalid JSON, or are not read by every reader."""
 
 odd = st.sampled_from(ODD)
 fields = st.tuples(st.sampled_from(['"g"', '"m"', '"z"', '"\\u0067"', '"y"', "1e999"]), odd).map(":".join)

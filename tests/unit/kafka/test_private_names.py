@@ -28,7 +28,7 @@ OF_OTHERS = {
     "_upper_bounds",
     "_set_running_loop",
 }
-"""Private names of other libraries: of named tuples, os, sys, prometheus_client, and what asyncio has for makers of loops."""
+"""Private names of other libraries: of named tuples, os, sys, prometheus_client, and of asyncio for implementers of loops."""
 
 
 def is_private(name: str) -> bool:

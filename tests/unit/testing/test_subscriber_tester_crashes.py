@@ -12,7 +12,7 @@ from streams_app.testing import SubscriberTester
 from tests.kit import Paid, paid, seen_by, subscribed
 
 LEFT = {"yes": (["crash", "done"], []), "no": (["crash"], ["interrupted"])}
-"""Outcomes and letters of an event whose function had returned when its process was killed, by what its subscriber promises."""
+"""Outcomes and dead letters of an event whose function had returned when its process was killed, by delivery guarantee."""
 
 
 async def briefly(event: Received[Paid]) -> None:

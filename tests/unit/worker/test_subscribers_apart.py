@@ -13,7 +13,7 @@ from tests.helpers import wait_until
 
 LIMIT_SECONDS = 60
 SOON_SECONDS = 5
-"""So long what is never called is waited for where a broken variant is to be seen."""
+"""How long a test waits for a call that a broken variant never makes."""
 
 
 class Paid(msgspec.Struct, frozen=True):

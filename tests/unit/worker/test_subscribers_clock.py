@@ -28,9 +28,9 @@ from tests.helpers import wait_until
 
 LIMIT_SECONDS = 60
 LOOKS = 5
-"""So often a worker looks at Redis in a test, more often than it takes until Redis answers."""
+"""How often a worker queries the clock of Redis in a test: more often than Redis is unavailable."""
 SOON_SECONDS = 5
-"""So long what never ends is waited for where a broken variant is to be seen."""
+"""How long a test waits for an end that a broken variant never reaches."""
 
 
 @dataclass(frozen=True)

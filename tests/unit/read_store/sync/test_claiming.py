@@ -70,7 +70,7 @@ async def test_records_removed_by_retention_are_reported(store: Store, caplog: p
 
 
 READ = "x~4:0000000a"
-"""A note with the id of the topic and a fingerprint."""
+"""A position with the id of the topic and a fingerprint."""
 
 
 @pytest.mark.parametrize(
